@@ -1,0 +1,1 @@
+"""aiokprod: an asyncio-native Apache Kafka producer."""
