@@ -1,0 +1,145 @@
+"""Values the user sees: records, their metadata, reports, states. No behaviour, no imports of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from aiokprod.errors import AiokprodError
+
+
+class Persistence(Enum):
+    """May a failed record be in the log?"""
+
+    NOT_PERSISTED = "not persisted"
+    """Certainly not: it is safe to send it again."""
+    POSSIBLY_PERSISTED = "possibly persisted"
+    """Nobody can tell without reading the log: sending it again may write it twice."""
+
+
+class TimestampType(Enum):
+    """Whose clock dated the record."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+class RecordMetadata:
+    """Where an acknowledged record is.
+
+    `offset` is None when nobody told it: acks=0, a duplicate the broker no longer remembers exactly, or proof by a
+    later batch. `timestamp` is milliseconds since 1970.
+    """
+
+    __slots__ = ("offset", "partition", "timestamp", "timestamp_type", "topic")
+
+    def __init__(
+        self, topic: str, partition: int, offset: int | None, timestamp: int | None, timestamp_type: TimestampType
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp = timestamp
+        self.timestamp_type = timestamp_type
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RecordMetadata):
+            return NotImplemented
+        return (self.topic, self.partition, self.offset, self.timestamp, self.timestamp_type) == (
+            other.topic, other.partition, other.offset, other.timestamp, other.timestamp_type,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.partition, self.offset))
+
+    def __repr__(self) -> str:
+        return (
+            f"RecordMetadata(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
+            f"timestamp={self.timestamp}, timestamp_type={self.timestamp_type.name})"
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Record:
+    """A record with all it may have, for `send_many` and interceptors."""
+
+    value: Any = None
+    key: Any = None
+    topic: str | None = None
+    partition: int | None = None
+    headers: Sequence[tuple[str, bytes | None]] | dict[str, bytes | None] = ()
+    timestamp_ms: int | None = None
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendReport:
+    """What became of one `send_many`."""
+
+    delivered: int
+    failures: list[tuple[int, AiokprodError]] = field(default_factory=list)
+    """(number of the record in the call, error), ascending"""
+    offsets: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    """(topic, partition) -> first and last offset; others may have written between"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseReport:
+    """What `close` could not deliver."""
+
+    undelivered: dict[tuple[str, int | None, Persistence], int] = field(default_factory=dict)
+    """(topic, partition, persistence) -> records that failed while closing"""
+    duration_s: float = 0.0
+
+    @property
+    def is_clean(self) -> bool:
+        """Was everything delivered?"""
+        return not self.undelivered
+
+    @property
+    def count(self) -> int:
+        """Records that were not delivered."""
+        return sum(self.undelivered.values())
+
+    @classmethod
+    def empty(cls) -> CloseReport:
+        """There was nothing to close."""
+        return cls()
+
+
+class ProducerState(Enum):
+    """The life of a producer."""
+
+    NEW = "NEW"
+    STARTING = "STARTING"
+    READY = "READY"
+    DEGRADED = "DEGRADED"
+    FAILED = "FAILED"
+    CLOSING = "CLOSING"
+    CLOSED = "CLOSED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """An answer without I/O: `ready` is for readiness probes, `live` for liveness (a Kafka that is down is not our death)."""
+
+    state: ProducerState
+    ready: bool
+    live: bool
+    since: float
+    """seconds since 1970, when the state began"""
+    brokers_connected: int
+    buffered_bytes: int
+    oldest_record_s: float | None
+    """age in seconds of the oldest record without an outcome"""
+    last_error: str | None
