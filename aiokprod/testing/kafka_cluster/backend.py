@@ -1,0 +1,113 @@
+"""`Broker` and `Backend`: what a real broker can be told, whoever runs it (JVM processes, containers).
+
+One `Broker` per node, made with the cluster and kept over its lives: kill it, start it again, it is the same object.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+
+from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
+from aiokprod.testing.kafka_cluster.spec import HOST, ClusterSpec, NodeSpec
+
+
+class BrokerState(Enum):
+    """Is the broker's process there, and does it run?"""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
+class Broker(ABC):
+    """A handle on one broker. Safe to use from any one thread at a time."""
+
+    def __init__(self, node: NodeSpec, listener: str, wait_registered: Callable[[int], None]) -> None:
+        self.node_id = node.node_id
+        self.host = HOST
+        self.port = node.advertised[listener]  # where clients reach it (through the proxy, where there is one)
+        self.node = node
+        self._wait_registered = wait_registered
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.node_id} {self.host}:{self.port} {self.state.value}>"
+
+    @property
+    @abstractmethod
+    def state(self) -> BrokerState:
+        """Asked of the process or container itself: a broker that died by itself is STOPPED."""
+
+    @property
+    def is_running(self) -> bool:
+        """It runs: neither stopped nor paused."""
+        return self.state is BrokerState.RUNNING
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start it again on its data; nothing happens if it runs.
+
+        Args:
+            wait: until it is registered with the cluster and answers. Without a majority of the nodes it cannot be:
+                start the others with `wait=False` first.
+
+        Raises:
+            KafkaClusterError: it ended at once, or did not register in time; the message has the end of its log.
+        """
+        if self.state is BrokerState.PAUSED:
+            raise KafkaClusterError(f"broker {self.node_id} is paused: resume() it")
+        if self.state is BrokerState.STOPPED:
+            self._launch()
+        if wait:
+            self._wait_registered(self.node_id)
+
+    def restart(self, *, wait: bool = True) -> None:
+        """`stop` in order, then `start`."""
+        self.stop()
+        self.start(wait=wait)
+
+    @abstractmethod
+    def kill(self) -> None:
+        """SIGKILL: as if the power went. Returns when the process is gone."""
+
+    @abstractmethod
+    def stop(self, timeout_s: float = 60.0) -> None:
+        """SIGTERM: the broker hands its leaders over and ends; killed if it has not after the timeout."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """SIGSTOP: sockets stay open, nothing is answered."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """SIGCONT after `pause`."""
+
+    @abstractmethod
+    def log_tail(self, lines: int = 40) -> str:
+        """The end of the broker's log."""
+
+    @abstractmethod
+    def _launch(self) -> None: ...
+
+
+class Backend(Protocol):
+    """Runs the nodes of one cluster."""
+
+    @property
+    def admin_listener(self) -> str:
+        """The plaintext listener for our admin requests; its bound port is reachable from this machine."""
+        ...
+
+    @property
+    def brokers(self) -> dict[int, Broker]:
+        """By node id; filled by `start`."""
+        ...
+
+    def start(self, spec: ClusterSpec, wait_registered: Callable[[int], None]) -> None:
+        """Prepare the storage and launch every node; does not wait for them to answer."""
+        ...
+
+    def stop(self) -> None:
+        """End every node by force and remove its data. May be called twice, or after a failed start."""
+        ...

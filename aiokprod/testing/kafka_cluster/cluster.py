@@ -1,0 +1,365 @@
+"""`KafkaCluster`: a real Apache Kafka for tests, with brokers that can be killed, frozen and brought back.
+
+    with KafkaCluster(brokers=3) as kafka:
+        kafka.create_topic("orders", partitions=6)
+        kafka.broker(2).kill()
+
+One API over two backends: JVM processes of this machine (Java and Maven), or containers (a Docker engine). Synchronous:
+a test calls it from its own thread, an async test through `asyncio.to_thread` where a call takes long.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import os
+import shutil
+import tempfile
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Literal, Self
+
+from aiokprod.testing.kafka_cluster.admin import Admin
+from aiokprod.testing.kafka_cluster.backend import Backend, Broker, BrokerState
+from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
+from aiokprod.testing.kafka_cluster.ports import PortReservation
+from aiokprod.testing.kafka_cluster.security import ClusterSecurity, TlsFiles
+from aiokprod.testing.kafka_cluster.spec import CLIENT_PROTOCOLS, CONTROLLER, HOST, INTERNAL, ClusterSpec, NodeSpec
+
+if TYPE_CHECKING:
+    from aiokprod.testing.proxy import FaultProxy
+
+DEFAULT_VERSION: Final = "4.3.1"
+IMAGE_VARIABLE: Final = "AIOKPROD_KAFKA_IMAGE"
+READY_TIMEOUT_S: Final = 120.0
+POLL_S: Final = 0.1
+
+BackendName = Literal["auto", "processes", "containers"]
+
+
+class KafkaCluster:
+    """A cluster of real brokers on 127.0.0.1."""
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        backend: BackendName = "auto",
+        version: str = DEFAULT_VERSION,
+        image: str | None = None,
+        ports: Sequence[int] | None = None,
+        config: Mapping[str, str] | None = None,
+        heap: str = "256m",
+        listeners: Sequence[str] = ("PLAINTEXT",),
+        security: ClusterSecurity | None = None,
+        proxied: bool = False,
+    ) -> None:
+        """Nothing starts yet.
+
+        Args:
+            brokers: how many; their node ids are 1 and up. Topics get min(3, brokers) replicas, all but one in sync.
+            backend: "processes", "containers", or "auto": processes where Java and Kafka's jars (or Maven) are present.
+            version: of Kafka. Before 3.3 the cluster runs with ZooKeeper (processes only).
+            image: for containers, one that keeps the contract of `apache/kafka`; default: `AIOKPROD_KAFKA_IMAGE`, else
+                `apache/kafka:VERSION`.
+            ports: of the brokers' first listener; free ones if not given.
+            config: broker properties to set on top of ours.
+            heap: of each broker's JVM.
+            listeners: what clients may speak: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL. The first is the default one.
+            security: certificates and users of the listeners that need them; made up if not given.
+            proxied: put a `FaultProxy` before every broker, on the first listener; brokers advertise its address.
+
+        Raises:
+            ValueError: the arguments contradict each other.
+        """
+        if brokers < 1:
+            raise ValueError(f"brokers={brokers}: a cluster has at least one")
+        if unknown := [name for name in listeners if name not in CLIENT_PROTOCOLS]:
+            raise ValueError(f"unknown listeners {unknown}: choose from {', '.join(CLIENT_PROTOCOLS)}")
+        if not listeners or len(set(listeners)) != len(listeners):
+            raise ValueError("listeners: at least one, each once")
+        if ports is not None and len(ports) != brokers:
+            raise ValueError(f"{len(ports)} ports for {brokers} brokers")
+        self.version = version
+        self._count = brokers
+        self._backend_name = backend
+        self._image = image
+        self._ports = tuple(ports) if ports is not None else None
+        self._config = dict(config or {})
+        self._heap = heap
+        self._listeners = tuple(listeners)
+        self._security = security or ClusterSecurity()
+        self._proxied = proxied
+        self._spec: ClusterSpec | None = None
+        self._backend: Backend | None = None
+        self._reservation = PortReservation()
+        self._certificates: Path | None = None
+        self._proxy: FaultProxy | None = None
+        self._at_exit: Callable[[], None] | None = None
+        self.admin = Admin(self._running_addresses)
+
+    def __repr__(self) -> str:
+        return (
+            f"<KafkaCluster {self.version} {list(self._backend.brokers.values()) if self._backend else 'not started'}>"
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start every broker and wait until all of them are registered and answer (5 to 15 s).
+
+        Raises:
+            KafkaClusterError: something is missing on this machine, or a broker did not come up; says what and why.
+        """
+        if self._backend is not None:
+            raise KafkaClusterError("the cluster is started already")
+        self._backend = self._choose_backend()
+        self._at_exit = _stop_weakly(weakref.ref(self))
+        atexit.register(self._at_exit)
+        try:
+            self._spec = self._make_spec()
+            if self._proxied:
+                self._start_proxy(self._spec)
+            self._backend.start(self._spec, self._wait_registered)
+            self.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End every broker by force and remove all data. May be called twice."""
+        if self._at_exit is not None:
+            atexit.unregister(self._at_exit)
+            self._at_exit = None
+        self.admin.close()
+        if self._proxy is not None:
+            self._proxy.close()
+            self._proxy = None
+        if self._backend is not None:
+            self._backend.stop()
+            self._backend = None
+        if self._certificates is not None:
+            shutil.rmtree(self._certificates, ignore_errors=True)
+            self._certificates = None
+        self._reservation.release()
+        self._spec = None
+
+    # Where it is.
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """For clients of the first listener: "127.0.0.1:port,..."."""
+        return self.bootstrap_for(self._started_spec().listeners[0])
+
+    def bootstrap_for(self, listener: str) -> str:
+        """For clients that speak this protocol, for instance "SASL_SSL"."""
+        return ",".join(f"{HOST}:{node.advertised[listener]}" for node in self._started_spec().nodes)
+
+    @property
+    def cluster_id(self) -> str:
+        """As the brokers report it (with ZooKeeper they choose their own)."""
+        return self._started_spec().cluster_id
+
+    @property
+    def security(self) -> ClusterSecurity:
+        """Users and certificate files of the started cluster."""
+        return self._started_spec().security
+
+    @property
+    def tls(self) -> TlsFiles:
+        """The PEM files of a cluster with an SSL or SASL_SSL listener."""
+        files = self._started_spec().security.tls
+        if files is None:
+            raise KafkaClusterError("this cluster has no SSL or SASL_SSL listener")
+        return files
+
+    @property
+    def proxy(self) -> FaultProxy:
+        """The fault proxy of `KafkaCluster(proxied=True)`."""
+        if self._proxy is None:
+            raise KafkaClusterError("no proxy: KafkaCluster(proxied=True), and start it")
+        return self._proxy
+
+    def broker(self, node_id: int) -> Broker:
+        """The handle of this broker; node ids count from 1."""
+        return self.brokers[node_id]
+
+    @property
+    def brokers(self) -> dict[int, Broker]:
+        """Every broker's handle, by node id."""
+        if self._backend is None:
+            raise KafkaClusterError("the cluster is not started")
+        return self._backend.brokers
+
+    # Waiting.
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until every broker that is not stopped or paused is registered, in the eyes of all of them.
+
+        Raises:
+            KafkaClusterError: a broker's process ended, or the timeout passed; the message has the end of its log.
+        """
+        expected = {node_id for node_id, broker in self.brokers.items() if broker.state is BrokerState.RUNNING}
+        self._wait_seen(expected, timeout_s)
+
+    def wait_all_in_sync(self, topic: str) -> None:
+        """Wait until every partition of the topic has a leader and all its replicas in sync (at most a minute)."""
+        self.admin.wait_all_in_sync(topic)
+
+    # Topics.
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic; returns when every running broker knows its leaders. Default: min(3, brokers) replicas."""
+        replicas = self._started_spec().replication_factor if replication_factor is None else replication_factor
+        self.admin.create_topic(name, partitions, replicas, config or {})
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; returns when no running broker knows it."""
+        self.admin.delete_topic(name)
+
+    def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
+        """Set options of a topic; None restores a default."""
+        self.admin.alter_topic(name, config)
+
+    def add_partitions(self, name: str, partitions: int) -> None:
+        """Grow a topic to so many partitions in all."""
+        self.admin.add_partitions(name, partitions)
+
+    def move_leader(self, topic: str, partition: int, to_node: int) -> None:
+        """Make this broker the partition's leader; returns when every running broker knows it."""
+        self.admin.move_leader(topic, partition, to_node)
+
+    def leaders(self, topic: str) -> list[int]:
+        """The leader of each partition, in order; -1 where there is none now."""
+        partitions = self.admin.topic(topic)
+        if partitions is None:
+            raise KafkaClusterError(f"no topic {topic!r}")
+        return [each.leader for each in partitions]
+
+    def end_offsets(self, topic: str) -> list[int]:
+        """The offset after the last record, of each partition in order."""
+        return self.admin.end_offsets(topic)
+
+    # Inside.
+
+    def _choose_backend(self) -> Backend:
+        from aiokprod.testing.kafka_cluster.containers import ContainerBackend
+        from aiokprod.testing.kafka_cluster.jars import can_run_processes
+        from aiokprod.testing.kafka_cluster.processes import ProcessBackend
+
+        wanted = self._backend_name
+        if wanted == "auto":
+            wanted = "processes" if can_run_processes(self.version) else "containers"
+        if wanted == "processes":
+            return ProcessBackend()
+        return ContainerBackend(self._image or os.environ.get(IMAGE_VARIABLE) or f"apache/kafka:{self.version}")
+
+    def _make_spec(self) -> ClusterSpec:
+        reserve = self._reservation.take
+        names = [CONTROLLER, INTERNAL, *self._listeners]
+        first = self._listeners[0]
+        nodes: list[NodeSpec] = []
+        for index in range(self._count):
+            bound = {name: reserve() for name in names}
+            advertised = dict(bound)
+            if self._ports is not None:
+                advertised[first] = self._ports[index]
+            if not self._proxied:
+                bound = advertised
+            elif self._ports is None:
+                advertised[first] = reserve()
+            nodes.append(NodeSpec(node_id=index + 1, bound=bound, advertised=advertised))
+        spec = ClusterSpec(
+            version=self.version,
+            cluster_id=base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="),
+            nodes=tuple(nodes),
+            listeners=self._listeners,
+            config=self._config,
+            heap=self._heap,
+            security=self._made_security(),
+        )
+        return replace(spec, zookeeper_port=reserve()) if spec.needs_zookeeper else spec
+
+    def _made_security(self) -> ClusterSecurity:
+        if self._security.tls is not None or not any(name.endswith("SSL") for name in self._listeners):
+            return self._security
+        self._certificates = Path(tempfile.mkdtemp(prefix="aiokprod-tls-"))
+        return replace(self._security, tls=TlsFiles.issue(self._certificates))
+
+    def _start_proxy(self, spec: ClusterSpec) -> None:
+        from aiokprod.testing.proxy import FaultProxy
+
+        first = spec.listeners[0]
+        self._proxy = FaultProxy(
+            {node.node_id: (HOST, node.bound[first]) for node in spec.nodes},
+            ports={node.node_id: node.advertised[first] for node in spec.nodes},
+            framed=not first.endswith("SSL"),  # inside TLS there are no frames to see
+        )
+        self._proxy.start()
+
+    def _started_spec(self) -> ClusterSpec:
+        if self._spec is None:
+            raise KafkaClusterError("the cluster is not started")
+        return self._spec
+
+    def _running_addresses(self) -> dict[int, tuple[str, int]]:
+        """Where admin requests go: past the proxy, to brokers that can answer."""
+        if self._backend is None:
+            return {}
+        return {
+            node_id: (HOST, broker.node.bound[self._backend.admin_listener])
+            for node_id, broker in self._backend.brokers.items()
+            if broker.state is BrokerState.RUNNING
+        }
+
+    def _wait_registered(self, node_id: int) -> None:
+        self._wait_seen({node_id}, READY_TIMEOUT_S)
+
+    def _wait_seen(self, expected: set[int], timeout_s: float) -> None:
+        """Wait until each of these is known to every running broker, itself included."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            for node_id in expected:
+                broker = self.brokers[node_id]
+                if broker.state is BrokerState.STOPPED:
+                    raise KafkaClusterError(f"broker {node_id} ended while starting; its log:\n{broker.log_tail()}")
+            unaware = {
+                node_id: missing
+                for node_id in self._running_addresses()
+                if (missing := expected - self.admin.brokers_seen_by(node_id))
+            }
+            if not unaware:
+                return
+            if time.monotonic() >= deadline:
+                logs = "\n".join(self.brokers[node_id].log_tail(15) for node_id in sorted(expected))
+                told = "; ".join(f"broker {node} does not know {sorted(missing)}" for node, missing in unaware.items())
+                raise KafkaClusterError(f"not ready after {timeout_s:.0f} s: {told}; the ends of the logs:\n{logs}")
+            time.sleep(POLL_S)
+
+
+def _stop_weakly(cluster: weakref.ref[KafkaCluster]) -> Callable[[], None]:
+    """For interpreter exit, without keeping a forgotten cluster alive until then."""
+
+    def stop() -> None:
+        if (alive := cluster()) is not None:
+            alive.stop()
+
+    return stop

@@ -1,0 +1,17 @@
+"""`KafkaClusterError`: a test cluster cannot do what it was asked. One class; the message says what to do about it."""
+
+from __future__ import annotations
+
+from aiokprod.wire.codes import name_of
+
+
+class KafkaClusterError(RuntimeError):
+    """The cluster could not be fetched, started, reached or changed."""
+
+
+class KafkaAdminError(KafkaClusterError):
+    """A broker refused an admin request; `code` is Kafka's error code."""
+
+    def __init__(self, request: str, code: int, message: str | None = None) -> None:
+        self.code = code
+        super().__init__(f"{request}: {name_of(code)}" + (f": {message}" if message else ""))

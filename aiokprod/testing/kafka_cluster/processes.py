@@ -1,0 +1,181 @@
+"""`ProcessBackend`: each node a JVM of its own on this machine, each in its own process group.
+
+Invariants: only what we started is signalled, by the handle we hold; every process ends with `stop`, at interpreter
+exit, or, if this process is killed itself, through the `Orphanage`; data and logs live in one temporary directory.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from aiokprod.testing.kafka_cluster.backend import Broker, BrokerState
+from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
+from aiokprod.testing.kafka_cluster.jars import find_java, kafka_classpath
+from aiokprod.testing.kafka_cluster.java_process import JavaProcess
+from aiokprod.testing.kafka_cluster.orphanage import Orphanage
+from aiokprod.testing.kafka_cluster.properties import process_properties, to_text
+from aiokprod.testing.kafka_cluster.spec import HOST, INTERNAL, ClusterSpec, NodeSpec
+
+FORMAT_TIMEOUT_S = 120.0
+# Tools and start-up are class loading, not computing: the first compiler is enough for the short-lived ones.
+_TOOL_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx128m")
+_LOG_SETTINGS = """\
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = INFO
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+class ProcessBroker(Broker):
+    """A broker in a JVM of its own."""
+
+    def __init__(
+        self, node: NodeSpec, listener: str, wait_registered: Callable[[int], None], process: JavaProcess
+    ) -> None:
+        super().__init__(node, listener, wait_registered)
+        self.process = process
+
+    @property
+    def state(self) -> BrokerState:
+        return self.process.state
+
+    @property
+    def pid(self) -> int | None:
+        """The JVM's process id while it lives."""
+        return self.process.pid
+
+    def kill(self) -> None:
+        self.process.end(signal.SIGKILL, timeout_s=30.0)
+
+    def stop(self, timeout_s: float = 60.0) -> None:
+        self.process.end(signal.SIGTERM, timeout_s)
+
+    def pause(self) -> None:
+        self.process.pause()
+
+    def resume(self) -> None:
+        self.process.resume()
+
+    def log_tail(self, lines: int = 40) -> str:
+        return self.process.tail(lines)
+
+    def _launch(self) -> None:
+        self.process.launch()
+
+
+class ProcessBackend:
+    """All JVMs of one cluster, and their temporary directory."""
+
+    admin_listener: Final = INTERNAL
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, Broker] = {}
+        self._directory: Path | None = None
+        self._orphanage: Orphanage | None = None
+        self._zookeeper: JavaProcess | None = None
+
+    def start(self, spec: ClusterSpec, wait_registered: Callable[[int], None]) -> None:
+        if sys.platform == "win32":
+            raise KafkaClusterError('brokers as processes need POSIX signals: use KafkaCluster(backend="containers")')
+        java, classpath = find_java(), kafka_classpath(spec.version)
+        self._directory = Path(tempfile.mkdtemp(prefix="aiokprod-kafka-"))
+        self._orphanage = Orphanage(self._directory)
+        for node in spec.nodes:
+            directory = self._prepare_node(spec, node)
+            flags = [f"-Xms{spec.heap}", f"-Xmx{spec.heap}", "-XX:+UseSerialGC", "-Xshare:auto"]
+            command = [java, *flags, *_log_flags(directory), "-cp", classpath, "kafka.Kafka"]
+            command.append(str(directory / "server.properties"))
+            process = JavaProcess(f"broker {node.node_id}", command, directory, self._orphanage)
+            self.brokers[node.node_id] = ProcessBroker(node, spec.listeners[0], wait_registered, process)
+        if spec.needs_zookeeper:
+            self._start_zookeeper(spec, java, classpath)
+        else:
+            self._format(spec, java, classpath)
+        for broker in self.brokers.values():
+            broker.start(wait=False)
+
+    def stop(self) -> None:
+        for broker in self.brokers.values():
+            broker.kill()
+        if self._zookeeper is not None:
+            self._zookeeper.end(signal.SIGKILL, timeout_s=30.0)
+        if self._orphanage is not None:
+            self._orphanage.close()
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+        self.brokers, self._zookeeper, self._orphanage, self._directory = {}, None, None, None
+
+    def _prepare_node(self, spec: ClusterSpec, node: NodeSpec) -> Path:
+        assert self._directory is not None
+        directory = self._directory / f"node-{node.node_id}"
+        directory.mkdir()
+        properties = process_properties(spec, node, str(directory / "data"))
+        settings = directory / "server.properties"
+        settings.touch(mode=0o600)  # it may hold passwords
+        settings.write_text(to_text(properties))
+        (directory / "log4j2.properties").write_text(_LOG_SETTINGS.format(path=directory / "server.log"))
+        return directory
+
+    def _format(self, spec: ClusterSpec, java: str, classpath: str) -> None:
+        """Format every node's storage, side by side: the JVM's start is most of the time."""
+        assert self._directory is not None
+        command = [java, *_TOOL_FLAGS, "-cp", classpath, "kafka.tools.StorageTool", "format"]
+        # "--cluster-id=ID" in one word: an id may begin with a dash.
+        command += [f"--cluster-id={spec.cluster_id}", *spec.security.scram_arguments(spec.listeners), "-c"]
+        tools = [
+            subprocess.Popen(
+                [*command, str(self._directory / f"node-{node.node_id}" / "server.properties")],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            for node in spec.nodes
+        ]
+        outputs: list[bytes] = []
+        try:
+            outputs = [tool.communicate(timeout=FORMAT_TIMEOUT_S)[0] for tool in tools]
+        finally:
+            for tool in tools:
+                if tool.poll() is None:
+                    tool.kill()
+                    tool.communicate()
+        for tool, output in zip(tools, outputs, strict=True):
+            if tool.returncode != 0:
+                raise KafkaClusterError(
+                    f"formatting Kafka's storage failed:\n{output.decode(errors='replace')[-2000:]}"
+                )
+
+    def _start_zookeeper(self, spec: ClusterSpec, java: str, classpath: str) -> None:
+        assert self._directory is not None and self._orphanage is not None
+        directory = self._directory / "zookeeper"
+        directory.mkdir()
+        settings = directory / "zookeeper.properties"
+        properties = {
+            "dataDir": str(directory / "data"),
+            "clientPort": str(spec.zookeeper_port),
+            "clientPortAddress": HOST,
+            "admin.enableServer": "false",
+            "maxClientCnxns": "0",
+        }
+        settings.write_text(to_text(properties))
+        (directory / "log4j2.properties").write_text(_LOG_SETTINGS.format(path=directory / "server.log"))
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        command = [java, "-Xmx128m", "-XX:+UseSerialGC", *_log_flags(directory), "-cp", classpath, main, str(settings)]
+        self._zookeeper = JavaProcess("ZooKeeper", command, directory, self._orphanage)
+        self._zookeeper.launch()
+
+
+def _log_flags(directory: Path) -> list[str]:
+    """Log to the node's own file, and tell log4j 2 that Kafka 2.x speaks to it in the words of log4j 1."""
+    return [f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}", "-Dlog4j1.compatibility=true"]
