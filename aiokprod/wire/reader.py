@@ -1,0 +1,165 @@
+"""`Reader`: bounded decoding of the protocol's primitives. The network is hostile.
+
+Every length and count is checked against the bytes that are left before anything is allocated; whatever is wrong is a
+`ProtocolError` and nothing else.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from aiokprod.errors import ProtocolError
+
+_INT16 = Struct(">h")
+_UINT16 = Struct(">H")
+_INT32 = Struct(">i")
+_UINT32 = Struct(">I")
+_INT64 = Struct(">q")
+_FLOAT64 = Struct(">d")
+ZERO_UUID = bytes(16)
+
+
+class Reader:
+    """Reads one message from front to back."""
+
+    __slots__ = ("_data", "_end", "_pos")
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self._data = memoryview(data)
+        self._pos = 0
+        self._end = len(self._data)
+
+    @property
+    def left(self) -> int:
+        """Bytes not read yet."""
+        return self._end - self._pos
+
+    def _take(self, size: int) -> int:
+        """Where the next `size` bytes begin."""
+        at = self._pos
+        if size < 0 or size > self._end - at:
+            raise ProtocolError(f"{size} bytes expected and {self._end - at} are left")
+        self._pos = at + size
+        return at
+
+    # ------------------------------------------------------------------ numbers
+    def int8(self) -> int:
+        value = self._data[self._take(1)]
+        return value - 256 if value > 127 else value
+
+    def boolean(self) -> bool:
+        return self._data[self._take(1)] != 0
+
+    def int16(self) -> int:
+        return int(_INT16.unpack_from(self._data, self._take(2))[0])
+
+    def uint16(self) -> int:
+        return int(_UINT16.unpack_from(self._data, self._take(2))[0])
+
+    def int32(self) -> int:
+        return int(_INT32.unpack_from(self._data, self._take(4))[0])
+
+    def uint32(self) -> int:
+        return int(_UINT32.unpack_from(self._data, self._take(4))[0])
+
+    def int64(self) -> int:
+        return int(_INT64.unpack_from(self._data, self._take(8))[0])
+
+    def float64(self) -> float:
+        return float(_FLOAT64.unpack_from(self._data, self._take(8))[0])
+
+    def uuid(self) -> bytes:
+        at = self._take(16)
+        return bytes(self._data[at : at + 16])
+
+    def unsigned_varint(self) -> int:
+        """At most five bytes, at most 2**32 - 1."""
+        value = 0
+        for shift in (0, 7, 14, 21, 28):
+            byte = self._data[self._take(1)]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value > 0xFFFFFFFF:
+                    raise ProtocolError("a varint is above 32 bits")
+                return value
+        raise ProtocolError("a varint is longer than five bytes")
+
+    # ------------------------------------------------------------------ lengths and counts
+    def _length(self, flexible: bool, short: bool) -> int:
+        """A length; -1 for null."""
+        if flexible:
+            return self.unsigned_varint() - 1
+        length = self.int16() if short else self.int32()
+        if length < -1:
+            raise ProtocolError(f"the length {length}")
+        return length
+
+    def nullable_count(self, flexible: bool) -> int:
+        """Elements of an array, -1 for null; an element has at least one byte."""
+        count = self._length(flexible, False)
+        if count > self._end - self._pos:
+            raise ProtocolError(f"an array of {count} elements and {self._end - self._pos} bytes are left")
+        return count
+
+    def count(self, flexible: bool) -> int:
+        count = self.nullable_count(flexible)
+        if count < 0:
+            raise ProtocolError("an array is null that cannot be")
+        return count
+
+    def tag_count(self) -> int:
+        """Tagged fields; each has at least two bytes."""
+        count = self.unsigned_varint()
+        if count * 2 > self._end - self._pos:
+            raise ProtocolError(f"{count} tagged fields and {self._end - self._pos} bytes are left")
+        return count
+
+    # ------------------------------------------------------------------ strings and bytes
+    def nullable_string(self, flexible: bool) -> str | None:
+        length = self._length(flexible, True)
+        if length < 0:
+            return None
+        at = self._take(length)
+        try:
+            return str(self._data[at : at + length], "utf-8")
+        except UnicodeDecodeError:
+            raise ProtocolError("a string is not UTF-8") from None
+
+    def string(self, flexible: bool) -> str:
+        text = self.nullable_string(flexible)
+        if text is None:
+            raise ProtocolError("a string is null that cannot be")
+        return text
+
+    def nullable_bytes(self, flexible: bool) -> bytes | None:
+        length = self._length(flexible, False)
+        if length < 0:
+            return None
+        at = self._take(length)
+        return bytes(self._data[at : at + length])
+
+    def bytes_(self, flexible: bool) -> bytes:
+        data = self.nullable_bytes(flexible)
+        if data is None:
+            raise ProtocolError("bytes are null that cannot be")
+        return data
+
+    # ------------------------------------------------------------------ structure
+    def field(self, size: int) -> Reader:
+        """A reader of the next `size` bytes: one tagged field."""
+        at = self._take(size)
+        return Reader(self._data[at : at + size])
+
+    def skip(self, size: int) -> None:
+        self._take(size)
+
+    def skip_tags(self) -> None:
+        """Skip tagged fields nobody here knows."""
+        for _ in range(self.tag_count()):
+            self.unsigned_varint()
+            self._take(self.unsigned_varint())
+
+    def finish(self) -> None:
+        """Refuse trailing bytes."""
+        if self._pos != self._end:
+            raise ProtocolError(f"{self._end - self._pos} bytes after the end of the message")

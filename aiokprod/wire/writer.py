@@ -1,0 +1,103 @@
+"""`Writer`: encoding of the protocol's primitives into one growing buffer."""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+
+from aiokprod.errors import UnsupportedVersionError
+
+_INT8 = Struct(">b")
+_INT16 = Struct(">h")
+_UINT16 = Struct(">H")
+_INT32 = Struct(">i")
+_UINT32 = Struct(">I")
+_INT64 = Struct(">q")
+_FLOAT64 = Struct(">d")
+
+
+def cannot(field: str, version: int) -> UnsupportedVersionError:
+    """The error for a value that this version of a message cannot carry."""
+    return UnsupportedVersionError(f"version {version} has no field {field} and it is set")
+
+
+class Writer:
+    """Appends to `out`."""
+
+    __slots__ = ("out",)
+
+    def __init__(self) -> None:
+        self.out = bytearray()
+
+    def int8(self, value: int) -> None:
+        self.out += _INT8.pack(value)
+
+    def boolean(self, value: bool) -> None:
+        self.out.append(1 if value else 0)
+
+    def int16(self, value: int) -> None:
+        self.out += _INT16.pack(value)
+
+    def uint16(self, value: int) -> None:
+        self.out += _UINT16.pack(value)
+
+    def int32(self, value: int) -> None:
+        self.out += _INT32.pack(value)
+
+    def uint32(self, value: int) -> None:
+        self.out += _UINT32.pack(value)
+
+    def int64(self, value: int) -> None:
+        self.out += _INT64.pack(value)
+
+    def float64(self, value: float) -> None:
+        self.out += _FLOAT64.pack(value)
+
+    def uuid(self, value: bytes) -> None:
+        if len(value) != 16:
+            raise StructError("a uuid has 16 bytes")
+        self.out += value
+
+    def unsigned_varint(self, value: int) -> None:
+        out = self.out
+        while value > 0x7F:
+            out.append(value & 0x7F | 0x80)
+            value >>= 7
+        out.append(value)
+
+    def nullable_count(self, count: int, flexible: bool) -> None:
+        """Elements of an array; -1 for null."""
+        if flexible:
+            self.unsigned_varint(count + 1)
+        else:
+            self.out += _INT32.pack(count)
+
+    def count(self, count: int, flexible: bool) -> None:
+        self.nullable_count(count, flexible)
+
+    def nullable_string(self, value: str | None, flexible: bool) -> None:
+        data = None if value is None else value.encode()
+        length = -1 if data is None else len(data)
+        if flexible:
+            self.unsigned_varint(length + 1)
+        else:
+            self.out += _INT16.pack(length)
+        if data is not None:
+            self.out += data
+
+    def string(self, value: str, flexible: bool) -> None:
+        self.nullable_string(value, flexible)
+
+    def nullable_bytes(self, value: bytes | None, flexible: bool) -> None:
+        self.nullable_count(-1 if value is None else len(value), flexible)
+        if value is not None:
+            self.out += value
+
+    def bytes_(self, value: bytes, flexible: bool) -> None:
+        self.nullable_bytes(value, flexible)
+
+    def field(self, tag: int, content: Writer) -> None:
+        """One tagged field."""
+        self.unsigned_varint(tag)
+        self.unsigned_varint(len(content.out))
+        self.out += content.out
