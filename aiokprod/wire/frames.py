@@ -1,0 +1,119 @@
+"""Frames: length-prefixed messages out of chunks of bytes, and the headers of requests and responses. Pure.
+
+A length is judged before a byte of its frame is kept, so a hostile peer cannot make us buffer what we would refuse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from aiokprod.errors import ProtocolError
+from aiokprod.wire.reader import Reader
+from aiokprod.wire.writer import Writer
+
+_LENGTH = Struct(">i")
+_REQUEST_HEADER = Struct(">hhi")
+API_VERSIONS = 18
+HTTP_STARTS = (b"HTTP", b"GET ", b"POST", b"<htm", b"<!DO")
+SMALLEST_FRAME = 4  # a correlation id
+
+
+class FrameReader:
+    """Cuts a stream into frames (without their length)."""
+
+    __slots__ = ("_buffer", "max_frame_bytes")
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
+        """The frames that are complete now.
+
+        Raises:
+            ProtocolError: a length no frame can have; the stream is useless from here on.
+        """
+        buffer = self._buffer
+        buffer += data
+        frames: list[bytes] = []
+        at = 0
+        try:
+            while len(buffer) - at >= 4:
+                length = _LENGTH.unpack_from(buffer, at)[0]
+                if not SMALLEST_FRAME <= length <= self.max_frame_bytes:
+                    raise self._refuse(bytes(buffer[at : at + 8]), length)
+                if len(buffer) - at - 4 < length:
+                    break
+                frames.append(bytes(buffer[at + 4 : at + 4 + length]))
+                at += 4 + length
+        finally:
+            del buffer[:at]
+        return frames
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Of an incomplete frame."""
+        return len(self._buffer)
+
+    def _refuse(self, start: bytes, length: int) -> ProtocolError:
+        if start.startswith(HTTP_STARTS):
+            return ProtocolError("the peer speaks HTTP, not Kafka: is this the right port?")
+        if start[:1] == b"\x15" and start[1:2] == b"\x03":
+            return ProtocolError("the peer answered a TLS alert: it is a TLS port; set security_protocol to SSL or SASL_SSL")
+        return ProtocolError(f"a frame of {length} bytes; between {SMALLEST_FRAME} and {self.max_frame_bytes} are taken")
+
+
+# ---------------------------------------------------------------------- the client's side
+def encode_request_header(api_key: int, version: int, correlation_id: int, client_id: str | None, flexible: bool) -> bytes:
+    """Header version 1, or 2 for flexible messages; without the length."""
+    client = b"" if client_id is None else client_id.encode()
+    length = (-1 if client_id is None else len(client)).to_bytes(2, "big", signed=True)
+    return _REQUEST_HEADER.pack(api_key, version, correlation_id) + length + client + (b"\0" if flexible else b"")
+
+
+def response_header_flexible(api_key: int, version: int, flexible_from: int) -> bool:
+    """Has the response a tagged header? That of ApiVersions never has, so that anybody can read it (KIP-511)."""
+    return api_key != API_VERSIONS and version >= flexible_from
+
+
+def read_response_header(frame: bytes | memoryview, flexible: bool) -> tuple[int, memoryview]:
+    """Correlation id and body."""
+    reader = Reader(frame)
+    correlation_id = reader.int32()
+    if flexible:
+        reader.skip_tags()
+    return correlation_id, memoryview(frame)[len(frame) - reader.left :]
+
+
+# ---------------------------------------------------------------------- the broker's side
+@dataclass(frozen=True, slots=True)
+class RequestHeader:
+    """What a broker learns of a request before it decodes the body."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: memoryview
+
+
+def decode_request_header(frame: bytes | memoryview, flexible_from: dict[int, int]) -> RequestHeader:
+    """Read a request's header; `flexible_from` tells per API the first flexible version."""
+    reader = Reader(frame)
+    api_key, version, correlation_id = reader.int16(), reader.int16(), reader.int32()
+    client_id = reader.nullable_string(False)
+    if version >= flexible_from.get(api_key, 32767):
+        reader.skip_tags()
+    return RequestHeader(api_key, version, correlation_id, client_id, memoryview(frame)[len(frame) - reader.left :])
+
+
+def encode_response(correlation_id: int, flexible: bool, body: bytes) -> bytes:
+    """A whole response frame, length included."""
+    writer = Writer()
+    writer.int32(4 + (1 if flexible else 0) + len(body))
+    writer.int32(correlation_id)
+    if flexible:
+        writer.out.append(0)
+    writer.out += body
+    return bytes(writer.out)
