@@ -154,11 +154,12 @@ class Emitter:
             else:
                 lines.append(f"{indent}{writer}.count(len({name}), flexible)")
                 source = name
-            lines.append(f"{indent}for item in {source}:")
+            each = f"one_of_{snake(field.name)}"  # a name of its own: loops of other types follow in the same function
+            lines.append(f"{indent}for {each} in {source}:")
             if field.struct:
-                lines.append(f"{indent}    item.write({writer}, version)")
+                lines.append(f"{indent}    {each}.write({writer}, version)")
             else:
-                lines.append(f"{indent}    {self.write_primitive(field.kind, writer, 'item', nullable=False)}")
+                lines.append(f"{indent}    {self.write_primitive(field.kind, writer, each, nullable=False)}")
             return lines
         if field.struct:
             if optional:

@@ -24,8 +24,8 @@ class AddPartitionsToTxnTopic:
             raise cannot("Name", version)
         if version >= 4:
             writer.count(len(self.partitions), flexible)
-            for item in self.partitions:
-                writer.int32(item)
+            for one_of_partitions in self.partitions:
+                writer.int32(one_of_partitions)
         elif self.partitions:
             raise cannot("Partitions", version)
         if flexible:
@@ -74,8 +74,8 @@ class AddPartitionsToTxnTransaction:
             raise cannot("VerifyOnly", version)
         if version >= 4:
             writer.count(len(self.topics), flexible)
-            for item in self.topics:
-                item.write(writer, version)
+            for one_of_topics in self.topics:
+                one_of_topics.write(writer, version)
         elif self.topics:
             raise cannot("Topics", version)
         if flexible:
@@ -119,8 +119,8 @@ class AddPartitionsToTxnRequest:
         flexible = version >= 3
         if version >= 4:
             writer.count(len(self.transactions), flexible)
-            for item in self.transactions:
-                item.write(writer, version)
+            for one_of_transactions in self.transactions:
+                one_of_transactions.write(writer, version)
         elif self.transactions:
             raise cannot("Transactions", version)
         if version <= 3:
@@ -137,8 +137,8 @@ class AddPartitionsToTxnRequest:
             raise cannot("V3AndBelowProducerEpoch", version)
         if version <= 3:
             writer.count(len(self.v3_and_below_topics), flexible)
-            for item in self.v3_and_below_topics:
-                item.write(writer, version)
+            for one_of_v3_and_below_topics in self.v3_and_below_topics:
+                one_of_v3_and_below_topics.write(writer, version)
         elif self.v3_and_below_topics:
             raise cannot("V3AndBelowTopics", version)
         if flexible:
@@ -229,8 +229,8 @@ class AddPartitionsToTxnTopicResult:
             raise cannot("Name", version)
         if version >= 4:
             writer.count(len(self.results_by_partition), flexible)
-            for item in self.results_by_partition:
-                item.write(writer, version)
+            for one_of_results_by_partition in self.results_by_partition:
+                one_of_results_by_partition.write(writer, version)
         elif self.results_by_partition:
             raise cannot("ResultsByPartition", version)
         if flexible:
@@ -266,8 +266,8 @@ class AddPartitionsToTxnResult:
             raise cannot("TransactionalId", version)
         if version >= 4:
             writer.count(len(self.topic_results), flexible)
-            for item in self.topic_results:
-                item.write(writer, version)
+            for one_of_topic_results in self.topic_results:
+                one_of_topic_results.write(writer, version)
         elif self.topic_results:
             raise cannot("TopicResults", version)
         if flexible:
@@ -309,14 +309,14 @@ class AddPartitionsToTxnResponse:
             writer.int16(self.error_code)
         if version >= 4:
             writer.count(len(self.results_by_transaction), flexible)
-            for item in self.results_by_transaction:
-                item.write(writer, version)
+            for one_of_results_by_transaction in self.results_by_transaction:
+                one_of_results_by_transaction.write(writer, version)
         elif self.results_by_transaction:
             raise cannot("ResultsByTransaction", version)
         if version <= 3:
             writer.count(len(self.results_by_topic_v3_and_below), flexible)
-            for item in self.results_by_topic_v3_and_below:
-                item.write(writer, version)
+            for one_of_results_by_topic_v3_and_below in self.results_by_topic_v3_and_below:
+                one_of_results_by_topic_v3_and_below.write(writer, version)
         elif self.results_by_topic_v3_and_below:
             raise cannot("ResultsByTopicV3AndBelow", version)
         if flexible:

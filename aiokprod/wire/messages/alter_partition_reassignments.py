@@ -20,8 +20,8 @@ class ReassignablePartition:
         flexible = True
         writer.int32(self.partition_index)
         writer.nullable_count(-1 if self.replicas is None else len(self.replicas), flexible)
-        for item in self.replicas or ():
-            writer.int32(item)
+        for one_of_replicas in self.replicas or ():
+            writer.int32(one_of_replicas)
         if flexible:
             writer.out.append(0)
 
@@ -47,8 +47,8 @@ class ReassignableTopic:
         flexible = True
         writer.string(self.name, flexible)
         writer.count(len(self.partitions), flexible)
-        for item in self.partitions:
-            item.write(writer, version)
+        for one_of_partitions in self.partitions:
+            one_of_partitions.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -84,8 +84,8 @@ class AlterPartitionReassignmentsRequest:
         elif not self.allow_replication_factor_change:
             raise cannot("AllowReplicationFactorChange", version)
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -155,8 +155,8 @@ class ReassignableTopicResponse:
         flexible = True
         writer.string(self.name, flexible)
         writer.count(len(self.partitions), flexible)
-        for item in self.partitions:
-            item.write(writer, version)
+        for one_of_partitions in self.partitions:
+            one_of_partitions.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -194,8 +194,8 @@ class AlterPartitionReassignmentsResponse:
         writer.int16(self.error_code)
         writer.nullable_string(self.error_message, flexible)
         writer.count(len(self.responses), flexible)
-        for item in self.responses:
-            item.write(writer, version)
+        for one_of_responses in self.responses:
+            one_of_responses.write(writer, version)
         if flexible:
             writer.out.append(0)
 

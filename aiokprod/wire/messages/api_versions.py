@@ -186,8 +186,8 @@ class ApiVersionsResponse:
         flexible = version >= 3
         writer.int16(self.error_code)
         writer.count(len(self.api_keys), flexible)
-        for item in self.api_keys:
-            item.write(writer, version)
+        for one_of_api_keys in self.api_keys:
+            one_of_api_keys.write(writer, version)
         if version >= 1:
             writer.int32(self.throttle_time_ms)
         if flexible:
@@ -195,8 +195,8 @@ class ApiVersionsResponse:
             if (version >= 3) and (self.supported_features):
                 content = Writer()
                 content.count(len(self.supported_features), flexible)
-                for item in self.supported_features:
-                    item.write(content, version)
+                for one_of_supported_features in self.supported_features:
+                    one_of_supported_features.write(content, version)
                 tags.append((0, content))
             if (version >= 3) and (self.finalized_features_epoch != -1):
                 content = Writer()
@@ -205,8 +205,8 @@ class ApiVersionsResponse:
             if (version >= 3) and (self.finalized_features):
                 content = Writer()
                 content.count(len(self.finalized_features), flexible)
-                for item in self.finalized_features:
-                    item.write(content, version)
+                for one_of_finalized_features in self.finalized_features:
+                    one_of_finalized_features.write(content, version)
                 tags.append((2, content))
             if (version >= 3) and (self.zk_migration_ready):
                 content = Writer()

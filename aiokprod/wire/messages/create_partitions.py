@@ -18,8 +18,8 @@ class CreatePartitionsAssignment:
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
         writer.count(len(self.broker_ids), flexible)
-        for item in self.broker_ids:
-            writer.int32(item)
+        for one_of_broker_ids in self.broker_ids:
+            writer.int32(one_of_broker_ids)
         if flexible:
             writer.out.append(0)
 
@@ -46,8 +46,8 @@ class CreatePartitionsTopic:
         writer.string(self.name, flexible)
         writer.int32(self.count)
         writer.nullable_count(-1 if self.assignments is None else len(self.assignments), flexible)
-        for item in self.assignments or ():
-            item.write(writer, version)
+        for one_of_assignments in self.assignments or ():
+            one_of_assignments.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -83,8 +83,8 @@ class CreatePartitionsRequest:
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         writer.int32(self.timeout_ms)
         writer.boolean(self.validate_only)
         if flexible:
@@ -160,8 +160,8 @@ class CreatePartitionsResponse:
         flexible = version >= 2
         writer.int32(self.throttle_time_ms)
         writer.count(len(self.results), flexible)
-        for item in self.results:
-            item.write(writer, version)
+        for one_of_results in self.results:
+            one_of_results.write(writer, version)
         if flexible:
             writer.out.append(0)
 

@@ -20,8 +20,8 @@ class CreatableReplicaAssignment:
         flexible = version >= 5
         writer.int32(self.partition_index)
         writer.count(len(self.broker_ids), flexible)
-        for item in self.broker_ids:
-            writer.int32(item)
+        for one_of_broker_ids in self.broker_ids:
+            writer.int32(one_of_broker_ids)
         if flexible:
             writer.out.append(0)
 
@@ -77,11 +77,11 @@ class CreatableTopic:
         writer.int32(self.num_partitions)
         writer.int16(self.replication_factor)
         writer.count(len(self.assignments), flexible)
-        for item in self.assignments:
-            item.write(writer, version)
+        for one_of_assignments in self.assignments:
+            one_of_assignments.write(writer, version)
         writer.count(len(self.configs), flexible)
-        for item in self.configs:
-            item.write(writer, version)
+        for one_of_configs in self.configs:
+            one_of_configs.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -115,8 +115,8 @@ class CreateTopicsRequest:
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 5
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         writer.int32(self.timeout_ms)
         writer.boolean(self.validate_only)
         if flexible:
@@ -226,8 +226,8 @@ class CreatableTopicResult:
             writer.int16(self.replication_factor)
         if version >= 5:
             writer.nullable_count(-1 if self.configs is None else len(self.configs), flexible)
-            for item in self.configs or ():
-                item.write(writer, version)
+            for one_of_configs in self.configs or ():
+                one_of_configs.write(writer, version)
         if flexible:
             tags: list[tuple[int, Writer]] = []
             if (version >= 5) and (self.topic_config_error_code != 0):
@@ -283,8 +283,8 @@ class CreateTopicsResponse:
         flexible = version >= 5
         writer.int32(self.throttle_time_ms)
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         if flexible:
             writer.out.append(0)
 

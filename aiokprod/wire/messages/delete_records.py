@@ -45,8 +45,8 @@ class DeleteRecordsTopic:
         flexible = version >= 2
         writer.string(self.name, flexible)
         writer.count(len(self.partitions), flexible)
-        for item in self.partitions:
-            item.write(writer, version)
+        for one_of_partitions in self.partitions:
+            one_of_partitions.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -76,8 +76,8 @@ class DeleteRecordsRequest:
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         writer.int32(self.timeout_ms)
         if flexible:
             writer.out.append(0)
@@ -146,8 +146,8 @@ class DeleteRecordsTopicResult:
         flexible = version >= 2
         writer.string(self.name, flexible)
         writer.count(len(self.partitions), flexible)
-        for item in self.partitions:
-            item.write(writer, version)
+        for one_of_partitions in self.partitions:
+            one_of_partitions.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -178,8 +178,8 @@ class DeleteRecordsResponse:
         flexible = version >= 2
         writer.int32(self.throttle_time_ms)
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         if flexible:
             writer.out.append(0)
 

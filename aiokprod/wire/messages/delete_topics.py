@@ -59,14 +59,14 @@ class DeleteTopicsRequest:
         flexible = version >= 4
         if version >= 6:
             writer.count(len(self.topics), flexible)
-            for item in self.topics:
-                item.write(writer, version)
+            for one_of_topics in self.topics:
+                one_of_topics.write(writer, version)
         elif self.topics:
             raise cannot("Topics", version)
         if version <= 5:
             writer.count(len(self.topic_names), flexible)
-            for item in self.topic_names:
-                writer.string(item, flexible)
+            for one_of_topic_names in self.topic_names:
+                writer.string(one_of_topic_names, flexible)
         writer.int32(self.timeout_ms)
         if flexible:
             writer.out.append(0)
@@ -152,8 +152,8 @@ class DeleteTopicsResponse:
         flexible = version >= 4
         writer.int32(self.throttle_time_ms)
         writer.count(len(self.responses), flexible)
-        for item in self.responses:
-            item.write(writer, version)
+        for one_of_responses in self.responses:
+            one_of_responses.write(writer, version)
         if flexible:
             writer.out.append(0)
 

@@ -132,8 +132,8 @@ class DescribeClusterResponse:
         writer.string(self.cluster_id, flexible)
         writer.int32(self.controller_id)
         writer.count(len(self.brokers), flexible)
-        for item in self.brokers:
-            item.write(writer, version)
+        for one_of_brokers in self.brokers:
+            one_of_brokers.write(writer, version)
         writer.int32(self.cluster_authorized_operations)
         if flexible:
             writer.out.append(0)

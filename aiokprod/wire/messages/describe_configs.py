@@ -22,8 +22,8 @@ class DescribeConfigsResource:
         writer.int8(self.resource_type)
         writer.string(self.resource_name, flexible)
         writer.nullable_count(-1 if self.configuration_keys is None else len(self.configuration_keys), flexible)
-        for item in self.configuration_keys or ():
-            writer.string(item, flexible)
+        for one_of_configuration_keys in self.configuration_keys or ():
+            writer.string(one_of_configuration_keys, flexible)
         if flexible:
             writer.out.append(0)
 
@@ -57,8 +57,8 @@ class DescribeConfigsRequest:
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
         writer.count(len(self.resources), flexible)
-        for item in self.resources:
-            item.write(writer, version)
+        for one_of_resources in self.resources:
+            one_of_resources.write(writer, version)
         writer.boolean(self.include_synonyms)
         if version >= 3:
             writer.boolean(self.include_documentation)
@@ -143,8 +143,8 @@ class DescribeConfigsResourceResult:
         writer.int8(self.config_source)
         writer.boolean(self.is_sensitive)
         writer.count(len(self.synonyms), flexible)
-        for item in self.synonyms:
-            item.write(writer, version)
+        for one_of_synonyms in self.synonyms:
+            one_of_synonyms.write(writer, version)
         if version >= 3:
             writer.int8(self.config_type)
         if version >= 3:
@@ -188,8 +188,8 @@ class DescribeConfigsResult:
         writer.int8(self.resource_type)
         writer.string(self.resource_name, flexible)
         writer.count(len(self.configs), flexible)
-        for item in self.configs:
-            item.write(writer, version)
+        for one_of_configs in self.configs:
+            one_of_configs.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -223,8 +223,8 @@ class DescribeConfigsResponse:
         flexible = version >= 4
         writer.int32(self.throttle_time_ms)
         writer.count(len(self.results), flexible)
-        for item in self.results:
-            item.write(writer, version)
+        for one_of_results in self.results:
+            one_of_results.write(writer, version)
         if flexible:
             writer.out.append(0)
 

@@ -20,8 +20,8 @@ class TopicRequest:
         flexible = True
         writer.string(self.name, flexible)
         writer.count(len(self.partition_indexes), flexible)
-        for item in self.partition_indexes:
-            writer.int32(item)
+        for one_of_partition_indexes in self.partition_indexes:
+            writer.int32(one_of_partition_indexes)
         if flexible:
             writer.out.append(0)
 
@@ -50,8 +50,8 @@ class DescribeProducersRequest:
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -131,8 +131,8 @@ class PartitionResponse:
         writer.int16(self.error_code)
         writer.nullable_string(self.error_message, flexible)
         writer.count(len(self.active_producers), flexible)
-        for item in self.active_producers:
-            item.write(writer, version)
+        for one_of_active_producers in self.active_producers:
+            one_of_active_producers.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -160,8 +160,8 @@ class TopicResponse:
         flexible = True
         writer.string(self.name, flexible)
         writer.count(len(self.partitions), flexible)
-        for item in self.partitions:
-            item.write(writer, version)
+        for one_of_partitions in self.partitions:
+            one_of_partitions.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -192,8 +192,8 @@ class DescribeProducersResponse:
         flexible = True
         writer.int32(self.throttle_time_ms)
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         if flexible:
             writer.out.append(0)
 

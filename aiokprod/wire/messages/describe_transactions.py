@@ -23,8 +23,8 @@ class DescribeTransactionsRequest:
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
         writer.count(len(self.transactional_ids), flexible)
-        for item in self.transactional_ids:
-            writer.string(item, flexible)
+        for one_of_transactional_ids in self.transactional_ids:
+            writer.string(one_of_transactional_ids, flexible)
         if flexible:
             writer.out.append(0)
 
@@ -63,8 +63,8 @@ class TopicData:
         flexible = True
         writer.string(self.topic, flexible)
         writer.count(len(self.partitions), flexible)
-        for item in self.partitions:
-            writer.int32(item)
+        for one_of_partitions in self.partitions:
+            writer.int32(one_of_partitions)
         if flexible:
             writer.out.append(0)
 
@@ -102,8 +102,8 @@ class TransactionState:
         writer.int64(self.producer_id)
         writer.int16(self.producer_epoch)
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -140,8 +140,8 @@ class DescribeTransactionsResponse:
         flexible = True
         writer.int32(self.throttle_time_ms)
         writer.count(len(self.transaction_states), flexible)
-        for item in self.transaction_states:
-            item.write(writer, version)
+        for one_of_transaction_states in self.transaction_states:
+            one_of_transaction_states.write(writer, version)
         if flexible:
             writer.out.append(0)
 

@@ -20,8 +20,8 @@ class TopicPartitions:
         flexible = version >= 2
         writer.string(self.topic, flexible)
         writer.count(len(self.partitions), flexible)
-        for item in self.partitions:
-            writer.int32(item)
+        for one_of_partitions in self.partitions:
+            writer.int32(one_of_partitions)
         if flexible:
             writer.out.append(0)
 
@@ -56,8 +56,8 @@ class ElectLeadersRequest:
         elif self.election_type != 0:
             raise cannot("ElectionType", version)
         writer.nullable_count(-1 if self.topic_partitions is None else len(self.topic_partitions), flexible)
-        for item in self.topic_partitions or ():
-            item.write(writer, version)
+        for one_of_topic_partitions in self.topic_partitions or ():
+            one_of_topic_partitions.write(writer, version)
         writer.int32(self.timeout_ms)
         if flexible:
             writer.out.append(0)
@@ -132,8 +132,8 @@ class ReplicaElectionResult:
         flexible = version >= 2
         writer.string(self.topic, flexible)
         writer.count(len(self.partition_result), flexible)
-        for item in self.partition_result:
-            item.write(writer, version)
+        for one_of_partition_result in self.partition_result:
+            one_of_partition_result.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -169,8 +169,8 @@ class ElectLeadersResponse:
         elif self.error_code != 0:
             raise cannot("ErrorCode", version)
         writer.count(len(self.replica_election_results), flexible)
-        for item in self.replica_election_results:
-            item.write(writer, version)
+        for one_of_replica_election_results in self.replica_election_results:
+            one_of_replica_election_results.write(writer, version)
         if flexible:
             writer.out.append(0)
 

@@ -123,8 +123,8 @@ class FetchTopic:
         if version >= 13:
             writer.uuid(self.topic_id)
         writer.count(len(self.partitions), flexible)
-        for item in self.partitions:
-            item.write(writer, version)
+        for one_of_partitions in self.partitions:
+            one_of_partitions.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -158,8 +158,8 @@ class ForgottenTopic:
             writer.uuid(self.topic_id)
         if version >= 7:
             writer.count(len(self.partitions), flexible)
-            for item in self.partitions:
-                writer.int32(item)
+            for one_of_partitions in self.partitions:
+                writer.int32(one_of_partitions)
         elif self.partitions:
             raise cannot("Partitions", version)
         if flexible:
@@ -217,12 +217,12 @@ class FetchRequest:
         if version >= 7:
             writer.int32(self.session_epoch)
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         if version >= 7:
             writer.count(len(self.forgotten_topics_data), flexible)
-            for item in self.forgotten_topics_data:
-                item.write(writer, version)
+            for one_of_forgotten_topics_data in self.forgotten_topics_data:
+                one_of_forgotten_topics_data.write(writer, version)
         elif self.forgotten_topics_data:
             raise cannot("ForgottenTopicsData", version)
         if version >= 11:
@@ -436,8 +436,8 @@ class PartitionData:
         if version >= 5:
             writer.int64(self.log_start_offset)
         writer.nullable_count(-1 if self.aborted_transactions is None else len(self.aborted_transactions), flexible)
-        for item in self.aborted_transactions or ():
-            item.write(writer, version)
+        for one_of_aborted_transactions in self.aborted_transactions or ():
+            one_of_aborted_transactions.write(writer, version)
         if version >= 11:
             writer.int32(self.preferred_read_replica)
         elif self.preferred_read_replica != -1:
@@ -510,8 +510,8 @@ class FetchableTopicResponse:
         if version >= 13:
             writer.uuid(self.topic_id)
         writer.count(len(self.partitions), flexible)
-        for item in self.partitions:
-            item.write(writer, version)
+        for one_of_partitions in self.partitions:
+            one_of_partitions.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -601,15 +601,15 @@ class FetchResponse:
         elif self.session_id != 0:
             raise cannot("SessionId", version)
         writer.count(len(self.responses), flexible)
-        for item in self.responses:
-            item.write(writer, version)
+        for one_of_responses in self.responses:
+            one_of_responses.write(writer, version)
         if flexible:
             tags: list[tuple[int, Writer]] = []
             if (version >= 16) and (self.node_endpoints):
                 content = Writer()
                 content.count(len(self.node_endpoints), flexible)
-                for item in self.node_endpoints:
-                    item.write(content, version)
+                for one_of_node_endpoints in self.node_endpoints:
+                    one_of_node_endpoints.write(content, version)
                 tags.append((0, content))
             writer.unsigned_varint(len(tags))
             for tag, content in tags:

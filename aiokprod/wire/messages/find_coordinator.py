@@ -34,8 +34,8 @@ class FindCoordinatorRequest:
             raise cannot("KeyType", version)
         if version >= 4:
             writer.count(len(self.coordinator_keys), flexible)
-            for item in self.coordinator_keys:
-                writer.string(item, flexible)
+            for one_of_coordinator_keys in self.coordinator_keys:
+                writer.string(one_of_coordinator_keys, flexible)
         elif self.coordinator_keys:
             raise cannot("CoordinatorKeys", version)
         if flexible:
@@ -170,8 +170,8 @@ class FindCoordinatorResponse:
             raise cannot("Port", version)
         if version >= 4:
             writer.count(len(self.coordinators), flexible)
-            for item in self.coordinators:
-                item.write(writer, version)
+            for one_of_coordinators in self.coordinators:
+                one_of_coordinators.write(writer, version)
         elif self.coordinators:
             raise cannot("Coordinators", version)
         if flexible:

@@ -50,8 +50,8 @@ class AlterConfigsResource:
         writer.int8(self.resource_type)
         writer.string(self.resource_name, flexible)
         writer.count(len(self.configs), flexible)
-        for item in self.configs:
-            item.write(writer, version)
+        for one_of_configs in self.configs:
+            one_of_configs.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -82,8 +82,8 @@ class IncrementalAlterConfigsRequest:
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1
         writer.count(len(self.resources), flexible)
-        for item in self.resources:
-            item.write(writer, version)
+        for one_of_resources in self.resources:
+            one_of_resources.write(writer, version)
         writer.boolean(self.validate_only)
         if flexible:
             writer.out.append(0)
@@ -160,8 +160,8 @@ class IncrementalAlterConfigsResponse:
         flexible = version >= 1
         writer.int32(self.throttle_time_ms)
         writer.count(len(self.responses), flexible)
-        for item in self.responses:
-            item.write(writer, version)
+        for one_of_responses in self.responses:
+            one_of_responses.write(writer, version)
         if flexible:
             writer.out.append(0)
 

@@ -50,8 +50,8 @@ class ListOffsetsTopic:
         flexible = version >= 6
         writer.string(self.name, flexible)
         writer.count(len(self.partitions), flexible)
-        for item in self.partitions:
-            item.write(writer, version)
+        for one_of_partitions in self.partitions:
+            one_of_partitions.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -88,8 +88,8 @@ class ListOffsetsRequest:
         elif self.isolation_level != 0:
             raise cannot("IsolationLevel", version)
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         if version >= 10:
             writer.int32(self.timeout_ms)
         if flexible:
@@ -173,8 +173,8 @@ class ListOffsetsTopicResponse:
         flexible = version >= 6
         writer.string(self.name, flexible)
         writer.count(len(self.partitions), flexible)
-        for item in self.partitions:
-            item.write(writer, version)
+        for one_of_partitions in self.partitions:
+            one_of_partitions.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -206,8 +206,8 @@ class ListOffsetsResponse:
         if version >= 2:
             writer.int32(self.throttle_time_ms)
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         if flexible:
             writer.out.append(0)
 

@@ -26,11 +26,11 @@ class ListTransactionsRequest:
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
         writer.count(len(self.state_filters), flexible)
-        for item in self.state_filters:
-            writer.string(item, flexible)
+        for one_of_state_filters in self.state_filters:
+            writer.string(one_of_state_filters, flexible)
         writer.count(len(self.producer_id_filters), flexible)
-        for item in self.producer_id_filters:
-            writer.int64(item)
+        for one_of_producer_id_filters in self.producer_id_filters:
+            writer.int64(one_of_producer_id_filters)
         if version >= 1:
             writer.int64(self.duration_filter)
         elif self.duration_filter != -1:
@@ -118,11 +118,11 @@ class ListTransactionsResponse:
         writer.int32(self.throttle_time_ms)
         writer.int16(self.error_code)
         writer.count(len(self.unknown_state_filters), flexible)
-        for item in self.unknown_state_filters:
-            writer.string(item, flexible)
+        for one_of_unknown_state_filters in self.unknown_state_filters:
+            writer.string(one_of_unknown_state_filters, flexible)
         writer.count(len(self.transaction_states), flexible)
-        for item in self.transaction_states:
-            item.write(writer, version)
+        for one_of_transaction_states in self.transaction_states:
+            one_of_transaction_states.write(writer, version)
         if flexible:
             writer.out.append(0)
 

@@ -57,8 +57,8 @@ class MetadataRequest:
         if self.topics is None and not (version >= 1):
             raise cannot("null in Topics", version)
         writer.nullable_count(-1 if self.topics is None else len(self.topics), flexible)
-        for item in self.topics or ():
-            item.write(writer, version)
+        for one_of_topics in self.topics or ():
+            one_of_topics.write(writer, version)
         if version >= 4:
             writer.boolean(self.allow_auto_topic_creation)
         elif not self.allow_auto_topic_creation:
@@ -161,15 +161,15 @@ class MetadataResponsePartition:
         if version >= 7:
             writer.int32(self.leader_epoch)
         writer.count(len(self.replica_nodes), flexible)
-        for item in self.replica_nodes:
-            writer.int32(item)
+        for one_of_replica_nodes in self.replica_nodes:
+            writer.int32(one_of_replica_nodes)
         writer.count(len(self.isr_nodes), flexible)
-        for item in self.isr_nodes:
-            writer.int32(item)
+        for one_of_isr_nodes in self.isr_nodes:
+            writer.int32(one_of_isr_nodes)
         if version >= 5:
             writer.count(len(self.offline_replicas), flexible)
-            for item in self.offline_replicas:
-                writer.int32(item)
+            for one_of_offline_replicas in self.offline_replicas:
+                writer.int32(one_of_offline_replicas)
         if flexible:
             writer.out.append(0)
 
@@ -213,8 +213,8 @@ class MetadataResponseTopic:
         if version >= 1:
             writer.boolean(self.is_internal)
         writer.count(len(self.partitions), flexible)
-        for item in self.partitions:
-            item.write(writer, version)
+        for one_of_partitions in self.partitions:
+            one_of_partitions.write(writer, version)
         if version >= 8:
             writer.int32(self.topic_authorized_operations)
         elif self.topic_authorized_operations != -2147483648:
@@ -262,15 +262,15 @@ class MetadataResponse:
         if version >= 3:
             writer.int32(self.throttle_time_ms)
         writer.count(len(self.brokers), flexible)
-        for item in self.brokers:
-            item.write(writer, version)
+        for one_of_brokers in self.brokers:
+            one_of_brokers.write(writer, version)
         if version >= 2:
             writer.nullable_string(self.cluster_id, flexible)
         if version >= 1:
             writer.int32(self.controller_id)
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         if 8 <= version <= 10:
             writer.int32(self.cluster_authorized_operations)
         elif self.cluster_authorized_operations != -2147483648:

@@ -57,8 +57,8 @@ class OffsetCommitRequestTopic:
         if version >= 10:
             writer.uuid(self.topic_id)
         writer.count(len(self.partitions), flexible)
-        for item in self.partitions:
-            item.write(writer, version)
+        for one_of_partitions in self.partitions:
+            one_of_partitions.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -104,8 +104,8 @@ class OffsetCommitRequest:
         if version <= 4:
             writer.int64(self.retention_time_ms)
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -180,8 +180,8 @@ class OffsetCommitResponseTopic:
         if version >= 10:
             writer.uuid(self.topic_id)
         writer.count(len(self.partitions), flexible)
-        for item in self.partitions:
-            item.write(writer, version)
+        for one_of_partitions in self.partitions:
+            one_of_partitions.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -216,8 +216,8 @@ class OffsetCommitResponse:
         if version >= 3:
             writer.int32(self.throttle_time_ms)
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         if flexible:
             writer.out.append(0)
 

@@ -24,8 +24,8 @@ class OffsetFetchRequestTopic:
             raise cannot("Name", version)
         if version <= 7:
             writer.count(len(self.partition_indexes), flexible)
-            for item in self.partition_indexes:
-                writer.int32(item)
+            for one_of_partition_indexes in self.partition_indexes:
+                writer.int32(one_of_partition_indexes)
         elif self.partition_indexes:
             raise cannot("PartitionIndexes", version)
         if flexible:
@@ -60,8 +60,8 @@ class OffsetFetchRequestTopics:
             writer.uuid(self.topic_id)
         if version >= 8:
             writer.count(len(self.partition_indexes), flexible)
-            for item in self.partition_indexes:
-                writer.int32(item)
+            for one_of_partition_indexes in self.partition_indexes:
+                writer.int32(one_of_partition_indexes)
         elif self.partition_indexes:
             raise cannot("PartitionIndexes", version)
         if flexible:
@@ -103,8 +103,8 @@ class OffsetFetchRequestGroup:
             writer.int32(self.member_epoch)
         if version >= 8:
             writer.nullable_count(-1 if self.topics is None else len(self.topics), flexible)
-            for item in self.topics or ():
-                item.write(writer, version)
+            for one_of_topics in self.topics or ():
+                one_of_topics.write(writer, version)
         elif self.topics is None or self.topics:
             raise cannot("Topics", version)
         if flexible:
@@ -155,14 +155,14 @@ class OffsetFetchRequest:
             if self.topics is None and not (version >= 2):
                 raise cannot("null in Topics", version)
             writer.nullable_count(-1 if self.topics is None else len(self.topics), flexible)
-            for item in self.topics or ():
-                item.write(writer, version)
+            for one_of_topics in self.topics or ():
+                one_of_topics.write(writer, version)
         elif self.topics is None or self.topics:
             raise cannot("Topics", version)
         if version >= 8:
             writer.count(len(self.groups), flexible)
-            for item in self.groups:
-                item.write(writer, version)
+            for one_of_groups in self.groups:
+                one_of_groups.write(writer, version)
         elif self.groups:
             raise cannot("Groups", version)
         if version >= 7:
@@ -274,8 +274,8 @@ class OffsetFetchResponseTopic:
             raise cannot("Name", version)
         if version <= 7:
             writer.count(len(self.partitions), flexible)
-            for item in self.partitions:
-                item.write(writer, version)
+            for one_of_partitions in self.partitions:
+                one_of_partitions.write(writer, version)
         elif self.partitions:
             raise cannot("Partitions", version)
         if flexible:
@@ -362,8 +362,8 @@ class OffsetFetchResponseTopics:
             writer.uuid(self.topic_id)
         if version >= 8:
             writer.count(len(self.partitions), flexible)
-            for item in self.partitions:
-                item.write(writer, version)
+            for one_of_partitions in self.partitions:
+                one_of_partitions.write(writer, version)
         elif self.partitions:
             raise cannot("Partitions", version)
         if flexible:
@@ -400,8 +400,8 @@ class OffsetFetchResponseGroup:
             raise cannot("GroupId", version)
         if version >= 8:
             writer.count(len(self.topics), flexible)
-            for item in self.topics:
-                item.write(writer, version)
+            for one_of_topics in self.topics:
+                one_of_topics.write(writer, version)
         elif self.topics:
             raise cannot("Topics", version)
         if version >= 8:
@@ -446,16 +446,16 @@ class OffsetFetchResponse:
             writer.int32(self.throttle_time_ms)
         if version <= 7:
             writer.count(len(self.topics), flexible)
-            for item in self.topics:
-                item.write(writer, version)
+            for one_of_topics in self.topics:
+                one_of_topics.write(writer, version)
         elif self.topics:
             raise cannot("Topics", version)
         if 2 <= version <= 7:
             writer.int16(self.error_code)
         if version >= 8:
             writer.count(len(self.groups), flexible)
-            for item in self.groups:
-                item.write(writer, version)
+            for one_of_groups in self.groups:
+                one_of_groups.write(writer, version)
         elif self.groups:
             raise cannot("Groups", version)
         if flexible:

@@ -49,8 +49,8 @@ class TopicProduceData:
         if version >= 13:
             writer.uuid(self.topic_id)
         writer.count(len(self.partition_data), flexible)
-        for item in self.partition_data:
-            item.write(writer, version)
+        for one_of_partition_data in self.partition_data:
+            one_of_partition_data.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -88,8 +88,8 @@ class ProduceRequest:
         writer.int16(self.acks)
         writer.int32(self.timeout_ms)
         writer.count(len(self.topic_data), flexible)
-        for item in self.topic_data:
-            item.write(writer, version)
+        for one_of_topic_data in self.topic_data:
+            one_of_topic_data.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -209,8 +209,8 @@ class PartitionProduceResponse:
             writer.int64(self.log_start_offset)
         if version >= 8:
             writer.count(len(self.record_errors), flexible)
-            for item in self.record_errors:
-                item.write(writer, version)
+            for one_of_record_errors in self.record_errors:
+                one_of_record_errors.write(writer, version)
         if version >= 8:
             writer.nullable_string(self.error_message, flexible)
         if flexible:
@@ -262,8 +262,8 @@ class TopicProduceResponse:
         if version >= 13:
             writer.uuid(self.topic_id)
         writer.count(len(self.partition_responses), flexible)
-        for item in self.partition_responses:
-            item.write(writer, version)
+        for one_of_partition_responses in self.partition_responses:
+            one_of_partition_responses.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -344,16 +344,16 @@ class ProduceResponse:
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
         writer.count(len(self.responses), flexible)
-        for item in self.responses:
-            item.write(writer, version)
+        for one_of_responses in self.responses:
+            one_of_responses.write(writer, version)
         writer.int32(self.throttle_time_ms)
         if flexible:
             tags: list[tuple[int, Writer]] = []
             if (version >= 10) and (self.node_endpoints):
                 content = Writer()
                 content.count(len(self.node_endpoints), flexible)
-                for item in self.node_endpoints:
-                    item.write(content, version)
+                for one_of_node_endpoints in self.node_endpoints:
+                    one_of_node_endpoints.write(content, version)
                 tags.append((0, content))
             writer.unsigned_varint(len(tags))
             for tag, content in tags:

@@ -62,8 +62,8 @@ class SaslHandshakeResponse:
         flexible = False
         writer.int16(self.error_code)
         writer.count(len(self.mechanisms), flexible)
-        for item in self.mechanisms:
-            writer.string(item, flexible)
+        for one_of_mechanisms in self.mechanisms:
+            writer.string(one_of_mechanisms, flexible)
 
     @classmethod
     def read(cls, reader: Reader, version: int) -> Self:

@@ -53,8 +53,8 @@ class TxnOffsetCommitRequestTopic:
         flexible = version >= 3
         writer.string(self.name, flexible)
         writer.count(len(self.partitions), flexible)
-        for item in self.partitions:
-            item.write(writer, version)
+        for one_of_partitions in self.partitions:
+            one_of_partitions.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -106,8 +106,8 @@ class TxnOffsetCommitRequest:
         elif self.group_instance_id is not None:
             raise cannot("GroupInstanceId", version)
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -181,8 +181,8 @@ class TxnOffsetCommitResponseTopic:
         flexible = version >= 3
         writer.string(self.name, flexible)
         writer.count(len(self.partitions), flexible)
-        for item in self.partitions:
-            item.write(writer, version)
+        for one_of_partitions in self.partitions:
+            one_of_partitions.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -213,8 +213,8 @@ class TxnOffsetCommitResponse:
         flexible = version >= 3
         writer.int32(self.throttle_time_ms)
         writer.count(len(self.topics), flexible)
-        for item in self.topics:
-            item.write(writer, version)
+        for one_of_topics in self.topics:
+            one_of_topics.write(writer, version)
         if flexible:
             writer.out.append(0)
 
