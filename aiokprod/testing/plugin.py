@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from aiokprod.testing.kafka_cluster import KafkaCluster
+    from aiokprod.testing.kafka_cluster import BackendName, KafkaCluster
     from aiokprod.testing.mock import MockCluster
 
 BOOTSTRAP_VARIABLE = "AIOKPROD_TEST_BOOTSTRAP_SERVERS"
 BACKEND_VARIABLE = "AIOKPROD_TEST_BACKEND"
+BACKENDS: dict[str, BackendName] = {"processes": "processes", "containers": "containers", "auto": "auto"}
 
 
 @pytest.fixture(scope="session")
@@ -29,9 +30,9 @@ def kafka_cluster() -> Iterator[KafkaCluster]:
     """Three real brokers, started once per session. A test that kills one must bring it back."""
     from aiokprod.testing.kafka_cluster import KafkaCluster
 
-    backend = os.environ.get(BACKEND_VARIABLE, "processes")
-    if backend not in ("processes", "containers", "auto"):
-        raise pytest.UsageError(f"{BACKEND_VARIABLE}={backend!r}: processes, containers or auto")
+    backend = BACKENDS.get(os.environ.get(BACKEND_VARIABLE, "processes"))
+    if backend is None:
+        raise pytest.UsageError(f"{BACKEND_VARIABLE}: {', '.join(BACKENDS)}")
     with KafkaCluster(brokers=3, backend=backend) as cluster:
         yield cluster
 

@@ -1,7 +1,7 @@
 """`Admin`: topics, leaders and settings of a test's cluster, over plain sockets; no Java process per call.
 
-One per `KafkaCluster`. Each call asks a broker that runs (the controller, where one must), tries again on what passes by
-itself (an election, a lost connection, a controller that moved) and gives up at its deadline with the last cause.
+One per `KafkaCluster`. Each call asks a broker that runs (the controller, where one must), tries again on what passes
+by itself (an election, a lost connection, a controller that moved) and gives up at its deadline with the last cause.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from aiokprod.testing.kafka_cluster.asking import Asking, done
 from aiokprod.testing.kafka_cluster.errors import KafkaAdminError, KafkaClusterError
@@ -34,6 +34,12 @@ class PartitionState:
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
+
+
+class _DeleteTopicsByName(delete_topics.DeleteTopicsRequest):
+    """Version 6 renamed the field; version 5 is read by every broker, old and new."""
+
+    MAX_VERSION: ClassVar[int] = 5
 
 
 class Admin(Asking):
@@ -98,9 +104,7 @@ class Admin(Asking):
 
     def delete_topic(self, name: str) -> None:
         """Delete it and wait until no running broker knows it."""
-        request = delete_topics.DeleteTopicsRequest(
-            topics=[delete_topics.DeleteTopicState(name=name)], topic_names=[name], timeout_ms=10_000
-        )
+        request = _DeleteTopicsByName(topic_names=[name], timeout_ms=10_000)
 
         def attempt(tries: int) -> bool:
             (result,) = self._controller(request, delete_topics.DeleteTopicsResponse).responses

@@ -74,7 +74,7 @@ class BlockingConnection:
 
     def _exchange(self, request: Request, answer: type[AnyAnswer], version: int) -> AnyAnswer:
         self._correlation_id += 1
-        flexible = 0 <= request.FLEXIBLE_FROM <= version
+        flexible = version >= request.FLEXIBLE_FROM
         header = encode_request_header(request.API_KEY, version, self._correlation_id, CLIENT_ID, flexible)
         frame = header + request.encode(version)
         self._socket.sendall(struct.pack(">i", len(frame)) + frame)
@@ -82,7 +82,8 @@ class BlockingConnection:
         if not 4 <= length <= MAX_ANSWER_BYTES:
             raise ConnectionError(f"a broker answered with a frame of {length} bytes")
         received = self._receive(length)
-        correlation_id, body = read_response_header(received, response_header_flexible(request.API_KEY, version))
+        flexible = response_header_flexible(request.API_KEY, version, request.FLEXIBLE_FROM)
+        correlation_id, body = read_response_header(received, flexible)
         if correlation_id != self._correlation_id:
             raise ConnectionError(f"answer to request {correlation_id}, expected {self._correlation_id}")
         return answer.decode(body, version)

@@ -1,4 +1,4 @@
-"""Apache Kafka's jars on this machine: fetched by Maven once per version, kept in a cache directory, shared by all runs.
+"""Apache Kafka's jars on this machine: fetched by Maven once per version, kept in a cache directory for all runs.
 
 Invariants: a version's directory appears whole or not at all (fetched beside it, renamed in one step); one fetch at a
 time per version, whoever runs it (file lock); nothing is fetched when the directory is there.

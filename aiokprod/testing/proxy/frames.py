@@ -5,57 +5,68 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from aiokprod.errors import ProtocolError
 from aiokprod.testing.proxy.rules import Action, Direction, ProxyFrame, ProxyRule
-from aiokprod.wire.frames import decode_request_header
+from aiokprod.wire.frames import decode_request_header, encode_response, response_header_flexible
 from aiokprod.wire.reader import Reader
 
 PRODUCE: Final = 0
-# The requests that clients send; any other one goes by its number ("Api42").
-_API_NAMES: Final = {
-    0: "Produce",
-    1: "Fetch",
-    2: "ListOffsets",
-    3: "Metadata",
-    8: "OffsetCommit",
-    9: "OffsetFetch",
-    10: "FindCoordinator",
-    11: "JoinGroup",
-    12: "Heartbeat",
-    13: "LeaveGroup",
-    14: "SyncGroup",
-    15: "DescribeGroups",
-    16: "ListGroups",
-    17: "SaslHandshake",
-    18: "ApiVersions",
-    19: "CreateTopics",
-    20: "DeleteTopics",
-    21: "DeleteRecords",
-    22: "InitProducerId",
-    23: "OffsetForLeaderEpoch",
-    24: "AddPartitionsToTxn",
-    25: "AddOffsetsToTxn",
-    26: "EndTxn",
-    28: "TxnOffsetCommit",
-    32: "DescribeConfigs",
-    36: "SaslAuthenticate",
-    37: "CreatePartitions",
-    43: "ElectLeaders",
-    44: "IncrementalAlterConfigs",
-    45: "AlterPartitionReassignments",
-    60: "DescribeCluster",
-    61: "DescribeProducers",
-    65: "DescribeTransactions",
-    66: "ListTransactions",
-    68: "ConsumerGroupHeartbeat",
-    71: "GetTelemetrySubscriptions",
-    72: "PushTelemetry",
-    75: "DescribeTopicPartitions",
+NEVER: Final = 32767
+# The requests that clients send: Kafka's name, and the first version with tagged fields in its headers.
+_APIS: Final = {
+    0: ("Produce", 9),
+    1: ("Fetch", 12),
+    2: ("ListOffsets", 6),
+    3: ("Metadata", 9),
+    8: ("OffsetCommit", 8),
+    9: ("OffsetFetch", 6),
+    10: ("FindCoordinator", 3),
+    11: ("JoinGroup", 6),
+    12: ("Heartbeat", 4),
+    13: ("LeaveGroup", 4),
+    14: ("SyncGroup", 4),
+    15: ("DescribeGroups", 5),
+    16: ("ListGroups", 3),
+    17: ("SaslHandshake", NEVER),
+    18: ("ApiVersions", 3),
+    19: ("CreateTopics", 5),
+    20: ("DeleteTopics", 4),
+    21: ("DeleteRecords", 2),
+    22: ("InitProducerId", 2),
+    23: ("OffsetForLeaderEpoch", 4),
+    24: ("AddPartitionsToTxn", 3),
+    25: ("AddOffsetsToTxn", 3),
+    26: ("EndTxn", 3),
+    28: ("TxnOffsetCommit", 3),
+    32: ("DescribeConfigs", 4),
+    36: ("SaslAuthenticate", 2),
+    37: ("CreatePartitions", 2),
+    43: ("ElectLeaders", 2),
+    44: ("IncrementalAlterConfigs", 1),
+    45: ("AlterPartitionReassignments", 0),
+    60: ("DescribeCluster", 0),
+    61: ("DescribeProducers", 0),
+    65: ("DescribeTransactions", 0),
+    66: ("ListTransactions", 0),
+    68: ("ConsumerGroupHeartbeat", 0),
+    71: ("GetTelemetrySubscriptions", 0),
+    72: ("PushTelemetry", 0),
+    75: ("DescribeTopicPartitions", 0),
 }
+_FLEXIBLE_FROM: Final = {key: flexible_from for key, (_, flexible_from) in _APIS.items()}
 
 
 def api_name(key: int) -> str | None:
-    """Kafka's name of the request; None for what is no Kafka request."""
-    return None if key < 0 else _API_NAMES.get(key, f"Api{key}")
+    """Kafka's name of the request, "Api99" for one we do not know; None for what is no Kafka request."""
+    if key < 0:
+        return None
+    return _APIS[key][0] if key in _APIS else f"Api{key}"
+
+
+def answer_frame(frame: ProxyFrame, body: bytes) -> bytes:
+    """A whole answer to this request (or in place of this answer), length prefix included."""
+    flexible = response_header_flexible(frame.api_key, frame.version, _FLEXIBLE_FROM.get(frame.api_key, NEVER))
+    return encode_response(frame.correlation_id, flexible, body)
 
 
 def request_header(payload: bytes) -> tuple[int, int, int]:
@@ -71,13 +82,11 @@ def expects_answer(key: int, version: int, payload: bytes) -> bool:
     if key != PRODUCE:
         return True
     try:
-        reader = Reader(decode_request_header(payload).body)
-        if version >= 9:
-            reader.compact_nullable_string()  # transactional id
-        elif version >= 3:
-            reader.nullable_string()
+        reader = Reader(decode_request_header(payload, _FLEXIBLE_FROM).body)
+        if version >= 3:
+            reader.nullable_string(version >= 9)  # the transactional id
         return reader.int16() != 0
-    except ValueError:
+    except ProtocolError:
         return True
 
 

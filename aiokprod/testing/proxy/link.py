@@ -16,9 +16,8 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 
-from aiokprod.testing.proxy.frames import api_name, damaged, expects_answer, request_header
+from aiokprod.testing.proxy.frames import answer_frame, api_name, damaged, expects_answer, request_header
 from aiokprod.testing.proxy.rules import Action, ActiveRule, Direction, ProxyFrame, ProxyRule
-from aiokprod.wire.frames import encode_response, response_header_flexible
 
 MAX_FRAME_BYTES = 128 * 1024 * 1024  # more is no Kafka frame: another protocol, passed through as it comes
 CHUNK_BYTES = 64 * 1024
@@ -36,7 +35,7 @@ class LinkOwner(ABC):
         """Count the frame; the rule that acts on it, if one does."""
 
 
-class _Cut(Exception):
+class _LinkEnded(Exception):  # noqa: N818 - not an error: a rule asked for it
     """The link ends here, by a rule."""
 
 
@@ -62,8 +61,8 @@ class Link:
         self._client = writer
         try:
             upstream_reader, self._upstream = await asyncio.open_connection(*address)
-            for side in (writer, self._upstream):
-                side.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for connected in (writer, self._upstream):
+                connected.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.TaskGroup() as group:
                 requests = group.create_task(self._pump(Direction.REQUEST, reader))
                 answers = group.create_task(self._pump(Direction.ANSWER, upstream_reader))
@@ -72,7 +71,7 @@ class Link:
                     await self._finish_late_requests(answers)
                 requests.cancel()  # the broker has gone: nobody is left to answer
                 answers.cancel()
-        except* _Cut:
+        except* _LinkEnded:
             pass
         except* OSError:
             self.end(reset=True)  # the broker is not there, or went with a reset
@@ -214,9 +213,9 @@ class Link:
                 raise AssertionError("a rule for connections fits no frame")
         await self._pass(direction, payload)
 
-    def _cut(self, *, reset: bool = False) -> _Cut:
+    def _cut(self, *, reset: bool = False) -> _LinkEnded:
         self.end(reset=reset)
-        return _Cut()
+        return _LinkEnded()
 
     async def _cut_after(self, frame: ProxyFrame, payload: bytes) -> None:
         """Pass it on, then end the link; after a request only when the broker has answered, and so has acted on it."""
@@ -230,8 +229,7 @@ class Link:
     async def _answer(self, rule: ProxyRule, frame: ProxyFrame, payload: bytes) -> None:
         """Answer in the broker's place."""
         assert rule.body is not None
-        flexible = response_header_flexible(frame.api_key, frame.version)
-        answer = bytes(encode_response(frame.correlation_id, flexible, rule.body(frame, payload)))
+        answer = answer_frame(frame, rule.body(frame, payload))
         if frame.direction is Direction.REQUEST:
             self._answered[frame.correlation_id] = answer
             await self._pass_own_answers()
