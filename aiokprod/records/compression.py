@@ -1,0 +1,170 @@
+"""Codecs of record batches: none, gzip, snappy, lz4, zstd, each with Kafka's levels. Pure; packages come when used.
+
+Decompression caps its output: a small batch must not fill the memory of a reader (faults: H24).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from aiokprod.errors import CodecUnavailableError, ConfigError, ProtocolError
+
+CODEC_BITS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+CODEC_NAMES = {bits: name for name, bits in CODEC_BITS.items()}
+LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}  # Kafka: KIP-390
+PACKAGES = {"snappy": ("cramjam", "snappy"), "lz4": ("lz4.frame", "lz4"), "zstd": ("zstandard", "zstd")}
+OFFLOAD_BYTES = 32 * 1024
+"""Sections from this size on are compressed in a worker thread: a hop costs about 60 us, gzip of 32 KiB about 600 us
+(bench/codecs.py)."""
+
+XERIAL_HEADER = b"\x82SNAPPY\x00" + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")
+XERIAL_BLOCK_BYTES = 32 * 1024
+_UINT32 = Struct(">I")
+
+
+def codec_attributes(codec: str) -> int:
+    """The codec's bits in the attributes of a batch."""
+    return CODEC_BITS[codec]
+
+
+def check_codec(codec: str, level: int | None) -> None:
+    """Is the codec known, its level possible, its package installed?
+
+    Raises:
+        ConfigError: no. (CodecUnavailableError: its package is missing.)
+    """
+    if codec not in CODEC_BITS:
+        raise ConfigError(f"compression_type {codec!r} is none of {', '.join(CODEC_BITS)}")
+    if level is not None:
+        if codec not in LEVELS:
+            raise ConfigError(f"compression_type {codec} has no levels")
+        low, high = LEVELS[codec]
+        if not low <= level <= high:
+            raise ConfigError(f"compression_level {level} of {codec} is not between {low} and {high}")
+    if codec in PACKAGES:
+        _package(codec)
+
+
+def _package(codec: str) -> Any:
+    import importlib
+
+    name, extra = PACKAGES[codec]
+    try:
+        return importlib.import_module(name)
+    except ImportError as missing:
+        raise CodecUnavailableError(f'{codec} needs a package: pip install "aiokprod[{extra}]"') from missing
+
+
+def compress(codec: str, level: int | None, data: bytes | bytearray) -> bytes:
+    """The section as the codec packs it."""
+    if codec == "gzip":
+        packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
+        return packer.compress(data) + packer.flush()
+    if codec == "snappy":
+        return _snappy(data)
+    if codec == "lz4":
+        lz4 = _package("lz4")
+        packed: bytes = lz4.compress(bytes(data), compression_level=0 if level is None else level, block_linked=False)
+        return packed
+    if codec == "zstd":
+        zstd = _package("zstd")
+        out: bytes = zstd.ZstdCompressor(level=3 if level is None else level).compress(bytes(data))
+        return out
+    assert codec == "none", codec
+    return bytes(data)
+
+
+def _snappy(data: bytes | bytearray) -> bytes:
+    """Blocks of 32 KiB behind the header Java's snappy stream writes."""
+    raw = _package("snappy").snappy
+    parts = [XERIAL_HEADER]
+    for at in range(0, len(data), XERIAL_BLOCK_BYTES):
+        block = bytes(raw.compress_raw(bytes(data[at : at + XERIAL_BLOCK_BYTES])))
+        parts += [_UINT32.pack(len(block)), block]
+    return b"".join(parts)
+
+
+def decompress(codec: str, data: bytes | memoryview, limit_bytes: int) -> bytes:
+    """Unpack at most `limit_bytes`.
+
+    Raises:
+        ProtocolError: it is not what the codec writes, or larger than the limit.
+    """
+    data = bytes(data)
+    if codec == "none":
+        return data
+    unpack: Callable[[bytes, int], bytes] = {
+        "gzip": _gunzip, "snappy": _unsnappy, "lz4": _unlz4, "zstd": _unzstd,
+    }[codec]  # fmt: skip
+    try:
+        plain = unpack(data, limit_bytes)
+    except (ProtocolError, CodecUnavailableError):
+        raise
+    except Exception as broken:  # each codec has an exception of its own
+        raise ProtocolError(f"broken {codec} data: {type(broken).__name__}") from None
+    if len(plain) > limit_bytes:
+        raise _too_large(codec, limit_bytes)
+    return plain
+
+
+def _too_large(codec: str, limit_bytes: int) -> ProtocolError:
+    return ProtocolError(f"{codec} data unpacks to more than {limit_bytes} bytes")
+
+
+def _gunzip(data: bytes, limit_bytes: int) -> bytes:
+    out = bytearray()
+    while data:
+        unpacker = zlib.decompressobj(31)
+        out += unpacker.decompress(data, limit_bytes - len(out) + 1)
+        if len(out) > limit_bytes:
+            raise _too_large("gzip", limit_bytes)
+        if not unpacker.eof:
+            raise ProtocolError("gzip data ends early")
+        data = unpacker.unused_data
+    return bytes(out)
+
+
+def _unsnappy(data: bytes, limit_bytes: int) -> bytes:
+    raw = _package("snappy").snappy
+    if not data.startswith(XERIAL_HEADER[:8]):
+        return _raw_snappy(raw, data, limit_bytes)
+    out = bytearray()
+    at = len(XERIAL_HEADER)
+    while at < len(data):
+        if len(data) - at < 4:
+            raise ProtocolError("snappy data ends early")
+        size = _UINT32.unpack_from(data, at)[0]
+        if size > len(data) - at - 4:
+            raise ProtocolError("snappy data ends early")
+        out += _raw_snappy(raw, data[at + 4 : at + 4 + size], limit_bytes - len(out))
+        at += 4 + size
+    return bytes(out)
+
+
+def _raw_snappy(raw: Any, data: bytes, limit_bytes: int) -> bytes:
+    if raw.decompress_raw_len(data) > limit_bytes:
+        raise _too_large("snappy", limit_bytes)
+    return bytes(raw.decompress_raw(data))
+
+
+def _unlz4(data: bytes, limit_bytes: int) -> bytes:
+    unpacker = _package("lz4").LZ4FrameDecompressor()
+    out: bytes = unpacker.decompress(data, max_length=limit_bytes + 1)
+    if len(out) <= limit_bytes and not unpacker.eof:
+        raise ProtocolError("lz4 data ends early")
+    return out
+
+
+def _unzstd(data: bytes, limit_bytes: int) -> bytes:
+    # A few bytes of zstd can stand for gigabytes: the stream is read no further than the limit.
+    reader = _package("zstd").ZstdDecompressor().stream_reader(data, read_across_frames=True)
+    out = bytearray()
+    while len(out) <= limit_bytes:
+        piece = reader.read(min(65536, limit_bytes + 1 - len(out)))
+        if not piece:
+            break
+        out += piece
+    return bytes(out)
