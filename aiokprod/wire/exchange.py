@@ -81,6 +81,7 @@ class Exchange:
     Args:
         max_frame_bytes: largest answer accepted; a longer one is refused by its length alone (`# faults: H1`).
         max_mute_s: longest throttle obeyed; a broken broker asks for 24 days (`# faults: H18`).
+        first_correlation_id: only tests begin elsewhere than at 0.
     """
 
     __slots__ = (
@@ -95,11 +96,11 @@ class Exchange:
         "max_mute_s",
     )
 
-    def __init__(self, *, max_frame_bytes: int, max_mute_s: float) -> None:
+    def __init__(self, *, max_frame_bytes: int, max_mute_s: float, first_correlation_id: int = 0) -> None:
         self._frames = FrameReader(max_frame_bytes)
         self._pending: deque[Entry] = deque()
         self._requests = 0
-        self._next_correlation_id = 0
+        self._next_correlation_id = first_correlation_id
         self._clock_started = 0.0  # of the head; meaningless while nothing is pending
         self._grace_given = 0.0  # to the head
         self._muted_until = 0.0
@@ -134,8 +135,8 @@ class Exchange:
     def feed(self, data: bytes | bytearray | memoryview, now: float) -> list[Settled]:
         """Take bytes from the socket; return what they settle, oldest first, markers included.
 
-        Never raises: answers before a bad frame are good and are returned; `failure` then says what poisoned the
-        exchange, and later bytes are ignored. The bodies are views of the frames, valid as long as they are held.
+        Never raises: `failure` says what poisoned the exchange, and later bytes are ignored; answers that came before
+        a wrong one are returned. The bodies are views of the frames, valid as long as they are held.
         """
         settled: list[Settled] = []
         if self.failure is not None:
@@ -226,6 +227,11 @@ class Exchange:
     def requests(self) -> int:
         """Requests without an answer; markers are not counted."""
         return self._requests
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Of an answer that has begun and not ended."""
+        return self._frames.buffered_bytes
 
     def lift_frame_limit(self, max_frame_bytes: int) -> None:
         """Accept larger answers from now on: the broker is who it says it is (`# faults: H21`)."""

@@ -1,0 +1,120 @@
+"""`AnswerClock`: the one timer of a connection, which decides that the oldest request has waited too long.
+
+One per connection. It is armed lazily: requests and answers do not touch it; when it fires early it arms itself anew.
+
+A timeout must be the broker's fault before it costs a connection. So, before it is believed: answers already in the
+socket are read (`# faults: N20`), and if our process or loop stood still, the broker gets a little more time, once per
+request (`# faults: L22`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from aiokprod.wire.exchange import Entry, Exchange
+
+QUIET_PASSES: Final = 2
+"""Turns of the loop without a byte from the socket before a timeout is believed. Two, because uvloop runs timers and
+`call_soon` before it looks at its sockets: only the second turn has surely seen them."""
+
+READ_PASSES: Final = 64
+"""Turns a timed-out request is given while bytes keep coming: more than a socket buffer holds (one turn reads up to
+256 KiB), and an end when they never stop (`# faults: H3, N6`)."""
+
+LATE_S: Final = 0.25
+"""A timer that fires later than this tells that we stood still, not that the broker was slow."""
+
+MAX_GRACE_S: Final = 5.0
+"""What the broker is given to answer after we stood still."""
+
+
+class AnswerClock:
+    """Watches the head of an exchange.
+
+    Args:
+        loop: the loop of the connection.
+        exchange: whose head is watched.
+        timed_out: called once, with the request that waited too long; the clock is stopped then.
+    """
+
+    __slots__ = ("_bytes_came", "_exchange", "_fires_at", "_judged", "_loop", "_stopped", "_timed_out", "_timer", "_token")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, exchange: Exchange, timed_out: Callable[[Entry], None]
+    ) -> None:
+        self._loop = loop
+        self._exchange = exchange
+        self._timed_out = timed_out
+        self._timer: asyncio.TimerHandle | None = None
+        self._fires_at = 0.0
+        self._judged: Entry | None = None  # timed out, unless an answer is found in the socket
+        self._token = 0  # a callback with an older one is late and does nothing
+        self._bytes_came = False
+        self._stopped = False
+
+    def look(self) -> None:
+        """The queue changed: make sure that the timer fires no later than the head's deadline."""
+        deadline = self._exchange.deadline()
+        if deadline is None or self._stopped or self._judged is not None:
+            return
+        if self._timer is None:
+            self._arm(deadline)
+        elif deadline < self._fires_at:
+            self._timer.cancel()
+            self._arm(deadline)
+
+    def bytes_came(self) -> None:
+        """The socket had something to read."""
+        self._bytes_came = True
+
+    def stop(self) -> None:
+        """The connection is over."""
+        self._stopped = True
+        self._token += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self, deadline: float) -> None:
+        self._token += 1
+        self._fires_at = deadline
+        self._timer = self._loop.call_at(deadline, self._fired, self._token)
+
+    def _fired(self, token: int) -> None:
+        if token != self._token:
+            return
+        self._timer = None
+        deadline = self._exchange.deadline()
+        head = self._exchange.head
+        if deadline is None or head is None:
+            return
+        now = self._loop.time()
+        if now < deadline:
+            self._arm(deadline)
+            return
+        late_s = now - deadline
+        if late_s > LATE_S and self._exchange.extend_grace(min(late_s, head.timeout_s, MAX_GRACE_S), now):
+            self.look()
+            return
+        self._bytes_came = False
+        self._judged = head
+        self._loop.call_soon(self._judge, self._token, 0, READ_PASSES)
+
+    def _judge(self, token: int, quiet: int, passes: int) -> None:
+        head = self._judged
+        if token != self._token or head is None:
+            return
+        deadline = self._exchange.deadline()
+        if deadline is None or self._exchange.head is not head or self._loop.time() < deadline:
+            self._judged = None  # answered, or muted, meanwhile
+            self.look()
+            return
+        quiet = 0 if self._bytes_came else quiet + 1
+        self._bytes_came = False
+        if quiet < QUIET_PASSES and passes > 1:
+            self._loop.call_soon(self._judge, token, quiet, passes - 1)
+            return
+        self.stop()
+        self._timed_out(head)

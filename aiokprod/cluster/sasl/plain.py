@@ -1,0 +1,47 @@
+"""SASL PLAIN (RFC 4616): user name and password in one message, readable by whoever reads the connection.
+
+Only TLS keeps it secret; `cluster.handshake` warns when there is none (`# faults: S19`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from aiokprod.cluster.sasl.mechanism import Finished, Mechanism, Outcome
+from aiokprod.config import Secret
+from aiokprod.errors import AuthenticationError, ConfigError
+
+NAME: Final = "PLAIN"
+
+
+class Plain(Mechanism):
+    """One authentication by PLAIN.
+
+    Args:
+        username: not empty, without NUL.
+        password: not empty, without NUL; any other character is sent as UTF-8.
+
+    Raises:
+        ConfigError: either is empty or holds a NUL, which separates the fields.
+    """
+
+    __slots__ = ("_password", "_username")
+
+    name: ClassVar[str] = NAME
+
+    def __init__(self, username: str, password: Secret) -> None:
+        if not username or not password.reveal():
+            raise ConfigError("SASL PLAIN needs sasl_username and sasl_password, both not empty")
+        if "\0" in username or "\0" in password.reveal():
+            raise ConfigError("SASL PLAIN cannot carry a NUL character in the user name or the password")
+        self._username = username
+        self._password = password
+
+    def start(self) -> bytes:
+        return f"\0{self._username}\0{self._password.reveal()}".encode()
+
+    def step(self, challenge: bytes) -> Outcome:
+        # The broker accepts with an empty message (and refuses with an error code, which is not our business).
+        if challenge:
+            raise AuthenticationError(f"SASL PLAIN has no second round, but the broker sent {len(challenge)} bytes")
+        return Finished()

@@ -1,0 +1,55 @@
+"""PLAIN: one message, and what it cannot carry."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokprod.cluster.sasl.mechanism import Finished
+from aiokprod.cluster.sasl.plain import Plain
+from aiokprod.config import Secret
+from aiokprod.errors import AuthenticationError, ConfigError
+
+
+@pytest.mark.parametrize(
+    ("username", "password", "token"),
+    [
+        ("tim", "tanstaaftanstaaf", b"\0tim\0tanstaaftanstaaf"),
+        ("a,b=c", ",=", b"\0a,b=c\0,="),
+        ("Ünï", "☃", "\0Ünï\0☃".encode()),
+        ("u", "p" * 10_000, b"\0u\0" + b"p" * 10_000),
+    ],
+)
+def test_the_token_is_that_of_rfc_4616(username: str, password: str, token: bytes) -> None:  # faults: S13
+    assert Plain(username, Secret(password)).start() == token
+
+
+def test_an_empty_answer_is_success() -> None:
+    mechanism = Plain("u", Secret("p"))
+    mechanism.start()
+    assert mechanism.step(b"") == Finished()
+
+
+def test_a_second_round_is_refused() -> None:
+    mechanism = Plain("u", Secret("p"))
+    mechanism.start()
+    with pytest.raises(AuthenticationError, match="no second round"):
+        mechanism.step(b"more")
+
+
+@pytest.mark.parametrize(("username", "password"), [("", "p"), ("u", ""), ("a\0b", "p"), ("u", "a\0b")])
+def test_what_plain_cannot_carry_is_a_wrong_option(username: str, password: str) -> None:  # faults: S13
+    with pytest.raises(ConfigError):
+        Plain(username, Secret(password))
+
+
+def test_it_never_asks_for_a_hash() -> None:
+    with pytest.raises(AssertionError):
+        Plain("u", Secret("p")).hashed(b"")
+
+
+def test_nothing_of_a_secret_shows() -> None:  # faults: S18
+    mechanism = Plain("user", Secret("canary"))
+    assert "canary" not in repr(mechanism)
+    with pytest.raises(ConfigError) as raised:
+        Plain("user", Secret("canary\0"))
+    assert "canary" not in str(raised.value)
