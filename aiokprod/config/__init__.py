@@ -1,0 +1,7 @@
+"""Options of a producer: Kafka's own names in snake case, validated once."""
+
+from aiokprod.config.options import ProducerOptions
+from aiokprod.config.producer_config import ProducerConfig
+from aiokprod.config.secret import Secret
+
+__all__ = ["ProducerConfig", "ProducerOptions", "Secret"]

@@ -1,0 +1,68 @@
+"""`ProducerOptions`: the options as keyword arguments, for type checkers. The meaning stands in `ProducerConfig`."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict
+
+from aiokprod.config.secret import Secret
+
+
+class ProducerOptions(TypedDict, total=False):
+    """Keyword arguments of `Producer` and `ProducerConfig`."""
+
+    bootstrap_servers: str | Sequence[str]
+    client_id: str | None
+    acks: int | str | None
+    enable_idempotence: bool | None
+    retries: int
+    max_in_flight_requests_per_connection: int
+    delivery_timeout_ms: float | None
+    request_timeout_ms: float
+    max_block_ms: float
+    linger_ms: float
+    batch_size: int
+    max_request_size: int
+    buffer_memory: int
+    max_waiting_bytes: int | None
+    compression_type: str
+    compression_level: int | None
+    partitioner: str | Callable[..., int]
+    partitioner_adaptive_partitioning_enable: bool
+    partitioner_availability_timeout_ms: float
+    partitioner_ignore_keys: bool
+    retry_backoff_ms: float
+    retry_backoff_max_ms: float
+    reconnect_backoff_ms: float
+    reconnect_backoff_max_ms: float
+    socket_connection_setup_timeout_ms: float
+    socket_connection_setup_timeout_max_ms: float
+    connections_max_idle_ms: float
+    metadata_max_age_ms: float
+    metadata_max_idle_ms: float
+    metadata_recovery_strategy: str
+    metadata_recovery_rebootstrap_trigger_ms: float
+    allow_auto_create_topics: bool
+    client_dns_lookup: str
+    send_buffer_bytes: int | None
+    receive_buffer_bytes: int | None
+    max_frame_bytes: int
+    security_protocol: str
+    sasl_mechanism: str | None
+    sasl_username: str | None
+    sasl_password: str | Secret | None
+    ssl_context: ssl.SSLContext | None
+    ssl_cafile: str | None
+    ssl_certfile: str | None
+    ssl_keyfile: str | None
+    ssl_key_password: str | Secret | None
+    ssl_ca_pem: str | None
+    ssl_cert_pem: str | None
+    ssl_key_pem: str | Secret | None
+    ssl_check_hostname: bool
+    key_serializer: Any
+    value_serializer: Any
+    interceptors: Sequence[Any]
+    on_delivery_error: Callable[..., object] | None
+    dialer: Any
