@@ -17,10 +17,10 @@ import asyncio
 import itertools
 import threading
 from collections import Counter, deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from aiokprod.testing.proxy.link import Address, Link, LinkOwner
 from aiokprod.testing.proxy.rules import Action, ActiveRule, Direction, ProxyFrame, ProxyRule
@@ -28,7 +28,6 @@ from aiokprod.testing.proxy.rules import Action, ActiveRule, Direction, ProxyFra
 HOST: Final = "127.0.0.1"
 FRAMES_KEPT: Final = 10_000
 CALL_TIMEOUT_S: Final = 10.0
-_Result = TypeVar("_Result")
 
 
 class FaultProxy(LinkOwner):
@@ -148,15 +147,15 @@ class FaultProxy(LinkOwner):
 
     def cut(self, broker: int | None = None, *, reset: bool = False) -> None:
         """End the connections that are open now; new ones are taken."""
-        self._call(self._cut(broker, reset))
+        self._call(lambda: self._cut(broker, reset))
 
     def refuse(self, broker: int) -> None:
         """Listen no more for this broker: new connections are refused. Open ones go on."""
-        self._call(self._refuse(broker))
+        self._call(lambda: self._refuse(broker))
 
     def allow(self, broker: int) -> None:
         """Listen again after `refuse`, on the same port."""
-        self._call(self._listen(broker))
+        self._call(lambda: self._listen(broker))
 
     # On the proxy's own loop.
 
@@ -236,6 +235,7 @@ class FaultProxy(LinkOwner):
             raise RuntimeError("the proxy is not started")
         return self._loop
 
-    def _call(self, work: Coroutine[None, None, _Result]) -> _Result:
+    def _call(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Run this on the proxy's loop and wait for it."""
-        return asyncio.run_coroutine_threadsafe(work, self._started_loop()).result(CALL_TIMEOUT_S)
+        loop = self._started_loop()
+        asyncio.run_coroutine_threadsafe(work(), loop).result(CALL_TIMEOUT_S)

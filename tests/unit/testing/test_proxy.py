@@ -1,0 +1,500 @@
+"""`FaultProxy` between a client of ours and a broker that answers every request with its own bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from aiokprod.testing.proxy import FaultProxy, ProxyRule
+from aiokprod.testing.proxy.frames import _APIS, NEVER, api_name, expects_answer
+from aiokprod.wire.frames import encode_request_header
+from aiokprod.wire.messages import sasl_handshake
+from aiokprod.wire.messages.metadata import MetadataRequest, MetadataResponse
+from aiokprod.wire.messages.produce import ProduceRequest
+
+METADATA = 3
+PRODUCE = 0
+WAIT_S = 5.0
+
+
+class EchoBroker:
+    """Answers each frame with its correlation id and the rest of it; a Produce with acks=0 with nothing."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.received: list[bytes] = []
+        self.ended = threading.Semaphore(0)
+        self._connections: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._accepting = threading.Thread(target=self._accept)
+        self._accepting.start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._accepting.join()
+        for connection in self._connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+
+    def reset_all(self) -> None:
+        for connection in self._connections:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.shutdown(socket.SHUT_RD)  # wakes the thread, which closes it
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._connections.append(connection)
+            thread = threading.Thread(target=self._serve, args=(connection,))
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            while prefix := receive(connection, 4):
+                frame = receive(connection, struct.unpack(">i", prefix)[0])
+                self.received.append(frame)
+                key, version = struct.unpack_from(">hh", frame)
+                if expects_answer(key, version, frame):
+                    answer = frame[4:8] + b"echo" + frame[8:]
+                    connection.sendall(struct.pack(">i", len(answer)) + answer)
+        self.ended.release()
+
+
+class Client:
+    """A blocking Kafka-like client."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address, timeout=WAIT_S)
+
+    def send(self, correlation_id: int, key: int = METADATA, body: bytes = b"body", version: int = 1) -> None:
+        frame = encode_request_header(key, version, correlation_id, "test", False) + body
+        self.socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def answer(self) -> tuple[int, bytes]:
+        (length,) = struct.unpack(">i", self.exactly(4))
+        frame = self.exactly(length)
+        return struct.unpack_from(">i", frame)[0], frame[4:]
+
+    def exactly(self, count: int) -> bytes:
+        data = receive(self.socket, count)
+        assert len(data) == count, "the connection ended"
+        return data
+
+    def is_answered(self, correlation_id: int) -> bool:
+        return self.answer()[0] == correlation_id
+
+    def is_ended(self) -> bool:
+        return self.socket.recv(1) == b""
+
+    def is_silent(self) -> bool:
+        self.socket.settimeout(0.1)
+        try:
+            self.socket.recv(1)
+        except TimeoutError:
+            return True
+        finally:
+            self.socket.settimeout(WAIT_S)
+        return False
+
+
+def is_reset(address: tuple[str, int]) -> bool:
+    """Dial; the reset may come while the connection is still being made."""
+    try:
+        with Client(address).socket as dialled:
+            dialled.recv(1)
+    except ConnectionResetError:
+        return True
+    return False
+
+
+def receive(source: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count and (part := source.recv(count - len(data))):
+        data += part
+    return data
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "never came true"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def broker() -> Iterator[EchoBroker]:
+    echo = EchoBroker()
+    yield echo
+    echo.close()
+
+
+@pytest.fixture
+def proxy(broker: EchoBroker) -> Iterator[FaultProxy]:
+    with FaultProxy({1: ("127.0.0.1", broker.port)}) as made:
+        yield made
+
+
+@pytest.fixture
+def client(proxy: FaultProxy) -> Iterator[Client]:
+    made = Client(proxy.address(1))
+    yield made
+    made.socket.close()
+
+
+def test_without_rules_frames_pass_unchanged_both_ways(client: Client, broker: EchoBroker) -> None:
+    client.send(1, body=b"x" * 300_000)
+    client.send(2)
+    assert client.answer() == (1, b"echo\0\4test" + b"x" * 300_000)
+    assert client.is_answered(2)
+    assert [struct.unpack_from(">i", frame, 4)[0] for frame in broker.received] == [1, 2]
+
+
+def test_requests_and_connections_are_counted_per_broker(proxy: FaultProxy, client: Client) -> None:
+    for number in (1, 2):
+        client.send(number)
+        client.answer()
+    client.send(3, key=PRODUCE, body=struct.pack(">hi", -1, 0), version=2)
+    client.answer()
+    assert (proxy.requests(), proxy.requests("Metadata"), proxy.requests("Produce", broker=1)) == (3, 2, 1)
+    assert proxy.requests(broker=2) == 0
+    assert proxy.connections() == proxy.connections(1) == proxy.open_connections(1) == 1
+    seen = proxy.frames("Metadata", "answer")
+    assert [(each.api, each.version, each.correlation_id) for each in seen] == [("Metadata", 1, 1), ("Metadata", 1, 2)]
+    assert seen[0].at_s <= seen[1].at_s
+
+
+def test_cut_before_keeps_the_request_from_the_broker(proxy: FaultProxy, client: Client, broker: EchoBroker) -> None:
+    cut = proxy.add(ProxyRule(action="cut_before", api="Metadata", nth=2))
+    client.send(1)
+    assert client.is_answered(1)
+    client.send(2)
+    assert client.is_ended()
+    assert len(broker.received) == 1
+    assert (cut.hits, cut.is_armed) == (1, False)
+
+
+def test_cut_after_lets_the_broker_act_and_drops_only_that_answer(
+    proxy: FaultProxy, client: Client, broker: EchoBroker
+) -> None:
+    hold = proxy.add(ProxyRule(action="hold", direction="answer"))
+    proxy.add(ProxyRule(action="cut_after", fits=lambda frame, _: frame.correlation_id == 2))
+    client.send(1)
+    client.send(2)
+    eventually(lambda: len(broker.received) == 2)
+    hold.release()
+    assert client.is_answered(1)
+    assert client.is_ended()
+
+
+def test_cut_after_of_an_answer_delivers_it(proxy: FaultProxy, client: Client) -> None:
+    proxy.add(ProxyRule(action="cut_after", direction="answer"))
+    client.send(1)
+    assert client.is_answered(1)
+    assert client.is_ended()
+
+
+def test_cut_after_a_request_that_is_never_answered_cuts_at_once(
+    proxy: FaultProxy, client: Client, broker: EchoBroker
+) -> None:
+    proxy.add(ProxyRule(action="cut_after", api="Produce"))
+    client.send(1, key=PRODUCE, body=struct.pack(">hi", 0, 0), version=2)
+    assert client.is_ended()
+    eventually(lambda: len(broker.received) == 1)
+
+
+def test_reset_reaches_the_client_as_a_reset(proxy: FaultProxy, client: Client) -> None:
+    proxy.add(ProxyRule(action="reset"))
+    client.send(1)
+    with pytest.raises(ConnectionResetError):
+        client.socket.recv(1)
+
+
+def test_a_reset_by_the_broker_is_passed_on_as_one(client: Client, broker: EchoBroker) -> None:
+    client.send(1)
+    client.answer()
+    broker.reset_all()
+    with pytest.raises(ConnectionResetError):
+        client.socket.recv(1)
+
+
+def test_hold_keeps_a_frame_and_its_successors_until_released(proxy: FaultProxy, client: Client) -> None:
+    held = proxy.add(ProxyRule(action="hold", direction="answer"))
+    client.send(1)
+    client.send(2)
+    held.wait_hit()
+    assert client.is_silent()
+    held.release()
+    assert client.is_answered(1)
+    assert client.is_answered(2)
+
+
+def test_a_held_request_arrives_although_its_client_has_gone(
+    proxy: FaultProxy, client: Client, broker: EchoBroker
+) -> None:
+    held = proxy.add(ProxyRule(action="hold"))
+    client.send(7)
+    held.wait_hit()
+    client.socket.close()
+    assert broker.received == []
+    held.release()
+    eventually(lambda: len(broker.received) == 1)
+    assert broker.ended.acquire(timeout=WAIT_S)
+
+
+def test_clear_releases_what_is_held_and_disarms_the_rest(proxy: FaultProxy, client: Client) -> None:
+    held = proxy.add(ProxyRule(action="hold", keep=True))
+    client.send(1)
+    held.wait_hit()
+    proxy.clear()
+    assert client.is_answered(1)
+    client.send(2)
+    assert client.is_answered(2)
+    assert held.hits == 1
+
+
+def test_delay_holds_for_its_time(proxy: FaultProxy, client: Client) -> None:
+    proxy.add(ProxyRule(action="delay", delay_s=0.2))
+    before = time.monotonic()
+    client.send(1)
+    assert client.is_answered(1)
+    assert time.monotonic() - before >= 0.2
+
+
+def test_drop_swallows_one_frame_and_the_connection_goes_on(proxy: FaultProxy, client: Client) -> None:
+    proxy.add(ProxyRule(action="drop", direction="answer"))
+    client.send(1)
+    client.send(2)
+    assert client.is_answered(2)
+
+
+def test_blackhole_swallows_everything_from_then_on(proxy: FaultProxy, client: Client, broker: EchoBroker) -> None:
+    proxy.add(ProxyRule(action="blackhole", nth=2))
+    client.send(1)
+    assert client.is_answered(1)
+    client.send(2)
+    client.send(3)
+    eventually(lambda: proxy.requests() == 3)
+    assert client.is_silent()
+    assert len(broker.received) == 1
+
+
+def test_truncate_passes_so_many_bytes_and_ends(proxy: FaultProxy, client: Client) -> None:
+    proxy.add(ProxyRule(action="truncate", direction="answer", size=6))
+    client.send(0x01020304)
+    assert client.exactly(6)[4:] == b"\1\2"
+    assert client.is_ended()
+
+
+def test_drip_passes_everything_at_the_rate(proxy: FaultProxy, client: Client) -> None:
+    proxy.add(ProxyRule(action="drip", direction="answer", bytes_per_s=200.0))
+    before = time.monotonic()
+    client.send(1, body=b"x" * 40)
+    assert client.answer()[1].endswith(b"x" * 40)
+    assert time.monotonic() - before > 0.15
+
+
+def test_rechunk_passes_every_byte_alone(proxy: FaultProxy, client: Client, broker: EchoBroker) -> None:
+    proxy.add(ProxyRule(action="rechunk", keep=True))
+    proxy.add(ProxyRule(action="rechunk", direction="answer", keep=True))
+    client.send(1)
+    assert client.answer() == (1, b"echo\0\4testbody")
+
+
+def test_the_correlation_id_of_an_answer_can_be_wrong(proxy: FaultProxy, client: Client) -> None:
+    proxy.add(ProxyRule(action="wrong_correlation", direction="answer"))
+    client.send(1)
+    correlation_id, rest = client.answer()
+    assert correlation_id != 1
+    assert rest == b"echo\0\4testbody"
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(-1, b"bodx"), (14, b"cody")])
+def test_flip_changes_one_byte(
+    proxy: FaultProxy, client: Client, broker: EchoBroker, offset: int, expected: bytes
+) -> None:
+    proxy.add(ProxyRule(action="flip", offset=offset, mask=0x01))
+    client.send(1)
+    client.answer()
+    assert broker.received[0][-4:] == expected
+
+
+def test_duplicate_passes_a_request_twice_and_one_answer(proxy: FaultProxy, client: Client, broker: EchoBroker) -> None:
+    proxy.add(ProxyRule(action="duplicate"))
+    client.send(1)
+    client.send(2)
+    assert client.is_answered(1)
+    assert client.is_answered(2)
+    assert [struct.unpack_from(">i", frame, 4)[0] for frame in broker.received] == [1, 1, 2]
+
+
+def test_the_proxy_can_answer_itself_in_the_order_of_requests(
+    proxy: FaultProxy, client: Client, broker: EchoBroker
+) -> None:
+    held = proxy.add(ProxyRule(action="hold", direction="answer"))
+    own = proxy.add(ProxyRule(action="answer", nth=2, body=lambda frame, _: b"mine"))
+    client.send(1)
+    client.send(2, version=9)
+    own.wait_hit()
+    assert client.is_silent()  # the first answer is still to come
+    held.release()
+    assert client.is_answered(1)
+    assert client.answer() == (2, b"\0mine")  # version 9 has a tagged header
+    assert len(broker.received) == 1
+
+
+def test_an_answer_can_be_rewritten(proxy: FaultProxy, client: Client, broker: EchoBroker) -> None:
+    body = MetadataResponse(controller_id=5).encode(1)
+    proxy.add(ProxyRule(action="rewrite", direction="answer", api="Metadata", body=lambda frame, payload: body))
+    client.send(1)
+    assert MetadataResponse.decode(client.answer()[1], 1).controller_id == 5
+    assert len(broker.received) == 1
+
+
+def test_a_connection_can_be_refused_once(proxy: FaultProxy) -> None:
+    refused = proxy.add(ProxyRule(action="refuse", broker=1))
+    assert is_reset(proxy.address(1))
+    refused.wait_hit()
+    second = Client(proxy.address(1))
+    with second.socket:
+        second.send(1)
+        assert second.is_answered(1)
+    assert proxy.connections() == 2
+
+
+def test_a_broker_can_refuse_until_it_is_allowed_again(proxy: FaultProxy) -> None:
+    proxy.refuse(1)
+    with pytest.raises(ConnectionRefusedError):
+        Client(proxy.address(1))
+    proxy.allow(1)
+    again = Client(proxy.address(1))
+    with again.socket:
+        again.send(1)
+        assert again.is_answered(1)
+
+
+def test_open_connections_can_be_cut(proxy: FaultProxy, client: Client) -> None:
+    client.send(1)
+    client.answer()
+    proxy.cut(1)
+    assert client.is_ended()
+    eventually(lambda: proxy.open_connections() == 0)
+
+
+def test_open_connections_can_be_reset(proxy: FaultProxy, client: Client) -> None:
+    client.send(1)
+    client.answer()
+    proxy.cut(reset=True)
+    with pytest.raises(ConnectionResetError):
+        client.socket.recv(1)
+
+
+def test_a_dead_broker_resets_the_client(broker: EchoBroker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with FaultProxy({1: ("127.0.0.1", port)}) as proxy:
+        assert is_reset(proxy.address(1))
+
+
+def test_rules_of_another_broker_api_or_condition_do_nothing(proxy: FaultProxy, client: Client) -> None:
+    rules = [
+        proxy.add(ProxyRule(action="cut_before", broker=2)),
+        proxy.add(ProxyRule(action="cut_before", api="Produce")),
+        proxy.add(ProxyRule(action="cut_before", fits=lambda frame, payload: b"other" in payload)),
+    ]
+    client.send(1)
+    assert client.is_answered(1)
+    assert [rule.hits for rule in rules] == [0, 0, 0]
+
+
+def test_a_removed_rule_acts_no_more(proxy: FaultProxy, client: Client) -> None:
+    rule = proxy.add(ProxyRule(action="cut_before", keep=True))
+    rule.remove()
+    client.send(1)
+    assert client.is_answered(1)
+    with pytest.raises(TimeoutError, match="0 of 1 hits"):
+        rule.wait_hit(timeout_s=0.01)
+
+
+def test_a_stream_that_is_not_kafka_passes_as_it_comes(proxy: FaultProxy, client: Client, broker: EchoBroker) -> None:
+    client.socket.sendall(b"\x16\x03\x01\x02\x00hello")
+    eventually(lambda: proxy.requests() > 0)
+    assert proxy.frames()[0].api is None
+
+
+def test_an_encrypted_stream_can_be_cut_by_its_chunks(broker: EchoBroker) -> None:
+    with FaultProxy({1: ("127.0.0.1", broker.port)}, framed=False) as proxy:
+        proxy.add(ProxyRule(action="cut_before", direction="answer", nth=2))
+        client = Client(proxy.address(1))
+        with client.socket:
+            client.send(1)
+            assert client.is_answered(1)
+            client.send(2)
+            assert client.is_ended()
+
+
+def test_closing_the_proxy_ends_its_connections_and_its_thread(proxy: FaultProxy, client: Client) -> None:
+    proxy.add(ProxyRule(action="hold"))
+    client.send(1)
+    eventually(lambda: proxy.requests() == 1)
+    proxy.close()
+    proxy.close()
+    assert not any(thread.name == "kafka-fault-proxy" for thread in threading.enumerate())
+    with pytest.raises(RuntimeError, match="not started"):
+        proxy.cut()
+
+
+def test_a_taken_port_is_an_error_of_start(broker: EchoBroker) -> None:
+    with pytest.raises(OSError, match="in use"):
+        FaultProxy({1: ("127.0.0.1", 1)}, ports={1: broker.port}).start()
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"action": "cut"}, "'cut' is not a valid Action"),
+        ({"action": "hold", "nth": 0}, "the next frame is 1"),
+        ({"action": "answer", "direction": "answer"}, "is for requests"),
+        ({"action": "answer"}, "needs body="),
+        ({"action": "rewrite", "body": lambda frame, payload: b""}, "is for answers"),
+        ({"action": "drip", "bytes_per_s": 0}, "above 0"),
+        ({"action": "flip", "mask": 0}, "changes nothing"),
+    ],
+)
+def test_a_rule_that_makes_no_sense_is_refused(fields: dict[str, object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        ProxyRule(**fields)  # type: ignore[arg-type]
+
+
+def test_names_and_flexible_versions_are_those_of_the_generated_messages() -> None:
+    for request in (MetadataRequest, ProduceRequest, sasl_handshake.SaslHandshakeRequest):
+        name, flexible_from = _APIS[request.API_KEY]
+        assert (name + "Request", flexible_from) == (request.__name__, request.FLEXIBLE_FROM)
+    assert sasl_handshake.SaslHandshakeRequest.FLEXIBLE_FROM == NEVER
+    assert (api_name(-1), api_name(999)) == (None, "Api999")
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 13])
+@pytest.mark.parametrize(("acks", "answered"), [(0, False), (1, True), (-1, True)])
+def test_a_produce_request_without_acks_is_known_to_stay_unanswered(version: int, acks: int, answered: bool) -> None:
+    request = ProduceRequest(acks=acks, transactional_id="t")
+    flexible = version >= request.FLEXIBLE_FROM
+    payload = encode_request_header(0, version, 1, "test", flexible) + request.encode(version)
+    assert expects_answer(0, version, payload) is answered
+
+
+def test_what_cannot_be_read_is_taken_to_be_answered() -> None:
+    assert expects_answer(0, 9, b"\0\0\0\x09\0\0\0\1")
