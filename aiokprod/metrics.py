@@ -1,0 +1,131 @@
+"""Counters, gauges and histograms of every stage. One `Metrics` per producer; read from any thread.
+
+Written per batch, request or event, never per record, by the producer's loop alone; a reader copies plain numbers. The
+unit stands in the name (`_bytes`, `_seconds`) or it is a count.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 120)
+BYTES = (256, 1024, 4096, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
+COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+class Counter:
+    """Only grows."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: float = 0
+
+    def add(self, amount: float = 1) -> None:
+        self.value += amount
+
+
+class Gauge:
+    """What is now."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: float = 0
+
+    def set(self, value: float) -> None:
+        self.value = value
+
+    def add(self, amount: float) -> None:
+        self.value += amount
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramSnapshot:
+    """`counts[i]` values were at most `bounds[i]` (and above the bound before); the last count is of all larger ones."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def quantile(self, q: float) -> float | None:
+        """The bound below which a share `q` of the values lies; None without values."""
+        rank, seen = q * self.count, 0
+        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            seen += count
+            if count and seen >= rank:
+                return bound
+        return None
+
+
+class Histogram:
+    """A distribution over fixed bounds."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.total: float = 0
+
+    def record(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def snapshot(self) -> HistogramSnapshot:
+        return HistogramSnapshot(self.bounds, tuple(self.counts), self.total)
+
+
+class Metrics:
+    """What is measured; docs/metrics.md says what each means."""
+
+    def __init__(self) -> None:
+        # admission
+        self.buffer_limit_bytes = Gauge()
+        self.buffer_used_bytes = Gauge()
+        self.buffer_waiting_records = Gauge()
+        self.records_refused = Counter()
+        # records
+        self.records_delivered = Counter()
+        self.records_failed = Counter()
+        self.delivery_seconds = Histogram(SECONDS)
+        # batches
+        self.batches_sent = Counter()
+        self.batches_resent = Counter()
+        self.batches_split = Counter()
+        self.batches_expired = Counter()
+        self.batch_records = Histogram(COUNTS)
+        self.batch_bytes = Histogram(BYTES)
+        self.batch_uncompressed_bytes = Counter()
+        self.batch_compressed_bytes = Counter()
+        self.queue_seconds = Histogram(SECONDS)
+        # requests
+        self.requests_sent = Counter()
+        self.requests_in_flight = Gauge()
+        self.request_seconds = Histogram(SECONDS)
+        self.throttle_seconds = Counter()
+        # retry
+        self.chaser_rounds = Counter()
+        self.epoch_bumps = Counter()
+        # cluster
+        self.metadata_refreshes = Counter()
+        self.metadata_errors = Counter()
+        self.metadata_age_seconds = Gauge()
+        self.connections_opened = Counter()
+        self.connections_lost = Counter()
+        self.connections_failed = Counter()
+        self.connections_open = Gauge()
+
+    def snapshot(self) -> dict[str, float | HistogramSnapshot]:
+        """All of them by name, at this moment; from any thread."""
+        return {
+            name: metric.snapshot() if isinstance(metric, Histogram) else metric.value
+            for name, metric in vars(self).items()
+        }
