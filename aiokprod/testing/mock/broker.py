@@ -1,0 +1,196 @@
+"""One mock broker: its listening socket, its connections and their tasks.
+
+Made and owned by the cluster, one per node id; it lives on when stopped, so that it can be started again on its port.
+All methods run on the cluster's loop, except that the port is bound when the cluster is built up. While a broker is
+down its port stays bound without listening: a client is refused, and nobody else can take the port.
+
+Invariant: after `stop` no task, timer or connection of the broker is left in the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from .cluster_state import ClusterState
+from .connection import MockConnection
+from .counters import Counters
+from .faults import FaultRules
+
+BACKLOG: Final = 128
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerSettings:
+    """What all brokers of a cluster share."""
+
+    state: ClusterState
+    faults: FaultRules
+    counters: Counters
+    advertised: Mapping[int, tuple[int, int]]
+    features: Mapping[str, int]
+    now_ms: Callable[[], int]
+    host: str = "127.0.0.1"
+    sasl_mechanisms: Sequence[str] = ()
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    session_lifetime_s: float = 0.0
+    ssl_context: ssl.SSLContext | None = None
+    max_frame_bytes: int = 104_857_600
+    """socket.request.max.bytes. broker: 13.2"""
+
+
+class MockBroker:
+    """A broker on a real socket."""
+
+    def __init__(self, node_id: int, settings: BrokerSettings, port: int = 0) -> None:
+        self.node_id = node_id
+        self._settings = settings
+        self.state = settings.state
+        self.faults = settings.faults
+        self.counters = settings.counters
+        self.advertised = dict(settings.advertised)
+        self.features = settings.features
+        self.now_ms = settings.now_ms
+        self.sasl_mechanisms = settings.sasl_mechanisms
+        self.users = settings.users
+        self.session_lifetime_s = settings.session_lifetime_s
+        self.max_frame_bytes = settings.max_frame_bytes
+        self.host = settings.host
+        self._socket: socket.socket | None = self._bind(port)
+        self.port: int = self._socket.getsockname()[1]
+        self._server: asyncio.Server | None = None
+        self._connections: set[MockConnection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._listen_task: asyncio.Task[None] | None = None
+        self._accepted = 0
+        self.is_listening = False
+
+    def __repr__(self) -> str:
+        state = "up" if self.is_listening else "down"
+        return f"<MockBroker {self.node_id} {self.host}:{self.port} {state} connections={len(self._connections)}>"
+
+    @property
+    def connections(self) -> tuple[MockConnection, ...]:
+        """Open connections."""
+        return tuple(self._connections)
+
+    # ---- life
+
+    def start(self) -> None:
+        """Listen. Clients that connect before the next turn of the loop wait in the backlog."""
+        if self.is_listening:
+            return
+        self.is_listening = True
+        if self._listen_task is not None and not self._listen_task.done():
+            return  # stopped and started within one turn of the loop: that listener will do
+        listener = self._socket or self._bind(self.port)
+        self._socket = None
+        listener.listen(BACKLOG)
+        name = f"mock-{self.node_id}-listen"
+        self._listen_task = asyncio.get_running_loop().create_task(self._listen(listener), name=name)
+
+    async def _listen(self, listener: socket.socket) -> None:
+        # Never cancelled: it lasts one turn of the loop, and the listener it holds must end up in a server.
+        server = await asyncio.get_running_loop().create_server(
+            self._accept, sock=listener, ssl=self._settings.ssl_context
+        )
+        if self.is_listening:
+            self._server = server
+        else:
+            server.close()
+
+    def stop(self, *, abort: bool) -> None:
+        """Close every connection (RST with `abort`, else FIN) and listen no more; the port stays ours."""
+        if self.is_listening:
+            self.is_listening = False
+            if self._server is not None:
+                self._server.close()
+                self._server = None
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        for task in self._tasks:
+            task.cancel()
+        self.close_connections(abort=abort)
+
+    def reserve_port(self) -> None:
+        """Bind the port again after `stop`, without listening."""
+        if self._socket is None and not self.is_listening:
+            with contextlib.suppress(OSError):
+                self._socket = self._bind(self.port)
+
+    async def close(self) -> None:
+        """Stop for good and wait until nothing is left."""
+        self.stop(abort=False)
+        if self._listen_task is not None:
+            await self._listen_task
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._connections:
+            for connection in self.connections:
+                connection.abort()
+            await asyncio.sleep(0)
+
+    def close_connections(self, *, abort: bool = False) -> int:
+        """Close the connections there are; returns how many."""
+        open_now = self.connections
+        for connection in open_now:
+            connection.abort() if abort else connection.close()
+        return len(open_now)
+
+    # ---- what connections ask for
+
+    def _accept(self) -> MockConnection:
+        self._accepted += 1
+        return MockConnection(self, self._accepted)
+
+    def opened(self, connection: MockConnection) -> None:
+        """A client has connected."""
+        self.counters.connections[self.node_id] += 1
+        self._connections.add(connection)
+        if not self.is_listening:
+            connection.abort()
+
+    def closed(self, connection: MockConnection) -> None:
+        """It is gone."""
+        self._connections.discard(connection)
+
+    def spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
+        """Run a task that the broker owns."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Call back, unless the broker stops before."""
+
+        def due() -> None:
+            self._timers.discard(timer)
+            call()
+
+        timer = asyncio.get_running_loop().call_later(seconds, due)
+        self._timers.add(timer)
+
+    def monotonic(self) -> float:
+        """The loop's clock."""
+        return asyncio.get_running_loop().time()
+
+    def _bind(self, port: int) -> socket.socket:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self._settings.host, port))
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+        return listener

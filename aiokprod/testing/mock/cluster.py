@@ -1,0 +1,313 @@
+"""MockCluster: a Kafka cluster in this process, on real sockets, with the rules of a real broker and scripted faults.
+
+As many as a test likes. Runs on the caller's loop (`async with MockCluster() as cluster`) or on a thread of its own
+(`with MockCluster() as cluster`); its methods may be called from any thread and take effect before they return.
+
+    async with MockCluster(brokers=3) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        ...
+        assert [record.value for record in cluster.records("orders")] == [b"one", b"two"]
+
+What it keeps to is measured: producer state, refusals and their order, duplicate answers, hints, throttling, one
+request of a connection at a time. What it has not: transactions, groups, quotas, log compaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from .api_names import api_key_of, api_name_of
+from .broker import BrokerSettings, MockBroker
+from .cluster_state import ClusterState, Node
+from .counters import Counters, RequestSeen
+from .faults import FaultRules
+from .handlers import APIS
+from .own_thread import LoopHome
+from .scram_server import MECHANISMS
+from .script import FaultVerbs
+from .topic_verbs import TopicVerbs
+
+EXPIRATION_CHECK_S: Final = 600.0
+"""producer.id.expiration.check.interval.ms. broker: 1.13"""
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class MockCluster(TopicVerbs, FaultVerbs):
+    """The cluster.
+
+    Args:
+        brokers: how many; their ids are 1, 2, 3...
+        ports: fixed ports, one per broker; free ones by default.
+        racks: one per broker.
+        api_versions: what is advertised, by API name: (lowest, highest), or None for not at all. Beyond what the codecs
+            know nothing is offered.
+        features: finalized features of ApiVersions v3+.
+        auto_create_topics: auto.create.topics.enable.
+        default_partitions: num.partitions.
+        producer_expiration_ms: producer.id.expiration.ms, by the records' timestamps (broker: 1.12).
+        validate_records: decode every batch and refuse nonsense as a broker does (broker: 13.4, 13.5); slow, so by
+            default only the header, the CRC and what a rule needs is looked at.
+        sasl_mechanisms: of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; none means that nobody is asked.
+        users: passwords by name.
+        session_lifetime_ms: connections.max.reauth.ms.
+        ssl_context: a server context; every listener then speaks TLS.
+        max_request_bytes: socket.request.max.bytes.
+        seed: makes topic ids and the cluster id repeatable.
+        now_ms: the brokers' wall clock, milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        host: str = "127.0.0.1",
+        ports: Sequence[int] | None = None,
+        racks: Sequence[str | None] | None = None,
+        api_versions: Mapping[str | int, tuple[int, int] | None] | None = None,
+        features: Mapping[str, int] | None = None,
+        auto_create_topics: bool = True,
+        default_partitions: int = 1,
+        producer_expiration_ms: int = 86_400_000,
+        validate_records: bool = False,
+        sasl_mechanisms: Sequence[str] = (),
+        users: Mapping[str, str] | None = None,
+        session_lifetime_ms: int = 0,
+        ssl_context: ssl.SSLContext | None = None,
+        max_request_bytes: int = 104_857_600,
+        seed: int | None = None,
+        now_ms: Callable[[], int] = _wall_clock_ms,
+    ) -> None:
+        if brokers < 1 or (ports is not None and len(ports) != brokers) or (racks and len(racks) != brokers):
+            raise ValueError("a cluster has at least one broker, and a port and a rack for each if any are given")
+        unknown = set(sasl_mechanisms) - set(MECHANISMS)
+        if unknown:
+            raise ValueError(f"unknown SASL mechanisms {sorted(unknown)}; the mock knows {', '.join(MECHANISMS)}")
+        self._home = LoopHome()
+        self._faults = FaultRules()
+        self._now_ms = now_ms
+        self._state = ClusterState(
+            seed=seed,
+            default_partitions=default_partitions,
+            auto_create_topics=auto_create_topics,
+            validate_records=validate_records,
+            expiration_ms=producer_expiration_ms,
+        )
+        self.counters = Counters()
+        """What was seen and appended; see `requests_seen` for the usual question."""
+        self._settings = BrokerSettings(
+            state=self._state,
+            faults=self._faults,
+            counters=self.counters,
+            advertised=_advertised(api_versions or {}, with_sasl=bool(sasl_mechanisms)),
+            features=dict(features or {}),
+            now_ms=now_ms,
+            host=host,
+            sasl_mechanisms=tuple(sasl_mechanisms),
+            users=dict(users or {}),
+            session_lifetime_s=session_lifetime_ms / 1000,
+            ssl_context=ssl_context,
+            max_frame_bytes=max_request_bytes,
+        )
+        self._brokers: dict[int, MockBroker] = {}
+        self._expiry: asyncio.TimerHandle | None = None
+        self._plan = [
+            (index + 1, ports[index] if ports else 0, racks[index] if racks else None) for index in range(brokers)
+        ]
+        for node_id, port, rack in self._plan:
+            self._state.nodes[node_id] = Node(node_id, host, port, rack)
+
+    def __repr__(self) -> str:
+        return f"<MockCluster {list(self._brokers.values()) or self._state!r}>"
+
+    # ---- life
+
+    async def __aenter__(self) -> Self:
+        self._home.adopt_running_loop()
+        self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+        self._home.leave()
+
+    def __enter__(self) -> Self:
+        self._home.start_thread()
+        try:
+            self._home.call(self._open)
+        except BaseException:
+            self._home.leave()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._home.wait(self._close(), timeout_s=30.0)
+        self._home.leave()
+
+    def _open(self) -> None:
+        for node_id, port, rack in self._plan:
+            self._open_broker(node_id, port, rack)
+        self._check_expiry()
+
+    def _open_broker(self, node_id: int, port: int, rack: str | None) -> None:
+        broker = MockBroker(node_id, self._settings, port)
+        self._brokers[node_id] = broker
+        self._state.nodes[node_id] = Node(node_id, broker.host, broker.port, rack)
+        broker.start()
+
+    async def _close(self) -> None:
+        self._faults.clear()
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        for broker in self._brokers.values():
+            await broker.close()
+
+    def _check_expiry(self) -> None:
+        self._state.expire_producers(self._now_ms())
+        self._expiry = asyncio.get_running_loop().call_later(EXPIRATION_CHECK_S, self._check_expiry)
+
+    # ---- brokers
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port,host:port`, every broker, up or down."""
+        return ",".join(f"{broker.host}:{broker.port}" for broker in self._brokers.values())
+
+    @property
+    def cluster_id(self) -> str:
+        """As Metadata and DescribeCluster give it."""
+        return self._state.cluster_id
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """All node ids, up or down."""
+        return list(self._state.nodes)
+
+    def broker(self, node: int) -> MockBroker:
+        """One broker: its port, its connections."""
+        return self._brokers[node]
+
+    def stop_broker(self, node: int) -> None:
+        """A clean stop: leaders move first, then connections get FIN (broker: 15.2, without its grace time)."""
+        self._home.call(lambda: self._down(node, abort=False, elect=True, lose_uncopied=False))
+
+    def kill_broker(self, node: int, *, elect: bool = True, lose_uncopied: bool = True) -> None:
+        """kill -9: connections get RST, and what only this leader had is lost.
+
+        Args:
+            elect: false leaves metadata as it was, as before the session timeout (broker: 8.1b); `elect_leaders` ends
+                that.
+        """
+        self._home.call(lambda: self._down(node, abort=True, elect=elect, lose_uncopied=lose_uncopied))
+
+    def elect_leaders(self, node: int) -> None:
+        """The session of a broker killed with `elect=False` has ended: others lead."""
+        self._home.call(lambda: self._state.node_down(node, elect=True, lose_uncopied=True))
+
+    def start_broker(self, node: int) -> None:
+        """Start it again on its port; it remembers one batch per producer (broker: 2.6), and leads what nobody does."""
+
+        def start() -> None:
+            self._state.node_up(node, self._now_ms())
+            self._brokers[node].start()
+
+        self._home.call(start)
+
+    def add_broker(self, *, rack: str | None = None) -> int:
+        """A further broker, without replicas; returns its id."""
+
+        def add() -> int:
+            node_id = max(self._state.nodes) + 1
+            self._open_broker(node_id, 0, rack)
+            return node_id
+
+        return self._home.call(add)
+
+    def advertise(self, node: int, host: str, port: int) -> None:
+        """Let metadata name another address for this broker (a proxy before it)."""
+
+        def advertise() -> None:
+            found = self._state.nodes[node]
+            found.host, found.port = host, port
+
+        self._home.call(advertise)
+
+    def cap_versions(self, node: int, api: str | int, lowest: int, highest: int) -> None:
+        """Let one broker offer another range from now on (mixed clusters, downgrades)."""
+        self._home.call(lambda: self._brokers[node].advertised.update({api_key_of(api): (lowest, highest)}))
+
+    def close_connections(self, node: int | None = None, *, abort: bool = False) -> int:
+        """Close the connections of one broker or all (FIN, or RST with `abort`); returns how many."""
+        chosen = list(self._brokers.values()) if node is None else [self._brokers[node]]
+        return self._home.call(lambda: sum(broker.close_connections(abort=abort) for broker in chosen))
+
+    def _down(self, node: int, *, abort: bool, elect: bool, lose_uncopied: bool) -> None:
+        self._state.node_down(node, elect=elect, lose_uncopied=lose_uncopied)
+        self._brokers[node].stop(abort=abort)
+        self._brokers[node].reserve_port()
+
+    # ---- what was seen
+
+    def requests_seen(self, api: str | int, broker: int | None = None) -> int:
+        """How many requests of this API were taken up, at one broker or at all."""
+        return self._home.call(lambda: self.counters.seen(api_key_of(api), broker))
+
+    def requests(self, api: str | int | None = None) -> list[RequestSeen]:
+        """The latest requests (10,000 at most), oldest first."""
+        key = None if api is None else api_key_of(api)
+        return self._home.call(lambda: [seen for seen in self.counters.recent if key in (None, seen.api_key)])
+
+    async def until_seen(self, api: str | int, count: int = 1, *, broker: int | None = None) -> None:
+        """Wait, on the cluster's loop, until so many requests of this API were taken up; cancelling is harmless."""
+        key = api_key_of(api)
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def look() -> None:
+            if self.counters.seen(key, broker) >= count and not reached.done():
+                reached.set_result(None)
+
+        self.counters.watchers.add(look)
+        try:
+            look()
+            await reached
+        finally:
+            self.counters.watchers.discard(look)
+
+    def wait_until_seen(
+        self, api: str | int, count: int = 1, *, broker: int | None = None, timeout_s: float = 10.0
+    ) -> None:
+        """The same from another thread; TimeoutError naming what was seen."""
+        try:
+            self._home.wait(asyncio.wait_for(self.until_seen(api, count, broker=broker), timeout_s), timeout_s + 5)
+        except TimeoutError:
+            seen = {f"{api_name_of(key)}@{node}": n for (node, key), n in self.counters.requests.items()}
+            raise TimeoutError(f"{count} of {api} not seen in {timeout_s} s; seen: {seen}") from None
+
+    def expire_producers(self) -> int:
+        """Make the periodic check of producer.id.expiration.ms now; returns how many entries went (broker: 1.12)."""
+        return self._home.call(lambda: self._state.expire_producers(self._now_ms()))
+
+
+def _advertised(caps: Mapping[str | int, tuple[int, int] | None], *, with_sasl: bool) -> dict[int, tuple[int, int]]:
+    ranges = {api.key: (api.advertised_from, api.max_version) for api in APIS.values()}
+    if not with_sasl:
+        del ranges[api_key_of("SaslHandshake")], ranges[api_key_of("SaslAuthenticate")]
+    for name, cap in caps.items():
+        key = api_key_of(name)
+        if cap is None:
+            ranges.pop(key, None)
+        else:
+            ranges[key] = cap
+    return ranges

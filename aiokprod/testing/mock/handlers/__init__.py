@@ -1,0 +1,56 @@
+"""The APIs a mock broker serves: one table, from API key to request type and handler."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiokprod.wire.messages.api_versions import ApiVersionsRequest
+from aiokprod.wire.messages.create_partitions import CreatePartitionsRequest
+from aiokprod.wire.messages.create_topics import CreateTopicsRequest
+from aiokprod.wire.messages.delete_topics import DeleteTopicsRequest
+from aiokprod.wire.messages.describe_cluster import DescribeClusterRequest
+from aiokprod.wire.messages.fetch import FetchRequest
+from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest
+from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest
+from aiokprod.wire.messages.list_offsets import ListOffsetsRequest
+from aiokprod.wire.messages.metadata import MetadataRequest
+from aiokprod.wire.messages.produce import ProduceRequest
+from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest
+
+from .api import AnyApi, Api
+from .api_versions import api_versions
+from .fetch import fetch, fetch_items
+from .list_offsets import list_offsets, list_offsets_items
+from .metadata import describe_cluster, metadata, metadata_items
+from .produce import produce, produce_items
+from .producer_ids import find_coordinator, init_producer_id
+from .sasl import sasl_authenticate, sasl_handshake
+from .topics import (
+    create_partitions,
+    create_partitions_items,
+    create_topics,
+    create_topics_items,
+    delete_topics,
+    delete_topics_items,
+)
+
+_TABLE: Final[tuple[AnyApi, ...]] = (
+    # Produce 0..2 is advertised and closes the connection. broker: 13.6
+    Api(ProduceRequest, produce, produce_items, advertised_from=0),
+    Api(FetchRequest, fetch, fetch_items),
+    Api(ListOffsetsRequest, list_offsets, list_offsets_items),
+    Api(MetadataRequest, metadata, metadata_items),
+    Api(FindCoordinatorRequest, find_coordinator),
+    Api(SaslHandshakeRequest, sasl_handshake),
+    Api(ApiVersionsRequest, api_versions),
+    Api(CreateTopicsRequest, create_topics, create_topics_items),
+    Api(DeleteTopicsRequest, delete_topics, delete_topics_items),
+    # InitProducerId v6 is unstable and not advertised. broker: 11.8
+    Api(InitProducerIdRequest, init_producer_id, highest=5),
+    Api(SaslAuthenticateRequest, sasl_authenticate),
+    Api(CreatePartitionsRequest, create_partitions, create_partitions_items),
+    Api(DescribeClusterRequest, describe_cluster),
+)
+
+APIS: Final[dict[int, AnyApi]] = {api.key: api for api in _TABLE}

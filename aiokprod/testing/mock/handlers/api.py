@@ -1,0 +1,138 @@
+"""What a handler is: one API's request type, the function that answers it, and the facts of one call.
+
+One `Api` per API key, collected in `handlers/__init__.py`; one `Call` per request, made by the connection. A handler
+is a plain function: what it changes it changes before it returns, so a request is carried out in one step; if the
+answer has to wait (acks=all, long polls) it returns an awaitable that only waits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar
+
+from ..cluster_state import RefusalError
+from ..faults import Fail, ItemAction
+
+if TYPE_CHECKING:
+    from ..broker import MockBroker
+    from ..connection import MockConnection
+
+
+class Message(Protocol):
+    """A generated message: it can write itself."""
+
+    def encode(self, version: int) -> bytes:
+        """The body in this version."""
+        ...
+
+
+class RequestMessage(Message, Protocol):
+    """A generated request."""
+
+    API_KEY: ClassVar[int]
+    MIN_VERSION: ClassVar[int]
+    MAX_VERSION: ClassVar[int]
+    FLEXIBLE_FROM: ClassVar[int]
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview, version: int) -> Self:
+        """The message in these bytes; ProtocolError if there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The request is carried out, its answer comes later: `begin` makes the coroutine that waits for it."""
+
+    begin: Callable[[], Coroutine[object, object, Message | None]]
+
+
+Outcome: TypeAlias = Message | Waits | None
+"""An answer, no answer (acks=0), or a wait that ends with either."""
+
+Items: TypeAlias = list[tuple[str, int]]
+"""The (topic, partition) pairs a request names, partition -1 for a topic as a whole; what fault rules match."""
+
+Request = TypeVar("Request", bound=RequestMessage)
+
+
+class HangUpError(Exception):
+    """The broker answers by closing the connection."""
+
+
+class SilenceError(Exception):
+    """The broker never answers, and serves this connection no more (broker: 13.5b)."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way through the broker."""
+
+    broker: MockBroker
+    connection: MockConnection
+    api_key: int
+    version: int
+    client_id: str | None
+
+    def item_action(self, topic: str = "", partition: int = -1) -> ItemAction | None:
+        """What the fault script does with this topic, partition or whole request."""
+        rules = self.broker.faults
+        return rules.for_item(self.api_key, self.broker.node_id, topic, partition) if rules else None
+
+    def refuse_by_script(self, topic: str = "", partition: int = -1) -> None:
+        """Raise `RefusalError` if the fault script fails this topic, partition or whole request."""
+        action = self.item_action(topic, partition)
+        if isinstance(action, Fail):
+            raise RefusalError(action.code, action.message)
+
+
+@dataclass(slots=True)
+class BoundRequest:
+    """A decoded request and what can be done with it."""
+
+    request: Message
+    items: Callable[[], Items]
+    handle: Callable[[], Outcome]
+
+
+class AnyApi(ABC):
+    """An API whose request type does not matter to the caller."""
+
+    key: int
+    min_version: int
+    max_version: int
+    advertised_from: int
+    flexible_from: int
+
+    @abstractmethod
+    def bind(self, call: Call, body: bytes | memoryview) -> BoundRequest:
+        """Decode the request. Raises ProtocolError."""
+
+
+class Api(AnyApi, Generic[Request]):
+    """One API: how its request is read and who answers it."""
+
+    def __init__(
+        self,
+        request: type[Request],
+        handle: Callable[[Call, Request], Outcome],
+        items: Callable[[Call, Request], Items] = lambda _call, _request: [],
+        *,
+        advertised_from: int | None = None,
+        highest: int | None = None,
+    ) -> None:
+        self.key = request.API_KEY
+        self.min_version = request.MIN_VERSION
+        self.max_version = request.MAX_VERSION if highest is None else highest
+        self.advertised_from = self.min_version if advertised_from is None else advertised_from
+        self.flexible_from = request.FLEXIBLE_FROM
+        self._request = request
+        self._handle = handle
+        self._items = items
+
+    def bind(self, call: Call, body: bytes | memoryview) -> BoundRequest:
+        """Decode the request. Raises ProtocolError."""
+        request = self._request.decode(body, call.version)
+        return BoundRequest(request, lambda: self._items(call, request), lambda: self._handle(call, request))

@@ -1,0 +1,245 @@
+"""The log of one partition and the topic it belongs to: batches as bytes, offsets, settings.
+
+One `PartitionLog` per partition, shared by its replicas (how far each of them has copied it is the business of
+`partition.py`); one `TopicSettings` per topic. Pure: time is an argument.
+
+Invariants: batches are contiguous, `start_offset` <= offset of the first record kept <= `end_offset`, and a batch is
+stored whole, as the bytes a Fetch answers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Final
+
+from .batch_header import LOG_APPEND_TIME_BIT, BatchHeader
+from .producer_state import Sequenced
+
+MAX_MESSAGE_BYTES: Final = 1_048_588
+"""Kafka's default of max.message.bytes, header included. broker: 13.1"""
+
+_NUMBERS: Final = (
+    "max.message.bytes",
+    "min.insync.replicas",
+    "retention.bytes",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+)
+
+_BASE_OFFSET: Final = attrgetter("base_offset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredBatch:
+    """One batch of a log. `data` is what a reader fetches."""
+
+    base_offset: int
+    count: int
+    attributes: int
+    leader_epoch: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    data: bytes = field(repr=False)
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last record."""
+        return self.base_offset + self.count
+
+    @property
+    def sequenced(self) -> Sequenced:
+        """The producer's half, for `ProducerStates`."""
+        return Sequenced(
+            producer_id=self.producer_id,
+            epoch=self.producer_epoch,
+            first_sequence=self.base_sequence,
+            count=self.count,
+            max_timestamp_ms=self.max_timestamp_ms,
+            base_offset=self.base_offset,
+        )
+
+    @classmethod
+    def of(
+        cls, header: BatchHeader, data: bytes, base_offset: int, leader_epoch: int, append_time_ms: int | None
+    ) -> StoredBatch:
+        """The batch as stored; a LogAppendTime topic gives every record the append time."""
+        attributes = header.attributes & ~LOG_APPEND_TIME_BIT & 0xFFFF
+        return cls(
+            base_offset=base_offset,
+            count=header.count,
+            attributes=attributes if append_time_ms is None else attributes | LOG_APPEND_TIME_BIT,
+            leader_epoch=leader_epoch,
+            base_timestamp_ms=header.base_timestamp_ms,
+            max_timestamp_ms=header.max_timestamp_ms if append_time_ms is None else append_time_ms,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            data=data,
+        )
+
+
+class PartitionLog:
+    """Batches of one partition in offset order."""
+
+    __slots__ = ("_batches", "end_offset", "size_bytes", "start_offset")
+
+    def __init__(self) -> None:
+        self._batches: list[StoredBatch] = []
+        self.start_offset = 0
+        self.end_offset = 0
+        self.size_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<PartitionLog {self.start_offset}..{self.end_offset} batches={len(self._batches)}>"
+
+    @property
+    def batches(self) -> tuple[StoredBatch, ...]:
+        """Every batch kept, in offset order."""
+        return tuple(self._batches)
+
+    def append(self, batch: StoredBatch) -> None:
+        """Put a batch at the end; its base offset must be the end offset."""
+        assert batch.base_offset == self.end_offset, f"{batch.base_offset} is not the end of {self!r}"
+        self._batches.append(batch)
+        self.end_offset = batch.next_offset
+        self.size_bytes += len(batch.data)
+
+    def truncate(self, end_offset: int) -> None:
+        """Drop every batch that reaches beyond `end_offset`: what a new leader did not have (broker: 6.4b, 6.4c)."""
+        while self._batches and self._batches[-1].next_offset > end_offset:
+            self.size_bytes -= len(self._batches.pop().data)
+        self.end_offset = self._batches[-1].next_offset if self._batches else self.start_offset
+
+    def delete_before(self, offset: int) -> None:
+        """DeleteRecords: move the start offset; batches wholly before it go (producers are remembered, broker: 1.8)."""
+        self.start_offset = max(self.start_offset, min(offset, self.end_offset))
+        gone = 0
+        for batch in self._batches:
+            if batch.next_offset > self.start_offset:
+                break
+            gone += 1
+            self.size_bytes -= len(batch.data)
+        del self._batches[:gone]
+
+    def retain(self, retention_bytes: int, up_to: int) -> None:
+        """retention.bytes: drop the oldest batches that end at or before `up_to` while the log is larger."""
+        gone = 0
+        for batch in self._batches:
+            if self.size_bytes <= retention_bytes or batch.next_offset > up_to:
+                break
+            gone += 1
+            self.size_bytes -= len(batch.data)
+            self.start_offset = max(self.start_offset, batch.next_offset)
+        del self._batches[:gone]
+
+    def read(self, offset: int, up_to: int, max_bytes: int) -> bytes:
+        """Whole batches from the one that holds `offset`, below `up_to`; at least one if there is any.
+
+        Returns:
+            The bytes, empty when nothing is there. A reader skips records before `offset` by itself.
+        """
+        parts: list[bytes] = []
+        size = 0
+        for batch in self._from(offset):
+            if batch.next_offset > up_to or (parts and size + len(batch.data) > max_bytes):
+                break
+            parts.append(batch.data)
+            size += len(batch.data)
+        return b"".join(parts)
+
+    def since(self, offset: int) -> Iterable[StoredBatch]:
+        """Batches that hold records at or behind `offset`."""
+        return self._from(offset)
+
+    def first_since_time(self, timestamp_ms: int, up_to: int) -> StoredBatch | None:
+        """The first batch whose newest record is at or after the time, or None."""
+        for batch in self._batches:
+            if batch.next_offset <= up_to and batch.max_timestamp_ms >= timestamp_ms:
+                return batch
+        return None
+
+    def newest(self, up_to: int) -> StoredBatch | None:
+        """The batch with the greatest timestamp, or None."""
+        visible = [batch for batch in self._batches if batch.next_offset <= up_to]
+        return max(visible, key=attrgetter("max_timestamp_ms"), default=None)
+
+    def _from(self, offset: int) -> Iterable[StoredBatch]:
+        index = max(0, bisect_right(self._batches, offset, key=_BASE_OFFSET) - 1)
+        for position in range(index, len(self._batches)):
+            batch = self._batches[position]
+            if batch.next_offset > offset:
+                yield batch
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """The topic configuration the mock obeys; every other option is kept and shown, and does nothing."""
+
+    options: Mapping[str, str]
+
+    @classmethod
+    def of(cls, options: Mapping[str, object]) -> TopicSettings:
+        """Take options by Kafka's names, also in snake case (`max_message_bytes`)."""
+        return cls({name.replace("_", "."): _text(value) for name, value in options.items()})
+
+    def _number(self, name: str, default: int) -> int:
+        return int(self.options.get(name, default))
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Largest batch, header included."""
+        return self._number("max.message.bytes", MAX_MESSAGE_BYTES)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """message.timestamp.type=LogAppendTime."""
+        return self.options.get("message.timestamp.type", "CreateTime") == "LogAppendTime"
+
+    @property
+    def is_compacted(self) -> bool:
+        """cleanup.policy contains compact: records without key are refused with 87."""
+        return "compact" in self.options.get("cleanup.policy", "delete").split(",")
+
+    @property
+    def min_insync_replicas(self) -> int:
+        """min.insync.replicas, for acks=all."""
+        return self._number("min.insync.replicas", 1)
+
+    @property
+    def retention_bytes(self) -> int:
+        """retention.bytes of each partition; -1 keeps everything."""
+        return self._number("retention.bytes", -1)
+
+    @property
+    def timestamp_after_max_ms(self) -> int:
+        """How far in the future a record may be (broker: 13.7)."""
+        return self._number("message.timestamp.after.max.ms", 3_600_000)
+
+    @property
+    def timestamp_before_max_ms(self) -> int:
+        """How far in the past a record may be; unlimited unless set."""
+        return self._number("message.timestamp.before.max.ms", 2**63 - 1)
+
+    def check(self) -> None:
+        """Raise ValueError if an option the mock obeys cannot be read."""
+        for name in _NUMBERS:
+            value = self.options.get(name)
+            if value is not None and not value.lstrip("-").isdigit():
+                raise ValueError(f"Invalid value {value} for configuration {name}: Not a number")
+        time = self.options.get("message.timestamp.type", "CreateTime")
+        if time not in ("CreateTime", "LogAppendTime"):
+            raise ValueError(f"Invalid value {time} for configuration message.timestamp.type")
+
+    def altered(self, options: Mapping[str, object]) -> TopicSettings:
+        """A copy with some options set anew."""
+        return TopicSettings({**self.options, **TopicSettings.of(options).options})
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,303 @@
+"""One partition: its replicas, leader, in-sync set and high watermark, and the order in which a batch is judged.
+
+One `Partition` per (topic incarnation, index), owned by its `Topic`. The log is stored once; each `Replica` has its own
+producer states and its own end offset, so a frozen follower, a restart and a lost leader have their real consequences.
+Pure: time is an argument, waiting is done by whoever registers a watcher.
+
+Invariants: high watermark <= log end; every replica's end offset <= log end; refusals come before duplicate detection
+(broker: 2.11, 2.12); a refused batch changes nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from aiokprod.wire.codes import ErrorCode
+
+from .batch_header import BadBatch, BatchHeader, check_crc, check_fields, check_size, read_header, stored_bytes
+from .log import PartitionLog, StoredBatch, TopicSettings
+from .producer_state import Duplicate, OutOfOrder, ProducerStates
+from .record_rules import BadRecords, judge_records
+
+NO_LEADER: Final = -1
+NO_OFFSET: Final = -1
+ALL_REPLICAS: Final = -1
+
+_WITHOUT_LOG_START: Final = frozenset(
+    {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+)
+"""Refusals whose answer has log start -1; the others name the real one (broker: 4.1, 4.2, 4.4)."""
+
+
+@dataclass(slots=True)
+class Replica:
+    """What one node has of the partition."""
+
+    node_id: int
+    states: ProducerStates = field(default_factory=ProducerStates)
+    end_offset: int = 0
+    is_up: bool = True
+    is_frozen: bool = False
+
+    @property
+    def follows(self) -> bool:
+        """Whether it copies what the leader appends."""
+        return self.is_up and not self.is_frozen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """The batch is in the leader's log, now or before. `timestamp_ms` is what the answer's log append time says."""
+
+    base_offset: int
+    next_offset: int
+    timestamp_ms: int
+    log_start_offset: int
+    is_duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The batch was not appended."""
+
+    code: ErrorCode
+    log_start_offset: int = -1
+    record_errors: tuple[tuple[int, str], ...] = ()
+    message: str | None = None
+
+
+AppendOutcome: TypeAlias = Appended | Refused
+
+
+class Partition:
+    """One partition of one incarnation of a topic."""
+
+    __slots__ = (
+        "_settings",
+        "high_watermark",
+        "index",
+        "isr",
+        "leader",
+        "leader_epoch",
+        "log",
+        "name",
+        "replicas",
+        "validate_records",
+        "watchers",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        index: int,
+        replicas: list[int],
+        settings: Callable[[], TopicSettings],
+        *,
+        validate_records: bool = False,
+    ) -> None:
+        self.name = name
+        self.index = index
+        self.replicas = {node: Replica(node) for node in replicas}
+        self.leader = replicas[0]
+        self.leader_epoch = 0
+        self.isr = list(replicas)
+        self.log = PartitionLog()
+        self.high_watermark = 0
+        self.validate_records = validate_records
+        self.watchers: set[Callable[[], None]] = set()
+        """Called after every change a waiting Produce or Fetch may care about."""
+        self._settings = settings
+
+    def __repr__(self) -> str:
+        return (
+            f"<Partition {self.name}-{self.index} leader={self.leader} epoch={self.leader_epoch} "
+            f"isr={self.isr} hw={self.high_watermark} end={self.log.end_offset}>"
+        )
+
+    # ---- a batch comes in
+
+    def append(self, node: int, records: bytes | memoryview, *, acks: int, version: int, now_ms: int) -> AppendOutcome:
+        """Judge and append one partition's records of a Produce request, as the leader does.
+
+        Args:
+            node: the broker that was asked.
+            version: the Produce version, for codecs it may not carry.
+        """
+        header = read_header(records)
+        if isinstance(header, BadBatch):
+            return self._refused(header.code, header.message)
+        if node != self.leader:
+            return self._refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        settings = self._settings()
+        if acks == ALL_REPLICAS and len(self.isr) < self.min_insync:
+            return self._refused(ErrorCode.NOT_ENOUGH_REPLICAS)
+        bad = (
+            check_size(header, settings.max_message_bytes)
+            or check_crc(records, header)
+            or check_fields(header, version)
+        )
+        if bad is not None:
+            return self._refused(bad.code, bad.message)
+        judged = judge_records(
+            records, header, settings, now_ms, topic=self.name, partition=self.index, always=self.validate_records
+        )
+        if judged is not None:
+            return self._refused(judged.code, judged.message, judged)
+        return self._sequence_and_append(records, header, settings, now_ms)
+
+    def _sequence_and_append(
+        self, records: bytes | memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int
+    ) -> AppendOutcome:
+        leader = self.replicas[self.leader]
+        if header.producer_id >= 0:
+            verdict = leader.states.check(header.sequenced())
+            if isinstance(verdict, OutOfOrder):
+                return self._refused(verdict.code)
+            if isinstance(verdict, Duplicate):
+                stored = verdict.stored
+                return Appended(
+                    base_offset=stored.base_offset,
+                    next_offset=stored.base_offset + stored.count,
+                    timestamp_ms=stored.max_timestamp_ms,  # broker: 2.2, on CreateTime topics too
+                    log_start_offset=self.log.start_offset,
+                    is_duplicate=True,
+                )
+        append_time_ms = now_ms if settings.is_log_append_time else None
+        base_offset = self.log.end_offset
+        data = stored_bytes(records, header, base_offset, self.leader_epoch, append_time_ms)
+        batch = StoredBatch.of(header, data, base_offset, self.leader_epoch, append_time_ms)
+        self.log.append(batch)
+        self._copy(leader)
+        self.replicate()
+        if settings.retention_bytes >= 0:
+            self.log.retain(settings.retention_bytes, self.high_watermark)
+        return Appended(
+            base_offset=base_offset,
+            next_offset=batch.next_offset,
+            timestamp_ms=-1 if append_time_ms is None else append_time_ms,
+            log_start_offset=self.log.start_offset,
+        )
+
+    def _refused(self, code: ErrorCode, message: str | None = None, bad: BadRecords | None = None) -> Refused:
+        log_start = -1 if code in _WITHOUT_LOG_START else self.log.start_offset
+        record_errors = () if bad is None else bad.record_errors
+        return Refused(code=code, log_start_offset=log_start, record_errors=record_errors, message=message)
+
+    # ---- replication
+
+    @property
+    def min_insync(self) -> int:
+        """min.insync.replicas, never more than there are replicas."""
+        return min(self._settings().min_insync_replicas, len(self.replicas))
+
+    @property
+    def offline_replicas(self) -> list[int]:
+        """Replicas whose node is down."""
+        return [replica.node_id for replica in self.replicas.values() if not replica.is_up]
+
+    def replicate(self) -> None:
+        """Let followers copy, move the high watermark, wake whoever waits for it."""
+        if self.leader != NO_LEADER:
+            for replica in self.replicas.values():
+                if replica.follows:
+                    self._copy(replica)
+        self._advance()
+
+    def _copy(self, replica: Replica) -> None:
+        if replica.end_offset == self.log.end_offset:
+            return
+        for batch in self.log.since(replica.end_offset):
+            if batch.producer_id >= 0:
+                replica.states.record(batch.sequenced)
+        replica.end_offset = self.log.end_offset
+
+    def _advance(self) -> None:
+        # An in-sync set below min.insync holds the high watermark back, acknowledged by acks=1 or not. broker: 5.7, 6.3
+        if len(self.isr) >= self.min_insync and self.leader != NO_LEADER:
+            copied = min(self.replicas[node].end_offset for node in self.isr)
+            if copied > self.high_watermark:
+                self.high_watermark = copied
+                self.wake()
+
+    def wake(self) -> None:
+        """Call the watchers."""
+        for watcher in tuple(self.watchers):
+            watcher()
+
+    def freeze(self, nodes: list[int], frozen: bool) -> None:
+        """Stop or restart copying at these followers; the in-sync set stays as it is (broker: 6.1)."""
+        for node in nodes:
+            self.replicas[node].is_frozen = frozen
+        self.replicate()
+
+    def set_isr(self, nodes: list[int]) -> None:
+        """Set the in-sync replicas; those that come in have copied everything if they may copy at all."""
+        unknown = [node for node in nodes if node not in self.replicas]
+        if unknown or not nodes:
+            raise ValueError(f"{self!r}: {nodes} is no subset of the replicas {list(self.replicas)}")
+        self.isr = list(nodes)
+        self.replicate()
+
+    # ---- leadership
+
+    def elect(self, node: int, *, lose_uncopied: bool = False) -> None:
+        """Give the leadership to `node`, or to nobody (`NO_LEADER`), with a new leader epoch.
+
+        Args:
+            lose_uncopied: the new leader has only what it copied, and the log is cut to that (acks=1 loss and unclean
+                elections, broker: 5.4, 5.5, 6.4c); else it is taken to have copied everything (broker: 6.4).
+        """
+        self.leader = node
+        self.leader_epoch += 1
+        if node != NO_LEADER:
+            replica = self.replicas[node]
+            if lose_uncopied and replica.end_offset < self.log.end_offset:
+                self._cut(replica)
+            else:
+                self._copy(replica)
+            if node not in self.isr:
+                self.isr = [node]
+        self.replicate()
+        self.wake()
+
+    def _cut(self, leader: Replica) -> None:
+        self.log.truncate(leader.end_offset)
+        leader.end_offset = self.log.end_offset
+        self.high_watermark = min(self.high_watermark, self.log.end_offset)
+        for replica in self.replicas.values():
+            if replica.end_offset > self.log.end_offset:
+                replica.states = copy.deepcopy(leader.states)
+                replica.end_offset = self.log.end_offset
+
+    def node_down(self, node: int, *, elect: bool = True, lose_uncopied: bool = False) -> None:
+        """The node stops: it leaves the in-sync set, unless it is the last of it, and a live member leads."""
+        replica = self.replicas.get(node)
+        if replica is None:
+            return
+        replica.is_up = False
+        if len(self.isr) > 1:
+            self.isr = [member for member in self.isr if member != node]
+        if self.leader == node and elect:
+            live = [member for member in self.isr if self.replicas[member].is_up]
+            self.elect(live[0] if live else NO_LEADER, lose_uncopied=lose_uncopied)
+        else:
+            self.replicate()
+        self.wake()
+
+    def node_up(self, node: int, *, now_ms: int, expiration_ms: int) -> None:
+        """The node is back: it remembers one batch per producer (broker: 2.6) and no old ones (broker: 1.13)."""
+        replica = self.replicas.get(node)
+        if replica is None:
+            return
+        replica.is_up = True
+        replica.states.restart()
+        replica.states.expire(now_ms, expiration_ms)
+        if self.leader == NO_LEADER and node in self.isr:
+            self.elect(node)
+        if node not in self.isr and replica.follows:
+            self._copy(replica)
+            self.isr.append(node)
+        self.replicate()

@@ -1,0 +1,118 @@
+"""The broker's side of PLAIN and SCRAM-SHA-256/512 (RFC 5802), as pure step machines.
+
+One object per authentication. `step` takes what the client sent and returns what to answer; `user` is set once the
+client has proved itself. A failure is `AuthenticationFailedError`, whose text never holds a password.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from abc import ABC, abstractmethod
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Final
+
+SCRAM_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+MECHANISMS: Final = ("PLAIN", *SCRAM_HASHES)
+ITERATIONS: Final = 4096
+"""Kafka's least, and its default for created users."""
+
+
+class AuthenticationFailedError(Exception):
+    """The client is not who it says, or speaks nonsense."""
+
+
+class ServerMechanism(ABC):
+    """One authentication in progress."""
+
+    user: str | None = None
+
+    @abstractmethod
+    def step(self, message: bytes) -> bytes:
+        """Answer one message of the client. Raises AuthenticationFailedError."""
+
+
+def start(mechanism: str, users: Mapping[str, str], *, iterations: int = ITERATIONS) -> ServerMechanism:
+    """A fresh exchange of this mechanism; KeyError if the mock does not know it."""
+    if mechanism == "PLAIN":
+        return PlainServer(users)
+    return ScramServer(SCRAM_HASHES[mechanism], users, iterations)
+
+
+class PlainServer(ServerMechanism):
+    """One message: authorization id, user and password between zero bytes."""
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self._users = users
+
+    def step(self, message: bytes) -> bytes:
+        """Accept or refuse."""
+        parts = message.split(b"\0")
+        if len(parts) != 3:
+            raise AuthenticationFailedError("Invalid SASL/PLAIN response: expected 3 tokens")
+        user = parts[1].decode(errors="replace")
+        expected = self._users.get(user)
+        if expected is None or not hmac.compare_digest(expected.encode(), parts[2]):
+            raise AuthenticationFailedError("Authentication failed: Invalid username or password")
+        self.user = user
+        return b""
+
+
+class ScramServer(ServerMechanism):
+    """Two messages: nonce and salt, proof and signature."""
+
+    def __init__(self, hash_name: str, users: Mapping[str, str], iterations: int) -> None:
+        self._hash = hash_name
+        self._users = users
+        self._iterations = iterations
+        self._salt = os.urandom(16)
+        self._first = b""
+        self._nonce = b""
+        self._claimed = ""
+
+    def step(self, message: bytes) -> bytes:
+        """Answer the first or the final message."""
+        return self._answer_final(message) if self._first else self._answer_first(message)
+
+    def _answer_first(self, message: bytes) -> bytes:
+        parts = message.split(b",", 2)
+        if len(parts) != 3 or parts[0] not in (b"n", b"y"):
+            raise AuthenticationFailedError("Invalid SCRAM client first message")
+        fields = _fields(parts[2])
+        if b"n" not in fields or not fields.get(b"r"):
+            raise AuthenticationFailedError("Invalid SCRAM client first message")
+        name = fields[b"n"].decode(errors="replace")
+        self._claimed = name.replace("=2C", ",").replace("=3D", "=")
+        if self._claimed not in self._users:
+            raise AuthenticationFailedError("Authentication failed during authentication due to invalid credentials")
+        self._nonce = fields[b"r"] + b64encode(os.urandom(18))
+        answer = b"r=%b,s=%b,i=%d" % (self._nonce, b64encode(self._salt), self._iterations)
+        self._first = parts[2] + b"," + answer
+        return answer
+
+    def _answer_final(self, message: bytes) -> bytes:
+        without_proof, _, proof_text = message.rpartition(b",p=")
+        fields = _fields(without_proof)
+        try:
+            proof = b64decode(proof_text, validate=True)
+        except ValueError:
+            raise AuthenticationFailedError("Invalid SCRAM client final message") from None
+        salted = hashlib.pbkdf2_hmac(self._hash, self._users[self._claimed].encode(), self._salt, self._iterations)
+        everything = self._first + b"," + without_proof
+        client_key = self._hmac(salted, b"Client Key")
+        stored_key = hashlib.new(self._hash, client_key).digest()
+        signature = self._hmac(stored_key, everything)
+        expected = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        if fields.get(b"r") != self._nonce or not hmac.compare_digest(expected, proof):
+            raise AuthenticationFailedError("Authentication failed during authentication due to invalid credentials")
+        self.user = self._claimed
+        return b"v=" + b64encode(self._hmac(self._hmac(salted, b"Server Key"), everything))
+
+    def _hmac(self, key: bytes, text: bytes) -> bytes:
+        return hmac.new(key, text, self._hash).digest()
+
+
+def _fields(text: bytes) -> dict[bytes, bytes]:
+    return {name: value for name, _, value in (part.partition(b"=") for part in text.split(b","))}

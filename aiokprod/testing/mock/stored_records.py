@@ -1,0 +1,74 @@
+"""Records out of stored batches: what a test compares, and what the record rules look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from aiokprod.errors import CodecUnavailableError, ProtocolError
+from aiokprod.records.decoder import DecodedRecord, HeaderPairs, decode_batches
+
+from .batch_header import CODEC_MASK, HEADER_BYTES
+from .log import StoredBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRecord:
+    """One record of a log, with where it is and who wrote it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: HeaderPairs
+    timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    """-1 for a plain producer."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTrouble:
+    """The records of a batch cannot be read."""
+
+    reason: str
+    is_compression: bool
+
+
+def decode_records(batch: bytes | memoryview) -> list[DecodedRecord] | BatchTrouble:
+    """The records of one batch whose CRC was checked; an empty list if the codec is not installed here."""
+    view = memoryview(batch)
+    codec = view[22] & CODEC_MASK if len(view) >= HEADER_BYTES else 0
+    try:
+        for decoded in decode_batches(view, check_crc=False):
+            try:
+                decoded.section()
+            except ProtocolError as broken:
+                return BatchTrouble(str(broken), is_compression=codec != 0)
+            return decoded.records()
+    except ProtocolError as broken:
+        return BatchTrouble(str(broken), is_compression=False)
+    except CodecUnavailableError:
+        return []  # a broker without the codec cannot judge: taken as it is
+    return BatchTrouble("no whole batch", is_compression=False)
+
+
+def stored_records(topic: str, partition: int, batches: list[StoredBatch]) -> Iterator[StoredRecord]:
+    """Decode batches of a log. Raises ProtocolError for a batch whose records are nonsense."""
+    for batch in batches:
+        for decoded in decode_batches(batch.data, check_crc=False):
+            for index, record in enumerate(decoded.records()):
+                yield StoredRecord(
+                    topic=topic,
+                    partition=partition,
+                    offset=batch.base_offset + index,
+                    key=record.key,
+                    value=record.value,
+                    headers=record.headers,
+                    timestamp_ms=record.timestamp_ms,
+                    producer_id=batch.producer_id,
+                    producer_epoch=batch.producer_epoch,
+                    sequence=-1 if batch.base_sequence < 0 else (batch.base_sequence + index) % 2**31,
+                )
