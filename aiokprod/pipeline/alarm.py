@@ -1,0 +1,57 @@
+"""`Alarm`: many things to look at later, one timer of the loop.
+
+The assembly has three: batches whose linger ends or backoff is over, partitions whose oldest record expires, sends with
+a timeout of their own. A late or needless call is harmless: whoever is called looks at the facts again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Alarm(Generic[T]):
+    """Calls `ring(item)` for each item once its time has come."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[T], None]) -> None:
+        self._loop = loop
+        self._ring = ring
+        self._heap: list[tuple[float, int, T]] = []
+        self._order = count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, at: float, item: T) -> None:
+        """Look at `item` at time `at` (the loop's clock, seconds)."""
+        heappush(self._heap, (at, next(self._order), item))
+        if self._timer is None or at < self._timer.when():
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._heap:
+            self._timer = self._loop.call_at(self._heap[0][0], self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        try:
+            while self._heap and self._heap[0][0] <= now:
+                self._ring(heappop(self._heap)[2])
+        finally:
+            if self._timer is None:
+                self._arm()
+
+    def stop(self) -> None:
+        """Forget everything."""
+        self._heap.clear()
+        self._arm()
+
+    def __len__(self) -> int:
+        return len(self._heap)

@@ -1,0 +1,377 @@
+"""`ProducerBatch`: the records of one partition that travel together, from the first append to the last settlement.
+
+Made by the PartitionQueue, one open per partition. It keeps its identity for its Deliveries: whatever happens to its
+records (recalled, expired, split, refused by name) becomes a `Segment`, and a Delivery looks up its own. What the
+broker sees is another matter, kept by the ledger's entries, which refer to ranges of a batch.
+
+Columns, not objects: a record is one cell in each list, and lists that nobody uses do not exist.
+
+    append ... append -> seal -> encode -> release_columns (stamped) -> settle, settle, ...
+
+Invariants: cells are appended and never moved; a record is settled once; charged bytes are released exactly once;
+columns are dropped only when the encoded section that holds the same records is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from aiokprod.errors import AiokprodError
+from aiokprod.model import RecordMetadata, TimestampType
+from aiokprod.pipeline.delivery import Delivery, DeliveryState, RecordHolder
+from aiokprod.records.batch import encode_records
+from aiokprod.records.compression import decompress
+from aiokprod.records.decoder import split_records
+
+BATCH_OVERHEAD_BYTES = 61  # header of a v2 batch
+MARK_EVERY_S = 0.01  # records appended within this time share one deadline: the earliest of theirs
+
+Headers = Sequence[tuple[str, bytes | None]]
+Range = tuple[int, int]
+
+
+class Segment:
+    """Records `first` to `last` (exclusive) of a batch with one outcome."""
+
+    __slots__ = ("attempts", "base_offset", "error", "first", "last", "settled_at", "timestamp_ms")
+
+    def __init__(
+        self, first: int, last: int, base_offset: int, timestamp_ms: int, error: AiokprodError | None, attempts: int,
+        settled_at: float,
+    ) -> None:
+        self.first = first
+        self.last = last
+        self.base_offset = base_offset  # of the first record; -1: unknown
+        self.timestamp_ms = timestamp_ms  # the broker's append time; -1: the records keep their own
+        self.error = error  # None: delivered; else the pattern of which each delivery gets a copy
+        self.attempts = attempts
+        self.settled_at = settled_at
+
+
+class Claim:
+    """Records `first` to `last` (exclusive) somebody waits for without a Delivery of their own (send_many)."""
+
+    __slots__ = ("first", "last")
+
+    def __init__(self, first: int, last: int) -> None:
+        self.first = first
+        self.last = last
+
+
+class BatchOwner:
+    """What a batch asks of its partition queue."""
+
+    __slots__ = ()
+
+    topic: str
+    partition: int
+    loop: asyncio.AbstractEventLoop
+
+    def urge(self, batch: ProducerBatch) -> None:
+        """A waiter came: let the batch go as soon as the connection allows."""
+        raise AssertionError("abstract")
+
+    def recall(self, batch: ProducerBatch, index: int) -> bool:
+        """Take one record back."""
+        raise AssertionError("abstract")
+
+    def withdraw(self, batch: ProducerBatch, index: int, error: AiokprodError) -> bool:
+        """Take an unstamped record out and fail it; False if it has been stamped."""
+        raise AssertionError("abstract")
+
+    def describe(self, batch: ProducerBatch) -> DeliveryState:
+        """Where the batch is."""
+        raise AssertionError("abstract")
+
+
+class ProducerBatch(RecordHolder):
+    """Columns of records, their Deliveries' outcomes, and the bytes charged for them."""
+
+    __slots__ = (
+        "_retained",
+        "_retained_codec",
+        "_retained_ranges",
+        "base_timestamp_ms",
+        "charged_bytes",
+        "claims",
+        "count",
+        "delivery_timeout_s",
+        "entry",
+        "generation",
+        "headers",
+        "is_urgent",
+        "keys",
+        "marks",
+        "max_timestamp_ms",
+        "opened_at",
+        "owner",
+        "record_overhead_bytes",
+        "segments",
+        "settled_count",
+        "size_bytes",
+        "sizes",
+        "timestamp_deltas",
+        "values",
+        "watched",
+    )
+
+    def __init__(
+        self, owner: BatchOwner, opened_at: float, delivery_timeout_s: float, generation: int, record_overhead_bytes: int,
+        base_timestamp_ms: int,
+    ) -> None:
+        self.owner = owner
+        self.opened_at = opened_at  # monotonic seconds
+        self.delivery_timeout_s = delivery_timeout_s
+        self.generation = generation  # which flush() calls must wait for it
+        self.record_overhead_bytes = record_overhead_bytes  # charged beside a record's bytes
+        self.base_timestamp_ms = base_timestamp_ms
+        self.max_timestamp_ms = base_timestamp_ms
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] | None = None
+        self.headers: list[Headers | None] | None = None
+        self.timestamp_deltas: list[int] = []
+        self.sizes = array("I")  # upper bound of each record's encoded size
+        self.count = 0  # cells, recalled ones included
+        self.size_bytes = BATCH_OVERHEAD_BYTES
+        self.charged_bytes = 0
+        self.marks: list[tuple[int, float]] = [(0, opened_at)]  # (first index, time of its send)
+        self.segments: list[Segment] = []  # ascending
+        self.settled_count = 0
+        self.watched: list[Delivery] = []
+        self.claims: list[Claim] = []
+        self.entry: object | None = None  # the ledger's, while it is not split
+        self.is_urgent = False
+        self._retained: bytes | bytearray | None = None  # the encoded section, once the columns are gone
+        self._retained_codec = "none"
+        self._retained_ranges: list[Range] = []
+
+    # ------------------------------------------------------------------ filling
+    def append(
+        self, value: bytes | None, key: bytes | None, headers: Headers | None, timestamp_ms: int, size_bytes: int,
+        now: float,
+    ) -> int:
+        """Add one record; its index. The hot path: no allocation but the cells."""
+        index = self.count
+        self.values.append(value)
+        if key is not None or self.keys is not None:
+            self._append_key(key, index)
+        if headers is not None or self.headers is not None:
+            self._append_headers(headers, index)
+        self.timestamp_deltas.append(timestamp_ms - self.base_timestamp_ms)
+        self.max_timestamp_ms = max(self.max_timestamp_ms, timestamp_ms)
+        self.sizes.append(size_bytes)
+        self.size_bytes += size_bytes
+        self.charged_bytes += size_bytes + self.record_overhead_bytes
+        if now - self.marks[-1][1] >= MARK_EVERY_S:
+            self.marks.append((index, now))
+        self.count = index + 1
+        return index
+
+    def _append_key(self, key: bytes | None, index: int) -> None:
+        if self.keys is None:
+            self.keys = [None] * index
+        self.keys.append(key)
+
+    def _append_headers(self, headers: Headers | None, index: int) -> None:
+        if self.headers is None:
+            self.headers = [None] * index
+        self.headers.append(headers)
+
+    # ------------------------------------------------------------------ what the ledger asks
+    def sealed_view(self) -> tuple[list[Range], int]:
+        """The ranges of records that are still in the batch, and the newest record timestamp (ms)."""
+        return self.live_ranges(), self.max_timestamp_ms
+
+    def live_ranges(self) -> list[Range]:
+        """Ranges of records that have no outcome yet (a recalled one has)."""
+        ranges: list[Range] = []
+        at = 0
+        for segment in self.segments:
+            if segment.first > at:
+                ranges.append((at, segment.first))
+            at = segment.last
+        if at < self.count:
+            ranges.append((at, self.count))
+        return ranges
+
+    def deadline_of(self, index: int) -> float:
+        """When the delivery timeout of this record ends (monotonic seconds)."""
+        at = bisect_right(self.marks, index, key=lambda mark: mark[0]) - 1
+        return self.marks[at][1] + self.delivery_timeout_s
+
+    def due(self, first_index: int, now: float) -> int:
+        """How many records, from `first_index` on without a gap, are past their deadline."""
+        index = first_index
+        while index < self.count and self.deadline_of(index) <= now:
+            at = bisect_right(self.marks, index, key=lambda mark: mark[0])
+            index = self.marks[at][0] if at < len(self.marks) else self.count
+        return index - first_index
+
+    # ------------------------------------------------------------------ encoding
+    def encode(self, ranges: list[Range]) -> bytes | bytearray:
+        """The record section (uncompressed) of these records, offsets from 0."""
+        if self._retained is not None:
+            self._restore()
+        values, keys, headers, deltas = self.values, self.keys, self.headers, self.timestamp_deltas
+        if ranges == [(0, self.count)]:
+            return encode_records(values, keys, headers, deltas)
+        return encode_records(
+            [value for first, last in ranges for value in values[first:last]],
+            None if keys is None else [key for first, last in ranges for key in keys[first:last]],
+            None if headers is None else [item for first, last in ranges for item in headers[first:last]],
+            [delta for first, last in ranges for delta in deltas[first:last]],
+        )
+
+    def release_columns(self, section: bytes | bytearray, codec: str, ranges: list[Range]) -> None:
+        """The section, compressed by `codec`, holds these records from now on: drop values, keys and headers."""
+        if self._retained is None:
+            self._retained = section
+            self._retained_codec = codec
+            self._retained_ranges = list(ranges)
+            self.values = []
+            self.keys = None
+            self.headers = None
+
+    def _restore(self) -> None:
+        """Columns again, from the retained section: a split, a record refused by name (both rare)."""
+        section, ranges = self._retained, self._retained_ranges
+        assert section is not None
+        count = sum(last - first for first, last in ranges)
+        plain = decompress(self._retained_codec, bytes(section), self.size_bytes)
+        values, keys, headers, _ = split_records(plain, count)
+        self.values = [None] * self.count
+        self.keys = [None] * self.count if keys is not None else None
+        self.headers = [None] * self.count if headers is not None else None
+        at = 0
+        for first, last in ranges:
+            size = last - first
+            self.values[first:last] = values[at : at + size]
+            if keys is not None and self.keys is not None:
+                self.keys[first:last] = keys[at : at + size]
+            if headers is not None and self.headers is not None:
+                self.headers[first:last] = headers[at : at + size]
+            at += size
+        self._retained = None
+
+    # ------------------------------------------------------------------ settling
+    def settle(self, segment: Segment) -> int:
+        """Give these records their outcome, wake who waits for them; the bytes that are free now.
+
+        The caller gives the bytes back to the gate and reports failures nobody waited for.
+        """
+        segments = self.segments
+        if not segments or segments[-1].last <= segment.first:
+            segments.append(segment)
+        else:
+            segments.insert(bisect_right(segments, segment.first, key=lambda other: other.first), segment)
+        self.settled_count += segment.last - segment.first
+        if self.is_finished:
+            freed, self.charged_bytes = self.charged_bytes, 0
+            self.values = []
+            self.keys = None
+            self.headers = None
+            self._retained = None
+        else:
+            freed = sum(self.sizes[segment.first : segment.last])
+            freed += self.record_overhead_bytes * (segment.last - segment.first)
+            self.charged_bytes -= freed
+        self._wake(segment)
+        return freed
+
+    @property
+    def is_finished(self) -> bool:
+        """Has every record an outcome?"""
+        return self.settled_count == self.count
+
+    def _wake(self, segment: Segment) -> None:
+        watched = self.watched
+        if not watched:
+            return
+        if segment.first == 0 and segment.last == self.count:
+            self.watched = []
+            for delivery in watched:
+                delivery.fire()
+            return
+        self.watched = [d for d in watched if not segment.first <= d.index < segment.last]
+        for delivery in watched:
+            if segment.first <= delivery.index < segment.last:
+                delivery.fire()
+
+    def unwatched(self, segment: Segment) -> list[int]:
+        """Indices of the segment nobody waits for. Ask before `settle`."""
+        if len(self.claims) == 1 and self.claims[0].first <= segment.first and segment.last <= self.claims[0].last:
+            return []
+        waited = {d.index for d in self.watched if d.is_watched}
+        for claim in self.claims:
+            waited.update(range(claim.first, claim.last))
+        return [index for index in range(segment.first, segment.last) if index not in waited]
+
+    # ------------------------------------------------------------------ what a Delivery asks
+    def segment_of(self, index: int) -> Segment | None:
+        """The outcome of this record; None: not known yet."""
+        segments = self.segments
+        if not segments:
+            return None
+        if len(segments) == 1:
+            only = segments[0]
+            return only if only.first <= index < only.last else None
+        at = bisect_right(segments, index, key=lambda segment: segment.first) - 1
+        return segments[at] if at >= 0 and index < segments[at].last else None
+
+    def is_settled(self, index: int) -> bool:
+        return self.segment_of(index) is not None
+
+    def metadata(self, index: int) -> RecordMetadata | None:
+        segment = self.segment_of(index)
+        if segment is None or segment.error is not None:
+            return None
+        offset = segment.base_offset + index - segment.first if segment.base_offset >= 0 else None
+        if segment.timestamp_ms >= 0:
+            timestamp, kind = segment.timestamp_ms, TimestampType.LOG_APPEND_TIME
+        else:
+            timestamp, kind = self.base_timestamp_ms + self.timestamp_deltas[index], TimestampType.CREATE_TIME
+        return RecordMetadata(self.owner.topic, self.owner.partition, offset, timestamp, kind)
+
+    def error(self, index: int) -> AiokprodError | None:
+        segment = self.segment_of(index)
+        return None if segment is None or segment.error is None else segment.error.clone()
+
+    def watch(self, delivery: Delivery) -> None:
+        self.watched.append(delivery)
+        self.urge()
+
+    def urge(self) -> None:
+        """Somebody waits: one flag, no counting."""
+        if not self.is_urgent:
+            self.is_urgent = True
+            self.owner.urge(self)
+
+    def claim(self, index: int) -> Claim:
+        """Somebody waits for this record and some after it, without a Delivery for each."""
+        claim = Claim(index, index + 1)
+        self.claims.append(claim)
+        return claim
+
+    def recall(self, index: int) -> bool:
+        return self.owner.recall(self, index)
+
+    def describe(self, index: int) -> DeliveryState:
+        segment = self.segment_of(index)
+        if segment is None:
+            return self.owner.describe(self)
+        if segment.error is None:
+            return DeliveryState("delivered", f"offset {segment.base_offset + index - segment.first}"
+                                 if segment.base_offset >= 0 else "offset unknown")
+        return DeliveryState("failed", type(segment.error).__name__)
+
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        return self.owner.loop
+
+    def __repr__(self) -> str:
+        return (
+            f"<ProducerBatch {self.owner.topic}-{self.owner.partition} {self.count} records {self.size_bytes} bytes "
+            f"{self.settled_count} settled>"
+        )

@@ -1,0 +1,106 @@
+"""`BulkSend`: the bookkeeping of one `send_many` call, without an object for each record.
+
+Records that went into the same batch one after the other are one `Span`. At the end the spans are walked: the batch knows
+the outcome of each of its segments.
+"""
+
+from __future__ import annotations
+
+from aiokprod.errors import AiokprodError
+from aiokprod.model import SendReport
+from aiokprod.pipeline.batch import Claim, ProducerBatch
+from aiokprod.pipeline.delivery import Delivery
+
+
+class Span:
+    """Records `first` to `last` (exclusive) of a batch are records number `number`, `number + 1`, ... of the call."""
+
+    __slots__ = ("batch", "claim", "number")
+
+    def __init__(self, batch: ProducerBatch, claim: Claim, number: int) -> None:
+        self.batch = batch
+        self.claim = claim
+        self.number = number
+
+
+class BulkSend:
+    """What became of each record of one `send_many`."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.parked: list[tuple[int, Delivery]] = []
+        self.failures: list[tuple[int, AiokprodError]] = []
+        self.count = 0
+
+    def add(self, delivery: Delivery) -> None:
+        """The next record was accepted."""
+        number = self.count
+        self.count += 1
+        holder, index = delivery.place()
+        if not isinstance(holder, ProducerBatch):
+            self.parked.append((number, delivery))
+            return
+        span = self.spans[-1] if self.spans else None
+        if span is not None and span.batch is holder and span.claim.last == index:
+            span.claim.last = index + 1
+        else:
+            self.spans.append(Span(holder, holder.claim(index), number))
+
+    def refuse(self, error: AiokprodError) -> None:
+        """The next record was not accepted."""
+        self.failures.append((self.count, error))
+        self.count += 1
+
+    def urge(self) -> None:
+        """All is in: somebody waits now."""
+        for span in self.spans:
+            span.batch.urge()
+
+    async def settled(self) -> SendReport:
+        """Wait for every outcome.
+
+        Cancellation: stops waiting; the records go on.
+        """
+        offsets: dict[tuple[str, int], tuple[int, int]] = {}
+        delivered = 0
+        for span in self.spans:
+            batch, claim = span.batch, span.claim
+            index = claim.first
+            while index < claim.last:
+                segment = batch.segment_of(index)
+                if segment is None:
+                    await _outcome(Delivery(batch, index))
+                    continue
+                last = min(segment.last, claim.last)
+                if segment.error is not None:
+                    shift = span.number - claim.first
+                    self.failures.extend((i + shift, segment.error.clone()) for i in range(index, last))
+                else:
+                    delivered += last - index
+                    if segment.base_offset >= 0:
+                        key = (batch.owner.topic, batch.owner.partition)
+                        base = segment.base_offset - segment.first
+                        first, end = offsets.get(key, (base + index, base + last - 1))
+                        offsets[key] = (min(first, base + index), max(end, base + last - 1))
+                index = last
+        for number, delivery in self.parked:
+            error = await _outcome(delivery)
+            if error is not None:
+                self.failures.append((number, error))
+                continue
+            delivered += 1
+            done = delivery.result()
+            if done.offset is not None:
+                key = (done.topic, done.partition)
+                first, end = offsets.get(key, (done.offset, done.offset))
+                offsets[key] = (min(first, done.offset), max(end, done.offset))
+        self.failures.sort(key=lambda failure: failure[0])
+        return SendReport(delivered=delivered, failures=self.failures, offsets=offsets)
+
+
+async def _outcome(delivery: Delivery) -> AiokprodError | None:
+    try:
+        await delivery
+    except AiokprodError as error:
+        return error
+    return None

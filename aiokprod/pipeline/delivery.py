@@ -1,0 +1,287 @@
+"""`Delivery`: the awaitable answer of one record, and what it points at.
+
+One per accepted record, made by `send`. It holds no outcome: it asks its holder (the batch the record sits in, or the
+parked record while there is no batch yet), so a record costs one small object and a batch settles at once for all.
+What few deliveries need (waiters, callbacks, a detached handle) lives in a `Watch`, made when it is first needed.
+
+Invariants: a delivery settles exactly once; each waiter has a future of its own, so cancelling one task touches nobody
+else; cancelling the handle detaches it and never takes the record back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextvars import Context, copy_context
+from typing import Any
+
+from aiokprod.errors import AiokprodError
+from aiokprod.model import RecordMetadata
+
+
+class DeliveryState:
+    """Where a record is and why it waits: `str(delivery.state)` is for people, `stage` for programs."""
+
+    __slots__ = ("stage", "why")
+
+    def __init__(self, stage: str, why: str = "") -> None:
+        self.stage = stage
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.why}" if self.why else self.stage
+
+    def __repr__(self) -> str:
+        return f"<DeliveryState {self}>"
+
+
+class RecordHolder:
+    """What a Delivery points at: a batch, or a parked record. Hot classes derive from it; nobody else does."""
+
+    __slots__ = ()
+
+    def is_settled(self, index: int) -> bool:
+        """Is the outcome of this record known?"""
+        raise AssertionError("abstract")
+
+    def metadata(self, index: int) -> RecordMetadata | None:
+        """The metadata of a delivered record; None for a failed one. Only after `is_settled`."""
+        raise AssertionError("abstract")
+
+    def error(self, index: int) -> AiokprodError | None:
+        """A fresh exception for a failed record; None for a delivered one. Only after `is_settled`."""
+        raise AssertionError("abstract")
+
+    def watch(self, delivery: Delivery) -> None:
+        """Somebody waits for this delivery: tell it when its record settles (and let the batch go early)."""
+        raise AssertionError("abstract")
+
+    def recall(self, index: int) -> bool:
+        """Take the record back; False once it has been stamped into a batch, or settled."""
+        raise AssertionError("abstract")
+
+    def describe(self, index: int) -> DeliveryState:
+        """Where the record is."""
+        raise AssertionError("abstract")
+
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the producer."""
+        raise AssertionError("abstract")
+
+
+class Watch:
+    """What a watched delivery carries: waiters, callbacks, and an outcome of the handle alone."""
+
+    __slots__ = ("callbacks", "cancel_message", "detached", "error", "error_seen", "waiters")
+
+    def __init__(self) -> None:
+        self.waiters: list[asyncio.Future[None]] = []
+        self.callbacks: list[tuple[Callable[[Delivery], object], Context]] = []
+        self.detached = False
+        self.cancel_message: object = None
+        self.error: AiokprodError | None = None  # of this handle alone: its per-send timeout passed
+        self.error_seen: AiokprodError | None = None  # the record's, made once so that every reader sees the same
+
+
+class Delivery:
+    """The answer of one record: await it for `RecordMetadata`, or for the typed error that says what became of it.
+
+    It satisfies `asyncio.isfuture`, so `gather`, `wait`, `as_completed`, `shield` and `wait_for` take it without a task.
+    `create_task` and `TaskGroup` want a coroutine: give them `wait()`.
+
+    Cancellation: cancelling a task that awaits a delivery leaves the delivery and the record alone.
+    """
+
+    __slots__ = ("__weakref__", "_holder", "_index", "_watch")
+
+    _asyncio_future_blocking = False  # what asyncio.isfuture looks for; never True, as nobody yields the handle itself
+
+    def __init__(self, holder: RecordHolder, index: int) -> None:
+        self._holder = holder
+        self._index = index
+        self._watch: Watch | None = None
+
+    # ------------------------------------------------------------------ reading
+    def done(self) -> bool:
+        """Is the outcome known, or the handle detached?"""
+        watch = self._watch
+        if watch is not None and (watch.detached or watch.error is not None):
+            return True
+        return self._holder.is_settled(self._index)
+
+    def cancelled(self) -> bool:
+        """Was this handle detached by `cancel`? The record itself goes on and settles."""
+        return self._watch is not None and self._watch.detached
+
+    def result(self) -> RecordMetadata:
+        """The metadata of the delivered record.
+
+        Raises:
+            AiokprodError: the record failed; `persistence` tells whether it may be in the log.
+            asyncio.CancelledError: the handle was detached.
+            asyncio.InvalidStateError: the outcome is not known yet.
+        """
+        error = self.exception()
+        if error is not None:
+            raise error
+        metadata = self._holder.metadata(self._index)
+        assert metadata is not None
+        return metadata
+
+    def exception(self) -> AiokprodError | None:
+        """The error of the failed record, None for a delivered one; raises as `result` does for the other states."""
+        watch = self._watch
+        if watch is not None:
+            if watch.detached:
+                raise self._make_cancelled_error()
+            if watch.error is not None:
+                return watch.error
+        if not self._holder.is_settled(self._index):
+            raise asyncio.InvalidStateError("the delivery is not settled yet: await it")
+        if watch is not None and watch.error_seen is not None:
+            return watch.error_seen
+        error = self._holder.error(self._index)
+        if error is not None:
+            self._watched().error_seen = error
+        return error
+
+    @property
+    def state(self) -> DeliveryState:
+        """Where the record is now and why it waits."""
+        return self._holder.describe(self._index)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the producer that accepted the record."""
+        return self._holder.event_loop()
+
+    # ------------------------------------------------------------------ waiting
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        if not self.done():
+            future = self._holder.event_loop().create_future()
+            watch = self._register()
+            watch.waiters.append(future)
+            try:
+                yield from future
+            except asyncio.CancelledError:
+                if future in watch.waiters:
+                    watch.waiters.remove(future)
+                raise
+        return self.result()
+
+    async def wait(self) -> RecordMetadata:
+        """The delivery as a coroutine, for `create_task`, `TaskGroup.create_task` and anyio's `start_soon`."""
+        return await self
+
+    def add_done_callback(self, fn: Callable[[Delivery], object], *, context: Context | None = None) -> None:
+        """Call `fn(delivery)` from the loop once the outcome is known (soon, if it is already)."""
+        context = context or copy_context()
+        if self.done():
+            self.get_loop().call_soon(fn, self, context=context)
+        else:
+            self._register().callbacks.append((fn, context))
+
+    def remove_done_callback(self, fn: Callable[[Delivery], object]) -> int:
+        """Forget `fn`; how many registrations were removed."""
+        if self._watch is None:
+            return 0
+        kept = [pair for pair in self._watch.callbacks if pair[0] != fn]
+        removed = len(self._watch.callbacks) - len(kept)
+        self._watch.callbacks[:] = kept
+        return removed
+
+    # ------------------------------------------------------------------ letting go
+    def cancel(self, msg: object = None) -> bool:
+        """Detach this handle; the record goes on and settles, its failure still reaches `on_delivery_error`.
+
+        Whoever awaits the handle gets `CancelledError`, done callbacks run. False if it was done already.
+        To take the record itself back use `recall`.
+        """
+        if self.done():
+            return False
+        watch = self._watched()
+        watch.detached = True
+        watch.cancel_message = msg
+        for future in watch.waiters:
+            if not future.done():
+                future.cancel(msg)
+        watch.waiters = []
+        self._run_callbacks(watch)
+        return True
+
+    def recall(self) -> bool:
+        """Take the record back: True only while it has not been stamped into a batch; its bytes and place are freed.
+
+        The delivery then fails with `RecordRecalledError` (certainly not persisted).
+        """
+        if self._holder.is_settled(self._index):
+            return False
+        return self._holder.recall(self._index)
+
+    # ------------------------------------------------------------------ the pipeline's side
+    def move_to(self, holder: RecordHolder, index: int) -> None:
+        """Point at the batch that took the parked record."""
+        self._holder = holder
+        self._index = index
+        if self.is_watched:
+            holder.watch(self)
+
+    def place(self) -> tuple[RecordHolder, int]:
+        """Where its record is now."""
+        return self._holder, self._index
+
+    @property
+    def index(self) -> int:
+        return self._index
+
+    @property
+    def is_watched(self) -> bool:
+        """Does anybody wait for it? (A failure nobody waits for goes to `on_delivery_error`.)"""
+        watch = self._watch
+        return watch is not None and (bool(watch.waiters) or bool(watch.callbacks))
+
+    def settle_here(self, error: AiokprodError) -> None:
+        """Fail this handle alone: the record's own fate stays open (a per-send timeout after the stamp)."""
+        if not self.done():
+            self._watched().error = error
+            self.fire()
+
+    def fire(self) -> None:
+        """The outcome is known: wake the waiters, run the callbacks."""
+        watch = self._watch
+        if watch is None or watch.detached:
+            return
+        for future in watch.waiters:
+            if not future.done():
+                future.set_result(None)
+        watch.waiters = []
+        self._run_callbacks(watch)
+
+    def _run_callbacks(self, watch: Watch) -> None:
+        callbacks, watch.callbacks = watch.callbacks, []
+        if callbacks:
+            loop = self.get_loop()
+            for callback, context in callbacks:
+                loop.call_soon(callback, self, context=context)
+
+    def _watched(self) -> Watch:
+        if self._watch is None:
+            self._watch = Watch()
+        return self._watch
+
+    def _register(self) -> Watch:
+        watch = self._watched()
+        if not watch.waiters and not watch.callbacks:
+            self._holder.watch(self)
+        return watch
+
+    # asyncio's gather and shield use these two of the duck type; without them gather().cancel() hangs.
+    @property
+    def _cancel_message(self) -> object:
+        return None if self._watch is None else self._watch.cancel_message
+
+    def _make_cancelled_error(self) -> asyncio.CancelledError:
+        message = self._cancel_message
+        return asyncio.CancelledError() if message is None else asyncio.CancelledError(message)
+
+    def __repr__(self) -> str:
+        return f"<Delivery {'cancelled' if self.cancelled() else self.state}>"

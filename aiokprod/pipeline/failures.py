@@ -1,0 +1,99 @@
+"""`Failures`: from the ledger's reasons to the errors users see. One per partition queue.
+
+It keeps what brokers and connections last said about the partition, so that a record that runs out of time fails with
+its cause and not with "timed out" alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiokprod.errors import (
+    AiokprodError,
+    BrokerAnswerError,
+    BrokerRejectedError,
+    DeliveryTimeoutError,
+    IdentityLostError,
+    InvalidRecordError,
+    ProducerFailedError,
+    RecordOvertakenError,
+    RecordTooLargeError,
+    TopicAuthorizationError,
+    UndeliveredAtCloseError,
+)
+from aiokprod.logs import printable
+from aiokprod.model import Persistence
+from aiokprod.pipeline.ledger import Outcome, Settle
+from aiokprod.pipeline.verdicts import ErrorKind, error_kind
+from aiokprod.wire.codes import name_of
+
+TEXT_LIMIT = 500  # characters of a broker's text that we repeat
+
+
+class Failures:
+    """Why records of one partition fail."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.crash: BaseException | None = None
+        self._cause: BaseException | None = None
+        self._text = ""
+        self._texts: dict[int, str] = {}
+
+    def note(self, code: int, message: str | None, record_errors: Sequence[tuple[int, str | None]]) -> None:
+        """A broker answered an error."""
+        self._text = printable(message or "", TEXT_LIMIT)
+        self._texts = {index: printable(text or "", TEXT_LIMIT) for index, text in record_errors[:1000]}
+        cause = BrokerAnswerError(f"{name_of(code)} {self._text}".rstrip(), code=code)
+        self._cause = cause
+
+    def note_cause(self, cause: BaseException) -> None:
+        """A connection failed, or the producer crashed."""
+        self._cause = cause
+
+    def error_of(self, settle: Settle, elapsed_s: float) -> AiokprodError:
+        """The error of records the ledger gave up."""
+        error = self._error_of(settle)
+        error.topic = self.topic
+        error.partition = self.partition
+        error.attempts = settle.attempts
+        error.elapsed_s = elapsed_s
+        error.persistence = (
+            Persistence.NOT_PERSISTED if settle.outcome == Outcome.NOT else Persistence.POSSIBLY_PERSISTED
+        )
+        if error.code is None:
+            error.code = settle.code
+        if self._cause is not None:
+            error.__cause__ = self._cause
+        return error
+
+    def _error_of(self, settle: Settle) -> AiokprodError:
+        why = settle.why
+        if why == "deadline":
+            return DeliveryTimeoutError("delivery_timeout_ms passed" + self._last())
+        if why == "purge" or why == "abort":
+            if self.crash is not None:
+                return ProducerFailedError(f"the producer failed: {self.crash}")
+            return UndeliveredAtCloseError("close() ended before the record was delivered" + self._last())
+        if why == "overtaken":
+            return RecordOvertakenError("a later batch is in the log and this one is not: the cluster lost data")
+        if why in ("bump", "old"):
+            return IdentityLostError("the broker lost track of the producer before it answered for this record")
+        code = settle.code
+        if code is None:
+            return BrokerRejectedError("the broker refused the batch" + self._last())
+        name = name_of(code)
+        text = f"{name}: {self._text}" if self._text else name
+        match error_kind(code):
+            case ErrorKind.TOO_LARGE:
+                return RecordTooLargeError(f"the topic's max.message.bytes is smaller than the record ({text})")
+            case ErrorKind.TOPIC_AUTHORIZATION:
+                return TopicAuthorizationError(text)
+            case ErrorKind.INVALID_RECORD:
+                return InvalidRecordError(text)
+            case _:
+                return BrokerRejectedError(text)
+
+    def _last(self) -> str:
+        return f"; last: {self._cause}" if self._cause is not None else ""

@@ -1,0 +1,257 @@
+"""`BrokerFlusher`: stage 4. One per broker: the window of requests on its connection.
+
+It takes stamped batches, writes them as one Produce request in the same synchronous step, and judges answers inside
+`data_received`, in order. It has no task: it runs from `call_soon`, from answers, and from the connection's wakes.
+
+Chasers travel here too: an entry in the connection's FIFO that returns when everything of before has been answered, or
+when the connection ends.
+
+Invariants: what was sent is iterated, not what came back (a partition missing in an answer is a failed attempt); the
+batches of an ended connection are told to each ledger in one event, before its chaser returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiokprod.cluster.connection import BrokerConnection, ConnectionListener
+from aiokprod.errors import ConnectionLostError, ProtocolError
+from aiokprod.metrics import Metrics
+from aiokprod.pipeline.encoded import Encoded
+from aiokprod.pipeline.ledger import Entry
+from aiokprod.pipeline.ports import House, Queue, ReadySet, Route
+from aiokprod.pipeline.verdicts import NO_ANSWER
+from aiokprod.pipeline.wall_clock import wall_ms
+from aiokprod.records.batch import batch_header
+from aiokprod.records.compression import codec_attributes
+from aiokprod.wire.messages.produce import ProduceRequest
+from aiokprod.wire.produce import ProduceOutcome, ProduceTopic, decode_produce, encode_produce
+
+PRODUCE = ProduceRequest.API_KEY
+LAST_VERSION_BY_NAME = 12  # from 13 on Produce names topics by id
+
+
+@dataclass(slots=True, eq=False)
+class SentRequest:
+    """A Produce request on its way: what to tell whom when its answer comes."""
+
+    version: int
+    sent: list[tuple[Queue, Entry, int]]  # int: the attempt
+    sent_at: float
+
+
+@dataclass(slots=True, eq=False)
+class Chaser:
+    """Returns when nothing of its partition is in flight on this connection any more."""
+
+    queue: Queue
+
+
+class BrokerFlusher(ConnectionListener, Route):
+    """Writes requests of one broker and judges the answers."""
+
+    def __init__(
+        self, node_id: int, house: House, aggregator: Callable[[Callable[[bool], None]], ReadySet], metrics: Metrics
+    ) -> None:
+        self.node_id = node_id
+        self.aggregator = aggregator(self.wake)
+        self.connection: BrokerConnection | None = None
+        self._settings = house.settings
+        self._house = house
+        self._loop = house.loop
+        self._metrics = metrics
+        self._is_woken = False
+        self._ended = False
+
+    # ------------------------------------------------------------------ waking
+    def wake(self, somebody_waits: bool) -> None:
+        """Look for work on the next turn of the loop; for a waiter only if nothing is in flight there."""
+        if self._is_woken or self._ended:
+            return
+        connection = self.connection
+        if somebody_waits and connection is not None and connection.in_flight:
+            return
+        self._is_woken = True
+        self._loop.call_soon(self._woken)
+
+    def _woken(self) -> None:
+        self._is_woken = False
+        self._guard(self._pump, False)
+
+    def attach(self, connection: BrokerConnection) -> None:
+        """A connection to this broker is open."""
+        if self.connection is not connection:
+            self.connection = connection
+            connection.listener = self
+        self._guard(self._pump, True)
+
+    def _guard(self, step: Callable[[bool], None], urgent: bool) -> None:
+        try:
+            step(urgent)
+        except Exception as bug:
+            self._house.crashed(bug)
+
+    # ------------------------------------------------------------------ writing
+    def _pump(self, urgent: bool) -> None:
+        """Write requests as long as there is a window and work."""
+        if self._ended:
+            return
+        connection = self.connection
+        if connection is None or not connection.is_open:
+            if self.aggregator.has_work:
+                self._house.dial(self.node_id)
+            return
+        settings = self._settings
+        while connection.is_open and connection.is_writable and connection.in_flight < settings.requests_in_flight:
+            taken = self.aggregator.collect(
+                self._loop.time(), wall_ms(), urgent or connection.in_flight == 0, settings.max_request_bytes
+            )
+            if not taken:
+                return
+            self._write(connection, taken)
+
+    def _write(self, connection: BrokerConnection, taken: list[tuple[Queue, Entry]]) -> None:
+        settings = self._settings
+        version = self._version(connection, taken)
+        by_topic: dict[str, ProduceTopic] = {}
+        for queue, entry in taken:
+            topic = by_topic.get(queue.topic)
+            if topic is None:
+                topic = by_topic[queue.topic] = ProduceTopic(queue.topic, queue.ledger.topic_id, [])
+            encoded = entry.encoded
+            assert isinstance(encoded, Encoded)
+            header = batch_header(
+                encoded.section,
+                count=entry.count,
+                attributes=codec_attributes(encoded.codec),
+                base_timestamp_ms=entry.batch.base_timestamp_ms,
+                max_timestamp_ms=entry.batch.max_timestamp_ms,
+                producer_id=entry.producer_id,
+                producer_epoch=entry.producer_epoch,
+                base_sequence=entry.first_sequence,
+            )
+            topic.partitions.append((queue.partition, (header, encoded.section), encoded.size_bytes))
+        body = encode_produce(version, settings.acks, settings.broker_timeout_ms, list(by_topic.values()))
+        now = self._loop.time()
+        request = SentRequest(version, [(queue, entry, entry.attempt) for queue, entry in taken], now)
+        metrics = self._metrics
+        metrics.requests_sent.add(1)
+        metrics.batches_sent.add(len(taken))
+        for _, entry in taken:
+            if entry.attempt > 1:
+                metrics.batches_resent.add(1)
+            else:
+                metrics.batch_records.record(entry.count)
+        try:
+            connection.send(
+                PRODUCE, version, body, request,
+                timeout_s=settings.request_timeout_s, expects_answer=settings.acks != 0,
+            )
+        except ConnectionLostError as lost:
+            self.lost(connection, [(request, False)], lost)
+
+    def _version(self, connection: BrokerConnection, taken: list[tuple[Queue, Entry]]) -> int:
+        highest = ProduceRequest.MAX_VERSION
+        if not all(any(queue.ledger.topic_id) for queue, _ in taken):
+            highest = LAST_VERSION_BY_NAME
+        return connection.versions.pick(PRODUCE, ProduceRequest.MIN_VERSION, highest)
+
+    # ------------------------------------------------------------------ chasing
+    def chase(self, queue: Queue) -> bool:
+        """Put a chaser behind what is in flight; False if nothing of the partition is flying on this connection."""
+        connection = self.connection
+        if connection is None or not connection.is_open or not any(entry.flying for entry in queue.ledger.entries):
+            return False
+        connection.chase(Chaser(queue))
+        return True
+
+    def chaser_returned(self, connection: BrokerConnection, token: object) -> None:
+        assert isinstance(token, Chaser)
+        self._guard(lambda _: token.queue.returned(), False)
+
+    # ------------------------------------------------------------------ judging
+    def answered(self, connection: BrokerConnection, token: object, body: memoryview, version: int) -> None:
+        assert isinstance(token, SentRequest)
+        self._guard(lambda _: self._answered(connection, token, body), True)
+
+    def _answered(self, connection: BrokerConnection, request: SentRequest, body: memoryview) -> None:
+        self._metrics.request_seconds.record(self._loop.time() - request.sent_at)
+        if self._settings.acks == 0:
+            for queue, entry, attempt in request.sent:
+                queue.answer(entry, attempt, 0, -1, -1, ())
+            self._pump(True)
+            return
+        try:
+            answer = decode_produce(body, request.version)
+            outcomes = self._sort(request, answer.outcomes)
+        except ProtocolError as broken:
+            self.lost(connection, [(request, True)], broken)
+            connection.close(broken)
+            return
+        if answer.throttle_time_ms > 0:
+            self._metrics.throttle_seconds.add(answer.throttle_time_ms / 1000)
+            connection.mute(answer.throttle_time_ms / 1000)
+        for queue, entry, attempt in request.sent:
+            outcome = outcomes.get(self._key(request, queue))
+            if outcome is None:
+                queue.texts.note(NO_ANSWER, "the broker's answer left the partition out", ())
+                queue.answer(entry, attempt, NO_ANSWER, -1, -1, ())
+                continue
+            if outcome.error_code:
+                queue.texts.note(outcome.error_code, outcome.error_message, outcome.record_errors)
+                if outcome.leader_epoch >= 0:
+                    self._house.leader_hint(queue, outcome, answer.endpoints)
+            named = tuple(sorted({index for index, _ in outcome.record_errors if 0 <= index < entry.count}))
+            queue.answer(entry, attempt, outcome.error_code, outcome.base_offset, outcome.log_append_time_ms, named)
+        self._pump(True)
+
+    @staticmethod
+    def _key(request: SentRequest, queue: Queue) -> tuple[object, int]:
+        by_id = request.version > LAST_VERSION_BY_NAME
+        return (queue.ledger.topic_id if by_id else queue.topic), queue.partition
+
+    def _sort(self, request: SentRequest, outcomes: list[ProduceOutcome]) -> dict[tuple[object, int], ProduceOutcome]:
+        """By topic and partition; the first of two counts. An acknowledgement without an offset is no answer."""
+        by_id = request.version > LAST_VERSION_BY_NAME
+        found: dict[tuple[object, int], ProduceOutcome] = {}
+        for outcome in outcomes:
+            if outcome.error_code == 0 and outcome.base_offset < 0:
+                raise ProtocolError(f"broker {self.node_id} acknowledged a batch at offset {outcome.base_offset}")
+            found.setdefault((outcome.topic_id if by_id else outcome.topic, outcome.partition), outcome)
+        return found
+
+    def lost(self, connection: BrokerConnection, tokens: list[tuple[object, bool]], cause: Exception) -> None:
+        """The connection ended: each ledger hears of all its batches at once, then the chasers return."""
+        if self.connection is connection and not connection.is_open:
+            self.connection = None
+        self._guard(lambda _: self._lost(tokens, cause), False)
+
+    def _lost(self, tokens: list[tuple[object, bool]], cause: Exception) -> None:
+        fates: dict[Queue, list[tuple[Entry, int, bool]]] = {}
+        chasers: list[Chaser] = []
+        for token, written in tokens:
+            if isinstance(token, SentRequest):
+                for queue, entry, attempt in token.sent:
+                    fates.setdefault(queue, []).append((entry, attempt, written))
+            elif isinstance(token, Chaser):
+                chasers.append(token)
+        for queue, lost in fates.items():
+            queue.texts.note_cause(cause)
+            queue.lost(lost)
+        for chaser in chasers:
+            chaser.queue.returned()
+        if fates:
+            self._house.want_metadata(f"lost the connection to broker {self.node_id}")
+        self.wake(False)
+
+    def writable(self, connection: BrokerConnection) -> None:
+        self._guard(self._pump, True)
+
+    def end(self) -> None:
+        """No more work: the producer closes."""
+        self._ended = True
+
+    def __repr__(self) -> str:
+        return f"<BrokerFlusher {self.node_id}: {self.connection}, {self.aggregator}>"
+

@@ -1,0 +1,220 @@
+"""`Intake`: what `send` is given becomes what the pipeline takes. One per producer.
+
+Checks types, sizes, topic names and timestamps at once, before anything is accepted; runs interceptors and serializers.
+Bytes are what the pipeline carries: a caller's bytearray, memoryview or header list is copied, so that changing it after
+`send` changes nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Iterable, Sequence
+
+from aiokprod.config import ProducerConfig
+from aiokprod.errors import (
+    AiokprodError,
+    InvalidPartitionError,
+    InvalidTimestampError,
+    InvalidTopicError,
+    RecordTooLargeError,
+    RecordTypeError,
+    SerializationError,
+)
+from aiokprod.hooks import InterceptorChain
+from aiokprod.logs import StateLog
+from aiokprod.model import Record
+from aiokprod.pipeline.batch import BATCH_OVERHEAD_BYTES
+from aiokprod.pipeline.wall_clock import wall_ms
+from aiokprod.records.batch import record_size_bound
+from aiokprod.serializers import HeaderList, checked, three_arguments
+
+TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # broker: 8.6
+LAST_TIMESTAMP_MS = 2**63 - 1
+KNOWN_TOPICS = 10_000  # names remembered as valid
+
+FrozenHeaders = tuple[tuple[str, bytes | None], ...]
+
+
+class Intake:
+    """Checks of everything a caller hands in."""
+
+    def __init__(self, config: ProducerConfig, log: StateLog) -> None:
+        self.interceptors = InterceptorChain(config.interceptors, log)
+        self._serialize_key = three_arguments(config.key_serializer, "key_serializer")
+        self._serialize_value = three_arguments(config.value_serializer, "value_serializer")
+        self._log = log
+        self._serializers = [s for s in (config.key_serializer, config.value_serializer) if s is not None]
+        self.is_plain = not self.interceptors and not self._serializers
+        self._max_request_bytes = config.max_request_size
+        self._buffer_bytes = config.buffer_memory
+        self.largest_record_bytes = min(config.max_request_size, config.buffer_memory) - BATCH_OVERHEAD_BYTES
+        self.valid_topics: set[str] = set()
+
+    def check_topic(self, topic: object) -> None:
+        """Remember a valid topic name; `InvalidTopicError` for any other."""
+        if not isinstance(topic, str):
+            raise RecordTypeError(f"topic must be a str, not {type(topic).__name__}")
+        if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
+            raise InvalidTopicError(
+                f"{topic[:260]!r} is no topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ - and not '.' or '..'",
+            )
+        if len(self.valid_topics) < KNOWN_TOPICS:
+            self.valid_topics.add(topic)
+
+    @staticmethod
+    def to_bytes(data: object, what: str, topic: str) -> bytes:
+        """Copy a bytearray or memoryview; refuse what is not bytes."""
+        if isinstance(data, bytes | bytearray | memoryview):
+            return bytes(data)
+        raise RecordTypeError(
+            f"{what} must be bytes or None, not {type(data).__name__}: encode it, or give the producer a {what}_serializer",
+            topic=topic,
+        )
+
+    @staticmethod
+    def freeze_headers(headers: object, topic: str) -> FrozenHeaders | None:
+        """A copy of the headers that nobody can change."""
+        pairs: Iterable[object]
+        if isinstance(headers, dict):
+            pairs = headers.items()
+        elif isinstance(headers, Iterable) and not isinstance(headers, str | bytes):
+            pairs = headers
+        else:
+            raise RecordTypeError(f"headers must be (str, bytes) pairs, not {type(headers).__name__}", topic=topic)
+        frozen: list[tuple[str, bytes | None]] = []
+        for pair in pairs:
+            if not isinstance(pair, Sequence) or isinstance(pair, str | bytes) or len(pair) != 2:
+                raise RecordTypeError(f"a header must be a (str, bytes) pair, not {type(pair).__name__}", topic=topic)
+            name, value = pair
+            if not isinstance(name, str):
+                raise RecordTypeError(f"a header's key must be a str, not {type(name).__name__}", topic=topic)
+            if value is not None and not isinstance(value, bytes):
+                if not isinstance(value, bytearray | memoryview):
+                    raise RecordTypeError(
+                        f"the header {name!r} must be bytes or None, not {type(value).__name__}", topic=topic
+                    )
+                value = bytes(value)
+            frozen.append((name, value))
+        return tuple(frozen) or None
+
+    @staticmethod
+    def check_partition(partition: object, topic: str) -> None:
+        """A partition is a number from 0 on."""
+        if isinstance(partition, bool) or not isinstance(partition, int):
+            raise RecordTypeError(f"partition must be an int or None, not {type(partition).__name__}", topic=topic)
+        if not 0 <= partition < 2**31:
+            raise InvalidPartitionError(f"partition {partition} cannot exist: partitions are numbered from 0", topic=topic)
+
+    @staticmethod
+    def check_timestamp(timestamp_ms: object, topic: str) -> None:
+        """Whole milliseconds since 1970."""
+        if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int):
+            raise RecordTypeError(
+                f"timestamp_ms must be an int (milliseconds since 1970) or None, not {type(timestamp_ms).__name__}",
+                topic=topic,
+            )
+        if not 0 <= timestamp_ms <= LAST_TIMESTAMP_MS:
+            raise InvalidTimestampError(f"timestamp_ms {timestamp_ms} is not between 0 and 2**63 - 1", topic=topic)
+
+    @staticmethod
+    def check_timeout(timeout: object, topic: str) -> None:
+        """Seconds, more than 0."""
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+            raise RecordTypeError(f"timeout must be a number of seconds above 0 or None, not {timeout!r}", topic=topic)
+
+    def too_large(self, size_bytes: int, topic: str) -> RecordTooLargeError:
+        """The record is above a limit: say which."""
+        if self._buffer_bytes < self._max_request_bytes:
+            limit, name = self._buffer_bytes, "buffer_memory"
+        else:
+            limit, name = self._max_request_bytes, "max_request_size"
+        return RecordTooLargeError(
+            f"the record needs up to {size_bytes + BATCH_OVERHEAD_BYTES} bytes in a batch of its own and {name} is {limit}",
+            topic=topic,
+        )
+
+    # ------------------------------------------------------------------ interceptors and serializers
+    def intercept(self, record: Record) -> Record:
+        """What the interceptors make of it; its topic is checked again, as they may have changed it."""
+        record = self.interceptors.on_send(record)
+        if record.topic not in self.valid_topics:
+            self.check_topic(record.topic)
+        return record
+
+    def serialize(self, record: Record) -> list[Awaitable[object]]:
+        """Put bytes into the record; returns what must be awaited: nothing, as a rule.
+
+        An awaited result is put in by `finish`.
+        """
+        topic = record.topic
+        assert topic is not None
+        headers: HeaderList = list(self.freeze_headers(record.headers, topic) or ()) if record.headers else []
+        waiting: list[Awaitable[object]] = []
+        record.headers = headers
+        for name, serializer in (("key", self._serialize_key), ("value", self._serialize_value)):
+            if serializer is None:
+                continue
+            try:
+                result = serializer(topic, headers, getattr(record, name))
+            except Exception as broken:
+                raise SerializationError(f"{name}_serializer raised {type(broken).__name__}", topic=topic) from broken
+            setattr(record, name, result)
+            if inspect.isawaitable(result):
+                waiting.append(result)
+        return waiting
+
+    async def finish(self, record: Record) -> None:
+        """Await what the serializers returned."""
+        for name in ("key", "value"):
+            result = getattr(record, name)
+            if inspect.isawaitable(result):
+                try:
+                    setattr(record, name, await result)
+                except Exception as broken:
+                    raise SerializationError(
+                        f"{name}_serializer raised {type(broken).__name__}", topic=record.topic
+                    ) from broken
+
+    def frozen(self, record: Record) -> tuple[bytes | None, bytes | None, FrozenHeaders | None, int, int]:
+        """Key, value, headers, timestamp and size bound of a record whose serializers are done, all checked."""
+        topic = record.topic
+        assert topic is not None
+        key, value = record.key, record.value
+        if self._serialize_key is not None:
+            key = checked(key, "key", topic)
+        elif key is not None and type(key) is not bytes:
+            key = self.to_bytes(key, "key", topic)
+        if self._serialize_value is not None:
+            value = checked(value, "value", topic)
+        elif value is not None and type(value) is not bytes:
+            value = self.to_bytes(value, "value", topic)
+        headers = self.freeze_headers(record.headers, topic) if record.headers else None
+        if record.partition is not None:
+            self.check_partition(record.partition, topic)
+        if record.timestamp_ms is None:
+            record.timestamp_ms = wall_ms()
+        else:
+            self.check_timestamp(record.timestamp_ms, topic)
+        if record.timeout is not None:
+            self.check_timeout(record.timeout, topic)
+        size_bytes = record_size_bound(-1 if key is None else len(key), -1 if value is None else len(value), headers)
+        if size_bytes > self.largest_record_bytes:
+            raise self.too_large(size_bytes, topic)
+        return key, value, headers, record.timestamp_ms, size_bytes
+
+    def refused(self, error: AiokprodError) -> None:
+        """A record was refused before it was accepted: interceptors hear of it too."""
+        if self.interceptors:
+            self.interceptors.on_acknowledgement(None, error)
+
+    def close(self) -> None:
+        """The producer is closed: so are interceptors and serializers."""
+        self.interceptors.close()
+        for serializer in self._serializers:
+            close = getattr(serializer, "close", None)
+            if callable(close):
+                try:
+                    close()
+                except Exception as broken:
+                    self._log.hook_failed("serializer.close", broken)

@@ -1,0 +1,285 @@
+"""`PartitionQueue`: stage 2. One per partition, made when its first record comes, kept as long as the producer.
+
+It owns the open batch and the ledger of the partition; the ledger decides, this class carries out: it seals, encodes,
+stamps, settles, and tells the house what the ledger asks for. It outlives the topic's metadata, because the sequence
+numbers do (ledger: R2.5).
+
+    append -> open batch -> (full, linger, a waiter, flush) -> ready -> candidate -> prepare -> take -> answer
+
+Invariants: a batch is encoded before it is stamped and no later one is encoded before it; stamping happens in `take`
+only, whose caller writes in the same synchronous step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiokprod.errors import AiokprodError, RecordRecalledError
+from aiokprod.metrics import Metrics
+from aiokprod.pipeline.batch import Headers, ProducerBatch, Segment
+from aiokprod.pipeline.delivery import Delivery, DeliveryState
+from aiokprod.pipeline.encoded import Encoded
+from aiokprod.pipeline.failures import Failures
+from aiokprod.pipeline.ledger import (
+    Action,
+    Chase,
+    Entry,
+    Ledger,
+    NeedIdentity,
+    Outcome,
+    Settle,
+)
+from aiokprod.pipeline.parked import ParkedRecord
+from aiokprod.pipeline.ports import House, IntakeQueue
+from aiokprod.pipeline.wall_clock import wall_ms
+from aiokprod.records.compression import OFFLOAD_BYTES, compress
+
+
+class PartitionQueue(IntakeQueue):
+    """Order, linger and verdicts of one partition."""
+
+    def __init__(
+        self, topic: str, partition: int, house: House, ledger: Ledger, metrics: Metrics,
+        on_new_batch: Callable[[int], None],
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.house = house
+        self.loop = house.loop
+        self.ledger = ledger
+        self.metrics = metrics
+        self.node = ledger.node  # where it is registered; follows ledger.node
+        self.open_batch: ProducerBatch | None = None
+        self.compressing: Entry | None = None  # in a worker thread
+        self.is_watching_deadline = False
+        self.is_log_append_time = False
+        self._append_time_ms = -1
+        self.texts = Failures(topic, partition)
+        self._batch_bytes = house.settings.batch_bytes
+        self._on_new_batch = on_new_batch
+
+    # ------------------------------------------------------------------ filling
+    def append(
+        self, value: bytes | None, key: bytes | None, headers: Headers | None, timestamp_ms: int, size_bytes: int,
+        now: float,
+    ) -> Delivery:
+        """Take a record that has its room and its partition."""
+        batch = self.open_batch
+        if batch is None or batch.size_bytes + size_bytes > self._batch_bytes:
+            batch = self._open(timestamp_ms, now, self.house.generation)
+        return Delivery(batch, batch.append(value, key, headers, timestamp_ms, size_bytes, now))
+
+    def append_parked(self, record: ParkedRecord) -> None:
+        """Take a record that was parked; its Delivery moves into the batch."""
+        batch = self.open_batch
+        if batch is None or batch.size_bytes + record.size_bytes > self._batch_bytes:
+            batch = self._open(record.timestamp_ms, record.sent_at, record.generation)
+        elif record.generation < batch.generation:
+            self.house.opened(self, record.generation)  # an older flush waits for the whole batch now
+            self.house.finished(batch.generation)
+            batch.generation = record.generation
+        index = batch.append(
+            record.value, record.key, record.headers, record.timestamp_ms, record.size_bytes, record.sent_at
+        )
+        record.delivery.move_to(batch, index)
+
+    def _open(self, timestamp_ms: int, now: float, generation: int) -> ProducerBatch:
+        self.seal()
+        house = self.house
+        batch = ProducerBatch(
+            self, now, house.settings.delivery_timeout_s, generation, house.record_overhead_bytes, timestamp_ms
+        )
+        batch.entry = self.ledger.open(batch)
+        self.open_batch = batch
+        self._on_new_batch(self.partition)
+        house.opened(self, generation)
+        return batch
+
+    def seal(self) -> None:
+        """The open batch takes no more records; it is ready."""
+        batch = self.open_batch
+        if batch is not None:
+            self.open_batch = None
+            self.ledger.seal()
+            self.house.ready(self)
+
+    def urge(self, batch: ProducerBatch) -> None:
+        if batch is self.open_batch:
+            self.house.urged(self)
+
+    def pending_bytes(self) -> int:
+        """Bytes of records without an outcome."""
+        return sum(entry.batch.charged_bytes for entry in self.ledger.entries)
+
+    # ------------------------------------------------------------------ taking back
+    def recall(self, batch: ProducerBatch, index: int) -> bool:
+        return self.withdraw(batch, index, RecordRecalledError(topic=self.topic, partition=self.partition))
+
+    def withdraw(self, batch: ProducerBatch, index: int, error: AiokprodError) -> bool:
+        """Take an unstamped record out and fail its delivery; False if it has been stamped."""
+        entry = batch.entry
+        assert isinstance(entry, Entry)
+        if batch is self.open_batch:
+            if batch.settled_count + 1 == batch.count:
+                self.open_batch = None  # its last record leaves: the entry leaves with it
+        if not self.ledger.recall(entry, index):
+            return False
+        self._settle_segment(batch, Segment(index, index + 1, -1, -1, error, 0, self.loop.time()), quiet=True)
+        return True
+
+    def describe(self, batch: ProducerBatch) -> DeliveryState:
+        entry = batch.entry
+        if batch is self.open_batch:
+            return DeliveryState("open batch", "lingers, or its broker has no room in the window")
+        if isinstance(entry, Entry) and entry.flying:
+            return DeliveryState("in flight", f"to broker {self.node}")
+        if self.node < 0:
+            return DeliveryState("queued", "the partition has no leader")
+        if not self.ledger.flowing:
+            return DeliveryState("retrying", "waits for the chaser")
+        if self.ledger.not_before > self.loop.time():
+            return DeliveryState("retrying", "backs off")
+        return DeliveryState("queued", f"for broker {self.node}")
+
+    # ------------------------------------------------------------------ going
+    def candidate(self, now: float, now_ms: int, urgent: bool) -> Entry | None:
+        """The batch that may go now, or None. `urgent`: nothing is in flight there, or an answer just came."""
+        entry = self.ledger.candidate(now, now_ms)
+        if entry is None or entry is self.compressing:
+            return None
+        batch = self.open_batch
+        if batch is None or entry is not batch.entry:
+            return entry  # full, or sent before
+        house = self.house
+        if (
+            (urgent and batch.is_urgent)
+            or now >= batch.opened_at + house.settings.linger_s
+            or batch.generation < house.generation
+            or house.is_short_of_memory()
+        ):
+            return entry
+        return None
+
+    def prepare(self, entry: Entry) -> Encoded | None:
+        """Encode and compress, unless it has been done; None while a worker thread compresses."""
+        encoded = entry.encoded
+        if isinstance(encoded, Encoded):
+            return encoded
+        batch = self.open_batch
+        if batch is not None and batch.entry is entry:
+            self.open_batch = None
+            self.ledger.seal()
+        section = entry.batch.encode(entry.ranges)
+        settings = self.house.settings
+        self.metrics.batch_uncompressed_bytes.add(len(section))
+        if settings.codec == "none":
+            entry.encoded = encoded = Encoded(section, "none")
+            return encoded
+        if len(section) >= OFFLOAD_BYTES:
+            self.compressing = entry
+            self.house.compress_elsewhere(self, entry, section)
+            return None
+        entry.encoded = encoded = Encoded(compress(settings.codec, settings.codec_level, section), settings.codec)
+        return encoded
+
+    def compressed(self, entry: Entry, ranges: list[tuple[int, int]], section: bytes) -> None:
+        """The worker thread is done. Records that left meanwhile make its work void."""
+        self.compressing = None
+        if entry.ranges == ranges:
+            entry.encoded = Encoded(section, self.house.settings.codec)
+        self.house.ready(self)
+
+    def take(self, now: float, now_ms: int) -> Entry | None:
+        """The candidate, stamped. The caller hands it to the transport in the same synchronous step."""
+        entry = self.ledger.take(now, now_ms)
+        if entry is not None:
+            encoded = entry.encoded
+            assert isinstance(encoded, Encoded), "a batch is encoded before it is stamped"
+            entry.batch.release_columns(encoded.section, encoded.codec, entry.ranges)
+        return entry
+
+    # ------------------------------------------------------------------ outcomes
+    def answer(self, entry: Entry, attempt: int, code: int, base_offset: int, timestamp_ms: int,
+               named: tuple[int, ...]) -> None:
+        """The broker's answer to one attempt. (ledger: R1)"""
+        if code == 0 and attempt == 1:
+            # A first attempt is no duplicate, whose answer carries a timestamp on any topic (broker: 2.2).
+            self.is_log_append_time = timestamp_ms >= 0
+        self._append_time_ms = timestamp_ms if self.is_log_append_time else -1
+        self.apply(self.ledger.answer(entry, attempt, code, base_offset, named, self.loop.time(), wall_ms()))
+
+    def lost(self, fates: list[tuple[Entry, int, bool]]) -> None:
+        """The connection ended without an answer to these; True: bytes were handed to the transport."""
+        self.apply(self.ledger.lost(fates, self.loop.time()))
+
+    def returned(self) -> None:
+        """The chaser is back."""
+        self.apply(self.ledger.returned(self.loop.time(), wall_ms()))
+
+    def led_by(self, node: int, leader_epoch: int, topic_id: bytes) -> None:
+        """Metadata or a hint named the leader (-1: there is none)."""
+        self.apply(self.ledger.leader(node, leader_epoch, topic_id, self.loop.time(), wall_ms()))
+
+    def granted(self, identity: tuple[int, int]) -> None:
+        """A producer id and epoch for this partition."""
+        self.apply(self.ledger.granted(identity, self.loop.time()))
+
+    def expire(self) -> None:
+        """The deadline of the oldest record has come."""
+        self.apply(self.ledger.tick(self.loop.time(), wall_ms()))
+
+    def purge(self) -> None:
+        """Closing, or failed: everything settles now."""
+        self.apply(self.ledger.purge(self.loop.time()))
+
+    def apply(self, actions: list[Action]) -> None:
+        """Carry out what the ledger decided."""
+        for action in actions:
+            if isinstance(action, Settle):
+                self._settle(action)
+            elif isinstance(action, Chase):
+                self.house.chase(self, action.node)
+            elif isinstance(action, NeedIdentity):
+                self.metrics.epoch_bumps.add(1)
+                self.house.need_identity(self, action.used, action.fresh)
+        if self.open_batch is not None and self.open_batch.is_finished:
+            self.open_batch = None  # its records expired before it was sealed
+        if self.node != self.ledger.node:
+            self.house.rerouted(self)
+        if self.ledger.entries:
+            self.house.ready(self)
+
+    def _settle(self, action: Settle) -> None:
+        batch = action.batch
+        now = self.loop.time()
+        offset = -1 if action.base_offset is None else action.base_offset
+        error = None
+        if action.outcome != Outcome.DELIVERED:
+            error = self.texts.error_of(action, now - batch.opened_at)
+        for first, last in action.ranges:
+            segment = Segment(first, last, offset, self._append_time_ms, error, action.attempts, now)
+            self._settle_segment(batch, segment, quiet=False)
+            if offset >= 0:
+                offset += last - first
+
+    def _settle_segment(self, batch: ProducerBatch, segment: Segment, *, quiet: bool) -> None:
+        count = segment.last - segment.first
+        metrics = self.metrics
+        if segment.error is None:
+            metrics.records_delivered.add(count)
+            metrics.delivery_seconds.record(segment.settled_at - batch.opened_at)
+        else:
+            metrics.records_failed.add(count)
+            if not quiet:
+                unwatched = len(batch.unwatched(segment))
+                if unwatched:
+                    self.house.failed(segment.error, unwatched)
+            self.house.undelivered(self.topic, self.partition, segment.error.persistence, count)
+        freed = batch.settle(segment)
+        self.house.acknowledged(batch, segment)
+        if batch.is_finished:
+            self.house.finished(batch.generation)
+        self.house.give_back(freed)
+
+    def __repr__(self) -> str:
+        return f"<PartitionQueue {self.topic}-{self.partition} on {self.node}: {self.ledger}>"

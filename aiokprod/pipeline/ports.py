@@ -1,0 +1,202 @@
+"""What the stages ask of their neighbours. The assembly wires them; no stage imports another.
+
+Plain base classes, not Protocols: a call through a Protocol costs thirty times as much once compiled. Batches and wakes
+pass here, never records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from aiokprod.errors import AiokprodError
+from aiokprod.model import Persistence
+from aiokprod.pipeline.batch import BatchOwner, Headers, ProducerBatch, Segment
+from aiokprod.pipeline.delivery import Delivery
+from aiokprod.pipeline.encoded import Encoded
+from aiokprod.pipeline.failures import Failures
+from aiokprod.pipeline.ledger import Entry, Ledger
+from aiokprod.pipeline.parked import ParkedRecord
+from aiokprod.pipeline.settings import PipelineSettings
+from aiokprod.wire.produce import ProduceOutcome
+
+
+class Queue(BatchOwner):
+    """A PartitionQueue as the later stages see it."""
+
+    ledger: Ledger
+    texts: Failures
+    node: int  # where it is registered; -1: no leader
+    is_watching_deadline: bool  # the alarm of the house is set for it
+
+    def candidate(self, now: float, now_ms: int, urgent: bool) -> Entry | None:
+        """The batch that may go now. `urgent`: nothing is in flight to that broker, or an answer just came."""
+        raise AssertionError("abstract")
+
+    def prepare(self, entry: Entry) -> Encoded | None:
+        """Its encoded records; None while a worker thread compresses them."""
+        raise AssertionError("abstract")
+
+    def take(self, now: float, now_ms: int) -> Entry | None:
+        """The candidate, stamped; the caller writes it in the same synchronous step."""
+        raise AssertionError("abstract")
+
+    def compressed(self, entry: Entry, ranges: list[tuple[int, int]], section: bytes) -> None:
+        """A worker thread compressed these records."""
+        raise AssertionError("abstract")
+
+    def answer(
+        self, entry: Entry, attempt: int, code: int, base_offset: int, timestamp_ms: int, named: tuple[int, ...]
+    ) -> None:
+        """The answer to one attempt."""
+        raise AssertionError("abstract")
+
+    def lost(self, fates: list[tuple[Entry, int, bool]]) -> None:
+        """The connection ended without an answer to these."""
+        raise AssertionError("abstract")
+
+    def expire(self) -> None:
+        """The deadline of the oldest record has come."""
+        raise AssertionError("abstract")
+
+    def pending_bytes(self) -> int:
+        """Bytes of records without an outcome."""
+        raise AssertionError("abstract")
+
+    def returned(self) -> None:
+        """The chaser is back."""
+        raise AssertionError("abstract")
+
+    def granted(self, identity: tuple[int, int]) -> None:
+        """A producer id and epoch."""
+        raise AssertionError("abstract")
+
+
+class IntakeQueue(Queue):
+    """A PartitionQueue as the TopicDispatcher sees it."""
+
+    def append(
+        self, value: bytes | None, key: bytes | None, headers: Headers | None, timestamp_ms: int, size_bytes: int,
+        now: float,
+    ) -> Delivery:
+        """Take a record that has its room and its partition."""
+        raise AssertionError("abstract")
+
+    def append_parked(self, record: ParkedRecord) -> None:
+        """Take a record that was parked."""
+        raise AssertionError("abstract")
+
+
+class ReadySet:
+    """A BrokerAggregator as the other stages see it."""
+
+    has_work: bool
+
+    def ready(self, queue: Queue) -> None:
+        """Something changed there."""
+        raise AssertionError("abstract")
+
+    def urged(self, queue: Queue) -> None:
+        """Somebody waits for its open batch."""
+        raise AssertionError("abstract")
+
+    def remove(self, queue: Queue) -> None:
+        """The partition moved to another leader."""
+        raise AssertionError("abstract")
+
+    def collect(
+        self, now: float, now_ms: int, urgent: bool, limit_bytes: int
+    ) -> list[tuple[Queue, Entry]]:
+        """Stamped batches for one request; the caller writes them in the same synchronous step."""
+        raise AssertionError("abstract")
+
+
+class Route:
+    """A BrokerFlusher as the RetryHandler sees it."""
+
+    aggregator: ReadySet
+
+    def chase(self, queue: Queue) -> bool:
+        """Put a chaser behind what is in flight there; False if nothing of the partition is."""
+        raise AssertionError("abstract")
+
+
+class House:
+    """What stages ask of the pipeline as a whole."""
+
+    settings: PipelineSettings
+    loop: asyncio.AbstractEventLoop
+    generation: int  # of flush(): batches of an older one are ready
+    record_overhead_bytes: int
+
+    # ------------------------------------------------------------------ asked by PartitionQueue
+    def ready(self, queue: Queue) -> None:
+        """It may have a batch to send: look at it on the next turn of the loop."""
+        raise AssertionError("abstract")
+
+    def urged(self, queue: Queue) -> None:
+        """Somebody waits for its open batch."""
+        raise AssertionError("abstract")
+
+    def opened(self, queue: Queue, generation: int) -> None:
+        """A batch was opened: note it for flush, expiry and linger."""
+        raise AssertionError("abstract")
+
+    def undelivered(self, topic: str, partition: int | None, persistence: Persistence | None, count: int) -> None:
+        """So many records failed: close() reports them."""
+        raise AssertionError("abstract")
+
+    def acknowledged(self, batch: ProducerBatch, segment: Segment) -> None:
+        """These records have their outcome: the interceptors hear of it."""
+        raise AssertionError("abstract")
+
+    def finished(self, generation: int) -> None:
+        """Every record of a batch has its outcome."""
+        raise AssertionError("abstract")
+
+    def give_back(self, charge_bytes: int) -> None:
+        """These bytes are free."""
+        raise AssertionError("abstract")
+
+    def failed(self, error: AiokprodError, count: int) -> None:
+        """So many records failed and nobody waits for them."""
+        raise AssertionError("abstract")
+
+    def is_short_of_memory(self) -> bool:
+        """Do records wait for room? Then nothing lingers."""
+        raise AssertionError("abstract")
+
+    def compress_elsewhere(self, queue: Queue, entry: Entry, section: bytes | bytearray) -> None:
+        """Compress in a worker thread; answer with `queue.compressed`."""
+        raise AssertionError("abstract")
+
+    def chase(self, queue: Queue, node: int) -> None:
+        """Put a chaser behind what is in flight there; answer with `queue.returned`."""
+        raise AssertionError("abstract")
+
+    def need_identity(self, queue: Queue, used: tuple[int, int] | None, fresh: bool) -> None:
+        """Answer with `queue.granted`."""
+        raise AssertionError("abstract")
+
+    def rerouted(self, queue: Queue) -> None:
+        """The ledger has another leader (or none) than the queue is registered with."""
+        raise AssertionError("abstract")
+
+    # ------------------------------------------------------------------ asked by BrokerFlusher
+    def dial(self, node_id: int) -> None:
+        """There is work for this broker and no connection."""
+        raise AssertionError("abstract")
+
+    def leader_hint(
+        self, queue: Queue, outcome: ProduceOutcome, endpoints: Sequence[tuple[int, str, int, str | None]]
+    ) -> None:
+        """The broker said who leads (KIP-951)."""
+        raise AssertionError("abstract")
+
+    def want_metadata(self, why: str) -> None:
+        """What we know of the cluster is out of date."""
+        raise AssertionError("abstract")
+
+    def crashed(self, cause: BaseException) -> None:
+        """A bug of ours: fail everything, hang nothing."""
+        raise AssertionError("abstract")

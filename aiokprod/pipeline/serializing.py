@@ -1,0 +1,50 @@
+"""`SerializingLine`: records whose serializer returned an awaitable. One line per topic, while somebody is in it.
+
+Call order is kept per topic: while a record of a topic waits for its serializer, later ones of the topic wait behind it.
+Awaitables are awaited one after the other, by one task for each line; usual serializers wait for a cache miss only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from aiokprod.errors import AiokprodError
+from aiokprod.model import Record
+from aiokprod.pipeline.parked import ParkedRecord
+
+
+class SerializingLine:
+    """First in, first out."""
+
+    def __init__(
+        self, finish: Callable[[Record], Awaitable[None]], resume: Callable[[ParkedRecord, Record], None],
+        fail: Callable[[ParkedRecord, AiokprodError], None],
+    ) -> None:
+        self._finish = finish
+        self._resume = resume
+        self._fail = fail
+        self.waiting: deque[tuple[ParkedRecord, Record]] = deque()
+
+    async def run(self) -> None:
+        """Until the line is empty."""
+        while self.waiting:
+            parked, record = self.waiting[0]
+            try:
+                await self._finish(record)
+            except AiokprodError as error:
+                self.waiting.popleft()
+                self._fail(parked, error)
+                continue
+            self.waiting.popleft()
+            if parked.failure is None:
+                try:
+                    self._resume(parked, record)
+                except AiokprodError as error:
+                    self._fail(parked, error)
+
+    def abandon(self) -> list[ParkedRecord]:
+        """Closing: everybody in the line."""
+        left = [parked for parked, _ in self.waiting]
+        self.waiting.clear()
+        return left

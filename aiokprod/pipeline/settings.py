@@ -1,0 +1,47 @@
+"""`PipelineSettings`: the options the stages need, in seconds and bytes. Made once by the assembly from the config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiokprod.config import ProducerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSettings:
+    """What the stages read on every batch; `ProducerConfig` holds the same things as Kafka names them."""
+
+    acks: int
+    idempotent: bool
+    linger_s: float
+    batch_bytes: int
+    max_request_bytes: int
+    delivery_timeout_s: float
+    request_timeout_s: float
+    max_block_s: float
+    requests_in_flight: int
+    codec: str
+    codec_level: int | None
+
+    @property
+    def broker_timeout_ms(self) -> int:
+        """The `timeout_ms` on the wire: shorter than ours, so that a slow replica set gives an answer, not a torn
+        connection. (architecture: request.timeout less min(5 s, a quarter))"""
+        return max(1, int(1000 * (self.request_timeout_s - min(5.0, self.request_timeout_s / 4))))
+
+    @classmethod
+    def from_config(cls, config: ProducerConfig) -> PipelineSettings:
+        """Milliseconds become seconds here and nowhere else in the pipeline."""
+        return cls(
+            acks=config.required_acks,
+            idempotent=config.idempotent,
+            linger_s=config.linger_ms / 1000,
+            batch_bytes=config.batch_size,
+            max_request_bytes=config.max_request_size,
+            delivery_timeout_s=config.delivery_timeout,
+            request_timeout_s=config.request_timeout_ms / 1000,
+            max_block_s=config.max_block_ms / 1000,
+            requests_in_flight=config.max_in_flight_requests_per_connection,
+            codec=config.compression_type,
+            codec_level=config.compression_level,
+        )

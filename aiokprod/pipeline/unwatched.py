@@ -1,0 +1,35 @@
+"""`UnwatchedFailures`: what becomes of a failure nobody waits for. One per producer.
+
+Fire and forget never fails in silence: each such failure goes to `on_delivery_error`, and the log tells, rate-limited and
+with counts. The option is called from the loop, outside the pipeline's steps, so it may call `send`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiokprod.errors import AiokprodError
+from aiokprod.logs import StateLog
+
+
+class UnwatchedFailures:
+    """Tells `on_delivery_error` and the log."""
+
+    def __init__(self, on_delivery_error: Callable[[AiokprodError], object] | None, log: StateLog) -> None:
+        self._on_delivery_error = on_delivery_error
+        self._log = log
+
+    def report(self, error: AiokprodError, count: int) -> None:
+        """So many records failed this way and nobody waits for them."""
+        self._log.records_lost(error, count)
+        if self._on_delivery_error is not None:
+            asyncio.get_running_loop().call_soon(self._tell, error, count)
+
+    def _tell(self, error: AiokprodError, count: int) -> None:
+        assert self._on_delivery_error is not None
+        for _ in range(count):
+            try:
+                self._on_delivery_error(error.clone())
+            except Exception as broken:
+                self._log.hook_failed("on_delivery_error", broken)

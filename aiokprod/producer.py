@@ -1,0 +1,422 @@
+"""`Producer`: the public face. It checks what it is given, owns the life of a pipeline, and decides nothing else.
+
+    NEW -> STARTING -> READY -> CLOSING -> CLOSED -> STARTING ...      (FAILED: a crash; close it and start again)
+
+Built anywhere, also outside a loop; bound to the loop that starts it; a closed one can be started again, on any loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import sys
+import time
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from aiokprod.config import ProducerConfig, ProducerOptions
+from aiokprod.errors import (
+    AiokprodError,
+    ForkedError,
+    ProducerClosedError,
+    ProducerNotStartedError,
+    SendManyError,
+    WrongLoopError,
+)
+from aiokprod.logs import StateLog
+from aiokprod.metrics import Metrics
+from aiokprod.model import CloseReport, Health, ProducerState, Record, SendReport
+from aiokprod.pipeline.assembly import Pipeline
+from aiokprod.pipeline.bulk import BulkSend
+from aiokprod.pipeline.delivery import Delivery
+from aiokprod.pipeline.intake import Intake
+from aiokprod.pipeline.unwatched import UnwatchedFailures
+from aiokprod.pipeline.wall_clock import wall_ms
+from aiokprod.records.batch import record_size_bound
+from aiokprod.wire.messages.describe_cluster import DescribeClusterRequest
+
+CallT = TypeVar("CallT", bound=Callable[..., Any])
+HeadersArgument = Sequence[tuple[str, bytes | None]] | dict[str, bytes | None]
+YIELD_EVERY = 500  # records send_many takes before it lets the loop run
+
+
+def _marked(call: CallT) -> CallT:
+    """Mark a plain function that returns an awaitable, so that Starlette keeps it on the loop."""
+    if sys.version_info >= (3, 12):
+        return inspect.markcoroutinefunction(call)
+    call._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
+    return call
+
+
+class _Forks:
+    """How often this process is a forked child: a producer of the parent must not be used in it."""
+
+    count = 0
+
+    @classmethod
+    def happened(cls) -> None:
+        cls.count += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Forks.happened)
+
+
+class Producer:
+    """Sends records to Apache Kafka, with an awaitable for each.
+
+        async with Producer("localhost:9092") as producer:
+            metadata = await producer.send("orders", b"value", key=b"key")
+
+    Args:
+        bootstrap_servers: `"host:port,host:port"`, a list of such, or a whole `ProducerConfig`.
+        **options: the options of `ProducerConfig`.
+
+    Raises:
+        ConfigError: an option is unknown, has the wrong type or conflicts with another.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str | Sequence[str] | ProducerConfig | None = None, **options: Unpack[ProducerOptions]
+    ) -> None:
+        if isinstance(bootstrap_servers, ProducerConfig):
+            config = bootstrap_servers.replace(**options) if options else bootstrap_servers
+        elif bootstrap_servers is None:
+            config = ProducerConfig.of(**options)
+        else:
+            config = ProducerConfig.of(bootstrap_servers=bootstrap_servers, **options)
+        self.config = config
+        self._metrics = Metrics()
+        self._log = StateLog("producer", client_id=config.client_id)
+        self._unwatched = UnwatchedFailures(config.on_delivery_error, self._log)
+        self._intake = Intake(config, self._log)
+        self._pipeline: Pipeline | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._state = ProducerState.NEW
+        self._since = time.time()
+        self._forks = 0
+        self._closing: asyncio.Task[CloseReport] | None = None
+        self._report: CloseReport | None = None
+        self._valid_topics = self._intake.valid_topics
+        self._is_plain = self._intake.is_plain
+
+    # ------------------------------------------------------------------ life
+    async def start(self, timeout: float | None = 30.0, *, wait: bool = True) -> Self:
+        """Connect. `wait=False` comes up without a cluster and connects in the background.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            BootstrapError: no bootstrap server answered; it says host, port and cause of each.
+            AuthenticationError, TlsError: the cluster refused us, or we it.
+
+        Cancellation: nothing is left behind; the producer can be started again.
+        """
+        if self._state in (ProducerState.READY, ProducerState.STARTING) and self._forks == _Forks.count:
+            self._check_loop()
+            return self
+        if self._closing is not None and not self._closing.done():
+            raise ProducerClosedError("the producer is closing: await close() before start()")
+        self._loop = asyncio.get_running_loop()
+        self._forks = _Forks.count
+        self._closing = None
+        self._metrics.buffer_limit_bytes.set(self.config.buffer_memory)
+        pipeline = Pipeline(
+            self.config, self._metrics, self._log, self._unwatched, self._intake.interceptors, self._failed
+        )
+        self._move(ProducerState.STARTING, "start() was called")
+        try:
+            if wait:
+                await pipeline.start(timeout)
+            else:
+                pipeline.start_in_background()
+        except BaseException as error:
+            self._move(ProducerState.NEW, f"start() failed: {type(error).__name__}")
+            await pipeline.client.close()
+            raise
+        self._pipeline = pipeline
+        self._move(ProducerState.READY, "connected" if wait else "connecting in the background")
+        return self
+
+    async def close(self, timeout: float = 30.0) -> CloseReport:
+        """Stop taking records, deliver what was taken, end. Idempotent; a hard bound.
+
+        Args:
+            timeout: seconds until what is left fails, each record with its exact persistence.
+
+        Returns:
+            What was not delivered.
+
+        Cancellation: the closing goes on; call `close` again to wait for it.
+        """
+        if self._pipeline is None or self._forks != _Forks.count:
+            return CloseReport.empty()
+        self._check_loop()
+        if self._closing is None:
+            self._move(ProducerState.CLOSING, "close() was called")
+            self._closing = asyncio.get_running_loop().create_task(self._close(timeout), name="aiokprod-close")
+        return await asyncio.shield(self._closing)
+
+    async def _close(self, timeout: float) -> CloseReport:
+        pipeline = self._pipeline
+        assert pipeline is not None
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            await pipeline.close(began + max(0.0, timeout))
+        finally:
+            self._pipeline = None
+            self._intake.close()
+            self._move(ProducerState.CLOSED, "close() is done")
+        return pipeline.close_report(loop.time() - began)
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except AiokprodError:
+            if error is None:  # an exception of the body wins
+                raise
+
+    def _failed(self, cause: BaseException) -> None:
+        self._move(ProducerState.FAILED, f"{type(cause).__name__}: {cause}")
+
+    def _move(self, state: ProducerState, why: str) -> None:
+        self._log.moved(self._state.value, state.value, why)
+        self._state = state
+        self._since = time.time()
+
+    # ------------------------------------------------------------------ sending
+    @_marked
+    def send(
+        self, topic: str, value: Any = None, key: Any = None, *, partition: int | None = None,
+        headers: HeadersArgument = (), timestamp_ms: int | None = None, timeout: float | None = None,
+    ) -> Delivery:
+        """Accept one record; await the Delivery for its metadata, or never.
+
+        A plain call: order is the order of the calls, per partition, over all tasks.
+
+        Args:
+            topic: its name.
+            value: bytes (or what `value_serializer` takes); None is a tombstone.
+            key: bytes (or what `key_serializer` takes); None is no key, b"" is a key.
+            partition: this one; else the partitioner chooses.
+            headers: (str, bytes) pairs, or a dict.
+            timestamp_ms: milliseconds since 1970; None is now.
+            timeout: seconds for this record alone; the producer's delivery_timeout_ms holds besides.
+
+        Returns:
+            A Delivery: `await` it for `RecordMetadata`; it raises a typed error that tells whether the record may be
+            in the log.
+
+        Raises:
+            RecordTypeError, RecordTooLargeError, InvalidTopicError, ...: the record cannot be sent; nothing was taken.
+            BufferFullError: buffer_memory is full and max_waiting_bytes wait for room.
+            ProducerNotStartedError, ProducerClosedError, WrongLoopError, ForkedError: not now, not here.
+        """
+        pipeline = self._pipeline
+        if pipeline is None or pipeline.is_refusing or self._forks != _Forks.count:
+            raise self._refusal()
+        self._check_loop()
+        if topic not in self._valid_topics:
+            self._intake.check_topic(topic)
+        if not self._is_plain:
+            return self._send_dressed(pipeline, topic, value, key, partition, headers, timestamp_ms, timeout)
+        if value is not None and type(value) is not bytes:
+            value = self._intake.to_bytes(value, "value", topic)
+        if key is not None and type(key) is not bytes:
+            key = self._intake.to_bytes(key, "key", topic)
+        frozen = self._intake.freeze_headers(headers, topic) if headers else None
+        if partition is not None:
+            self._intake.check_partition(partition, topic)
+        if timestamp_ms is None:
+            timestamp_ms = wall_ms()
+        else:
+            self._intake.check_timestamp(timestamp_ms, topic)
+        if timeout is not None:
+            self._intake.check_timeout(timeout, topic)
+        size_bytes = record_size_bound(-1 if key is None else len(key), -1 if value is None else len(value), frozen)
+        if size_bytes > self._intake.largest_record_bytes:
+            raise self._intake.too_large(size_bytes, topic)
+        return pipeline.accept(topic, value, key, frozen, partition, timestamp_ms, size_bytes, timeout)
+
+    @_marked
+    def try_send(
+        self, topic: str, value: Any = None, key: Any = None, *, partition: int | None = None,
+        headers: HeadersArgument = (), timestamp_ms: int | None = None, timeout: float | None = None,
+    ) -> Delivery:
+        """`send` that never waits for room: there is room now, or `BufferFullError`. An unknown topic is waited for."""
+        pipeline = self._pipeline
+        if pipeline is not None and not pipeline.gate.has_room_now():
+            raise pipeline.buffer_full(topic)
+        return self.send(
+            topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms, timeout=timeout
+        )
+
+    def _send_dressed(
+        self, pipeline: Pipeline, topic: str, value: Any, key: Any, partition: int | None, headers: HeadersArgument,
+        timestamp_ms: int | None, timeout: float | None,
+    ) -> Delivery:
+        """The way of a record that interceptors or serializers see."""
+        record = Record(
+            topic=topic, value=value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms,
+            timeout=timeout,
+        )
+        try:
+            return pipeline.accept_dressed(self._intake, self._intake.intercept(record))
+        except AiokprodError as refused:
+            self._intake.refused(refused)
+            raise
+
+    async def send_many(
+        self, topic: str, values: Iterable[Any] | AsyncIterable[Any], *, timeout: float | None = None
+    ) -> SendReport:
+        """Send many records with back-pressure inside; wait for all of them.
+
+        Args:
+            topic: of each value, and of each `Record` that names none.
+            values: values or `Record`s; an iterable or an async one. Taken only as fast as there is room.
+            timeout: seconds for each record.
+
+        Returns:
+            How many were delivered, and the offsets per partition; no object per record.
+
+        Raises:
+            SendManyError: some failed; its `report` says which and why.
+            UnknownTopicError: the topic does not exist; nothing was taken.
+
+        Cancellation: stops taking; what was taken goes on.
+        """
+        self._check_open()
+        await self.partitions_for(topic)
+        bulk = BulkSend()
+        if isinstance(values, AsyncIterable):
+            async for value in values:
+                await self._send_one_of_many(bulk, topic, value, timeout)
+        else:
+            for value in values:
+                await self._send_one_of_many(bulk, topic, value, timeout)
+        bulk.urge()
+        report = await bulk.settled()
+        if report.failures:
+            raise SendManyError(report)
+        return report
+
+    async def _send_one_of_many(self, bulk: BulkSend, topic: str, value: Any, timeout: float | None) -> None:
+        pipeline = self._pipeline
+        if pipeline is None:
+            raise self._refusal()
+        if not pipeline.gate.has_room_now():
+            await pipeline.gate.ready()
+        elif bulk.count % YIELD_EVERY == YIELD_EVERY - 1:
+            await asyncio.sleep(0)
+        try:
+            if isinstance(value, Record):
+                bulk.add(
+                    self.send(
+                        topic if value.topic is None else value.topic, value.value, value.key,
+                        partition=value.partition, headers=value.headers, timestamp_ms=value.timestamp_ms,
+                        timeout=timeout if value.timeout is None else value.timeout,
+                    )
+                )
+            else:
+                bulk.add(self.send(topic, value, timeout=timeout))
+        except AiokprodError as refused:
+            if isinstance(refused, ProducerClosedError | ProducerNotStartedError | WrongLoopError | ForkedError):
+                raise
+            bulk.refuse(refused)
+
+    async def ready(self) -> None:
+        """Wait until a record has room; first in, first out.
+
+        Cancellation: gives up its place in the line.
+        """
+        await self._check_open().gate.ready()
+
+    async def flush(self) -> None:
+        """Wait until everything sent before this call is settled; linger is cut short.
+
+        Cancellation: stops waiting; the records go on.
+        """
+        await self._check_open().flush()
+
+    # ------------------------------------------------------------------ asking
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
+        """The partitions of a topic, from metadata; asks the cluster if it is unknown.
+
+        Args:
+            timeout: seconds; None is max_block_ms.
+
+        Raises:
+            UnknownTopicError: it does not exist, with the last cause.
+        """
+        pipeline = self._check_open()
+        self._intake.check_topic(topic)
+        return await pipeline.partitions_for(topic, timeout)
+
+    async def ping(self, timeout: float = 10.0) -> float:
+        """Ask the cluster for a sign of life; the round trip in seconds.
+
+        Raises:
+            ClusterError: no broker answered in time.
+        """
+        pipeline = self._check_open()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await pipeline.client.request(DescribeClusterRequest(), timeout_s=timeout)
+        return loop.time() - began
+
+    def health(self) -> Health:
+        """State, readiness and liveness, at once, from any thread, without I/O."""
+        pipeline = self._pipeline
+        if pipeline is None:
+            return Health(
+                state=self._state, ready=False, live=self._state is not ProducerState.FAILED, since=self._since,
+                brokers_connected=0, buffered_bytes=0, oldest_record_s=None, last_error=None,
+            )
+        return pipeline.health(self._state, self._since)
+
+    def metrics(self) -> dict[str, Any]:
+        """A snapshot of all counters, gauges and histograms; from any thread. Units: docs/metrics.md."""
+        pipeline = self._pipeline
+        if pipeline is not None:
+            pipeline.measure()
+        return self._metrics.snapshot()
+
+    # ------------------------------------------------------------------ guards
+    def _check_loop(self) -> None:
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            raise WrongLoopError(
+                "called outside the event loop the producer was started on (another thread, or no loop at all)"
+            ) from None
+        if running is not self._loop:
+            raise WrongLoopError("the producer was started on another event loop")
+
+    def _check_open(self) -> Pipeline:
+        pipeline = self._pipeline
+        if pipeline is None or pipeline.is_refusing or self._forks != _Forks.count:
+            raise self._refusal()
+        self._check_loop()
+        return pipeline
+
+    def _refusal(self) -> AiokprodError:
+        """Why nothing can be sent now."""
+        if self._forks != _Forks.count and self._state is not ProducerState.NEW:
+            return ForkedError("the producer was started before this process was forked")
+        if self._pipeline is not None and (self._pipeline.failure is not None or self._pipeline.is_closing):
+            return self._pipeline.closed_error()
+        if self._state in (ProducerState.CLOSED, ProducerState.CLOSING):
+            return ProducerClosedError("the producer is closed")
+        return ProducerNotStartedError("the producer has not been started")
+
+    def __repr__(self) -> str:
+        return f"<Producer {self.config.client_id} {self._state.value}>"

@@ -1,0 +1,115 @@
+"""Tasks of this project. `nox` alone runs the cheap ones; `nox -l` lists all.
+
+Every session that needs Kafka starts its own: local JVM processes (Java 17, Maven) or containers (a Docker engine).
+"""
+
+from __future__ import annotations
+
+import nox
+
+nox.options.default_venv_backend = "venv"
+nox.options.sessions = ["lint", "types", "layers", "test"]
+nox.options.reuse_existing_virtualenvs = True
+
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+LATER_PYTHONS = ["3.12", "3.13", "3.14"]
+
+
+def install(session: nox.Session, *groups: str) -> None:
+    """This checkout with the named dependency groups."""
+    session.install("-U", "pip")
+    session.install("-e", ".", *(part for group in groups for part in ("--group", group)))
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff: rules and format."""
+    install(session, "lint")
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """mypy strict and pyright strict."""
+    install(session, "dev")
+    session.run("mypy")
+    session.run("pyright")
+
+
+@nox.session
+def layers(session: nox.Session) -> None:
+    """Who may import whom (import-linter)."""
+    install(session, "lint")
+    session.run("lint-imports")
+
+
+@nox.session
+def test(session: nox.Session) -> None:
+    """Unit tests, and the short tests on a real three-broker cluster."""
+    install(session, "test")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Unit tests with branch coverage."""
+    install(session, "test")
+    session.run("pytest", "tests/unit", "--cov", "--cov-report=term-missing", *session.posargs)
+
+
+@nox.session(python=LATER_PYTHONS)
+def later(session: nox.Session) -> None:
+    """Unit tests on later Pythons, where they are installed."""
+    install(session, "test")
+    session.run("pytest", "tests/unit", *session.posargs)
+
+
+@nox.session
+def uvloop(session: nox.Session) -> None:
+    """Unit tests under uvloop."""
+    install(session, "test")
+    session.run("pytest", "tests/unit", *session.posargs, env={"AIOKPROD_TEST_UVLOOP": "1"})
+
+
+@nox.session
+def real(session: nox.Session) -> None:
+    """The long tests on a real three-broker Apache Kafka."""
+    install(session, "test")
+    session.run("pytest", "tests/real", "-m", "slow or not slow", *session.posargs)
+
+
+@nox.session
+def containers(session: nox.Session) -> None:
+    """The tests that need a Docker engine; AIOKPROD_KAFKA_IMAGE names another image than apache/kafka's."""
+    install(session, "test")
+    session.run("pytest", "tests/containers", *session.posargs, env={"AIOKPROD_REQUIRE_DOCKER": "1"})
+
+
+@nox.session
+def ledger(session: nox.Session) -> None:
+    """Explore the ledger: 200,000 random schedules (or `-- N`)."""
+    install(session, "test")
+    seeds = session.posargs[0] if session.posargs else "200000"
+    session.run("pytest", "tests/unit/pipeline/test_ledger_exploration.py", env={"AIOKPROD_LEDGER_SEEDS": seeds})
+
+
+@nox.session
+def wire(session: nox.Session) -> None:
+    """Generate aiokprod/wire/messages from Kafka's own definitions (`-- --check`: compare only)."""
+    install(session, "lint")
+    session.run("python", "-m", "aiokprod.wire.generator", *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Coverage-guided fuzzing of every response decoder (atheris)."""
+    install(session, "test", "fuzz")
+    session.run("python", "tests/fuzz/fuzz_wire.py", *(session.posargs or ["-runs=1000000"]))
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build the wheel and install it elsewhere."""
+    session.install("build")
+    session.run("python", "-m", "build", "--wheel", "--outdir", session.create_tmp())
