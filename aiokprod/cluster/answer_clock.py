@@ -39,11 +39,19 @@ class AnswerClock:
         timed_out: called once, with the request that waited too long; the clock is stopped then.
     """
 
-    __slots__ = ("_bytes_came", "_exchange", "_fires_at", "_judged", "_loop", "_stopped", "_timed_out", "_timer", "_token")
+    __slots__ = (
+        "_bytes_came",
+        "_exchange",
+        "_fires_at",
+        "_judged",
+        "_loop",
+        "_stopped",
+        "_timed_out",
+        "_timer",
+        "_token",
+    )
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, exchange: Exchange, timed_out: Callable[[Entry], None]
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, exchange: Exchange, timed_out: Callable[[Entry], None]) -> None:
         self._loop = loop
         self._exchange = exchange
         self._timed_out = timed_out

@@ -33,7 +33,7 @@ class Entry:
 
     __slots__ = ("api_key", "correlation_id", "flexible_response", "timeout_s", "token", "version")
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 -- by position: one is made for every request
         self,
         token: object,
         api_key: int,
@@ -150,7 +150,7 @@ class Exchange:
             self.failure = error
         return settled
 
-    def _settle(self, frame: bytes | bytearray | memoryview, now: float, settled: list[Settled]) -> None:
+    def _settle(self, frame: bytes, now: float, settled: list[Settled]) -> None:
         if not self._pending:
             raise ProtocolError(f"the broker sent {len(frame)} bytes that nobody asked for")
         head = self._pending[0]

@@ -83,15 +83,21 @@ class Scram(Mechanism):
         ConfigError: user name or password is empty.
     """
 
-    __slots__ = ("_auth_message", "_client_nonce", "_final_bare", "_first_bare", "_password", "_server_signature", "_turn")
+    __slots__ = (
+        "_auth_message",
+        "_client_nonce",
+        "_final_bare",
+        "_first_bare",
+        "_password",
+        "_server_signature",
+        "_turn",
+    )
 
     hash_name: ClassVar[str]
 
     def __init__(self, username: str, password: Secret, *, nonce: str | None = None) -> None:
         if not username or not password.reveal():
-            raise ConfigError(
-                f"SASL {self.name} needs sasl_username and sasl_password, both not empty"
-            )
+            raise ConfigError(f"SASL {self.name} needs sasl_username and sasl_password, both not empty")
         self._password = password
         self._client_nonce = nonce if nonce is not None else secrets.token_urlsafe(24)
         self._first_bare = f"n={saslname(username)},r={self._client_nonce}"

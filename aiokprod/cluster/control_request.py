@@ -1,0 +1,72 @@
+"""Requests of the cluster layer itself: metadata, versions, credentials, transactions. One waits, one is answered.
+
+They travel in the same queue as Produce requests, as tokens the listener never sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from aiokprod.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from aiokprod.cluster.connection import BrokerConnection
+
+
+class RequestMessage(Protocol):
+    """A generated request."""
+
+    API_KEY: ClassVar[int]
+    MIN_VERSION: ClassVar[int]
+    MAX_VERSION: ClassVar[int]
+    FLEXIBLE_FROM: ClassVar[int]
+
+    def encode(self, version: int) -> bytes: ...
+
+
+class ControlCall:
+    """The token of one of them: `answer` gets the body, or the loss of the connection."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self, answer: asyncio.Future[memoryview]) -> None:
+        self.answer = answer
+
+
+async def ask(
+    connection: BrokerConnection, message: RequestMessage, *, timeout_s: float, version: int | None = None
+) -> Any:
+    """Send a generated request and return its decoded answer, of the type that belongs to it.
+
+    Annotate the result: `answer: MetadataResponse = await connection.request(MetadataRequest(...), ...)`. A throttle in
+    the answer is obeyed. Cancelling forgets the answer; the request stays in its place and its clock runs on.
+
+    Args:
+        connection: to send on.
+        message: an `XRequest`; its `XResponse` stands in the same module.
+        timeout_s: from the moment the request is the oldest unanswered one; then the connection is closed.
+        version: to use; the highest that both sides speak if not given.
+
+    Raises:
+        ConnectionLostError: the connection was or came to be closed (`RequestTimeoutError`: by a timeout).
+        ProtocolError: the answer cannot be read; the connection is closed.
+        UnsupportedVersionError: no common version; nothing was sent.
+    """
+    kind = type(message)
+    if version is None:
+        version = connection.versions.pick(kind.API_KEY, kind.MIN_VERSION, kind.MAX_VERSION)
+    body = await connection.call(kind, version, message.encode(version), timeout_s=timeout_s)
+    try:
+        answer = answer_type(kind).decode(body, version)
+    except ProtocolError as error:
+        connection.close(error)
+        raise
+    connection.mute(getattr(answer, "throttle_time_ms", 0) / 1000)
+    return answer
+
+
+def answer_type(kind: type[RequestMessage]) -> Any:
+    """`MetadataResponse` for `MetadataRequest`."""
+    return getattr(sys.modules[kind.__module__], kind.__name__.removesuffix("Request") + "Response")

@@ -1,0 +1,359 @@
+"""`open_connection`: from an endpoint to a connection that may be used, or a typed error that says what to do.
+
+Stateless; the pool calls it once per dial. The order never changes: resolve, connect, TLS, ApiVersions, SASL; the whole
+under one time limit.
+
+Invariants: no plaintext where TLS was asked for, and no credentials before TLS has verified the broker
+(`# faults: H17`); before SASL is done answers are small (`# faults: H21`); whatever fails or is cancelled, no socket is
+left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from typing import Final
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+
+from aiokprod.cluster import tls
+from aiokprod.cluster.connection import BrokerConnection
+from aiokprod.cluster.connection_settings import ConnectionSettings
+from aiokprod.cluster.control_request import RequestMessage
+from aiokprod.cluster.dial import dial, dial_by
+from aiokprod.cluster.dns import Address
+from aiokprod.cluster.sasl.mechanism import Finished, HashWork, HiddenBytes, Mechanism, Outcome, Reply
+from aiokprod.errors import (
+    AiokprodError,
+    AuthenticationError,
+    ConnectionLostError,
+    ConnectionSetupTimeoutError,
+    ProtocolError,
+    TlsError,
+    UnsupportedVersionError,
+)
+from aiokprod.logs import printable
+from aiokprod.wire.codes import ErrorCode, name_of
+from aiokprod.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from aiokprod.wire.messages.metadata import MetadataRequest
+from aiokprod.wire.messages.produce import ProduceRequest
+from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from aiokprod.wire.versions import ApiVersions
+
+MAX_FRAME_BYTES_BEFORE_AUTHENTICATION: Final = 512 * 1024
+"""Kafka accepts as much from us before it knows us; ApiVersions of 4.3 takes less than 1 KiB."""
+
+MAX_SESSION_LIFETIME_S: Final = 30 * 24 * 3600.0
+"""A lifetime of 2**63 ms is no lifetime (`# faults: S16`)."""
+
+TEXT_LIMIT: Final = 300
+
+SOFTWARE_NAME: Final = "aiokprod"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where a broker listens; `node_id` is negative while nobody told us who it is."""
+
+    host: str
+    port: int
+    node_id: int = -1
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+async def open_connection(
+    endpoint: Endpoint, settings: ConnectionSettings, *, timeout_s: float | None = None
+) -> BrokerConnection:
+    """Dial a broker and settle versions and credentials.
+
+    Every address of the name is tried in turn; each gets its share of the time that is left, so that one that swallows
+    packets does not use up the others' (`# faults: N17, B16`).
+
+    Cancelling closes whatever was opened.
+
+    Args:
+        endpoint: whom to dial; its name is resolved anew each time.
+        settings: how.
+        timeout_s: for the whole; `settings.setup_timeout_s` if not given.
+
+    Raises:
+        ConnectionLostError: the name has no address now, or nobody answers there.
+        ConnectionSetupTimeoutError: the time is over.
+        TlsError: the other side's TLS is not what we accept, or it has none.
+        AuthenticationError: the broker refuses the credentials, or is not who knows them. Raised at once, without
+            trying other addresses: repeated wrong passwords lock accounts.
+        UnsupportedVersionError: too old, too new, or no broker.
+        ProtocolError: it speaks, but not Kafka's protocol.
+    """
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + (settings.setup_timeout_s if timeout_s is None else timeout_s)
+    addresses = await _addresses(endpoint, settings, ends_at)
+    failures: list[AiokprodError] = []
+    for index, address in enumerate(addresses):
+        share_s = (ends_at - loop.time()) / (len(addresses) - index)
+        attempt = _Attempt(endpoint, address, settings)
+        try:
+            async with asyncio.timeout(share_s):
+                return await attempt.run()
+        except AuthenticationError:
+            raise
+        except AiokprodError as error:
+            failures.append(error)
+        except TimeoutError:
+            failures.append(attempt.timed_out(share_s))
+    raise _one_of(failures)
+
+
+async def _addresses(endpoint: Endpoint, settings: ConnectionSettings, ends_at: float) -> list[Address] | list[None]:
+    """What to try; a dialer of the user's resolves for itself."""
+    if settings.dialer is not None:
+        return [None]
+    try:
+        async with asyncio.timeout_at(ends_at):
+            return list(await settings.resolver(endpoint.host, endpoint.port))
+    except TimeoutError:
+        raise ConnectionSetupTimeoutError(
+            f"{endpoint}: the name was not resolved in time", host=endpoint.host, port=endpoint.port
+        ) from None
+
+
+def _one_of(failures: list[AiokprodError]) -> AiokprodError:
+    """The last failure, with the texts of all: it was tried most recently, and they are mostly the same."""
+    last = failures[-1]
+    if len(failures) == 1:
+        return last
+    last.add_note("other addresses of the name: " + "; ".join(str(failure) for failure in failures[:-1]))
+    return last
+
+
+class _Attempt:
+    """One address: its connection from the dial to the end of the handshake."""
+
+    def __init__(self, endpoint: Endpoint, address: Address | None, settings: ConnectionSettings) -> None:
+        self._endpoint = endpoint
+        self._address = address
+        self._settings = settings
+        self.step = "connecting"
+        self._connection = BrokerConnection(
+            node_id=endpoint.node_id,
+            host=endpoint.host,
+            port=endpoint.port,
+            client_id=settings.client_id,
+            max_frame_bytes=min(MAX_FRAME_BYTES_BEFORE_AUTHENTICATION, settings.max_frame_bytes),
+            max_mute_s=settings.request_timeout_s,
+            loop=asyncio.get_running_loop(),
+            log=settings.log_of(str(endpoint)),
+        )
+
+    async def run(self) -> BrokerConnection:
+        connection = self._connection
+        try:
+            await self._dial()
+            self.step = "ApiVersions"
+            versions = await self._negotiate()
+            if self._settings.new_mechanism is not None:
+                self.step = "SASL authentication"
+                await self._authenticate(self._settings.new_mechanism(), versions)
+            connection.established(versions, self._settings.max_frame_bytes)
+        except AiokprodError as error:
+            connection.close(error)
+            raise
+        except BaseException:
+            connection.close(self._lost(f"given up during {self.step}"))
+            raise
+        return connection
+
+    def timed_out(self, after_s: float) -> ConnectionSetupTimeoutError:
+        """The error of an attempt that was stopped by the clock."""
+        text = f"{self._endpoint}: {self.step} did not end within {after_s:.1f} s"
+        if self._address is not None:
+            text += f" (at {self._address})"
+        return ConnectionSetupTimeoutError(text, host=self._endpoint.host, port=self._endpoint.port)
+
+    def _lost(self, text: str) -> ConnectionLostError:
+        return ConnectionLostError(f"{self._endpoint}: {text}", host=self._endpoint.host, port=self._endpoint.port)
+
+    # -- connecting -----------------------------------------------------------------------------------------------
+
+    async def _dial(self) -> None:
+        host, port, settings = self._endpoint.host, self._endpoint.port, self._settings
+        if settings.dialer is not None:
+            await dial_by(settings.dialer, host, port, settings.ssl_context, lambda: self._connection)
+            return
+        assert self._address is not None
+        await dial(
+            host,
+            port,
+            self._address,
+            settings.ssl_context,
+            lambda: self._connection,
+            send_buffer_bytes=settings.send_buffer_bytes,
+            receive_buffer_bytes=settings.receive_buffer_bytes,
+        )
+
+    async def _call(self, kind: type[RequestMessage], version: int, body: bytes) -> memoryview:
+        # The clock of the whole attempt rules; the request's own is only a second lock on the same door.
+        return await self._connection.call(kind, version, body, timeout_s=self._settings.setup_timeout_s)
+
+    # -- versions -------------------------------------------------------------------------------------------------
+
+    async def _negotiate(self) -> ApiVersions:
+        """Ask what the broker speaks: in our newest words, then once more in those that it names, or the oldest.
+
+        A broker that does not know the version asked answers 35 in the layout of version 0 (KIP-511), some in other
+        layouts: only the code, which comes first in all of them, is believed. (`# faults: H15`)
+        """
+        newest = ApiVersionsRequest.MAX_VERSION
+        try:
+            answer = await self._ask_versions(newest)
+        except ConnectionLostError as lost:
+            raise self._no_kafka(lost) from lost
+        older = 0
+        if int.from_bytes(answer[:2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
+            older = _named_version(answer)
+        else:
+            try:
+                return _usable(ApiVersionsResponse.decode(answer, newest))
+            except (ProtocolError, UnsupportedVersionError):
+                older = 0  # an answer that says nothing: ask once more in the words every broker knows
+        answer = await self._ask_versions(older)
+        try:
+            return _usable(ApiVersionsResponse.decode(answer, older))
+        except ProtocolError as error:
+            raise UnsupportedVersionError(f"{self._endpoint}: no version of ApiVersions is understood") from error
+        except UnsupportedVersionError as error:
+            raise UnsupportedVersionError(f"{self._endpoint}: {error.message}") from None
+
+    async def _ask_versions(self, version: int) -> memoryview:
+        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=software_version())
+        return await self._call(ApiVersionsRequest, version, request.encode(version))
+
+    def _no_kafka(self, lost: ConnectionLostError) -> AiokprodError:
+        """What an end before the first answer means."""
+        cause = self._connection.cause
+        if isinstance(cause, ProtocolError):
+            if "TLS" in cause.message:
+                return TlsError(f"{self._endpoint}: {cause.message}")
+            return ProtocolError(f"{self._endpoint}: {cause.message}")
+        broke = lost.__cause__
+        if self._settings.ssl_context is not None:
+            if broke is not None and tls.is_tls_failure(broke):
+                return tls.diagnose(broke, self._endpoint.host, self._endpoint.port)
+            hint = "it may refuse our client certificate (ssl_certfile)"
+        else:
+            hint = "it may be a TLS listener: set security_protocol to SSL or SASL_SSL"
+        return self._lost(f"hung up on the first request ({hint})")
+
+    # -- credentials ----------------------------------------------------------------------------------------------
+
+    async def _authenticate(self, mechanism: Mechanism, versions: ApiVersions) -> None:
+        await self._agree_on(mechanism, versions)
+        version = versions.pick(SaslAuthenticateRequest.API_KEY, 0, SaslAuthenticateRequest.MAX_VERSION)
+        asked_at = asyncio.get_running_loop().time()
+        outcome: Outcome = Reply(mechanism.start())
+        while not isinstance(outcome, Finished):
+            if isinstance(outcome, HashWork):
+                # Its own limiter: never behind the threads of the application, which may all be busy.
+                hashed = await anyio.to_thread.run_sync(outcome.run, abandon_on_cancel=True, limiter=CapacityLimiter(1))
+                outcome = mechanism.hashed(hashed)
+                continue
+            answer = await self._pass(outcome, mechanism, version)
+            outcome = self._stepped(mechanism, answer.auth_bytes)
+            self._connection.session_lifetime_s = _lifetime_s(answer.session_lifetime_ms)
+        lifetime_s = self._connection.session_lifetime_s
+        self._connection.expires_at = None if lifetime_s is None else asked_at + lifetime_s
+
+    async def _agree_on(self, mechanism: Mechanism, versions: ApiVersions) -> None:
+        # Version 1 wraps the tokens in SaslAuthenticate (KIP-152); version 0 sends them bare and hides the errors.
+        version = versions.pick(SaslHandshakeRequest.API_KEY, 1, 1)
+        request = SaslHandshakeRequest(mechanism=mechanism.name)
+        try:
+            body = await self._call(SaslHandshakeRequest, version, request.encode(version))
+        except ConnectionLostError as lost:
+            raise self._hung_up(f"when asked for SASL {mechanism.name}") from lost
+        answer = SaslHandshakeResponse.decode(body, version)
+        if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            offered = ", ".join(printable(name, 50) for name in answer.mechanisms[:20]) or "none"
+            raise self._refused(f"SASL {mechanism.name} is not offered here; sasl_mechanism can be: {offered}")
+        if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            raise self._refused("this listener does not want SASL: set security_protocol to PLAINTEXT or SSL")
+        if answer.error_code:
+            raise self._refused(f"SASL {mechanism.name} failed: {name_of(answer.error_code)}")
+
+    async def _pass(self, reply: Reply, mechanism: Mechanism, version: int) -> SaslAuthenticateResponse:
+        """Carry one token over and one back. The token is hidden, for tracebacks that show locals."""
+        body = HiddenBytes(SaslAuthenticateRequest(auth_bytes=reply.token).encode(version))
+        try:
+            answer_body = await self._call(SaslAuthenticateRequest, version, body)
+        except ConnectionLostError as lost:
+            raise self._hung_up(f"during SASL {mechanism.name}") from lost
+        answer = SaslAuthenticateResponse.decode(answer_body, version)
+        if answer.error_code:
+            reason = printable(answer.error_message or name_of(answer.error_code), TEXT_LIMIT)
+            raise self._refused(f"SASL {mechanism.name}: {reason}", answer.error_code)
+        return answer
+
+    def _stepped(self, mechanism: Mechanism, challenge: bytes) -> Outcome:
+        try:
+            return mechanism.step(challenge)
+        except AuthenticationError as error:
+            raise self._refused(error.message) from None
+
+    def _hung_up(self, when: str) -> AiokprodError:
+        """Brokers answer before they refuse; one that just hangs up may be restarting: worth another try."""
+        cause = self._connection.cause
+        if isinstance(cause, ProtocolError):
+            return ProtocolError(f"{self._endpoint}: {cause.message}")
+        return self._lost(f"the broker hung up {when}")
+
+    def _refused(self, text: str, code: int | None = None) -> AuthenticationError:
+        return AuthenticationError(f"{self._endpoint}: {text}", code=code)
+
+
+@cache
+def software_version() -> str:
+    """Ours, as ApiVersions wants it (KIP-511: letters, digits, dots and dashes)."""
+    try:
+        found = metadata.version("aiokprod")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+    return "".join(each if each.isalnum() or each in ".-" else "-" for each in found)
+
+
+def _named_version(answer: memoryview) -> int:
+    """The version of ApiVersions that a refusal names; the oldest if it names none."""
+    try:
+        refusal = ApiVersionsResponse.decode(answer, 0)
+    except ProtocolError:
+        return 0
+    for named in refusal.api_keys:
+        if named.api_key == ApiVersionsRequest.API_KEY and 0 <= named.max_version < ApiVersionsRequest.MAX_VERSION:
+            return named.max_version
+    return 0
+
+
+def _usable(answer: ApiVersionsResponse) -> ApiVersions:
+    """What the broker speaks, if that is enough for a producer.
+
+    Raises:
+        UnsupportedVersionError: it answered with an error, or speaks neither Metadata nor Produce as we do.
+    """
+    if answer.error_code:
+        raise UnsupportedVersionError(f"ApiVersions was answered with {name_of(answer.error_code)}")
+    versions = ApiVersions.from_response(answer)
+    for request in (MetadataRequest, ProduceRequest):
+        versions.pick(request.API_KEY, request.MIN_VERSION, request.MAX_VERSION)
+    return versions
+
+
+def _lifetime_s(session_lifetime_ms: int) -> float | None:
+    """0 means for ever; so does nonsense below it (`# faults: S16`)."""
+    if session_lifetime_ms <= 0:
+        return None
+    return min(session_lifetime_ms / 1000, MAX_SESSION_LIFETIME_S)

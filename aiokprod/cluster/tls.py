@@ -1,0 +1,164 @@
+"""TLS: the context built from the options, and what its failures mean in words a user can act on.
+
+Invariants: certificates and host names are verified unless the user said otherwise, and then it is logged once; TLS is
+1.2 or newer; there is no way back to plaintext; no key or password shows in an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from aiokprod.cluster.dns import is_ip, without_brackets
+from aiokprod.config import Secret
+from aiokprod.errors import ConfigError, TlsError
+from aiokprod.logs import printable
+
+logger = logging.getLogger(__name__)
+
+TEXT_LIMIT: Final = 200
+
+# OpenSSL's verification codes (x509_vfy.h); Python has no names for them.
+NOT_YET_VALID: Final = 9
+EXPIRED: Final = 10
+SELF_SIGNED: Final = frozenset({18, 19})
+UNKNOWN_ISSUER: Final = frozenset({2, 20, 21})
+HOST_NAME_MISMATCH: Final = 62
+IP_MISMATCH: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """Where certificates come from: files, or PEM texts."""
+
+    ca_file: str | None = None
+    ca_pem: str | None = None
+    certificate_file: str | None = None
+    certificate_pem: str | None = None
+    key_file: str | None = None
+    key_pem: Secret | None = None
+    key_password: Secret | None = None
+    check_host_name: bool = True
+
+
+def build_context(files: TlsFiles) -> ssl.SSLContext:
+    """Make the context of a producer. Reads files: call it once, before the loop has much to do.
+
+    Raises:
+        ConfigError: a file is missing or not PEM, key and certificate do not belong together, a password is wrong.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificates and host names
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load_authorities(context, files)
+    _load_own_certificate(context, files)
+    if not files.check_host_name:
+        context.check_hostname = False
+        logger.warning("TLS: host names of brokers are not verified (ssl_check_hostname is off)")
+    return context
+
+
+def accept_context(context: ssl.SSLContext) -> ssl.SSLContext:
+    """Take a context the user made, as it is; what it leaves unchecked is logged (`# faults: S3`)."""
+    if context.verify_mode != ssl.CERT_REQUIRED:
+        logger.warning("TLS: certificates of brokers are not verified: verify_mode of the given ssl_context is off")
+    elif not context.check_hostname:
+        logger.warning("TLS: host names of brokers are not verified: check_hostname of the given ssl_context is off")
+    return context
+
+
+def server_name(host: str) -> str:
+    """The name a certificate must carry: no brackets, no trailing dot (certificates have none)."""
+    bare = without_brackets(host)
+    return bare if is_ip(bare) else bare.rstrip(".")
+
+
+def _load_authorities(context: ssl.SSLContext, files: TlsFiles) -> None:
+    if files.ca_file is None and files.ca_pem is None:
+        context.load_default_certs()
+        return
+    try:
+        context.load_verify_locations(cafile=files.ca_file, cadata=files.ca_pem)
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        raise ConfigError(
+            f"ssl_cafile: {files.ca_file or 'the PEM text'} is no list of certificates: {error}"
+        ) from None
+
+
+def _load_own_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
+    certificate, key = files.certificate_file, files.key_file
+    if certificate is None and files.certificate_pem is None:
+        if key is not None or files.key_pem is not None:
+            raise ConfigError("ssl_keyfile is given without ssl_certfile")
+        return
+    # OpenSSL loads a chain from files only. The directory is readable by us alone and gone at the end.
+    with tempfile.TemporaryDirectory(prefix="aiokprod-") as directory:
+        if certificate is None:
+            certificate = str(Path(directory, "certificate.pem"))
+            Path(certificate).write_text(files.certificate_pem or "")
+        if key is None and files.key_pem is not None:
+            key = str(Path(directory, "key.pem"))
+            Path(key).write_text(files.key_pem.reveal())
+        try:
+            # A callable: without one OpenSSL would ask the terminal for the password of an encrypted key.
+            context.load_cert_chain(certificate, key, lambda: files.key_password.reveal() if files.key_password else "")
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"ssl_certfile, ssl_keyfile, ssl_key_password: the client certificate cannot be loaded: {error}"
+            ) from None
+
+
+def diagnose(error: BaseException, host: str, port: int) -> TlsError:
+    """Say what a failed TLS handshake means and which option to look at."""
+    return TlsError(f"{host}:{port}: {_meaning(error, host)}")
+
+
+def is_tls_failure(error: BaseException) -> bool:
+    """Did TLS itself fail, and not the network below?"""
+    return isinstance(error, ssl.SSLError)
+
+
+def _meaning(error: BaseException, host: str) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _bad_certificate(error, host)
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or "").upper()
+        if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
+            return (
+                "the other side does not speak TLS (a plaintext listener, or no Kafka at all):"
+                " check the port, or set security_protocol to PLAINTEXT or SASL_PLAINTEXT"
+            )
+        if "PROTOCOL_VERSION" in reason or "UNSUPPORTED_PROTOCOL" in reason:
+            return "no common TLS version: ours are 1.2 and newer (ssl_context can allow others)"
+        if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason or "HANDSHAKE_FAILURE" in reason:
+            return (
+                f"the broker refused our side of TLS ({reason}): it wants a client certificate that it trusts,"
+                " see ssl_certfile and ssl_keyfile"
+            )
+        if reason != "UNEXPECTED_EOF_WHILE_READING" and not isinstance(error, ssl.SSLEOFError):
+            return f"TLS failed: {printable(str(error), TEXT_LIMIT)}"
+    return (
+        "the broker hung up during the TLS handshake: probably a plaintext listener (check the port, or set"
+        " security_protocol to PLAINTEXT or SASL_PLAINTEXT), or it refuses our certificate (ssl_certfile)"
+    )
+
+
+def _bad_certificate(error: ssl.SSLCertVerificationError, host: str) -> str:
+    code = error.verify_code
+    if code == EXPIRED:
+        return "the broker's certificate has expired: renew it (or set this machine's clock)"
+    if code == NOT_YET_VALID:
+        return "the broker's certificate is not valid yet: set this machine's clock, or wait"
+    if code in SELF_SIGNED:
+        return "the broker's certificate is signed by itself or by an unknown authority: name that one in ssl_cafile"
+    if code in UNKNOWN_ISSUER:
+        return "the broker's certificate comes from an authority that is not trusted here: name that one in ssl_cafile"
+    if code in (HOST_NAME_MISMATCH, IP_MISMATCH):
+        return (
+            f"the broker's certificate is not for {server_name(host)}: use a name it carries in bootstrap_servers and"
+            " advertised.listeners (ssl_check_hostname=False turns the check off)"
+        )
+    return f"the broker's certificate is refused: {printable(error.verify_message, TEXT_LIMIT)}"

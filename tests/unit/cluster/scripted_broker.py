@@ -1,0 +1,154 @@
+"""A broker that does what a test's script says, on a real socket of this machine, one script per connection."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self
+
+from aiokprod.wire.frames import RequestHeader, decode_request_header, encode_response, response_header_flexible
+from aiokprod.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from aiokprod.wire.messages.metadata import MetadataRequest
+from aiokprod.wire.messages.produce import ProduceRequest
+from aiokprod.wire.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+KNOWN = (ApiVersionsRequest, MetadataRequest, ProduceRequest, SaslHandshakeRequest, SaslAuthenticateRequest)
+FLEXIBLE_FROM = {kind.API_KEY: kind.FLEXIBLE_FROM for kind in KNOWN}
+
+
+class Peer:
+    """The broker's end of one connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def request(self) -> RequestHeader:
+        size = struct.unpack(">i", await self.reader.readexactly(4))[0]
+        return decode_request_header(await self.reader.readexactly(size), FLEXIBLE_FROM)
+
+    def frame(self, request: RequestHeader, body: bytes) -> bytes:
+        flexible = response_header_flexible(request.api_key, request.version, FLEXIBLE_FROM[request.api_key])
+        return encode_response(request.correlation_id, flexible, body)
+
+    def answer(self, request: RequestHeader, body: bytes) -> None:
+        self.writer.write(self.frame(request, body))
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def negotiate(self) -> None:
+        """Answer ApiVersions as a broker of today."""
+        request = await self.request()
+        assert request.api_key == ApiVersionsRequest.API_KEY
+        self.answer(request, api_versions().encode(request.version))
+
+    async def sasl(self, *challenges: SaslAuthenticateResponse) -> list[bytes]:
+        """Agree to any mechanism, then answer each token with the next challenge; return the tokens."""
+        request = await self.request()
+        assert request.api_key == SaslHandshakeRequest.API_KEY
+        self.answer(request, SaslHandshakeResponse(mechanisms=["ANY"]).encode(request.version))
+        tokens = []
+        for challenge in challenges:
+            tokens.append(await self.sasl_token(challenge))
+        return tokens
+
+    async def sasl_token(self, challenge: SaslAuthenticateResponse) -> bytes:
+        request = await self.request()
+        assert request.api_key == SaslAuthenticateRequest.API_KEY
+        self.answer(request, challenge.encode(request.version))
+        return SaslAuthenticateRequest.decode(request.body, request.version).auth_bytes
+
+    async def hung_up(self) -> bool:
+        """Wait until the client ends the connection; True if it sent nothing more."""
+        try:
+            return not await self.reader.read(1 << 20)
+        except ConnectionError:
+            return True
+
+    def reset(self) -> None:
+        """End it with RST."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+def api_versions(**ranges: tuple[int, int]) -> ApiVersionsResponse:
+    """Everything we know, in every version."""
+    return ApiVersionsResponse(
+        api_keys=[ApiVersion(kind.API_KEY, kind.MIN_VERSION, kind.MAX_VERSION) for kind in KNOWN]
+    )
+
+
+Script = Callable[[Peer], Awaitable[None]]
+
+
+class ScriptedBroker:
+    """`async with ScriptedBroker(script)`: every connection runs the script; its failures fail the test."""
+
+    def __init__(self, *scripts: Script, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> None:
+        self._scripts = scripts
+        self._tls = tls
+        self._host = host
+        self._server: asyncio.Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.connections = 0
+        self.failures: list[BaseException] = []
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def __aenter__(self) -> Self:
+        kwargs: dict[str, Any] = {"ssl": self._tls} if self._tls is not None else {}
+        self._server = await asyncio.start_server(self._serve, self._host, 0, **kwargs)
+        return self
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        script = self._scripts[min(self.connections, len(self._scripts) - 1)]
+        self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.append(task)
+        try:
+            await script(Peer(reader, writer))
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # the client hung up, or the test is over
+        except BaseException as failure:
+            self.failures.append(failure)
+        finally:
+            writer.transport.abort()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0.001)  # uvloop closes a handle on the turn after
+        if self.failures and error is None:
+            raise self.failures[0]
+
+
+async def idle(peer: Peer) -> None:
+    """Read and say nothing."""
+    while await peer.reader.read(1 << 16):
+        pass
+
+
+async def eventually(condition: Callable[[], bool], within_s: float = 5.0) -> None:
+    """Give the loop turns until something is so."""
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.001)
