@@ -1,0 +1,191 @@
+"""`ControlRoute`: which broker a request goes to that any broker can answer.
+
+One per start of a `ClusterClient`. In this order: an open connection with nothing in flight; a known broker not yet
+connected; the least loaded open connection; the bootstrap servers.
+
+Invariants:
+
+- A stuck broker does not hold up the others: one that is busy, throttled, or failed the last request is asked only when
+  nobody else can be (`# faults: T17`).
+- Once brokers are known the bootstrap servers are asked only if not one of those can be reached (KIP-899), or a broker
+  says so, or nothing was heard for long (KIP-1102), and never if `metadata_recovery_strategy` is "none".
+- Every dial goes through the pool, and so keeps its backoff.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Final
+
+from aiokprod.cluster.bootstrap import BootstrapServers
+from aiokprod.cluster.connection import BrokerConnection
+from aiokprod.cluster.pool import BrokerPool, Purpose
+from aiokprod.cluster.snapshot import BrokerNode
+from aiokprod.errors import AiokprodError, AuthenticationError
+
+logger = logging.getLogger(__name__)
+
+HEAD_START_S: Final = 0.25
+"""How long a dial has the field to itself before the next broker is dialled too: an address that swallows packets costs
+this, not the whole setup timeout (RFC 8305 recommends the same for addresses)."""
+
+BUSY_PATIENCE_S: Final = 1.0
+"""How long to try others before a busy connection is used after all."""
+
+CONTROL: Final = Purpose.CONTROL
+
+
+class ControlRoute:
+    """The way to any broker.
+
+    Args:
+        pool: of the connections.
+        bootstrap: where to begin, and to begin again.
+        may_rebootstrap: `metadata_recovery_strategy` is "rebootstrap".
+        random: who is asked first.
+    """
+
+    def __init__(self, pool: BrokerPool, bootstrap: BootstrapServers, *, may_rebootstrap: bool, random: Random) -> None:
+        self.may_rebootstrap = may_rebootstrap
+        self._pool = pool
+        self._bootstrap = bootstrap
+        self._random = random
+        self._is_beginning = True  # no broker is known, or none is to be believed
+        self._suspect: int | None = None  # failed the last request
+
+    async def connection(self, brokers: Iterable[int]) -> BrokerConnection:
+        """A connection to any broker.
+
+        Args:
+            brokers: the ids of those known.
+
+        Raises:
+            AuthenticationError: a bootstrap server refuses the credentials.
+            BootstrapError: nobody can be reached now; it names every address with its cause.
+
+        Cancellation: dials on their way go on; their connections serve the next request.
+        """
+        if not self._is_beginning:
+            known = await self._known(list(brokers))
+            if known is not None:
+                return known
+        if self._is_beginning or self.may_rebootstrap:
+            server = await self._bootstrap_server()
+            if server is not None:
+                return server
+        raise self._bootstrap.error("no broker can be reached")
+
+    async def _known(self, brokers: list[int]) -> BrokerConnection | None:
+        idle = [connection for connection in self._open() if self._is_idle(connection)]
+        if idle:
+            return self._random.choice(idle)
+        others = [node for node in brokers if node != self._suspect and self._pool.may_dial_now(node, CONTROL)]
+        self._random.shuffle(others)
+        has_busy = bool(self._open())
+        found = await self._race(others, BUSY_PATIENCE_S if has_busy else None)
+        if found is not None:
+            return found
+        still_open = self._open()
+        if still_open:
+            return min(still_open, key=lambda connection: connection.in_flight)
+        if self._suspect in brokers and self._pool.may_dial_now(self._suspect, CONTROL):
+            return await self._race([self._suspect], None)
+        return None
+
+    def _open(self) -> list[BrokerConnection]:
+        return [connection for connection in self._pool.open_for(CONTROL) if connection.node_id >= 0]
+
+    def _is_idle(self, connection: BrokerConnection) -> bool:
+        return connection.in_flight == 0 and connection.is_writable and connection.node_id != self._suspect
+
+    async def _bootstrap_server(self) -> BrokerConnection | None:
+        nodes = await self._bootstrap.nodes()
+        self._pool.know(nodes)
+        if not self._is_beginning:
+            logger.info("metadata: no known broker can be reached; asking the bootstrap servers again")
+        is_open = [connection for node in nodes if (connection := self._pool.get(node.id, CONTROL)) is not None]
+        usable = [connection for connection in is_open if self._is_idle(connection)] or is_open
+        if usable and (len(is_open) == len(nodes) or self._is_idle(usable[0])):
+            return self._random.choice(usable)
+        ids = [node.id for node in nodes if self._pool.may_dial_now(node.id, CONTROL)]
+        self._random.shuffle(ids)
+        try:
+            return await self._race(ids, None)
+        finally:
+            self.note_causes()
+
+    def note_causes(self) -> None:
+        """Tell the bootstrap servers what dialling them failed of."""
+        for host, port, node_id in self._bootstrap.addresses():
+            cause = self._pool.last_error(node_id)
+            if cause is not None:
+                self._bootstrap.failed(host, port, cause)
+
+    async def _race(self, node_ids: Sequence[int], patience_s: float | None) -> BrokerConnection | None:
+        """The first of these to be connected; None if all fail, or none is in time."""
+        loop = asyncio.get_running_loop()
+        ends_at = None if patience_s is None else loop.time() + patience_s
+        to_dial = list(node_ids)
+        waiting: set[asyncio.Future[BrokerConnection]] = set()
+        try:
+            while to_dial or waiting:
+                if to_dial:
+                    waiting.add(self._pool.connecting(to_dial.pop(0), CONTROL))
+                left_s = None if ends_at is None else ends_at - loop.time()
+                if left_s is not None and left_s <= 0:
+                    return None
+                pause_s = HEAD_START_S if to_dial else left_s
+                done, waiting = await asyncio.wait(waiting, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+                found = self._first_of(done)
+                if found is not None:
+                    return found
+            return None
+        finally:
+            for future in waiting:
+                if not future.cancel() and not future.cancelled():
+                    future.exception()  # seen: it came together with another's result
+
+    def _first_of(self, done: Iterable[asyncio.Future[BrokerConnection]]) -> BrokerConnection | None:
+        found: BrokerConnection | None = None
+        for future in done:
+            error = future.exception()
+            if error is None:
+                found = future.result()
+            elif isinstance(error, AuthenticationError) and self._is_beginning:
+                raise error
+        return found
+
+    # -- what became of requests ----------------------------------------------------------------------------------
+
+    def succeeded(self, brokers: Iterable[BrokerNode]) -> None:
+        """Metadata came: the brokers it names are the ones to ask from now on."""
+        if self._is_beginning:
+            self._adopt(list(brokers))
+        self._is_beginning = False
+        self._suspect = None
+        self._bootstrap.causes.clear()
+
+    def _adopt(self, brokers: Sequence[BrokerNode]) -> None:
+        """A server whose address one broker alone announces is that broker: no second connection is needed."""
+        for host, port, server_id in self._bootstrap.addresses():
+            announced = [broker.id for broker in brokers if (broker.host, broker.port) == (host, port)]
+            if len(announced) == 1:
+                self._pool.adopt(server_id, announced[0])
+
+    def failed(self, connection: BrokerConnection, error: AiokprodError) -> None:
+        """A request for metadata failed there: ask another one next time."""
+        self._suspect = connection.node_id
+        if connection.node_id < 0:
+            self._bootstrap.failed(connection.host, connection.port, error)
+
+    def rebootstrap(self, why: str) -> bool:
+        """Forget the brokers we know and begin again (KIP-1102); False if that is not allowed, or has been done."""
+        if not self.may_rebootstrap or self._is_beginning:
+            return False
+        self._is_beginning = True
+        logger.warning("metadata: back to the bootstrap servers because %s", why)
+        self._pool.drop_control("back to the bootstrap servers")
+        return True

@@ -1,0 +1,78 @@
+"""`DialPace`: when one broker may be dialled again, and how long a dial may take.
+
+One per broker address the pool knows, shared by all its connections. Pure: time and chance are arguments.
+
+Invariants: never more than `DIALS_PER_SECOND` dials in any second, whatever happens (`# faults: N15, N16`); each
+failure in a row doubles the wait (50 ms to 1 s by default) and the time a dial is given (10 s to 30 s, KIP-601); a
+connection that ends as soon as it is there counts as a failure, or a flapping broker would be dialled without end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from aiokprod.backoff import Backoff
+
+DIALS_PER_SECOND: Final = 5
+
+SETUP_JITTER: Final = 0.2
+
+
+class DialPace:
+    """Backoff of one broker.
+
+    Args:
+        backoff: between dials that fail.
+        setup_timeout_s: for the first dial (KIP-601).
+        setup_timeout_max_s: what it grows to.
+    """
+
+    __slots__ = ("_backoff", "_not_before", "_recent", "_setup_timeout_max_s", "_setup_timeout_s", "failures")
+
+    def __init__(self, backoff: Backoff, setup_timeout_s: float, setup_timeout_max_s: float) -> None:
+        self.failures = 0  # in a row
+        self._backoff = backoff
+        self._setup_timeout_s = setup_timeout_s
+        self._setup_timeout_max_s = setup_timeout_max_s
+        self._not_before = 0.0
+        self._recent: deque[float] = deque(maxlen=DIALS_PER_SECOND)
+
+    def next_dial_at(self) -> float:
+        """The moment from which a dial is allowed; in the past if it is allowed now."""
+        if len(self._recent) < DIALS_PER_SECOND:
+            return self._not_before
+        return max(self._not_before, self._recent[0] + 1.0)
+
+    def dialled(self, now: float) -> None:
+        """A dial begins."""
+        self._recent.append(now)
+
+    def setup_timeout_s(self, random01: float) -> float:
+        """How long this dial may take: doubled for each failure in a row, ±20 % to keep clients out of step."""
+        grown = self._setup_timeout_s * (1 << min(self.failures, 16))
+        return min(grown, self._setup_timeout_max_s) * (1 + SETUP_JITTER * (2 * random01 - 1))
+
+    def failed(self, now: float, random01: float) -> None:
+        """Nobody there, or the handshake failed."""
+        self._not_before = now + self._backoff.delay_s(self.failures, random01)
+        self.failures += 1
+
+    def refused(self, now: float) -> None:
+        """The credentials are wrong: the longest wait at once, for repetition locks accounts (`# faults: S8`)."""
+        self._not_before = now + max(self._backoff.max_s, 1.0)
+        self.failures += 1
+
+    def moved(self) -> None:
+        """The broker has another address: its failures say nothing of that one."""
+        self.failures = 0
+        self._not_before = 0.0
+
+    def lost(self, now: float, lived_s: float, random01: float) -> None:
+        """An open connection ended, not by our will."""
+        if lived_s > self._backoff.max_s:
+            self.failures = 0
+        self.failed(now, random01)
+
+    def __repr__(self) -> str:
+        return f"<DialPace {self.failures} failures, not before {self._not_before:.3f}>"

@@ -1,0 +1,72 @@
+"""`OwnedTasks`: every task of the cluster layer, with one owner that ends them.
+
+One per start of a `ClusterClient`. A task ends by itself, is cancelled here, or has met a bug; a bug (or a cancel from
+outside, `# faults: L14`) is told to the owner, so that nothing waits for a task that is no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from aiokprod.errors import ClusterError
+
+
+class OwnedTasks:
+    """A group of named tasks.
+
+    Args:
+        crashed: told what a task of the group died of, once per task.
+    """
+
+    def __init__(self, crashed: Callable[[BaseException], None]) -> None:
+        self._crashed = crashed
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closing = False
+        self._cancelled: set[asyncio.Task[None]] = set()  # by us
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Begin a task; after `close` has begun it is cancelled before its first step."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        if self._is_closing:
+            self.cancel(task)
+        return task
+
+    def cancel(self, task: asyncio.Task[None]) -> None:
+        """End a task before its time."""
+        if not task.done():
+            self._cancelled.add(task)
+            task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        is_ours = task in self._cancelled
+        self._cancelled.discard(task)
+        if task.cancelled():
+            if not is_ours:
+                self._crashed(ClusterError(f"the task {task.get_name()} was cancelled from outside"))
+            return
+        bug = task.exception()
+        if bug is not None and not self._is_closing:
+            self._crashed(bug)
+
+    async def close(self) -> None:
+        """Cancel all and wait until they are gone.
+
+        Cancellation: the tasks are cancelled all the same; only the wait for their end is given up.
+        """
+        self._is_closing = True
+        me = asyncio.current_task()
+        while rest := {task for task in self._tasks if task is not me}:
+            for task in rest:
+                self.cancel(task)
+            await asyncio.wait(rest)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __repr__(self) -> str:
+        return f"<OwnedTasks {sorted(task.get_name() for task in self._tasks)}>"

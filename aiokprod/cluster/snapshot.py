@@ -1,0 +1,307 @@
+"""`ClusterSnapshot`: what is known of the cluster at one moment. Pure values; a new one replaces the old one whole.
+
+The cache holds one; every answer to a Metadata request and every leader hint makes the next. Whoever keeps an old one
+keeps a consistent picture of the past.
+
+Invariants:
+
+- Within one incarnation of a topic (one topic id) a leader epoch never goes back and partitions never vanish: an
+  answer that says so comes from a broker that lags behind (KIP-320, KIP-516; `# faults: T8, T10`).
+- A new topic id is a new topic and replaces the old one whole. A replaced id never returns: a deleted topic's id is
+  gone for ever, so only a lagging broker can still name it.
+- A leader is a broker of this snapshot or -1 (`# faults: T12`).
+- Nothing is sized by a number from the network; entries that cannot be true are dropped (`# faults: H16`).
+- What did not change stays the same object, so that `is` tells who has news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from operator import is_
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from aiokprod.wire.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+NO_LEADER: Final = -1
+NO_TOPIC_ID: Final = bytes(16)
+
+LEADER_NOT_AVAILABLE: Final = 5
+REFUSED: Final = frozenset({17, 29})
+"""INVALID_TOPIC_EXCEPTION and TOPIC_AUTHORIZATION_FAILED: asking again soon will not help."""
+
+MAX_BROKERS: Final = 10_000
+"""Ten times the largest cluster known; the rest of such a list is not believed (`# faults: H16`)."""
+
+MAX_PARTITION: Final = 1_000_000
+"""Kafka's metadata log stops working far below; an index above is a broken entry and not a gap in the list."""
+
+REWINDS_BELIEVED: Final = 5
+"""Without topic ids (brokers before 2.8) a re-created topic shows only as epochs that went back. So many answers in a
+row that say so are believed (franz-go waits for as many)."""
+
+FORMER_IDS_KEPT: Final = 8
+"""Replaced topic ids remembered per topic: a lagging broker is some re-creations behind, not many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerNode:
+    """One broker, as the cluster announces it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSnapshot:
+    """One partition. `leader_id` is -1 while nobody we know leads it."""
+
+    partition: int
+    leader_id: int
+    leader_epoch: int
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSnapshot:
+    """One topic we asked about.
+
+    Attributes:
+        name: of the topic.
+        topic_id: 16 bytes; zeros when the brokers know no topic ids.
+        error_code: 0, or what the last answer said instead; the partitions are then those of before.
+        partitions: indexed by partition, without gaps; empty only with an error.
+        former_ids: ids of earlier incarnations, so that a lagging broker cannot bring one back.
+        rewinds: answers in a row that took back something known, while there are no topic ids.
+    """
+
+    name: str
+    topic_id: bytes = NO_TOPIC_ID
+    error_code: int = 0
+    partitions: tuple[PartitionSnapshot, ...] = ()
+    former_ids: tuple[bytes, ...] = ()
+    rewinds: int = 0
+
+    @property
+    def is_usable(self) -> bool:
+        """May records be given to its partitions?"""
+        return self.error_code == 0 and bool(self.partitions)
+
+    @property
+    def is_settled(self) -> bool:
+        """Is there nothing that another answer soon might mend?"""
+        if self.error_code:
+            return self.error_code in REFUSED
+        return bool(self.partitions) and all(partition.leader_id >= 0 for partition in self.partitions)
+
+
+_Id = TypeVar("_Id")
+_Value = TypeVar("_Value")
+
+
+def _nothing() -> Mapping[_Id, _Value]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSnapshot:
+    """Brokers and topics at one moment. `version` grows by one with every answer and every hint taken."""
+
+    version: int = 0
+    cluster_id: str | None = None
+    controller_id: int = -1
+    brokers: Mapping[int, BrokerNode] = field(default_factory=_nothing)
+    topics: Mapping[str, TopicSnapshot] = field(default_factory=_nothing)
+
+    def unsettled(self, names: Iterable[str]) -> list[str]:
+        """Which of these are unknown, in a passing error, or have a partition without a leader."""
+        topics = self.topics
+        return [name for name in names if (topic := topics.get(name)) is None or not topic.is_settled]
+
+    def with_hint(
+        self, topic: str, partition: int, leader_id: int, leader_epoch: int, endpoint: BrokerNode | None
+    ) -> ClusterSnapshot:
+        """Take over what a Produce answer says about a leader (KIP-951, `# faults: P7`).
+
+        Returns this very object if the hint says nothing new: an older epoch, an unknown partition, or a broker that
+        neither we nor the answer have an address of. A hint (-1, epoch) means that nobody leads (`# broker: 7.8`).
+        """
+        known = self.topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions) or leader_epoch < 0:
+            return self
+        current = known.partitions[partition]
+        if leader_epoch < current.leader_epoch:
+            return self
+        if leader_epoch == current.leader_epoch and (current.leader_id >= 0 or leader_id < 0):
+            return self
+        brokers = dict(self.brokers)
+        if leader_id >= 0:
+            if endpoint is not None and endpoint.id == leader_id and _is_possible(endpoint):
+                brokers[leader_id] = endpoint
+            elif leader_id not in brokers:
+                return self
+        partitions = list(known.partitions)
+        partitions[partition] = PartitionSnapshot(partition, max(leader_id, NO_LEADER), leader_epoch)
+        topics = dict(self.topics)
+        topics[topic] = replace(known, partitions=tuple(partitions))
+        return replace(
+            self, version=self.version + 1, brokers=MappingProxyType(brokers), topics=MappingProxyType(topics)
+        )
+
+
+def believable_brokers(brokers: Iterable[MetadataResponseBroker]) -> dict[int, BrokerNode]:
+    """A broker list without what cannot be true; of two entries with one id the first counts (`# faults: H16`)."""
+    nodes: dict[int, BrokerNode] = {}
+    for broker in islice(brokers, MAX_BROKERS):
+        node = BrokerNode(id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)
+        if _is_possible(node):
+            nodes.setdefault(node.id, node)
+    return nodes
+
+
+def merge_answer(
+    old: ClusterSnapshot, answer: MetadataResponse, *, asked: Collection[str], keep: Collection[str]
+) -> ClusterSnapshot:
+    """The next snapshot: an answer on top of what is known.
+
+    Args:
+        old: the snapshot of now.
+        answer: to a request without error at the top.
+        asked: the topics of the request; others in the answer are ignored (`# faults: H11`), and of two entries for
+            one topic the first counts.
+        keep: the topics still of interest; others leave.
+    """
+    given = believable_brokers(answer.brokers)
+    brokers = {node.id: old.brokers[node.id] if old.brokers.get(node.id) == node else node for node in given.values()}
+    gone = old.brokers.keys() - brokers.keys()
+    asked = frozenset(asked)
+    answers: dict[str, MetadataResponseTopic] = {}
+    for topic in answer.topics:
+        if topic.name is not None and topic.name in asked:
+            answers.setdefault(topic.name, topic)
+    topics: dict[str, TopicSnapshot] = {}
+    for name in keep:
+        known = old.topics.get(name)
+        merged = merge_topic(known, answers[name], brokers.keys()) if name in answers else known
+        if merged is not None:
+            topics[name] = _without_leaders(merged, gone) if gone else merged
+    return ClusterSnapshot(
+        version=old.version + 1,
+        cluster_id=old.cluster_id if answer.cluster_id is None else answer.cluster_id,
+        controller_id=answer.controller_id,
+        brokers=MappingProxyType(brokers),
+        topics=MappingProxyType(topics),
+    )
+
+
+def merge_topic(known: TopicSnapshot | None, answer: MetadataResponseTopic, brokers: Collection[int]) -> TopicSnapshot:
+    """One topic of an answer, on top of what is known. Returns `known` itself when nothing changed."""
+    name = answer.name
+    assert name is not None
+    if known is None:
+        known = TopicSnapshot(name=name, error_code=LEADER_NOT_AVAILABLE)
+    if answer.error_code:
+        # The topic id is null with any error (broker: 8.7): this tells nothing of the partitions, which stay.
+        return known if answer.error_code == known.error_code else replace(known, error_code=answer.error_code)
+    topic_id = answer.topic_id
+    if topic_id in known.former_ids:
+        return known
+    old_id = known.topic_id
+    if NO_TOPIC_ID not in (topic_id, old_id) and topic_id != old_id:
+        former_ids = (*known.former_ids, old_id)[-FORMER_IDS_KEPT:]
+        known = TopicSnapshot(name=name, error_code=LEADER_NOT_AVAILABLE, topic_id=topic_id, former_ids=former_ids)
+    given = _given(answer.partitions)
+    rewinds = 0
+    if NO_TOPIC_ID in (topic_id, old_id) and _takes_back(known.partitions, given):
+        rewinds = known.rewinds + 1
+        if rewinds >= REWINDS_BELIEVED:  # a re-creation, as far as epochs can tell
+            known, rewinds = replace(known, partitions=()), 0
+    partitions = _merge_partitions(known.partitions, given, brokers)
+    merged = replace(
+        known,
+        topic_id=old_id if topic_id == NO_TOPIC_ID else topic_id,
+        error_code=0 if partitions else LEADER_NOT_AVAILABLE,  # faults: T9
+        partitions=partitions,
+        rewinds=rewinds,
+    )
+    return known if merged == known else merged
+
+
+def _given(partitions: Iterable[MetadataResponsePartition]) -> dict[int, MetadataResponsePartition]:
+    """By index; broken indices dropped, of two entries the first counts."""
+    given: dict[int, MetadataResponsePartition] = {}
+    for partition in partitions:
+        if 0 <= partition.partition_index < MAX_PARTITION:
+            given.setdefault(partition.partition_index, partition)
+    return given
+
+
+def _takes_back(known: tuple[PartitionSnapshot, ...], given: Mapping[int, MetadataResponsePartition]) -> bool:
+    """Does the answer deny a partition or an epoch that we have seen?"""
+    return any(
+        (answer := given.get(old.partition)) is None or 0 <= answer.leader_epoch < old.leader_epoch for old in known
+    )
+
+
+def _merge_partitions(
+    known: tuple[PartitionSnapshot, ...], given: Mapping[int, MetadataResponsePartition], brokers: Collection[int]
+) -> tuple[PartitionSnapshot, ...]:
+    """All partitions; a list with a gap adds none, for a wrong count would send keys to wrong partitions."""
+    count = max(len(known), len(given))
+    merged: list[PartitionSnapshot] = []
+    for index in range(count):
+        old = known[index] if index < len(known) else None
+        answer = given.get(index)
+        if answer is not None:
+            merged.append(_merge_partition(old, answer, brokers))
+        elif old is not None:
+            merged.append(old)
+        else:
+            break
+    if len(merged) < count or any(index >= count for index in given):
+        del merged[len(known) :]
+    return known if len(merged) == len(known) and all(map(is_, merged, known)) else tuple(merged)
+
+
+def _merge_partition(
+    old: PartitionSnapshot | None, answer: MetadataResponsePartition, brokers: Collection[int]
+) -> PartitionSnapshot:
+    epoch = max(answer.leader_epoch, -1)
+    if old is not None and 0 <= epoch < old.leader_epoch:
+        return old
+    leader_id = answer.leader_id if answer.leader_id in brokers else NO_LEADER
+    if (
+        old is not None
+        and old.leader_id == leader_id
+        and old.leader_epoch == epoch
+        and old.error_code == answer.error_code
+    ):
+        return old
+    return PartitionSnapshot(answer.partition_index, leader_id, epoch, answer.error_code)
+
+
+def _without_leaders(topic: TopicSnapshot, gone: Collection[int]) -> TopicSnapshot:
+    """Nobody leads what was led by brokers that have left the cluster (`# faults: B13, T12`)."""
+    if not any(partition.leader_id in gone for partition in topic.partitions):
+        return topic
+    return replace(
+        topic,
+        partitions=tuple(
+            replace(partition, leader_id=NO_LEADER) if partition.leader_id in gone else partition
+            for partition in topic.partitions
+        ),
+    )
+
+
+def _is_possible(node: BrokerNode) -> bool:
+    """Can this be dialled at all? (`# faults: H16`)"""
+    return node.id >= 0 and bool(node.host.strip()) and 0 < node.port <= 65_535

@@ -1,0 +1,1 @@
+"""Producer identities, and (later) transactions."""
