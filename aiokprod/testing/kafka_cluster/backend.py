@@ -53,7 +53,7 @@ class Broker(ABC):
                 start the others with `wait=False` first.
 
         Raises:
-            KafkaClusterError: it ended at once, or did not register in time; the message has the end of its log.
+            KafkaClusterError: it ended at once, or did not register in time; the message has what its log complains of.
         """
         if self.state is BrokerState.PAUSED:
             raise KafkaClusterError(f"broker {self.node_id} is paused: resume() it")
@@ -86,6 +86,11 @@ class Broker(ABC):
     @abstractmethod
     def log_tail(self, lines: int = 40) -> str:
         """The end of the broker's log."""
+
+    def complaints(self, lines: int = 40) -> str:
+        """The last warnings, errors and stack traces of its log: why it ended, without what it did when it ended."""
+        kept = [line for line in self.log_tail(5000).splitlines() if "] INFO " not in line]
+        return "\n".join(kept[-lines:])
 
     @abstractmethod
     def _launch(self) -> None: ...

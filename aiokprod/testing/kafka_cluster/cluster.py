@@ -209,7 +209,7 @@ class KafkaCluster:
         """Wait until every broker that is not stopped or paused is registered, in the eyes of all of them.
 
         Raises:
-            KafkaClusterError: a broker's process ended, or the timeout passed; the message has the end of its log.
+            KafkaClusterError: a broker ended, or the timeout passed; the message has what its log complains of.
         """
         expected = {node_id for node_id, broker in self.brokers.items() if broker.state is BrokerState.RUNNING}
         self._wait_seen(expected, timeout_s)
@@ -340,7 +340,7 @@ class KafkaCluster:
             for node_id in expected:
                 broker = self.brokers[node_id]
                 if broker.state is BrokerState.STOPPED:
-                    raise KafkaClusterError(f"broker {node_id} ended while starting; its log:\n{broker.log_tail()}")
+                    raise KafkaClusterError(f"broker {node_id} ended while starting; its log:\n{broker.complaints()}")
             unaware = {
                 node_id: missing
                 for node_id in self._running_addresses()
@@ -349,9 +349,9 @@ class KafkaCluster:
             if not unaware:
                 return
             if time.monotonic() >= deadline:
-                logs = "\n".join(self.brokers[node_id].log_tail(15) for node_id in sorted(expected))
+                logs = "\n".join(self.brokers[node_id].complaints(15) for node_id in sorted(expected))
                 told = "; ".join(f"broker {node} does not know {sorted(missing)}" for node, missing in unaware.items())
-                raise KafkaClusterError(f"not ready after {timeout_s:.0f} s: {told}; the ends of the logs:\n{logs}")
+                raise KafkaClusterError(f"not ready after {timeout_s:.0f} s: {told}; their logs:\n{logs}")
             time.sleep(POLL_S)
 
 

@@ -6,11 +6,13 @@ exit, or, if this process is killed itself, through the `Orphanage`; data and lo
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -20,10 +22,11 @@ from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
 from aiokprod.testing.kafka_cluster.jars import find_java, kafka_classpath
 from aiokprod.testing.kafka_cluster.java_process import JavaProcess
 from aiokprod.testing.kafka_cluster.orphanage import Orphanage
-from aiokprod.testing.kafka_cluster.properties import process_properties, to_text
+from aiokprod.testing.kafka_cluster.properties import ZOOKEEPER_SESSION_S, process_properties, to_text
 from aiokprod.testing.kafka_cluster.spec import HOST, INTERNAL, ClusterSpec, NodeSpec
 
-FORMAT_TIMEOUT_S = 120.0
+FORMAT_TIMEOUT_S: Final = 120.0
+ZOOKEEPER_TICK_S: Final = 1.0  # a session lasts at least two ticks: ours are to end soon after a kill
 # Tools and start-up are class loading, not computing: the first compiler is enough for the short-lived ones.
 _TOOL_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx128m")
 _LOG_SETTINGS = """\
@@ -41,10 +44,19 @@ class ProcessBroker(Broker):
     """A broker in a JVM of its own."""
 
     def __init__(
-        self, node: NodeSpec, listener: str, wait_registered: Callable[[int], None], process: JavaProcess
+        self,
+        node: NodeSpec,
+        listener: str,
+        wait_registered: Callable[[int], None],
+        process: JavaProcess,
+        *,
+        mourned_s: float,
     ) -> None:
+        """`mourned_s`: for so long after a kill the cluster holds the id to be taken."""
         super().__init__(node, listener, wait_registered)
         self.process = process
+        self._mourned_s = mourned_s
+        self._not_before_s = 0.0  # of the monotonic clock
 
     @property
     def state(self) -> BrokerState:
@@ -57,6 +69,7 @@ class ProcessBroker(Broker):
 
     def kill(self) -> None:
         self.process.end(signal.SIGKILL, timeout_s=30.0)
+        self._not_before_s = time.monotonic() + self._mourned_s
 
     def stop(self, timeout_s: float = 60.0) -> None:
         self.process.end(signal.SIGTERM, timeout_s)
@@ -71,6 +84,7 @@ class ProcessBroker(Broker):
         return self.process.tail(lines)
 
     def _launch(self) -> None:
+        time.sleep(max(0.0, self._not_before_s - time.monotonic()))
         self.process.launch()
 
 
@@ -97,7 +111,13 @@ class ProcessBackend:
             command = [java, *flags, *_log_flags(directory), "-cp", classpath, "kafka.Kafka"]
             command.append(str(directory / "server.properties"))
             process = JavaProcess(f"broker {node.node_id}", command, directory, self._orphanage)
-            self.brokers[node.node_id] = ProcessBroker(node, spec.listeners[0], wait_registered, process)
+            self.brokers[node.node_id] = ProcessBroker(
+                node,
+                spec.listeners[0],
+                wait_registered,
+                process,
+                mourned_s=ZOOKEEPER_SESSION_S + 2 * ZOOKEEPER_TICK_S if spec.needs_zookeeper else 0.0,
+            )
         if spec.needs_zookeeper:
             self._start_zookeeper(spec, java, classpath)
         else:
@@ -136,6 +156,7 @@ class ProcessBackend:
         tools = [
             subprocess.Popen(
                 [*command, str(self._directory / f"node-{node.node_id}" / "server.properties")],
+                env=os.environ | {"LC_ALL": "C.UTF-8"},  # in which Java reads its arguments: passwords are there
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -167,6 +188,7 @@ class ProcessBackend:
             "clientPortAddress": HOST,
             "admin.enableServer": "false",
             "maxClientCnxns": "0",
+            "tickTime": str(int(ZOOKEEPER_TICK_S * 1000)),
         }
         settings.write_text(to_text(properties))
         (directory / "log4j2.properties").write_text(_LOG_SETTINGS.format(path=directory / "server.log"))

@@ -7,8 +7,11 @@ and wins.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from aiokprod.testing.kafka_cluster.spec import CONTROLLER, HOST, INTERNAL, ClusterSpec, NodeSpec, version_tuple
+
+ZOOKEEPER_SESSION_S: Final = 4.0
 
 
 def common_properties(spec: ClusterSpec) -> dict[str, str]:
@@ -36,7 +39,8 @@ def common_properties(spec: ClusterSpec) -> dict[str, str]:
         properties["share.coordinator.state.topic.min.isr"] = in_sync
         properties["share.coordinator.state.topic.num.partitions"] = "4"
     if spec.needs_zookeeper:
-        properties["zookeeper.connection.timeout.ms"] = "18000"
+        # Until a killed broker's session ends, a new one cannot register under its id: it would end at once.
+        properties["zookeeper.session.timeout.ms"] = str(int(ZOOKEEPER_SESSION_S * 1000))
     else:
         # A killed broker loses its leaders when its session ends; 9 s by default, and every fault test waits for it.
         properties["broker.session.timeout.ms"] = "6000"
@@ -79,9 +83,8 @@ def protocol_map(spec: ClusterSpec) -> str:
 
 
 def to_text(properties: Mapping[str, str]) -> str:
-    """As a Java properties file: backslashes and line ends escaped, or a value would end early."""
-    escaped = ((key, value.replace("\\", "\\\\").replace("\n", "\\n")) for key, value in properties.items())
-    return "".join(f"{key}={value}\n" for key, value in escaped)
+    """As a Java properties file, which is ASCII: all else is escaped, and backslashes and line ends too."""
+    return "".join(f"{key}={_escaped(value)}\n" for key, value in properties.items())
 
 
 def to_environment(properties: Mapping[str, str]) -> dict[str, str]:
@@ -90,3 +93,9 @@ def to_environment(properties: Mapping[str, str]) -> dict[str, str]:
         "KAFKA_" + key.replace("_", "__").replace("-", "___").replace(".", "_").upper(): value
         for key, value in properties.items()
     }
+
+
+def _escaped(value: str) -> str:
+    units = value.replace("\\", "\\\\").replace("\n", "\\n").encode("utf-16-be")
+    codes = (units[at] << 8 | units[at + 1] for at in range(0, len(units), 2))  # Java escapes UTF-16 code units
+    return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)

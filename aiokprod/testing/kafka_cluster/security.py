@@ -15,6 +15,7 @@ from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
 
 SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 SASL_MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER")
+CLIENT_NAME = "aiokprod-client"  # the common name of a client's certificate: Kafka calls it User:CN=aiokprod-client
 _PACKAGE = "org.apache.kafka.common.security"
 
 
@@ -48,7 +49,7 @@ class TlsFiles:
         )
         authority.cert_pem.write_to_path(files.authority)
         files.broker_certificate.write_bytes(_key_and_chain(authority.issue_cert(*names)))
-        files.client_certificate.write_bytes(_key_and_chain(authority.issue_cert(common_name="aiokprod-client")))
+        files.client_certificate.write_bytes(_key_and_chain(authority.issue_cert(CLIENT_NAME, common_name=CLIENT_NAME)))
         return files
 
 
@@ -67,6 +68,13 @@ class ClusterSecurity:
     client_auth: Literal["none", "requested", "required"] = "none"
     users: Mapping[str, str] = field(default_factory=lambda: {"alice": "alice-secret"}, repr=False)
     mechanisms: tuple[str, ...] = SASL_MECHANISMS
+
+    def __post_init__(self) -> None:
+        # Neither the storage tool nor JAAS has a way to quote these.
+        if any(each in text for text in (*self.users, *self.users.values()) for each in '",\n'):
+            raise ValueError("users: Kafka's tools take no comma, double quote or line end in a name or password")
+        if any("=" in name for name in self.users):
+            raise ValueError("users: Kafka's tools take no equals sign in a name")
 
     def properties(self, listeners: Sequence[str]) -> dict[str, str]:
         """The broker's properties for these listeners."""
@@ -94,7 +102,7 @@ class ClusterSecurity:
         if not any(name.startswith("SASL_") for name in listeners):
             return []
         return [
-            f"--add-scram={mechanism}=[name={_quoted(user)},password={_quoted(password)}]"
+            f'--add-scram={mechanism}=[name="{user}",password="{password}"]'  # taken as it stands, unlike in JAAS
             for mechanism in SCRAM_MECHANISMS
             if mechanism in self.mechanisms
             for user, password in self.users.items()
@@ -113,7 +121,7 @@ class ClusterSecurity:
 
 
 def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + text.replace("\\", "\\\\") + '"'
 
 
 def _key_and_chain(certificate: object) -> bytes:

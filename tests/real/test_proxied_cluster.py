@@ -1,0 +1,87 @@
+"""`KafkaCluster(proxied=True)`: clients reach real brokers through the fault proxy, brokers each other past it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from aiokprod.testing import KafkaCluster, ProxyRule
+from aiokprod.wire.codes import ErrorCode
+from aiokprod.wire.messages.metadata import MetadataResponse
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    with KafkaCluster(brokers=3, proxied=True) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def calm(cluster: KafkaCluster) -> Iterator[None]:
+    yield
+    cluster.proxy.clear()
+
+
+def produce(cluster: KafkaCluster, topic: str, *, idempotent: bool) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": idempotent})
+    producer.produce(topic, b"value", partition=0)
+    assert producer.flush(30) == 0
+
+
+def test_clients_go_through_the_proxy_and_brokers_past_it(cluster: KafkaCluster, kafka_name: str) -> None:
+    before = cluster.proxy.requests("Produce")
+    cluster.create_topic(kafka_name)
+    produce(cluster, kafka_name, idempotent=True)
+    assert cluster.proxy.requests("Produce", broker=cluster.leaders(kafka_name)[0]) >= 1
+    assert cluster.proxy.requests("Produce") == before + 1
+    assert cluster.proxy.requests("Fetch") == 0  # followers fetch past it
+    assert cluster.bootstrap_servers == cluster.proxy.bootstrap_servers
+
+
+@pytest.mark.parametrize(("idempotent", "copies"), [(True, 1), (False, 2)])
+def test_a_lost_acknowledgement_makes_a_copy_only_without_idempotence(
+    cluster: KafkaCluster, kafka_name: str, idempotent: bool, copies: int
+) -> None:
+    cluster.create_topic(kafka_name)
+    lost = cluster.proxy.add(ProxyRule(action="cut_after", api="Produce"))
+    produce(cluster, kafka_name, idempotent=idempotent)
+    assert lost.hits == 1
+    assert cluster.end_offsets(kafka_name) == [copies]
+
+
+def test_a_request_cut_on_its_way_makes_no_copy(cluster: KafkaCluster, kafka_name: str) -> None:
+    cluster.create_topic(kafka_name)
+    cut = cluster.proxy.add(ProxyRule(action="cut_before", api="Produce"))
+    produce(cluster, kafka_name, idempotent=False)
+    assert cut.hits == 1
+    assert cluster.end_offsets(kafka_name) == [1]
+
+
+def test_an_answer_can_be_changed_in_its_own_version(cluster: KafkaCluster, kafka_name: str) -> None:
+    cluster.create_topic(kafka_name)
+
+    def not_yet(frame: object, payload: bytes) -> bytes:
+        version = frame.version  # type: ignore[attr-defined]
+        answer = MetadataResponse.decode(payload[5 if version >= 9 else 4 :], version)
+        for topic in answer.topics:
+            topic.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+        return answer.encode(version)
+
+    changed = cluster.proxy.add(ProxyRule(action="rewrite", api="Metadata", direction="answer", body=not_yet))
+    produce(cluster, kafka_name, idempotent=True)
+    assert changed.hits == 1
+    assert cluster.end_offsets(kafka_name) == [1]
+
+
+def test_a_proxied_broker_comes_back_behind_the_same_address(cluster: KafkaCluster, kafka_name: str) -> None:
+    cluster.create_topic(kafka_name)
+    broker = cluster.broker(cluster.leaders(kafka_name)[0])
+    broker.restart()
+    cluster.wait_all_in_sync(kafka_name)
+    cluster.move_leader(kafka_name, 0, broker.node_id)
+    produce(cluster, kafka_name, idempotent=True)
+    assert cluster.end_offsets(kafka_name) == [1]
