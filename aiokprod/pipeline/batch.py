@@ -197,6 +197,16 @@ class ProducerBatch(RecordHolder):
             ranges.append((at, self.count))
         return ranges
 
+    @property
+    def unsettled_count(self) -> int:
+        """Records without an outcome."""
+        return self.count - self.settled_count
+
+    def first_unsettled(self) -> int:
+        """The oldest record without an outcome."""
+        ranges = self.live_ranges()
+        return ranges[0][0] if ranges else self.count
+
     def deadline_of(self, index: int) -> float:
         """When the delivery timeout of this record ends (monotonic seconds)."""
         at = bisect_right(self.marks, index, key=lambda mark: mark[0]) - 1

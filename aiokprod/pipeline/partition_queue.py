@@ -28,11 +28,13 @@ from aiokprod.pipeline.ledger import (
     NeedIdentity,
     Outcome,
     Settle,
+    WantMetadata,
 )
 from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.ports import House, IntakeQueue
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.compression import OFFLOAD_BYTES, compress
+from aiokprod.wire.codes import name_of
 
 
 class PartitionQueue(IntakeQueue):
@@ -242,6 +244,8 @@ class PartitionQueue(IntakeQueue):
             elif isinstance(action, NeedIdentity):
                 self.metrics.epoch_bumps.add(1)
                 self.house.need_identity(self, action.used, action.fresh)
+            elif isinstance(action, WantMetadata):
+                self.house.want_metadata(f"{self.topic}-{self.partition} was answered {name_of(action.code)}")
         if self.open_batch is not None and self.open_batch.is_finished:
             self.open_batch = None  # its records expired before it was sealed
         if self.node != self.ledger.node:
