@@ -1,1 +1,54 @@
-"""aiokprod: an asyncio-native Apache Kafka producer."""
+"""aiokprod: an asyncio-native Apache Kafka producer. Every record once, in order, fast, with an answer for each.
+
+    from aiokprod import Producer
+
+    async with Producer("localhost:9092") as producer:
+        metadata = await producer.send("orders", b"value", key=b"key")
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aiokprod import errors as errors
+    from aiokprod.config import ProducerConfig as ProducerConfig
+    from aiokprod.hooks import ProducerInterceptor as ProducerInterceptor
+    from aiokprod.model import CloseReport as CloseReport
+    from aiokprod.model import Health as Health
+    from aiokprod.model import Persistence as Persistence
+    from aiokprod.model import ProducerState as ProducerState
+    from aiokprod.model import Record as Record
+    from aiokprod.model import RecordMetadata as RecordMetadata
+    from aiokprod.model import SendReport as SendReport
+    from aiokprod.model import TimestampType as TimestampType
+    from aiokprod.pipeline.delivery import Delivery as Delivery
+    from aiokprod.producer import Producer as Producer
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "Producer": "producer",
+    "ProducerConfig": "config",
+    "Delivery": "pipeline.delivery",
+    "RecordMetadata": "model",
+    "Record": "model",
+    "Persistence": "model",
+    "TimestampType": "model",
+    "SendReport": "model",
+    "CloseReport": "model",
+    "Health": "model",
+    "ProducerState": "model",
+    "ProducerInterceptor": "hooks",
+}
+__all__ = [*_WHERE, "errors"]
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy (PEP 562): the pytest plugin is imported in every test run of everybody who has us installed.
+    if name == "errors":
+        return import_module("aiokprod.errors")
+    if name in _WHERE:
+        return getattr(import_module(f"aiokprod.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'aiokprod' has no attribute {name!r}")

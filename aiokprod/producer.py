@@ -71,7 +71,7 @@ class Producer:
             metadata = await producer.send("orders", b"value", key=b"key")
 
     Args:
-        bootstrap_servers: `"host:port,host:port"`, a list of such, or a whole `ProducerConfig`.
+        servers: `"host:port,host:port"`, a list of such, or a whole `ProducerConfig`; also as `bootstrap_servers=`.
         **options: the options of `ProducerConfig`.
 
     Raises:
@@ -79,14 +79,15 @@ class Producer:
     """
 
     def __init__(
-        self, bootstrap_servers: str | Sequence[str] | ProducerConfig | None = None, **options: Unpack[ProducerOptions]
+        self, servers: str | Sequence[str] | ProducerConfig | None = None, /, **options: Unpack[ProducerOptions]
     ) -> None:
-        if isinstance(bootstrap_servers, ProducerConfig):
-            config = bootstrap_servers.replace(**options) if options else bootstrap_servers
-        elif bootstrap_servers is None:
+        if isinstance(servers, ProducerConfig):
+            config = servers.replace(**options) if options else servers
+        elif servers is None:
             config = ProducerConfig.of(**options)
         else:
-            config = ProducerConfig.of(bootstrap_servers=bootstrap_servers, **options)
+            options["bootstrap_servers"] = servers
+            config = ProducerConfig.of(**options)
         self.config = config
         self._metrics = Metrics()
         self._log = StateLog("producer", client_id=config.client_id)

@@ -1,0 +1,228 @@
+"""Partitioners: which partition a record without one goes to. One per topic; pure, randomness passed in.
+
+`choose` is asked for each record: it is O(1) and allocates nothing. The dispatcher tells when metadata changed, when a
+batch was opened, and from time to time how much waits at each partition.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from random import Random
+
+from aiokprod.errors import ConfigError, PartitionerError
+from aiokprod.pipeline.hashes import (
+    KeyCache,
+    crc32_partition,
+    fnv1a_partition,
+    fnv1a_reference_partition,
+    murmur2_partition,
+)
+
+
+class TopicPartitioner:
+    """Base of all: keeps the partitions and those that have a leader."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.count = 0
+        self.available: list[int] = []
+
+    def update(self, partition_count: int, available: list[int], now_s: float) -> None:
+        """Metadata changed."""
+        self.count = partition_count
+        self.available = list(available) or list(range(partition_count))
+
+    def choose(self, key: bytes | None, size_bytes: int) -> int:
+        """The partition of the next record."""
+        raise AssertionError("abstract")
+
+    def on_new_batch(self, partition: int) -> None:
+        """A batch was opened there."""
+
+    def update_load(self, waiting_bytes: list[int], excluded: list[int]) -> None:
+        """How much waits at each partition; `excluded` do not drain."""
+
+    def _any(self) -> int:
+        return self.available[self.random.randrange(len(self.available))]
+
+
+class UniformSticky(TopicPartitioner):
+    """KIP-794: records without a key stay with a partition for `batch_size` bytes, then another is drawn.
+
+    Adaptive: partitions with less waiting are drawn more often. Keys go by murmur2 unless they are ignored.
+    """
+
+    def __init__(self, random: Random, keys: KeyCache | None, batch_bytes: int, adaptive: bool) -> None:
+        super().__init__(random)
+        self._keys = keys
+        self._batch_bytes = max(1, batch_bytes)
+        self._adaptive = adaptive
+        self._current = -1
+        self._left_bytes = 0
+        self._cumulative: list[int] | None = None  # weights of the available partitions; None: all alike
+        self._drawn: list[int] = []
+
+    def update(self, partition_count: int, available: list[int], now_s: float) -> None:
+        super().update(partition_count, available, now_s)
+        if self._keys is not None:
+            self._keys.resize(partition_count)
+        self._cumulative = None
+        if self._current not in self.available:
+            self._left_bytes = 0
+
+    def choose(self, key: bytes | None, size_bytes: int) -> int:
+        if key is not None and self._keys is not None:
+            return self._keys.partition(key)
+        if self._left_bytes <= 0:
+            self._current = self._draw()
+            self._left_bytes = self._batch_bytes
+        self._left_bytes -= size_bytes
+        return self._current
+
+    def _draw(self) -> int:
+        cumulative = self._cumulative
+        if cumulative is None:
+            return self._any()
+        return self._drawn[bisect_right(cumulative, self.random.randrange(cumulative[-1]))]
+
+    def update_load(self, waiting_bytes: list[int], excluded: list[int]) -> None:
+        if not self._adaptive or len(waiting_bytes) != self.count:
+            return
+        usable = [p for p in self.available if p not in excluded] or self.available
+        waits = [waiting_bytes[p] // self._batch_bytes for p in usable]
+        if max(waits) == min(waits) and len(usable) == len(self.available):
+            self._cumulative = None
+            return
+        most = max(waits) + 1
+        self._drawn = usable
+        self._cumulative = list(accumulate(most - wait for wait in waits))
+        if self._current not in usable:
+            self._left_bytes = 0
+
+
+class Sticky(TopicPartitioner):
+    """KIP-480: records without a key stay with a partition until a batch is opened there, then another is drawn."""
+
+    def __init__(self, random: Random, keys: KeyCache | None) -> None:
+        super().__init__(random)
+        self._keys = keys
+        self._current = -1
+        self._opened = False
+
+    def update(self, partition_count: int, available: list[int], now_s: float) -> None:
+        super().update(partition_count, available, now_s)
+        if self._keys is not None:
+            self._keys.resize(partition_count)
+        if self._current not in self.available:
+            self._current = self._any()
+
+    def choose(self, key: bytes | None, size_bytes: int) -> int:
+        if key is not None and self._keys is not None:
+            return self._keys.partition(key)
+        return self._current
+
+    def on_new_batch(self, partition: int) -> None:
+        """The first batch there is the one this partition was drawn for; with the next one another is drawn."""
+        if partition == self._current:
+            if self._opened and len(self.available) > 1:
+                others = [p for p in self.available if p != partition]
+                self._current = others[self.random.randrange(len(others))]
+                self._opened = False
+            else:
+                self._opened = True
+
+
+class RoundRobin(TopicPartitioner):
+    """One after the other, from a random start; partitions without a leader are passed over."""
+
+    def __init__(self, random: Random) -> None:
+        super().__init__(random)
+        self._next = -1
+
+    def choose(self, key: bytes | None, size_bytes: int) -> int:
+        size = len(self.available)
+        self._next = self.random.randrange(size) if self._next < 0 else (self._next + 1) % size
+        return self.available[self._next]
+
+
+class RandomPartitioner(TopicPartitioner):
+    """Any partition with a leader."""
+
+    def choose(self, key: bytes | None, size_bytes: int) -> int:
+        return self._any()
+
+
+class Hashing(TopicPartitioner):
+    """A hash of the key; `without_key`: the hash of b"" for records without a key, else any partition."""
+
+    def __init__(self, random: Random, keys: KeyCache, empty_for_none: bool) -> None:
+        super().__init__(random)
+        self._keys = keys
+        self._empty_for_none = empty_for_none
+
+    def update(self, partition_count: int, available: list[int], now_s: float) -> None:
+        super().update(partition_count, available, now_s)
+        self._keys.resize(partition_count)
+
+    def choose(self, key: bytes | None, size_bytes: int) -> int:
+        if key is None:
+            return self._keys.partition(b"") if self._empty_for_none else self._any()
+        return self._keys.partition(key)
+
+
+class Custom(TopicPartitioner):
+    """A function of the user: `(key, all partitions, available partitions) -> partition`."""
+
+    def __init__(self, random: Random, function: Callable[[bytes | None, Sequence[int], Sequence[int]], int]) -> None:
+        super().__init__(random)
+        self._function = function
+        self._all: range = range(0)
+
+    def update(self, partition_count: int, available: list[int], now_s: float) -> None:
+        super().update(partition_count, available, now_s)
+        self._all = range(partition_count)
+
+    def choose(self, key: bytes | None, size_bytes: int) -> int:
+        try:
+            partition = self._function(key, self._all, self.available)
+        except Exception as broken:
+            raise PartitionerError(f"the partitioner raised {type(broken).__name__}") from broken
+        if isinstance(partition, bool) or not isinstance(partition, int):
+            raise PartitionerError(f"the partitioner returned {partition!r}, not an int")
+        if not 0 <= partition < self.count:
+            raise PartitionerError(f"the partitioner returned {partition}; the topic has partitions 0 to {self.count - 1}")
+        return partition
+
+
+def make_partitioner(
+    partitioner: str | Callable[..., int], *, ignore_keys: bool, adaptive: bool, batch_size: int, random: Random
+) -> TopicPartitioner:
+    """The partitioner of one topic, by name or around a user's function.
+
+    crc32 and murmur2_random are librdkafka's consistent_random and murmur2_random: any partition without a key;
+    consistent and murmur2 are theirs too: the hash of an empty key. fnv1a is Sarama's hash partitioner.
+    """
+    if not isinstance(partitioner, str):
+        return Custom(random, partitioner)
+    keys = None if ignore_keys else KeyCache(murmur2_partition)
+    match partitioner:
+        case "uniform_sticky":
+            return UniformSticky(random, keys, batch_size, adaptive)
+        case "sticky":
+            return Sticky(random, keys)
+        case "round_robin":
+            return RoundRobin(random)
+        case "random":
+            return RandomPartitioner(random)
+        case "murmur2" | "murmur2_random":
+            return Hashing(random, KeyCache(murmur2_partition), partitioner == "murmur2")
+        case "crc32" | "consistent":
+            return Hashing(random, KeyCache(crc32_partition), partitioner == "consistent")
+        case "fnv1a":
+            return Hashing(random, KeyCache(fnv1a_partition), False)
+        case "fnv1a_reference":
+            return Hashing(random, KeyCache(fnv1a_reference_partition), False)
+        case _:
+            raise ConfigError(f"partitioner {partitioner!r} is unknown")
