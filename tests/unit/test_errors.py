@@ -1,0 +1,106 @@
+"""Every error of ours: facts, advice, copies that share nothing that grows."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from aiokprod import errors
+from aiokprod.errors import AiokprodError, BootstrapError, ConnectionLostError, DeliveryError, SendManyError
+from aiokprod.model import Persistence, SendReport
+
+KINDS = sorted(
+    (
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, AiokprodError) and kind is not SendManyError
+    ),
+    key=lambda kind: kind.__name__,
+)
+
+
+def full(kind: type[AiokprodError]) -> AiokprodError:
+    return kind(
+        "it failed",
+        topic="orders",
+        partition=3,
+        attempts=2,
+        elapsed_s=0.5,
+        persistence=Persistence.POSSIBLY_PERSISTED,
+        code=7,
+        broker=1,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_fact_survives_pickling(kind: type[AiokprodError]) -> None:
+    error = full(kind)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind
+    assert vars(again) == vars(error)
+    assert str(again) == str(error)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_clone_has_the_facts_and_the_cause_but_no_traceback(kind: type[AiokprodError]) -> None:
+    try:
+        raise full(kind) from OSError("reset")
+    except AiokprodError as caught:
+        error = caught
+    copy = error.clone()
+    assert type(copy) is kind
+    assert copy.__traceback__ is None
+    assert copy.__cause__ is error.__cause__
+    assert str(copy) == str(error)
+
+
+def test_a_note_added_to_a_clone_does_not_reach_the_original() -> None:
+    error = full(errors.DeliveryTimeoutError)
+    error.clone().add_note("mine")
+    assert "mine" not in error.__notes__
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.advice])
+def test_the_advice_is_a_note(kind: type[AiokprodError]) -> None:
+    assert full(kind).__notes__ == [kind.advice]
+
+
+def test_the_text_shows_the_facts() -> None:
+    text = str(full(DeliveryError))
+    for fact in ("it failed", "topic=orders", "partition=3", "attempts=2", "code=7", "POSSIBLY_PERSISTED"):
+        assert fact in text
+
+
+def test_facts_that_do_not_apply_are_not_shown() -> None:
+    assert str(DeliveryError("it failed")) == "it failed"
+
+
+def test_a_delivery_error_is_retriable_only_if_the_record_is_certainly_not_in_the_log() -> None:
+    assert DeliveryError(persistence=Persistence.NOT_PERSISTED).retriable
+    assert not DeliveryError(persistence=Persistence.POSSIBLY_PERSISTED).retriable
+    assert not DeliveryError().retriable
+
+
+def test_errors_are_also_what_python_programmers_catch() -> None:
+    assert issubclass(errors.ConfigError, ValueError)
+    assert issubclass(errors.RecordTypeError, TypeError)
+    assert issubclass(errors.DeliveryTimeoutError, TimeoutError)
+
+
+def test_a_bootstrap_error_keeps_what_was_tried_through_pickling() -> None:
+    again = pickle.loads(pickle.dumps(BootstrapError("nobody", tried=[("kafka", 9092, OSError("refused"))])))
+    [(host, port, cause)] = again.tried
+    assert (host, port, str(cause)) == ("kafka", 9092, "refused")
+
+
+def test_a_lost_connection_says_whether_bytes_were_written() -> None:
+    again = pickle.loads(pickle.dumps(ConnectionLostError("lost", host="kafka", port=9092, written=True)))
+    assert (again.host, again.port, again.written) == ("kafka", 9092, True)
+
+
+def test_a_failed_send_many_carries_its_report_through_pickling() -> None:
+    report = SendReport(delivered=2, failures=[(1, DeliveryError("no"))])
+    again = pickle.loads(pickle.dumps(SendManyError(report)))
+    assert again.report.delivered == 2
+    assert "1 of 3 records failed" in str(again)

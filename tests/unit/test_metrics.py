@@ -1,0 +1,46 @@
+"""Counters, gauges, histograms and their snapshot."""
+
+from __future__ import annotations
+
+from aiokprod.metrics import Histogram, HistogramSnapshot, Metrics
+
+
+def test_a_value_on_a_bound_belongs_to_that_bound() -> None:
+    histogram = Histogram((1, 2))
+    for value in (1, 1.5, 2, 3):
+        histogram.record(value)
+    snapshot = histogram.snapshot()
+    assert snapshot.counts == (1, 2, 1)
+    assert (snapshot.count, snapshot.total) == (4, 7.5)
+
+
+def test_a_quantile_is_the_bound_its_value_lies_under() -> None:
+    histogram = Histogram((1, 2))
+    for value in (0.5, 0.5, 1.5, 9):
+        histogram.record(value)
+    snapshot = histogram.snapshot()
+    assert snapshot.quantile(0.5) == 1
+    assert snapshot.quantile(0.75) == 2
+    assert snapshot.quantile(1.0) == float("inf")
+
+
+def test_nothing_recorded_has_no_quantile() -> None:
+    assert Histogram((1,)).snapshot().quantile(0.5) is None
+
+
+def test_a_snapshot_does_not_change_afterwards() -> None:
+    metrics = Metrics()
+    metrics.records_delivered.add(3)
+    metrics.batch_records.record(3)
+    before = metrics.snapshot()
+    metrics.records_delivered.add(1)
+    metrics.batch_records.record(3)
+    assert before["records_delivered"] == 3
+    assert isinstance(before["batch_records"], HistogramSnapshot)
+    assert before["batch_records"].count == 1
+
+
+def test_two_producers_share_no_numbers() -> None:
+    one, other = Metrics(), Metrics()
+    one.records_delivered.add(1)
+    assert other.snapshot()["records_delivered"] == 0
