@@ -1,0 +1,239 @@
+"""`Reader`: a small reader of partitions, for tools, tests and the demo. No groups, no commits.
+
+    async with Reader("localhost:9092") as reader:
+        async for record in reader.read("orders", 0):
+            ...
+
+It reads from an offset up to the end the partition had when `read` was called (or to `stop`), and ends there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from aiokprod.cluster.client import ClusterClient
+from aiokprod.cluster.cluster_listener import ClusterListener
+from aiokprod.cluster.connection import BrokerConnection
+from aiokprod.cluster.snapshot import ClusterSnapshot, TopicSnapshot
+from aiokprod.config import ProducerConfig, ProducerOptions
+from aiokprod.errors import BrokerAnswerError, ClusterError, ConnectionLostError, UnknownTopicError
+from aiokprod.metrics import Metrics
+from aiokprod.records.decoder import DecodedBatch, DecodedRecord, decode_batches
+from aiokprod.wire.codes import ErrorCode, name_of
+from aiokprod.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from aiokprod.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+LATEST = -1
+EARLIEST = -2
+PAUSE_S = 0.1
+_LATER = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE,
+    }
+)  # fmt: skip
+
+
+class _Silent(ClusterListener):
+    """The reader asks; nobody needs to tell it."""
+
+    def snapshot_changed(self, old: ClusterSnapshot, new: ClusterSnapshot) -> None: ...
+
+    def connection_ready(self, node_id: int, connection: BrokerConnection) -> None: ...
+
+    def dial_failed(self, node_id: int, error: Exception) -> None: ...
+
+    def crashed(self, cause: BaseException) -> None: ...
+
+
+class Reader:
+    """Reads partitions by offset or time.
+
+    Args:
+        servers: bootstrap servers, or a whole `ProducerConfig` (its connection options are used).
+        timeout: seconds an answer may take in all, retries included.
+    """
+
+    def __init__(
+        self, servers: str | Sequence[str] | ProducerConfig, /, *, timeout: float = 30.0, **options: Unpack[ProducerOptions]
+    ) -> None:
+        if isinstance(servers, ProducerConfig):
+            self.config = servers.replace(**options) if options else servers
+        else:
+            options["bootstrap_servers"] = servers
+            self.config = ProducerConfig.of(**options)
+        self._timeout_s = timeout
+        self._client = ClusterClient(self.config, Metrics(), _Silent())
+
+    async def start(self, timeout: float | None = 30.0) -> Self:
+        """Connect; raises as `Producer.start` does."""
+        await self._client.start(timeout)
+        return self
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._client.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ------------------------------------------------------------------ offsets
+    async def partitions(self, topic: str) -> list[int]:
+        """The partitions of a topic.
+
+        Raises:
+            UnknownTopicError: it is not there.
+        """
+        return [partition.partition for partition in (await self._topic(topic)).partitions]
+
+    async def earliest(self, topic: str, partition: int) -> int:
+        """The first offset that can be read."""
+        return await self._offset(topic, partition, EARLIEST, False)
+
+    async def latest(self, topic: str, partition: int, *, read_committed: bool = False) -> int:
+        """The offset after the last record (the last stable one for `read_committed`)."""
+        return await self._offset(topic, partition, LATEST, read_committed)
+
+    async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        """The first offset with a timestamp of at least `timestamp_ms`; None: there is none."""
+        offset = await self._offset(topic, partition, timestamp_ms, False)
+        return None if offset < 0 else offset
+
+    async def _offset(self, topic: str, partition: int, timestamp_ms: int, read_committed: bool) -> int:
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        while True:
+            node, leader_epoch, _ = await self._leader(topic, partition, deadline)
+            asked = ListOffsetsPartition(
+                partition_index=partition, current_leader_epoch=leader_epoch, timestamp=timestamp_ms
+            )
+            request = ListOffsetsRequest(
+                isolation_level=int(read_committed), topics=[ListOffsetsTopic(name=topic, partitions=[asked])]
+            )
+            try:
+                answer: ListOffsetsResponse = await self._client.request(
+                    request, node_id=node, timeout_s=self._left(deadline)
+                )
+                found = answer.topics[0].partitions[0]
+            except (ClusterError, IndexError) as lost:
+                await self._again(topic, deadline, lost)
+                continue
+            if found.error_code == 0:
+                return found.offset
+            await self._refused(topic, partition, found.error_code, deadline)
+
+    # ------------------------------------------------------------------ records
+    async def read(
+        self, topic: str, partition: int, start: int | None = None, stop: int | None = None, *,
+        read_committed: bool = False, max_bytes: int = 1_048_576,
+    ) -> AsyncIterator[DecodedRecord]:
+        """Records from `start` (default: the earliest) up to, not including, `stop` (default: the end as of now).
+
+        Raises:
+            UnknownTopicError, BrokerAnswerError, ClusterError: it cannot be read.
+            ProtocolError: what came is no record batch, or its checksum is wrong.
+        """
+        at = await self.earliest(topic, partition) if start is None else start
+        end = await self.latest(topic, partition, read_committed=read_committed) if stop is None else stop
+        aborted: set[int] = set()
+        while at < end:
+            data = await self._fetch(topic, partition, at, read_committed, max_bytes)
+            transactions = sorted(data.aborted_transactions or (), key=lambda item: item.first_offset)
+            moved = False
+            for batch in decode_batches(data.records or b""):
+                while transactions and transactions[0].first_offset <= batch.base_offset:
+                    aborted.add(transactions.pop(0).producer_id)
+                moved = True
+                if not self._is_hidden(batch, aborted, read_committed):
+                    for record in batch.records():
+                        if at <= record.offset < end:
+                            yield record
+                at = max(at, batch.base_offset + batch.last_offset_delta + 1)
+            if not moved and data.high_watermark <= at:
+                await asyncio.sleep(PAUSE_S)
+
+    @staticmethod
+    def _is_hidden(batch: DecodedBatch, aborted: set[int], read_committed: bool) -> bool:
+        if batch.is_control:
+            aborted.discard(batch.producer_id)  # the marker ends the transaction
+            return True
+        return read_committed and batch.is_transactional and batch.producer_id in aborted
+
+    async def _fetch(
+        self, topic: str, partition: int, offset: int, read_committed: bool, max_bytes: int
+    ) -> PartitionData:
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        while True:
+            node, leader_epoch, snapshot = await self._leader(topic, partition, deadline)
+            wanted = FetchPartition(
+                partition=partition, current_leader_epoch=leader_epoch, fetch_offset=offset,
+                partition_max_bytes=max_bytes,
+            )
+            request = FetchRequest(
+                max_wait_ms=500, min_bytes=1, max_bytes=max_bytes, isolation_level=int(read_committed),
+                session_epoch=-1, topics=[FetchTopic(topic=topic, topic_id=snapshot.topic_id, partitions=[wanted])],
+            )
+            try:
+                answer: FetchResponse = await self._client.request(request, node_id=node, timeout_s=self._left(deadline))
+                data = answer.responses[0].partitions[0]
+            except (ClusterError, IndexError) as lost:
+                await self._again(topic, deadline, lost)
+                continue
+            if data.error_code == 0:
+                return data
+            await self._refused(topic, partition, data.error_code, deadline)
+
+    # ------------------------------------------------------------------ leaders
+    async def _topic(self, topic: str) -> TopicSnapshot:
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        while True:
+            snapshot = self._client.topic(topic)
+            if snapshot is not None and snapshot.partitions:
+                return snapshot
+            self._client.want(topic)
+            try:
+                await self._client.refreshed(self._left(deadline))
+            except ClusterError as lost:
+                known = self._client.last_error(topic)
+                raise UnknownTopicError(
+                    f"topic {topic!r} was not found: {name_of(known[0]) if known else lost}", topic=topic
+                ) from lost
+
+    async def _leader(self, topic: str, partition: int, deadline: float) -> tuple[int, int, TopicSnapshot]:
+        while True:
+            snapshot = await self._topic(topic)
+            if partition >= len(snapshot.partitions):
+                raise UnknownTopicError(f"topic {topic!r} has {len(snapshot.partitions)} partitions", topic=topic)
+            leader = snapshot.partitions[partition]
+            if leader.leader_id >= 0:
+                return leader.leader_id, leader.leader_epoch, snapshot
+            await self._again(topic, deadline, None)
+
+    async def _refused(self, topic: str, partition: int, code: int, deadline: float) -> None:
+        error = BrokerAnswerError(f"{topic}-{partition}: {name_of(code)}", topic=topic, partition=partition, code=code)
+        if code not in _LATER:
+            raise error
+        await self._again(topic, deadline, error)
+
+    async def _again(self, topic: str, deadline: float, cause: Exception | None) -> None:
+        if self._left(deadline) <= PAUSE_S:
+            raise cause or ConnectionLostError(f"topic {topic!r} has a partition without a leader", topic=topic)
+        await asyncio.sleep(PAUSE_S)
+        self._client.refresh(f"reading {topic}")
+
+    @staticmethod
+    def _left(deadline: float) -> float:
+        return max(0.05, deadline - asyncio.get_running_loop().time())
