@@ -18,6 +18,7 @@ from aiokprod.testing import KafkaCluster
 from aiokprod.testing.kafka_cluster import BrokerState, KafkaAdminError, KafkaClusterError
 from aiokprod.testing.kafka_cluster.processes import ProcessBroker
 
+pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.real
 
 
@@ -162,6 +163,19 @@ def test_a_whole_cluster_can_be_killed_and_brought_back(cluster: KafkaCluster, k
     cluster.wait_ready()
     cluster.wait_all_in_sync(kafka_name)
     assert consume(cluster, kafka_name, 1) == [b"kept"]
+
+
+def test_the_plugin_gives_each_test_a_topic_of_its_own_and_deletes_it(
+    cluster: KafkaCluster, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIOKPROD_TEST_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makepyfile("def test_1(kafka_topic): print('=', kafka_topic)\ntest_2 = test_1")
+    result = pytester.runpytest_subprocess("-p", "aiokprod.testing.plugin", "-s", "-W", "error")
+    result.assert_outcomes(passed=2)
+    names = [line.partition("= ")[2].rstrip(".") for line in result.outlines if "= test-" in line]
+    assert len(set(names)) == 2
+    assert [cluster.admin.topic(name) for name in names] == [None, None]
 
 
 def test_stopping_leaves_neither_process_nor_file_and_the_cluster_can_start_again() -> None:
