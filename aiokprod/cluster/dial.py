@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -56,8 +57,9 @@ async def dial(
         try:
             await loop.sock_connect(sock, address.socket_address)
         except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
             raise ConnectionLostError(
-                f"{host}:{port}: cannot connect to {address}: {error.strerror or error}", host=host, port=port
+                f"{host}:{port}: cannot connect to {address}: {reason}", host=host, port=port
             ) from error
         if ssl_context is None:
             await loop.create_connection(protocol_factory, sock=sock)

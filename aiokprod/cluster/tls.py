@@ -83,9 +83,8 @@ def _load_authorities(context: ssl.SSLContext, files: TlsFiles) -> None:
     try:
         context.load_verify_locations(cafile=files.ca_file, cadata=files.ca_pem)
     except (OSError, ValueError) as error:  # SSLError is an OSError
-        raise ConfigError(
-            f"ssl_cafile: {files.ca_file or 'the PEM text'} is no list of certificates: {error}"
-        ) from None
+        named = "ssl_ca_pem" if files.ca_file is None else f"ssl_cafile: {files.ca_file}"
+        raise ConfigError(f"{named} is no list of certificates: {error}") from None
 
 
 def _load_own_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
@@ -125,7 +124,7 @@ def _meaning(error: BaseException, host: str) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return _bad_certificate(error, host)
     if isinstance(error, ssl.SSLError):
-        reason = (error.reason or "").upper()
+        reason = str(getattr(error, "reason", None) or "").upper()  # missing if not made by OpenSSL
         if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
             return (
                 "the other side does not speak TLS (a plaintext listener, or no Kafka at all):"

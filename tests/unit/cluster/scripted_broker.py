@@ -30,6 +30,7 @@ class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        self._asked: RequestHeader | None = None
 
     async def request(self) -> RequestHeader:
         size = struct.unpack(">i", await self.reader.readexactly(4))[0]
@@ -51,21 +52,22 @@ class Peer:
         assert request.api_key == ApiVersionsRequest.API_KEY
         self.answer(request, api_versions().encode(request.version))
 
-    async def sasl(self, *challenges: SaslAuthenticateResponse) -> list[bytes]:
-        """Agree to any mechanism, then answer each token with the next challenge; return the tokens."""
+    async def agree_on_sasl(self) -> str:
+        """Agree to whatever mechanism is asked for; return it."""
         request = await self.request()
         assert request.api_key == SaslHandshakeRequest.API_KEY
         self.answer(request, SaslHandshakeResponse(mechanisms=["ANY"]).encode(request.version))
-        tokens = []
-        for challenge in challenges:
-            tokens.append(await self.sasl_token(challenge))
-        return tokens
+        return SaslHandshakeRequest.decode(request.body, request.version).mechanism
 
-    async def sasl_token(self, challenge: SaslAuthenticateResponse) -> bytes:
-        request = await self.request()
-        assert request.api_key == SaslAuthenticateRequest.API_KEY
-        self.answer(request, challenge.encode(request.version))
-        return SaslAuthenticateRequest.decode(request.body, request.version).auth_bytes
+    async def sasl_token_only(self) -> bytes:
+        """The client's next token; answer it with `answer_sasl`."""
+        self._asked = await self.request()
+        assert self._asked.api_key == SaslAuthenticateRequest.API_KEY
+        return SaslAuthenticateRequest.decode(self._asked.body, self._asked.version).auth_bytes
+
+    def answer_sasl(self, challenge: SaslAuthenticateResponse) -> None:
+        assert self._asked is not None
+        self.answer(self._asked, challenge.encode(self._asked.version))
 
     async def hung_up(self) -> bool:
         """Wait until the client ends the connection; True if it sent nothing more."""
@@ -81,7 +83,7 @@ class Peer:
         self.writer.transport.abort()
 
 
-def api_versions(**ranges: tuple[int, int]) -> ApiVersionsResponse:
+def api_versions() -> ApiVersionsResponse:
     """Everything we know, in every version."""
     return ApiVersionsResponse(
         api_keys=[ApiVersion(kind.API_KEY, kind.MIN_VERSION, kind.MAX_VERSION) for kind in KNOWN]

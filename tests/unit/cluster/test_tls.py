@@ -1,0 +1,194 @@
+"""Contexts from options, and what failures of TLS are called."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from aiokprod.cluster.tls import TlsFiles, accept_context, build_context, diagnose, is_tls_failure, server_name
+from aiokprod.config import Secret
+from aiokprod.errors import ConfigError, TlsError
+
+CA = trustme.CA()
+LEAF = CA.issue_cert("client@example.org")
+CA_PEM = CA.cert_pem.bytes().decode()
+CERTIFICATE_PEM = "".join(pem.bytes().decode() for pem in LEAF.cert_chain_pems)
+KEY_PEM = LEAF.private_key_pem.bytes().decode()
+PASSWORD = "canary-passphrase"
+ENCRYPTED_KEY_PEM = (
+    load_pem_private_key(KEY_PEM.encode(), None)
+    .private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(PASSWORD.encode()))
+    .decode()
+)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    texts = {"ca": CA_PEM, "certificate": CERTIFICATE_PEM, "key": KEY_PEM, "encrypted": ENCRYPTED_KEY_PEM}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    return {name: str(tmp_path / name) for name in texts}
+
+
+def test_certificates_and_names_are_verified_with_tls_1_2_or_newer() -> None:
+    context = build_context(TlsFiles())
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert context.get_ca_certs() or ssl.get_default_verify_paths()
+
+
+def test_only_the_named_authorities_are_trusted(files: dict[str, str]) -> None:
+    for context in (build_context(TlsFiles(ca_file=files["ca"])), build_context(TlsFiles(ca_pem=CA_PEM))):
+        assert len(context.get_ca_certs()) == 1
+
+
+def test_a_client_certificate_comes_from_files_or_texts(files: dict[str, str]) -> None:
+    build_context(TlsFiles(certificate_file=files["certificate"], key_file=files["key"]))
+    build_context(TlsFiles(certificate_pem=CERTIFICATE_PEM, key_pem=Secret(KEY_PEM)))
+    build_context(TlsFiles(certificate_pem=CERTIFICATE_PEM + KEY_PEM))  # both in one
+    build_context(TlsFiles(certificate_file=files["certificate"], key_pem=Secret(KEY_PEM)))
+
+
+def test_an_encrypted_key_is_opened_with_its_password(files: dict[str, str]) -> None:
+    for key in ({"key_file": files["encrypted"]}, {"key_pem": Secret(ENCRYPTED_KEY_PEM)}):
+        build_context(TlsFiles(certificate_pem=CERTIFICATE_PEM, key_password=Secret(PASSWORD), **key))
+
+
+@pytest.mark.parametrize("password", [None, Secret("wrong"), Secret("")])
+def test_a_wrong_or_missing_password_is_a_wrong_option_and_asks_no_terminal(password: Secret | None) -> None:
+    with pytest.raises(ConfigError, match="ssl_key_password"):
+        build_context(
+            TlsFiles(certificate_pem=CERTIFICATE_PEM, key_pem=Secret(ENCRYPTED_KEY_PEM), key_password=password)
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"ca_file": "/no/such/file"}, "ssl_cafile"),
+        ({"ca_pem": "rubbish"}, "ssl_ca_pem"),
+        ({"certificate_file": "/no/such/file"}, "ssl_certfile"),
+        ({"certificate_pem": "rubbish"}, "ssl_certfile"),
+        ({"certificate_pem": CERTIFICATE_PEM}, "ssl_keyfile"),
+        ({"certificate_pem": CERTIFICATE_PEM, "key_pem": Secret("rubbish")}, "ssl_keyfile"),
+        (
+            {
+                "certificate_pem": CERTIFICATE_PEM,
+                "key_pem": Secret(CA.issue_cert("other.example").private_key_pem.bytes().decode()),
+            },
+            "ssl_keyfile",
+        ),
+        ({"key_pem": Secret(KEY_PEM)}, "ssl_certfile"),
+        ({"key_file": "/some/key"}, "ssl_certfile"),
+    ],
+)
+def test_what_cannot_be_loaded_is_a_wrong_option(options: dict[str, object], named: str) -> None:
+    with pytest.raises(ConfigError, match=named) as raised:
+        build_context(TlsFiles(**options))  # type: ignore[arg-type]
+    assert "PRIVATE KEY" not in str(raised.value)
+
+
+def test_no_key_stays_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # faults: S18
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    build_context(TlsFiles(certificate_pem=CERTIFICATE_PEM, key_pem=Secret(KEY_PEM)))
+    with pytest.raises(ConfigError):
+        build_context(TlsFiles(certificate_pem=CERTIFICATE_PEM, key_pem=Secret("rubbish")))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_turning_the_check_of_names_off_is_logged(caplog: pytest.LogCaptureFixture) -> None:  # faults: S3
+    context = build_context(TlsFiles(check_host_name=False))
+    assert not context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert "ssl_check_hostname" in caplog.text
+
+
+def test_a_context_of_the_users_is_taken_as_it_is_and_its_holes_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # faults: S3
+    context = ssl.create_default_context()
+    assert accept_context(context) is context
+    assert caplog.text == ""
+    context.check_hostname = False
+    accept_context(context)
+    assert caplog.text.count("check_hostname") == 1
+    context.verify_mode = ssl.CERT_NONE
+    accept_context(context)
+    assert caplog.text.count("verify_mode") == 1
+    assert not context.check_hostname
+    assert context.verify_mode is ssl.CERT_NONE
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("a.example", "a.example"),
+        ("a.example.", "a.example"),
+        ("[::1]", "::1"),
+        ("::1", "::1"),
+        ("10.0.0.1", "10.0.0.1"),
+    ],
+)
+def test_the_name_to_verify_has_no_brackets_and_no_final_dot(host: str, name: str) -> None:  # faults: S2
+    assert server_name(host) == name
+
+
+def openssl_error(reason: str) -> ssl.SSLError:
+    error = ssl.SSLError(1, f"[SSL: {reason}] something")
+    error.reason = reason
+    return error
+
+
+def unverified(code: int) -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError(1, "verify failed")
+    error.verify_code = code
+    error.verify_message = "because\x1b[0m"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (openssl_error("WRONG_VERSION_NUMBER"), "does not speak TLS"),
+        (openssl_error("TLSV1_ALERT_PROTOCOL_VERSION"), "no common TLS version"),
+        (openssl_error("UNSUPPORTED_PROTOCOL"), "no common TLS version"),
+        (openssl_error("TLSV13_ALERT_CERTIFICATE_REQUIRED"), "wants a client certificate"),
+        (openssl_error("TLSV1_ALERT_UNKNOWN_CA"), "wants a client certificate"),
+        (openssl_error("SSLV3_ALERT_HANDSHAKE_FAILURE"), "wants a client certificate"),
+        (openssl_error("SOMETHING_ELSE"), "TLS failed"),
+        (openssl_error("UNEXPECTED_EOF_WHILE_READING"), "hung up during the TLS handshake"),
+        (ssl.SSLEOFError(8, "EOF occurred"), "hung up during the TLS handshake"),
+        (ConnectionResetError(), "hung up during the TLS handshake"),
+        (ssl.SSLError(1, "bare"), "TLS failed"),
+        (unverified(9), "not valid yet"),
+        (unverified(10), "expired"),
+        (unverified(18), "signed by itself"),
+        (unverified(19), "signed by itself"),
+        (unverified(20), "authority that is not trusted"),
+        (unverified(21), "authority that is not trusted"),
+        (unverified(62), "not for broker.example"),
+        (unverified(64), "not for broker.example"),
+        (unverified(23), "refused: because"),
+    ],
+)
+def test_each_failure_names_host_port_and_meaning(error: Exception, words: str) -> None:  # faults: S1, S2, S4, S5
+    told = diagnose(error, "broker.example", 9093)
+    assert isinstance(told, TlsError)
+    assert str(told).startswith("broker.example:9093: ")
+    assert words in str(told)
+    assert "\x1b" not in str(told)
+
+
+def test_failures_of_tls_are_told_from_those_of_the_network() -> None:
+    assert is_tls_failure(ssl.SSLError(1, "x"))
+    assert not is_tls_failure(ConnectionResetError())
