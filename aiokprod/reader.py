@@ -15,9 +15,8 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from aiokprod.cluster.client import ClusterClient
-from aiokprod.cluster.cluster_listener import ClusterListener
-from aiokprod.cluster.connection import BrokerConnection
-from aiokprod.cluster.snapshot import ClusterSnapshot, TopicSnapshot
+from aiokprod.cluster.silent_listener import SilentListener
+from aiokprod.cluster.snapshot import TopicSnapshot
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.errors import BrokerAnswerError, ClusterError, ConnectionLostError, UnknownTopicError
 from aiokprod.metrics import Metrics
@@ -43,18 +42,6 @@ _LATER = frozenset(
 )  # fmt: skip
 
 
-class _Silent(ClusterListener):
-    """The reader asks; nobody needs to tell it."""
-
-    def snapshot_changed(self, old: ClusterSnapshot, new: ClusterSnapshot) -> None: ...
-
-    def connection_ready(self, node_id: int, connection: BrokerConnection) -> None: ...
-
-    def dial_failed(self, node_id: int, error: Exception) -> None: ...
-
-    def crashed(self, cause: BaseException) -> None: ...
-
-
 class Reader:
     """Reads partitions by offset or time.
 
@@ -72,7 +59,7 @@ class Reader:
             options["bootstrap_servers"] = servers
             self.config = ProducerConfig.of(**options)
         self._timeout_s = timeout
-        self._client = ClusterClient(self.config, Metrics(), _Silent())
+        self._client = ClusterClient(self.config, Metrics(), SilentListener())
 
     async def start(self, timeout: float | None = 30.0) -> Self:
         """Connect; raises as `Producer.start` does."""

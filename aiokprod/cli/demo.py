@@ -1,0 +1,192 @@
+"""`aiokprod demo`: the main job, shown. Records through the whole pipeline, faults midway, everything read back.
+
+By default on an embedded in-process cluster of three brokers (real sockets); `--real` starts a local Apache Kafka of
+three brokers; `--bootstrap` takes any cluster (there no faults are made). The exit status follows the verdict.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import sys
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from aiokprod.cli.check import Verdict, judge_log
+from aiokprod.errors import AiokprodError
+from aiokprod.producer import Producer
+from aiokprod.reader import Reader
+from aiokprod.testing.demo_clusters import DemoCluster, embedded, external, local_kafka
+
+PARTITIONS = 12
+SAMPLE_EVERY = 50  # of so many records one is timed by itself
+CITIES = ("Oslo", "Lagos", "Lima", "Hanoi", "Graz", "Quito", "Perth", "Turin")
+
+
+@dataclass(slots=True)
+class Run:
+    """What one demonstration did."""
+
+    acknowledged: list[tuple[int, int, bytes]] = field(default_factory=list)  # (number of the send, partition, value)
+    sends: int = 0
+    failures: int = 0
+    latencies_s: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    value_bytes: int = 0
+    events: list[str] = field(default_factory=list)
+
+    def in_send_order(self) -> list[tuple[int, bytes]]:
+        """(partition, value) of what was acknowledged."""
+        return [(partition, value) for _, partition, value in sorted(self.acknowledged)]
+
+
+def made_up(count: int, seed: int) -> Iterator[bytes]:
+    """Orders that look like orders."""
+    draw = random.Random(seed)
+    for number in range(count):
+        yield (
+            f'{{"order":{number},"city":"{draw.choice(CITIES)}","items":{draw.randrange(1, 9)},'
+            f'"cents":{draw.randrange(100, 99_999)}}}'
+        ).encode()
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """The lines of a file, numbered so that each is unlike every other."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file):
+            yield b"%d " % number + line.rstrip(b"\r\n")
+
+
+async def show(cluster: DemoCluster, values: Iterable[bytes], count: int, topic: str, console: Console) -> Run:
+    """Send everything, break something in the middle, and note what was acknowledged."""
+    run = Run()
+    async with Producer(cluster.bootstrap_servers, request_timeout_ms=5_000) as producer:
+        partitions = await producer.partitions_for(topic)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as progress:
+            bar = progress.add_task("acknowledged", total=count)
+            began = time.perf_counter()
+            outcomes: asyncio.Queue[int] = asyncio.Queue()
+            waiting: list[asyncio.Task[None]] = []
+            chunk: list[bytes] = []
+            number = 0
+            broken = False
+            for value in values:
+                chunk.append(value)
+                run.value_bytes += len(value)
+                if len(chunk) == 1_000:
+                    waiting.append(asyncio.create_task(_send(producer, topic, partitions, chunk, run, outcomes)))
+                    number += len(chunk)
+                    chunk = []
+                    await producer.ready()
+                    await asyncio.sleep(0)
+                    while not outcomes.empty():
+                        progress.advance(bar, outcomes.get_nowait())
+                    if not broken and number >= count // 2:
+                        broken = True
+                        for event in await asyncio.to_thread(cluster.break_something, topic):
+                            run.events.append(event)
+                            console.print(f"  [yellow]{event}[/]")
+            if chunk:
+                waiting.append(asyncio.create_task(_send(producer, topic, partitions, chunk, run, outcomes)))
+            for task in waiting:
+                await task
+                while not outcomes.empty():
+                    progress.advance(bar, outcomes.get_nowait())
+            run.seconds = time.perf_counter() - began
+        metrics = producer.metrics()
+        for name in ("requests_sent", "batches_resent", "chaser_rounds", "epoch_bumps", "connections_lost"):
+            run.events.append(f"{name.replace('_', ' ')}: {metrics[name]:.0f}")
+    return run
+
+
+async def _send(
+    producer: Producer, topic: str, partitions: list[int], values: list[bytes], run: Run, outcomes: asyncio.Queue[int]
+) -> None:
+    """One thousand records, each with its own answer."""
+    deliveries = []
+    for index, value in enumerate(values):
+        deliveries.append((run.sends, time.perf_counter(), producer.send(topic, value), value))
+        run.sends += 1
+        if index % 250 == 249:
+            await producer.ready()
+    for index, (number, began, delivery, value) in enumerate(deliveries):
+        try:
+            done = await delivery
+        except AiokprodError:
+            run.failures += 1
+            continue
+        run.acknowledged.append((number, done.partition, value))
+        if index % SAMPLE_EVERY == 0:
+            run.latencies_s.append(time.perf_counter() - began)
+    outcomes.put_nowait(len(values))
+
+
+async def read_back(cluster: DemoCluster, topic: str, console: Console, total: int) -> dict[int, list[bytes]]:
+    """Everything in the topic, by partition, in the order of the log."""
+    log: dict[int, list[bytes]] = {}
+    async with Reader(cluster.bootstrap_servers) as reader:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, console=console, transient=True) as progress:
+            bar = progress.add_task("read back", total=total)
+            for partition in await reader.partitions(topic):
+                values = log[partition] = []
+                async for record in reader.read(topic, partition):
+                    values.append(record.value or b"")
+                    if len(values) % 1_000 == 0:
+                        progress.advance(bar, 1_000)
+    return log
+
+
+def report(console: Console, run: Run, verdict: Verdict) -> None:
+    """What happened, and the closing line."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    sent = len(run.acknowledged)
+    table.add_row("records", f"{sent:,} acknowledged, {run.failures:,} failed")
+    table.add_row("throughput", f"{sent / run.seconds:,.0f} records/s, {run.value_bytes / run.seconds / 1e6:,.1f} MB/s")
+    if run.latencies_s:
+        ordered = sorted(run.latencies_s)
+        shown = (f"p{q} {ordered[min(len(ordered) - 1, len(ordered) * q // 100)] * 1e3:.1f} ms" for q in (50, 90, 99))
+        table.add_row("send to acknowledged", ", ".join(shown))
+    table.add_row("what happened", "\n".join(run.events))
+    console.print(table)
+    colour = "green" if verdict.is_clean else "red"
+    console.print(f"[bold {colour}]{verdict.line}[/]")
+
+
+@click.command()
+@click.option("--records", default=200_000, show_default=True, help="How many records to make up.")
+@click.option("--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Send its lines instead.")
+@click.option("--bootstrap", help="Use this cluster (host:port,...) and break nothing.")
+@click.option("--real", is_flag=True, help="Start a local Apache Kafka (Java 17 and Maven).")
+@click.option("--seed", default=1, show_default=True, help="Of the made-up records.")
+def demo(records: int, file: Path | None, bootstrap: str | None, real: bool, seed: int) -> None:
+    """Send records through the whole pipeline, break something midway, read everything back."""
+    if bootstrap and real:
+        raise click.UsageError("--bootstrap and --real exclude each other")
+    console = Console(highlight=False)
+    topic = f"aiokprod-demo-{uuid.uuid4().hex[:8]}"
+    if file is not None:
+        records = sum(1 for _ in lines_of(file))
+    values = made_up(records, seed) if file is None else lines_of(file)
+    with contextlib.ExitStack() as stack:
+        if bootstrap:
+            cluster = external(bootstrap)
+        else:
+            cluster = stack.enter_context(local_kafka() if real else embedded())
+        console.print(f"{records:,} records to topic {topic} on {cluster.title}")
+        cluster.create_topic(topic, PARTITIONS)
+        run = asyncio.run(show(cluster, values, records, topic, console))
+        log = asyncio.run(read_back(cluster, topic, console, len(run.acknowledged)))
+    verdict = judge_log(run.in_send_order(), log)
+    report(console, run, verdict)
+    sys.exit(0 if verdict.is_clean and not run.failures else 1)

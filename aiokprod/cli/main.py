@@ -1,0 +1,26 @@
+"""The command `aiokprod`. Needs the extra `cli` (click, rich)."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        import click
+        import rich  # noqa: F401
+    except ImportError:
+        print('the command line needs a few packages: pip install "aiokprod[cli]"', file=sys.stderr)
+        raise SystemExit(2) from None
+
+    from aiokprod import __version__
+    from aiokprod.cli.demo import demo
+
+    @click.group()
+    @click.version_option(__version__, prog_name="aiokprod")
+    def aiokprod() -> None:
+        """An asyncio-native Apache Kafka producer: try it."""
+
+    aiokprod.add_command(demo)
+    aiokprod(prog_name="aiokprod")

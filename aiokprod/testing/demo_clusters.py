@@ -1,0 +1,96 @@
+"""The clusters `aiokprod demo` can show itself on: embedded, a local Apache Kafka, or one that is there already."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from aiokprod.cluster.client import ClusterClient
+from aiokprod.config import ProducerConfig
+from aiokprod.errors import BrokerAnswerError
+from aiokprod.metrics import Metrics
+from aiokprod.cluster.silent_listener import SilentListener
+from aiokprod.wire.codes import ErrorCode, name_of
+from aiokprod.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+
+
+@dataclass(frozen=True, slots=True)
+class DemoCluster:
+    """A cluster, how to make a topic on it, and how to break it."""
+
+    title: str
+    bootstrap_servers: str
+    create_topic: Callable[[str, int], None]
+    break_something: Callable[[str], list[str]]
+
+
+@contextmanager
+def embedded() -> Iterator[DemoCluster]:
+    """Three brokers in this process, on real sockets of the loopback."""
+    from aiokprod.testing.mock import MockCluster
+
+    with MockCluster(brokers=3) as cluster:
+
+        def create(topic: str, partitions: int) -> None:
+            cluster.create_topic(topic, partitions=partitions)
+
+        def break_something(topic: str) -> list[str]:
+            leader = cluster.leader(topic, 0)
+            target = next(node for node in cluster.broker_ids if node != leader)
+            cluster.drop_answer("Produce", after_append=True, times=1)
+            cluster.move_leader(topic, 0, target)
+            return [
+                "dropped an acknowledgement after the append, and the connection with it",
+                f"moved the leader of partition 0 from broker {leader} to broker {target}",
+            ]
+
+        yield DemoCluster("three embedded brokers", cluster.bootstrap_servers, create, break_something)
+
+
+@contextmanager
+def local_kafka() -> Iterator[DemoCluster]:
+    """Apache Kafka in three local JVM processes."""
+    from aiokprod.testing.kafka_cluster import KafkaCluster
+
+    with KafkaCluster(brokers=3) as cluster:
+
+        def create(topic: str, partitions: int) -> None:
+            cluster.create_topic(topic, partitions=partitions)
+
+        def break_something(topic: str) -> list[str]:
+            leaders = cluster.leaders(topic)
+            victim = leaders[0]
+            target = next(node for node in cluster.brokers if node != victim)
+            cluster.move_leader(topic, 1, next(node for node in cluster.brokers if node != leaders[1]))
+            cluster.broker(victim).kill()
+            return [f"moved the leader of partition 1 off broker {leaders[1]}", f"killed broker {victim} (-9); {target} goes on"]
+
+        yield DemoCluster("three brokers of Apache Kafka", cluster.bootstrap_servers, create, break_something)
+
+
+def external(bootstrap_servers: str) -> DemoCluster:
+    """A cluster of the user's: nothing is broken there."""
+
+    def create(topic: str, partitions: int) -> None:
+        asyncio.run(_create_topic(bootstrap_servers, topic, partitions))
+
+    return DemoCluster(bootstrap_servers, bootstrap_servers, create, lambda topic: [])
+
+
+async def _create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    client = ClusterClient(ProducerConfig.of(bootstrap_servers=bootstrap_servers), Metrics(), SilentListener())
+    await client.start(30.0)
+    try:
+        request = CreateTopicsRequest(
+            topics=[CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1)], timeout_ms=30_000
+        )
+        answer: CreateTopicsResponse = await client.request(
+            request, node_id=client.snapshot.controller_id, timeout_s=30.0
+        )
+        code = answer.topics[0].error_code
+        if code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise BrokerAnswerError(f"creating topic {topic}: {name_of(code)}", topic=topic, code=code)
+    finally:
+        await client.close()
