@@ -24,6 +24,9 @@ from .faults import FaultRules
 
 BACKLOG: Final = 128
 
+CLOSING_TURNS: Final = 5
+"""Turns of the loop a connection gets to close by itself (TLS says goodbye first); then it is aborted."""
+
 
 @dataclass(slots=True, kw_only=True)
 class BrokerSettings:
@@ -134,6 +137,8 @@ class MockBroker:
             self._socket.close()
             self._socket = None
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for _ in range(CLOSING_TURNS):
+            await asyncio.sleep(0)  # FIN goes out, connection_lost comes in
         while self._connections:
             for connection in self.connections:
                 connection.abort()

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
 """Frames kept while another is served; beyond it the socket is left unread, as a broker does."""
 
+CRASHES_KEPT: Final = 20
+"""A client that tries again and again shall not fill the log."""
+
 _LINGER_0: Final = pack("ii", 1, 0)
 
 log = logging.getLogger(__name__)
@@ -187,8 +190,10 @@ class MockConnection(asyncio.Protocol):
 
     def _crashed(self, crash: Exception) -> None:
         # A mistake of the mock or of a test's callable: it must be seen, and must not take the loop with it.
-        log.error("broker %d: a handler crashed", self.broker.node_id, exc_info=crash)
-        self.broker.counters.crashes.append(crash)
+        crashes = self.broker.counters.crashes
+        if len(crashes) < CRASHES_KEPT:
+            log.error("broker %d: a handler crashed", self.broker.node_id, exc_info=crash)
+            crashes.append(crash)
         self._refuse(f"a handler crashed: {type(crash).__name__}")
 
     def _read_or_not(self) -> None:

@@ -26,6 +26,8 @@ NEWEST_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 
+WITH_LEADER_EPOCH: Final = 4
+
 
 def list_offsets_items(_call: Call, request: ListOffsetsRequest) -> Items:
     """The (topic, partition) pairs of a request, for fault rules."""
@@ -47,7 +49,8 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
                     raise RefusalError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 check_leader(call, partition, asked.current_leader_epoch)
                 answer.offset, answer.timestamp = _look_up(partition, asked)
-                answer.leader_epoch = partition.leader_epoch
+                if call.version >= WITH_LEADER_EPOCH:
+                    answer.leader_epoch = partition.leader_epoch
             except RefusalError as refusal:
                 answer.error_code = int(refusal.code)
             answers.partitions.append(answer)

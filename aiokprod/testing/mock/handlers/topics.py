@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -25,6 +27,9 @@ from aiokprod.wire.messages.delete_topics import (
 from ..cluster_state import ZERO_ID, RefusalError, Topic
 from .api import Call, Items
 
+WITH_CONFIGS: Final = 5
+"""From CreateTopics v5 on the answer describes what was created."""
+
 
 def create_topics_items(_call: Call, request: CreateTopicsRequest) -> Items:
     """The topics a request names, for fault rules."""
@@ -38,7 +43,7 @@ def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespo
         result = CreatableTopicResult(name=asked.name)
         try:
             call.refuse_by_script(asked.name)
-            _fill(result, _create(call, asked, request.validate_only))
+            _fill(call, result, _create(call, asked, request.validate_only))
         except RefusalError as refusal:
             result.error_code, result.error_message = int(refusal.code), refusal.message
         response.topics.append(result)
@@ -56,7 +61,9 @@ def _create(call: Call, asked: CreatableTopic, validate_only: bool) -> Topic:
     )
 
 
-def _fill(result: CreatableTopicResult, topic: Topic) -> None:
+def _fill(call: Call, result: CreatableTopicResult, topic: Topic) -> None:
+    if call.version < WITH_CONFIGS:
+        return
     result.topic_id = topic.topic_id
     result.num_partitions = len(topic.partitions)
     result.replication_factor = len(topic.partitions[0].replicas)
