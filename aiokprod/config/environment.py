@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiokprod.config.mapping import typed
-from aiokprod.config.producer_config import ProducerConfig, unknown_option
+from aiokprod.config.unknown import unknown_option
 from aiokprod.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aiokprod.config.producer_config import ProducerConfig
 
 PREFIX = "AIOKPROD_"
 ALIASES = {
@@ -31,7 +34,9 @@ ALIASES = {
 FROM_FILE = ("sasl_password", "ssl_key_password", "ssl_key_pem")
 NOT_OPTIONS = frozenset({"AIOKPROD_PURE", "AIOKPROD_COMPILE"})
 NOT_OPTION_STARTS = ("AIOKPROD_KAFKA_", "AIOKPROD_TEST_", "AIOKPROD_REQUIRE_", "AIOKPROD_LEDGER_")
-NOT_TEXTS = frozenset({"ssl_context", "key_serializer", "value_serializer", "interceptors", "on_delivery_error", "dialer"})
+NOT_TEXTS = frozenset(
+    {"ssl_context", "key_serializer", "value_serializer", "interceptors", "on_delivery_error", "dialer"}
+)
 
 
 def read_environment(environ: Mapping[str, str], config: type[ProducerConfig]) -> dict[str, Any]:

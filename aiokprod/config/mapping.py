@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from aiokprod.config.producer_config import ProducerConfig, unknown_option
+from aiokprod.config.unknown import unknown_option
 from aiokprod.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aiokprod.config.producer_config import ProducerConfig
 
 RENAMED = {
     # Java, where dots to underscores is not enough

@@ -7,13 +7,13 @@ import os
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from itertools import count
 from typing import Any, Self, Unpack
 
 from aiokprod.config.options import ProducerOptions
 from aiokprod.config.secret import Secret
 from aiokprod.config.servers import parse_servers
+from aiokprod.config.unknown import unknown_option
 from aiokprod.errors import ConfigError
 
 MAX_INT = 2**31 - 1
@@ -153,9 +153,7 @@ class ProducerConfig:
     # ------------------------------------------------------------------ validation
     def __post_init__(self) -> None:
         given = {
-            item.name: getattr(self, item.name)
-            for item in fields(self)
-            if getattr(self, item.name) is not item.default
+            item.name: getattr(self, item.name) for item in fields(self) if getattr(self, item.name) is not item.default
         }
         for name in _SECRETS:
             self._set(name, Secret.of(getattr(self, name)))
@@ -190,7 +188,9 @@ class ProducerConfig:
             elif str(item.type) == "str | None" and not (value is None or isinstance(value, str)):
                 raise _wrong_type(item.name, value, "a str")
         if not (isinstance(self.bootstrap_servers, str) or _is_strings(self.bootstrap_servers)):
-            raise _wrong_type("bootstrap_servers", self.bootstrap_servers, "'host:port,host:port' or a list of 'host:port'")
+            raise _wrong_type(
+                "bootstrap_servers", self.bootstrap_servers, "'host:port,host:port' or a list of 'host:port'"
+            )
         if isinstance(self.partitioner, str):
             if self.partitioner not in PARTITIONERS:
                 raise ConfigError(
@@ -210,7 +210,9 @@ class ProducerConfig:
             raise _wrong_type(name, value, "a whole number" if wants_int else "a number")
         low, high = limits["low"], limits["high"]
         if (low is not None and value < low) or (high is not None and value > high):
-            raise ConfigError(f"{name} is {value}; it must be at least {low}" + (f" and at most {high}" if high else ""))
+            raise ConfigError(
+                f"{name} is {value}; it must be at least {low}" + (f" and at most {high}" if high else "")
+            )
 
     def _decide_acks(self, acks_given: bool, idempotence_given: bool) -> None:
         acks = {"all": -1, "-1": -1, "0": 0, "1": 1}.get(self.acks) if isinstance(self.acks, str) else self.acks
@@ -229,7 +231,9 @@ class ProducerConfig:
             idempotent = True
         if idempotent:
             if self.retries == 0:
-                raise ConfigError("retries=0 and idempotence conflict: set enable_idempotence=False, or leave retries out")
+                raise ConfigError(
+                    "retries=0 and idempotence conflict: set enable_idempotence=False, or leave retries out"
+                )
             if self.max_in_flight_requests_per_connection > 5:
                 raise ConfigError(
                     f"max_in_flight_requests_per_connection is {self.max_in_flight_requests_per_connection}; "
@@ -282,7 +286,9 @@ class ProducerConfig:
         sasl, tls = self.security_protocol.startswith("SASL"), self.security_protocol.endswith("SSL")
         if sasl:
             if self.sasl_mechanism is None:
-                raise ConfigError(f"security_protocol {self.security_protocol} needs sasl_mechanism: {', '.join(MECHANISMS)}")
+                raise ConfigError(
+                    f"security_protocol {self.security_protocol} needs sasl_mechanism: {', '.join(MECHANISMS)}"
+                )
             if self.sasl_mechanism not in MECHANISMS:
                 raise ConfigError(f"sasl_mechanism is {self.sasl_mechanism!r}; it can be {', '.join(MECHANISMS)}")
             if not self.sasl_username or not self.sasl_password:
@@ -293,7 +299,9 @@ class ProducerConfig:
             )
         files = [name for name in self.names() if name.startswith("ssl_") and name in self._given()]
         if files and not tls:
-            raise ConfigError(f"{files[0]} is set and security_protocol is {self.security_protocol}: set SSL or SASL_SSL")
+            raise ConfigError(
+                f"{files[0]} is set and security_protocol is {self.security_protocol}: set SSL or SASL_SSL"
+            )
         if self.ssl_context is not None and len(files) > 1:
             raise ConfigError(f"ssl_context and {next(f for f in files if f != 'ssl_context')} conflict: give one")
         if (self.ssl_keyfile or self.ssl_key_pem) and not (self.ssl_certfile or self.ssl_cert_pem):
@@ -348,9 +356,3 @@ def _is_strings(value: object) -> bool:
 def _wrong_type(name: str, value: object, wanted: str) -> ConfigError:
     shown = "a secret" if name in _SECRETS else f"{value!r}"
     return ConfigError(f"{name} must be {wanted}, not {shown} ({type(value).__name__})")
-
-
-def unknown_option(name: str, known: Sequence[str]) -> ConfigError:
-    """The error for an option nobody knows, with the nearest one."""
-    near = get_close_matches(name, known, 1, 0.5)
-    return ConfigError(f"unknown option {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
