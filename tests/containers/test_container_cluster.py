@@ -61,6 +61,8 @@ def test_a_killed_broker_loses_its_leaders_and_comes_back(cluster: KafkaCluster)
     produce(cluster, "killed", b"before")
     broker.kill()
     assert broker.state is BrokerState.STOPPED
+    with pytest.raises(KafkaClusterError, match="not running"):
+        broker.pause()
     eventually(lambda: broker.node_id not in cluster.leaders("killed"))
     produce(cluster, "killed", b"meanwhile")
     broker.start()
@@ -73,8 +75,7 @@ def test_a_paused_broker_goes_on_where_it_was(cluster: KafkaCluster) -> None:
     broker = cluster.broker(2)
     broker.pause()
     assert broker.state is BrokerState.PAUSED
-    with pytest.raises(KafkaClusterError, match="paused"):
-        broker.pause()
+    broker.pause()
     with pytest.raises(KafkaClusterError, match="resume"):
         broker.start()
     broker.resume()

@@ -79,6 +79,12 @@ def test_topics_are_created_grown_altered_and_deleted(cluster: KafkaCluster, kaf
         cluster.leaders(kafka_name)
 
 
+def test_the_cluster_knows_its_id_and_every_broker_its_place(cluster: KafkaCluster) -> None:
+    assert len(cluster.cluster_id) == 22
+    assert [broker.node_id for broker in cluster.brokers.values()] == [1, 2, 3]
+    assert cluster.bootstrap_servers == ",".join(f"127.0.0.1:{each.port}" for each in cluster.brokers.values())
+
+
 def test_a_refusal_names_the_request_and_the_code(cluster: KafkaCluster, kafka_name: str) -> None:
     cluster.create_topic(kafka_name)
     with pytest.raises(KafkaAdminError, match=f"CreateTopics {kafka_name}: TOPIC_ALREADY_EXISTS"):

@@ -47,6 +47,10 @@ class Admin(Asking):
 
     # What there is.
 
+    def cluster_id(self) -> str:
+        """The cluster's id, as any running broker tells it."""
+        return self._anywhere(MetadataRequest(topics=[]), MetadataResponse).cluster_id or ""
+
     def brokers_seen_by(self, node_id: int) -> set[int]:
         """The registered brokers as this one knows them; empty if it does not answer."""
         with contextlib.suppress(OSError, KafkaClusterError):

@@ -77,11 +77,11 @@ class Broker(ABC):
 
     @abstractmethod
     def pause(self) -> None:
-        """SIGSTOP: sockets stay open, nothing is answered."""
+        """SIGSTOP: sockets stay open, nothing is answered. Raises KafkaClusterError if it is stopped."""
 
     @abstractmethod
     def resume(self) -> None:
-        """SIGCONT after `pause`."""
+        """SIGCONT after `pause`. Nothing happens to one that runs; raises KafkaClusterError if it is stopped."""
 
     @abstractmethod
     def log_tail(self, lines: int = 40) -> str:

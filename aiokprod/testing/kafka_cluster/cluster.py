@@ -169,8 +169,9 @@ class KafkaCluster:
 
     @property
     def cluster_id(self) -> str:
-        """As the brokers report it (with ZooKeeper they choose their own)."""
-        return self._started_spec().cluster_id
+        """As the brokers report it."""
+        self._started_spec()
+        return self.admin.cluster_id()
 
     @property
     def security(self) -> ClusterSecurity:

@@ -61,12 +61,11 @@ class ContainerBroker(Broker):
             self.container.stop(timeout=int(timeout_s))
 
     def pause(self) -> None:
-        self._expect(BrokerState.RUNNING, "pause")
-        self.container.pause()
+        if self._alive() is BrokerState.RUNNING:
+            self.container.pause()
 
     def resume(self) -> None:
-        if self.state is not BrokerState.RUNNING:
-            self._expect(BrokerState.PAUSED, "resume")
+        if self._alive() is BrokerState.PAUSED:
             self.container.unpause()
 
     def log_tail(self, lines: int = 40) -> str:
@@ -85,17 +84,17 @@ class ContainerBroker(Broker):
             self._made.start()
             self._is_created = True
 
-    def _expect(self, state: BrokerState, action: str) -> None:
-        if self.state is not state:
-            raise KafkaClusterError(f"broker {self.node_id} is {self.state.value}: cannot {action} it")
+    def _alive(self) -> BrokerState:
+        if (state := self.state) is BrokerState.STOPPED:
+            raise KafkaClusterError(f"broker {self.node_id} is not running")
+        return state
 
 
 class ContainerBackend:
     """All containers of one cluster, and their network."""
 
-    admin_listener: Final = "PLAINTEXT"  # of INTERNAL the host sees nothing
-
     def __init__(self, image: str) -> None:
+        self.admin_listener = "PLAINTEXT"  # of INTERNAL the host sees nothing
         self.image = image
         self.brokers: dict[int, Broker] = {}
         self._network: Network | None = None

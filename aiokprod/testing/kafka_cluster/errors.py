@@ -1,11 +1,12 @@
-"""`KafkaClusterError`: a test cluster cannot do what it was asked. One class; the message says what to do about it."""
+"""`KafkaClusterError`: a test cluster cannot do what it was asked. The message says what to do about it."""
 
 from __future__ import annotations
 
+from aiokprod.errors import AiokprodError
 from aiokprod.wire.codes import name_of
 
 
-class KafkaClusterError(RuntimeError):
+class KafkaClusterError(AiokprodError):
     """The cluster could not be fetched, started, reached or changed."""
 
 
@@ -13,5 +14,4 @@ class KafkaAdminError(KafkaClusterError):
     """A broker refused an admin request; `code` is Kafka's error code."""
 
     def __init__(self, request: str, code: int, message: str | None = None) -> None:
-        self.code = code
-        super().__init__(f"{request}: {name_of(code)}" + (f": {message}" if message else ""))
+        super().__init__(f"{request}: {name_of(code)}" + (f": {message}" if message else ""), code=code)

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -98,7 +98,7 @@ def _fetch(version: str, home: Path) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Generator[None, None, None]:
     """Hold an exclusive lock on this file; waits for whoever has it."""
     with path.open("ab") as lock:
         if sys.platform != "win32":

@@ -91,9 +91,8 @@ class ProcessBroker(Broker):
 class ProcessBackend:
     """All JVMs of one cluster, and their temporary directory."""
 
-    admin_listener: Final = INTERNAL
-
     def __init__(self) -> None:
+        self.admin_listener = INTERNAL
         self.brokers: dict[int, Broker] = {}
         self._directory: Path | None = None
         self._orphanage: Orphanage | None = None
