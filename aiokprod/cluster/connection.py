@@ -1,4 +1,4 @@
-"""`BrokerConnection`: one socket to one broker, and the `ConnectionListener` that is told what happens on it.
+"""`BrokerConnection`: one socket to one broker.
 
 Made by `cluster.handshake`, owned by the pool, used by a flusher (data) or by the cluster client (control). The rules
 of who is owed what live in `wire.exchange`; this file moves bytes, arms timers and tells.
@@ -19,12 +19,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from aiokprod.cluster import connection_loss
 from aiokprod.cluster.answer_clock import AnswerClock
 from aiokprod.cluster.connection_listener import ConnectionListener
 from aiokprod.cluster.control_request import ControlCall, RequestMessage, ask
+from aiokprod.cluster.hang_up import HangUp
 from aiokprod.cluster.throttle import Throttle
 from aiokprod.errors import ConnectionLostError, ProtocolError
 from aiokprod.logs import StateLog
@@ -34,9 +35,6 @@ from aiokprod.wire.produce import FLEXIBLE_FROM as PRODUCE_FLEXIBLE_FROM
 from aiokprod.wire.versions import ApiVersions
 
 __all__ = ["BrokerConnection", "ConnectionListener", "ConnectionState"]
-
-CLOSE_GRACE_S: Final = 1.0
-"""How long the last bytes may take to leave when nothing is owed any more."""
 
 
 class ConnectionState(Enum):
@@ -96,19 +94,22 @@ class BrokerConnection(asyncio.Protocol):
         self._is_paused = False
         self._is_retired = False
         self._throttle = Throttle(loop, self._tell_writable)
-        self._hang_up_timer: asyncio.TimerHandle | None = None
+        self._is_authenticated = False
         self._close_callbacks: list[Callable[[BrokerConnection, Exception], None]] = []
-        self._ended = loop.create_future()
+        self._hang_up = HangUp(loop)
         self._answers = 0
 
     # -- opening --------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not derive from asyncio's
+        if self._cause is not None:  # closed while it was being dialled
+            self._transport.abort()
 
-    def established(self, versions: ApiVersions, max_frame_bytes: int) -> None:
+    def established(self, versions: ApiVersions, max_frame_bytes: int, *, is_authenticated: bool = False) -> None:
         """The handshake is done: the broker is who it says, and larger answers are welcome."""
         self.versions = versions
+        self._is_authenticated = is_authenticated
         self._exchange.lift_frame_limit(max_frame_bytes)
         self._answers = 0
         self._move(ConnectionState.OPEN, "the handshake is done")
@@ -330,7 +331,7 @@ class BrokerConnection(asyncio.Protocol):
         self._throttle.stop()
         lost = [settled.entry for settled in self._undelivered] + self._exchange.abandon()
         self._undelivered.clear()
-        self._hang_up(in_peace=not lost and not isinstance(cause, ProtocolError))
+        self._hang_up.begin(self._transport, in_peace=not lost and not isinstance(cause, ProtocolError))
         self._move(ConnectionState.CLOSED, str(cause))
         tokens: list[tuple[object, bool]] = []
         for entry in lost:
@@ -340,29 +341,21 @@ class BrokerConnection(asyncio.Protocol):
             elif not token.answer.done():
                 token.answer.set_exception(self._lost_error())
         callbacks, self._close_callbacks = self._close_callbacks, []
-        for callback in callbacks:
-            callback(self, cause)
-        if self.listener is not None:
-            self.listener.lost(self, tokens, cause)
-
-    def _hang_up(self, *, in_peace: bool) -> None:
-        transport = self._transport
-        if transport is None:
-            self._mark_ended()
-        elif in_peace:
-            transport.close()
-            self._hang_up_timer = self._loop.call_later(CLOSE_GRACE_S, transport.abort)
-        else:
-            transport.abort()
+        try:
+            for callback in callbacks:
+                callback(self, cause)
+        finally:  # whatever befalls the pool, whoever waits for an answer is told
+            if self.listener is not None:
+                self.listener.lost(self, tokens, cause)
 
     @property
     def has_ended(self) -> bool:
         """Is the socket really closed?"""
-        return self._ended.done()
+        return self._hang_up.is_done
 
     async def wait_closed(self) -> None:
         """Wait until the socket is really closed; at most about a second after `close`."""
-        await asyncio.shield(self._ended)
+        await self._hang_up.wait()
 
     def eof_received(self) -> None:
         # Every answer came before the end of the stream: nothing more is to be read. (faults: N12)
@@ -370,23 +363,20 @@ class BrokerConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.close(self._ended_by_broker(exc))
-        if self._hang_up_timer is not None:
-            self._hang_up_timer.cancel()
-            self._hang_up_timer = None
-        self._mark_ended()
-
-    def _mark_ended(self) -> None:
-        if not self._ended.done():
-            self._ended.set_result(None)
+        self._hang_up.done()
 
     def _timed_out(self, head: Entry) -> None:
         waited_s = self._loop.time() - self._exchange.head_clock_started
         self.close(connection_loss.timed_out(self.host, self.port, head, waited_s))
 
     def _ended_by_broker(self, exc: Exception | None) -> ConnectionLostError:
-        is_first_request = self._state is ConnectionState.OPEN and not self._answers and self._exchange.requests > 0
+        may_want_sasl = self._state is ConnectionState.OPEN and not self._is_authenticated and not self._answers
         return connection_loss.ended_by_broker(
-            self.host, self.port, exc, in_an_answer=self._exchange.buffered_bytes > 0, at_first_request=is_first_request
+            self.host,
+            self.port,
+            exc,
+            in_an_answer=self._exchange.buffered_bytes > 0,
+            may_want_sasl=may_want_sasl and self._exchange.requests > 0,
         )
 
     def _lost_error(self) -> ConnectionLostError:

@@ -16,13 +16,13 @@ def timed_out(host: str, port: int, head: Entry, waited_s: float) -> RequestTime
 
 
 def ended_by_broker(
-    host: str, port: int, exc: Exception | None, *, in_an_answer: bool, at_first_request: bool
+    host: str, port: int, exc: Exception | None, *, in_an_answer: bool, may_want_sasl: bool
 ) -> ConnectionLostError:
     """The stream ended (`exc` None) or broke."""
     text = "the broker closed the connection" if exc is None else f"the connection broke: {exc}"
     if in_an_answer:
         text += " in the middle of an answer"
-    elif at_first_request:
+    elif may_want_sasl:
         # A SASL listener takes ApiVersions from anybody and hangs up on the next request.
         text += " at the first request (does this listener want SASL? see security_protocol)"
     error = ConnectionLostError(f"{host}:{port}: {text}", host=host, port=port)

@@ -48,7 +48,7 @@ class ConnectionSettings:
     new_mechanism: Callable[[], Mechanism] | None = None
     resolver: Resolver = resolve
     dialer: Dialer | None = None
-    _logs: dict[str, StateLog] = field(default_factory=dict, repr=False)
+    _logs: dict[str, StateLog] = field(default_factory=dict[str, StateLog], repr=False)
 
     @classmethod
     def from_config(cls, config: ProducerConfig) -> ConnectionSettings:

@@ -16,16 +16,13 @@ from functools import cache
 from importlib import metadata
 from typing import Final
 
-import anyio.to_thread
-from anyio import CapacityLimiter
-
 from aiokprod.cluster import tls
+from aiokprod.cluster.authentication import authenticate
 from aiokprod.cluster.connection import BrokerConnection
 from aiokprod.cluster.connection_settings import ConnectionSettings
 from aiokprod.cluster.control_request import RequestMessage
 from aiokprod.cluster.dial import dial, dial_by
 from aiokprod.cluster.dns import Address
-from aiokprod.cluster.sasl.mechanism import Finished, HashWork, HiddenBytes, Mechanism, Outcome, Reply
 from aiokprod.errors import (
     AiokprodError,
     AuthenticationError,
@@ -35,22 +32,14 @@ from aiokprod.errors import (
     TlsError,
     UnsupportedVersionError,
 )
-from aiokprod.logs import printable
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aiokprod.wire.messages.metadata import MetadataRequest
 from aiokprod.wire.messages.produce import ProduceRequest
-from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from aiokprod.wire.versions import ApiVersions
 
 MAX_FRAME_BYTES_BEFORE_AUTHENTICATION: Final = 512 * 1024
 """Kafka accepts as much from us before it knows us; ApiVersions of 4.3 takes less than 1 KiB."""
-
-MAX_SESSION_LIFETIME_S: Final = 30 * 24 * 3600.0
-"""A lifetime of 2**63 ms is no lifetime (`# faults: S16`)."""
-
-TEXT_LIMIT: Final = 300
 
 SOFTWARE_NAME: Final = "aiokprod"
 
@@ -159,9 +148,16 @@ class _Attempt:
             versions = await self._negotiate()
             if self._settings.new_mechanism is not None:
                 self.step = "SASL authentication"
-                await self._authenticate(self._settings.new_mechanism(), versions)
-            connection.established(versions, self._settings.max_frame_bytes)
+                mechanism = self._settings.new_mechanism()
+                await authenticate(connection, mechanism, versions, timeout_s=self._settings.setup_timeout_s)
+            connection.established(
+                versions,
+                self._settings.max_frame_bytes,
+                is_authenticated=self._settings.new_mechanism is not None,
+            )
         except AiokprodError as error:
+            if str(self._endpoint) not in error.message:
+                error.broker = str(self._endpoint)
             connection.close(error)
             raise
         except BaseException:
@@ -250,71 +246,6 @@ class _Attempt:
             hint = "it may be a TLS listener: set security_protocol to SSL or SASL_SSL"
         return self._lost(f"hung up on the first request ({hint})")
 
-    # -- credentials ----------------------------------------------------------------------------------------------
-
-    async def _authenticate(self, mechanism: Mechanism, versions: ApiVersions) -> None:
-        await self._agree_on(mechanism, versions)
-        version = versions.pick(SaslAuthenticateRequest.API_KEY, 0, SaslAuthenticateRequest.MAX_VERSION)
-        asked_at = asyncio.get_running_loop().time()
-        outcome: Outcome = Reply(mechanism.start())
-        while not isinstance(outcome, Finished):
-            if isinstance(outcome, HashWork):
-                # Its own limiter: never behind the threads of the application, which may all be busy.
-                hashed = await anyio.to_thread.run_sync(outcome.run, abandon_on_cancel=True, limiter=CapacityLimiter(1))
-                outcome = mechanism.hashed(hashed)
-                continue
-            answer = await self._pass(outcome, mechanism, version)
-            outcome = self._stepped(mechanism, answer.auth_bytes)
-            self._connection.session_lifetime_s = _lifetime_s(answer.session_lifetime_ms)
-        lifetime_s = self._connection.session_lifetime_s
-        self._connection.expires_at = None if lifetime_s is None else asked_at + lifetime_s
-
-    async def _agree_on(self, mechanism: Mechanism, versions: ApiVersions) -> None:
-        # Version 1 wraps the tokens in SaslAuthenticate (KIP-152); version 0 sends them bare and hides the errors.
-        version = versions.pick(SaslHandshakeRequest.API_KEY, 1, 1)
-        request = SaslHandshakeRequest(mechanism=mechanism.name)
-        try:
-            body = await self._call(SaslHandshakeRequest, version, request.encode(version))
-        except ConnectionLostError as lost:
-            raise self._hung_up(f"when asked for SASL {mechanism.name}") from lost
-        answer = SaslHandshakeResponse.decode(body, version)
-        if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            offered = ", ".join(printable(name, 50) for name in answer.mechanisms[:20]) or "none"
-            raise self._refused(f"SASL {mechanism.name} is not offered here; sasl_mechanism can be: {offered}")
-        if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-            raise self._refused("this listener does not want SASL: set security_protocol to PLAINTEXT or SSL")
-        if answer.error_code:
-            raise self._refused(f"SASL {mechanism.name} failed: {name_of(answer.error_code)}")
-
-    async def _pass(self, reply: Reply, mechanism: Mechanism, version: int) -> SaslAuthenticateResponse:
-        """Carry one token over and one back. The token is hidden, for tracebacks that show locals."""
-        body = HiddenBytes(SaslAuthenticateRequest(auth_bytes=reply.token).encode(version))
-        try:
-            answer_body = await self._call(SaslAuthenticateRequest, version, body)
-        except ConnectionLostError as lost:
-            raise self._hung_up(f"during SASL {mechanism.name}") from lost
-        answer = SaslAuthenticateResponse.decode(answer_body, version)
-        if answer.error_code:
-            reason = printable(answer.error_message or name_of(answer.error_code), TEXT_LIMIT)
-            raise self._refused(f"SASL {mechanism.name}: {reason}", answer.error_code)
-        return answer
-
-    def _stepped(self, mechanism: Mechanism, challenge: bytes) -> Outcome:
-        try:
-            return mechanism.step(challenge)
-        except AuthenticationError as error:
-            raise self._refused(error.message) from None
-
-    def _hung_up(self, when: str) -> AiokprodError:
-        """Brokers answer before they refuse; one that just hangs up may be restarting: worth another try."""
-        cause = self._connection.cause
-        if isinstance(cause, ProtocolError):
-            return ProtocolError(f"{self._endpoint}: {cause.message}")
-        return self._lost(f"the broker hung up {when}")
-
-    def _refused(self, text: str, code: int | None = None) -> AuthenticationError:
-        return AuthenticationError(f"{self._endpoint}: {text}", code=code)
-
 
 @cache
 def software_version() -> str:
@@ -350,10 +281,3 @@ def _usable(answer: ApiVersionsResponse) -> ApiVersions:
     for request in (MetadataRequest, ProduceRequest):
         versions.pick(request.API_KEY, request.MIN_VERSION, request.MAX_VERSION)
     return versions
-
-
-def _lifetime_s(session_lifetime_ms: int) -> float | None:
-    """0 means for ever; so does nonsense below it (`# faults: S16`)."""
-    if session_lifetime_ms <= 0:
-        return None
-    return min(session_lifetime_ms / 1000, MAX_SESSION_LIFETIME_S)

@@ -720,6 +720,42 @@ def test_an_answer_that_cannot_be_read_closes(run: Run) -> None:  # faults: H22
 
 
 @both_loops
+def test_a_callback_that_fails_does_not_keep_the_loss_from_the_listener(run: Run) -> None:
+    def fail(connection: BrokerConnection, cause: Exception) -> None:
+        raise ZeroDivisionError
+
+    async def scenario() -> None:
+        recorder = Recorder()
+        async with connected(idle, listener=recorder) as connection:
+            connection.add_close_callback(fail)
+            send(connection, "a")
+            with pytest.raises(ZeroDivisionError):
+                connection.close(ConnectionLostError("enough"))
+            assert recorder.losses[0][1] == [("a", True)]
+
+    run(scenario())
+
+
+@both_loops
+def test_a_dial_that_ends_after_the_close_leaves_no_socket(run: Run) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker(idle) as broker:
+            loop = asyncio.get_running_loop()
+            connection = BrokerConnection(
+                node_id=3, host="127.0.0.1", port=broker.port, client_id="tests", max_frame_bytes=1000, max_mute_s=1.0,
+                loop=loop, log=StateLog("connection to a script"),
+            )  # fmt: skip
+            connection.close(ConnectionLostError("too late"))
+            assert connection.has_ended
+            transport, _ = await loop.create_connection(lambda: connection, "127.0.0.1", broker.port)
+            assert transport.is_closing()
+            assert not connection.is_open
+            await asyncio.sleep(0.01)
+
+    run(scenario())
+
+
+@both_loops
 def test_bytes_that_nobody_waits_for_leave_before_the_end(run: Run) -> None:
     received: list[bytes] = []
 

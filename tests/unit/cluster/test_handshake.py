@@ -18,10 +18,11 @@ from both_loops import Run, both_loops
 from scram_server import serve_scram
 from scripted_broker import Peer, Script, ScriptedBroker, api_versions, eventually, idle
 
+from aiokprod.cluster.authentication import MAX_SESSION_LIFETIME_S
 from aiokprod.cluster.connection import BrokerConnection
 from aiokprod.cluster.connection_settings import ConnectionSettings
 from aiokprod.cluster.dns import Address
-from aiokprod.cluster.handshake import MAX_SESSION_LIFETIME_S, Endpoint, open_connection
+from aiokprod.cluster.handshake import Endpoint, open_connection
 from aiokprod.cluster.sasl.mechanism import Mechanism
 from aiokprod.cluster.sasl.plain import Plain
 from aiokprod.cluster.sasl.scram import ScramSha256, ScramSha512
@@ -894,6 +895,39 @@ def test_a_broker_that_hangs_up_during_sasl_may_be_tried_again(run: Run) -> None
                 assert isinstance(error, ConnectionLostError)
                 assert error.retriable
                 assert "hung up" in str(error)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+@both_loops
+def test_a_sasl_answer_that_cannot_be_read_is_a_protocol_error(run: Run, rounds: int) -> None:  # faults: H4, H22
+    async def rubbish(peer: Peer) -> None:
+        await peer.negotiate()
+        if rounds:
+            await peer.agree_on_sasl()
+        peer.answer(await peer.request(), b"\x00\x00\x7f\xff\xff\xff")
+        await idle(peer)
+
+    async def scenario() -> None:
+        async with ScriptedBroker(rubbish) as broker:
+            assert isinstance(await refused(broker, sasl_settings()), ProtocolError)
+
+    run(scenario())
+
+
+@both_loops
+def test_a_broker_without_sasl_requests_is_unsupported(run: Run) -> None:
+    async def ancient(peer: Peer) -> None:
+        request = await peer.request()
+        answer = api_versions()
+        answer.api_keys = [key for key in answer.api_keys if key.api_key not in (17, 36)]
+        peer.answer(request, answer.encode(request.version))
+        await idle(peer)
+
+    async def scenario() -> None:
+        async with ScriptedBroker(ancient) as broker:
+            assert isinstance(await refused(broker, sasl_settings()), UnsupportedVersionError)
 
     run(scenario())
 
