@@ -55,8 +55,8 @@ class DialPace:
 
     def failed(self, now: float, random01: float) -> None:
         """Nobody there, or the handshake failed."""
-        self._not_before = now + self._backoff.delay_s(self.failures, random01)
         self.failures += 1
+        self._not_before = now + self._backoff.delay_s(self.failures, random01)
 
     def refused(self, now: float) -> None:
         """The credentials are wrong: the longest wait at once, for repetition locks accounts (`# faults: S8`)."""

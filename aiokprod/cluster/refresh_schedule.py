@@ -59,7 +59,7 @@ class RefreshSchedule:
         """
         if not self._has_failed:
             self._attempt = 0
-            self._not_before = min(self._not_before, self._ended_at + self._backoff.delay_s(0, random01))
+            self._not_before = min(self._not_before, self._ended_at + self._backoff.delay_s(1, random01))
 
     def due_at(self) -> float:
         """When the next request is due; in the past: now; infinity: when somebody wants it."""
@@ -91,8 +91,8 @@ class RefreshSchedule:
 
     def _rest(self, now: float, random01: float) -> None:
         self._ended_at = now
-        self._not_before = now + self._backoff.delay_s(self._attempt, random01)
         self._attempt += 1
+        self._not_before = now + self._backoff.delay_s(self._attempt, random01)
 
     def __repr__(self) -> str:
         wish = ("full" if self._is_full else "unsettled") if self.is_wanted else "nothing"

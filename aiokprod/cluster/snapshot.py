@@ -248,7 +248,7 @@ def _given(partitions: Iterable[MetadataResponsePartition]) -> dict[int, Metadat
 def _takes_back(known: tuple[PartitionSnapshot, ...], given: Mapping[int, MetadataResponsePartition]) -> bool:
     """Does the answer deny a partition or an epoch that we have seen?"""
     return any(
-        (answer := given.get(old.partition)) is None or 0 <= answer.leader_epoch < old.leader_epoch for old in known
+        (answer := given.get(old.partition)) is None or answer.leader_epoch < old.leader_epoch for old in known
     )
 
 
@@ -276,7 +276,7 @@ def _merge_partition(
     old: PartitionSnapshot | None, answer: MetadataResponsePartition, brokers: Collection[int]
 ) -> PartitionSnapshot:
     epoch = max(answer.leader_epoch, -1)
-    if old is not None and 0 <= epoch < old.leader_epoch:
+    if old is not None and epoch < old.leader_epoch:
         return old
     leader_id = answer.leader_id if answer.leader_id in brokers else NO_LEADER
     if (

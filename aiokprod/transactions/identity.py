@@ -104,8 +104,8 @@ class ProducerIdKeeper:
                     return outcome
                 self.last_error = outcome.error
                 self._log.warned(type(outcome.error).__name__, f"no producer id yet: {outcome.error}")
-                await self._sleep(self._backoff.delay_s(attempt, self._random.random()))
                 attempt += 1
+                await self._sleep(self._backoff.delay_s(attempt, self._random.random()))
 
     async def _ask(self) -> tuple[int, int] | Later:
         """One request to one broker. Raises what no repetition will mend."""

@@ -1,0 +1,493 @@
+"""The pool alone, in virtual time: dials succeed or fail as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from fake_connection import FakeConnection
+from pool_rig import CONTROL, PRODUCE, PoolRig, node, refused
+from virtual_time import run_virtual
+
+from aiokprod.errors import AuthenticationError, ConnectionLostError
+
+
+def scene(play: Callable[[PoolRig], Awaitable[None]], *ids: int, **options: Any) -> None:
+    async def scenario() -> None:
+        rig = PoolRig(*(ids or (1, 2, 3)), **options)
+        try:
+            await play(rig)
+        finally:
+            await rig.end()
+        assert rig.crashes == []
+
+    run_virtual(scenario())
+
+
+# -- dialling -----------------------------------------------------------------------------------------------------
+
+
+def test_a_dial_gives_a_connection_and_tells() -> None:
+    async def play(rig: PoolRig) -> None:
+        assert rig.pool.get(1, PRODUCE) is None
+        rig.pool.dial(1, PRODUCE)
+        assert rig.ready == []
+        await asyncio.sleep(0.1)
+        assert rig.ready == [(1, rig.opened[0])]
+        assert rig.pool.get(1, PRODUCE) is rig.opened[0]
+        rig.pool.dial(1, PRODUCE)
+        await asyncio.sleep(0.1)
+        assert len(rig.dials) == 1
+
+    scene(play)
+
+
+def test_dials_have_names() -> None:
+    async def play(rig: PoolRig) -> None:
+        rig.pool.dial(3, PRODUCE)
+        rig.pool.dial(3, CONTROL)
+        names = {task.get_name() for task in asyncio.all_tasks()}
+        assert {"dial-3", "dial-3-control"} <= names
+
+    scene(play)
+
+
+def test_everybody_waits_for_the_same_dial_and_one_may_leave() -> None:
+    async def play(rig: PoolRig) -> None:
+        waiters = [asyncio.create_task(rig.connect(1)) for _ in range(5)]
+        await asyncio.sleep(0)
+        waiters[2].cancel()
+        done = await asyncio.gather(*waiters, return_exceptions=True)
+        assert isinstance(done[2], asyncio.CancelledError)
+        assert {id(result) for index, result in enumerate(done) if index != 2} == {id(rig.opened[0])}
+        assert len(rig.dials) == 1
+
+    scene(play)
+
+
+def test_a_failed_dial_gives_each_waiter_an_error_of_its_own() -> None:
+    async def play(rig: PoolRig) -> None:
+        rig.refuse = refused
+        done = await asyncio.gather(*(rig.connect(1) for _ in range(3)), return_exceptions=True)
+        assert [str(error) for error in done] == ["refused"] * 3
+        assert len({id(error) for error in done}) == 3
+        assert [node_id for node_id, _ in rig.failed] == [1]
+        assert str(rig.pool.last_error(1)) == "refused"
+        rig.refuse = lambda where: None
+        await rig.connect(1)
+        assert rig.pool.last_error(1) is None
+
+    scene(play)
+
+
+def test_produce_and_control_have_connections_of_their_own() -> None:
+    async def play(rig: PoolRig) -> None:
+        produce, control = await rig.connect(1, PRODUCE), await rig.connect(1, CONTROL)
+        assert produce is not control
+        assert rig.pool.open_for(CONTROL) == [control]
+        assert [node_id for node_id, _ in rig.ready] == [1]
+
+    scene(play)
+
+
+def test_control_dials_are_not_told_to_the_pipeline() -> None:
+    async def play(rig: PoolRig) -> None:
+        rig.refuse = refused
+        with pytest.raises(ConnectionLostError):
+            await rig.connect(1, CONTROL)
+        assert (rig.failed, rig.ready) == ([], [])
+
+    scene(play)
+
+
+def test_two_ids_at_one_address_have_two_connections() -> None:  # faults: B15
+    async def play(rig: PoolRig) -> None:
+        rig.pool.know([node(1, "same"), node(2, "same")])
+        one, two = await rig.connect(1), await rig.connect(2)
+        assert one is not two
+        assert (one.node_id, two.node_id) == (1, 2)
+        one.close(ConnectionLostError("reset"))
+        assert rig.pool.get(2, PRODUCE) is two
+
+    scene(play)
+
+
+def test_a_connection_that_is_over_before_it_is_handed_on_is_a_failed_dial() -> None:
+    async def play(rig: PoolRig) -> None:
+        rig.prepare = lambda connection: connection.close(ConnectionLostError("reset"))
+        with pytest.raises(ConnectionLostError, match="as soon as"):
+            await rig.connect(1)
+        assert rig.pool.get(1, PRODUCE) is None
+        assert len(rig.failed) == 1
+
+    scene(play)
+
+
+def test_an_unknown_broker_is_a_failed_dial_with_backoff() -> None:  # faults: B13
+    async def play(rig: PoolRig) -> None:
+        def dial_again(node_id: int, error: object) -> None:
+            rig.failed.append((node_id, error))  # type: ignore[arg-type]
+            rig.pool.dial(node_id, PRODUCE)
+
+        rig.pool._failed = dial_again  # the pipeline does so as long as it has work there
+        rig.pool.dial(77, PRODUCE)
+        await asyncio.sleep(60)
+        assert rig.dials == []
+        assert 50 < len(rig.failed) < 80
+        rig.pool.know([node(77)])
+        await asyncio.sleep(1.3)
+        assert rig.pool.get(77, PRODUCE) is not None
+
+    scene(play)
+
+
+def test_a_bug_in_a_dial_is_told_and_nobody_hangs() -> None:  # faults: L15
+    async def scenario() -> None:
+        rig = PoolRig(1)
+        rig.refuse = lambda where: ZeroDivisionError("bug")
+        with pytest.raises(ConnectionLostError, match="bug"):
+            await rig.connect(1)
+        await asyncio.sleep(0.01)
+        assert isinstance(rig.crashes[0], ZeroDivisionError)
+        await rig.end()
+
+    run_virtual(scenario())
+
+
+# -- pace ---------------------------------------------------------------------------------------------------------
+
+
+def gaps(rig: PoolRig, node_id: int) -> list[float]:
+    times = [at for at, dialled, *_ in rig.dials if dialled == node_id]
+    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+
+
+def test_a_broker_that_refuses_is_dialled_with_backoff() -> None:  # faults: N16
+    async def play(rig: PoolRig) -> None:
+        rig.refuse = refused
+        for _ in range(60_000):
+            rig.pool.dial(1, PRODUCE)
+            await asyncio.sleep(0.01)
+        apart = gaps(rig, 1)
+        assert 0.04 <= apart[0] <= 0.07
+        assert all(0.8 <= gap <= 1.25 for gap in apart[6:])
+        assert 480 <= len(apart) <= 760
+
+    scene(play)
+
+
+def test_both_purposes_share_the_pace_of_a_broker() -> None:  # faults: N16
+    async def play(rig: PoolRig) -> None:
+        rig.refuse = refused
+        for _ in range(3_000):
+            rig.pool.dial(1, PRODUCE)
+            rig.pool.dial(1, CONTROL)
+            await asyncio.sleep(0.01)
+        times = [at for at, *_ in rig.dials]
+        assert all(later - earlier >= 0.99 for earlier, later in zip(times, times[5:], strict=False))
+
+    scene(play)
+
+
+def test_a_flapping_broker_is_dialled_at_most_five_times_a_second() -> None:  # faults: N15
+    async def play(rig: PoolRig) -> None:
+        for turn in range(600):  # up and down every 200 ms for two minutes
+            is_up = turn % 2 == 0
+            rig.refuse = (lambda where: None) if is_up else refused
+            if not is_up:
+                for connection in rig.opened:
+                    connection.close(ConnectionLostError("reset"))
+            for _ in range(20):
+                rig.pool.dial(1, PRODUCE)
+                await asyncio.sleep(0.01)
+        times = [at for at, *_ in rig.dials]
+        assert all(later - earlier >= 0.99 for earlier, later in zip(times, times[5:], strict=False))
+        assert len(times) < 250
+        assert rig.ready, "it was never found up"
+
+    scene(play, 1)
+
+
+def test_a_failing_broker_does_not_slow_down_the_others() -> None:
+    async def play(rig: PoolRig) -> None:
+        rig.refuse = lambda where: refused(where) if where.id == 1 else None
+        for _ in range(20):
+            rig.pool.dial(1, PRODUCE)
+            await asyncio.sleep(0.5)
+        began = rig.loop.time()
+        await rig.connect(2)
+        assert rig.loop.time() - began < 0.01
+
+    scene(play)
+
+
+def test_a_connection_lost_after_a_long_life_is_replaced_at_once() -> None:  # faults: N8
+    async def play(rig: PoolRig) -> None:
+        connection = await rig.connect(1)
+        await asyncio.sleep(100)
+        connection.close(ConnectionLostError("reset"))
+        began = rig.loop.time()
+        assert await rig.connect(1) is not connection
+        assert rig.loop.time() - began < 0.07
+
+    scene(play)
+
+
+def test_refused_credentials_are_tried_once_a_second() -> None:  # faults: S8
+    async def play(rig: PoolRig) -> None:
+        rig.refuse = lambda where: AuthenticationError("wrong password")
+        for _ in range(1_000):
+            rig.pool.dial(1, PRODUCE)
+            await asyncio.sleep(0.01)
+        assert len(rig.dials) <= 11
+
+    scene(play)
+
+
+def test_the_setup_timeout_grows_with_each_failure() -> None:  # faults: B16
+    async def play(rig: PoolRig) -> None:
+        rig.refuse = refused
+        for _ in range(4):
+            with pytest.raises(ConnectionLostError):
+                await rig.connect(1)
+        timeouts = [timeout_s for *_, timeout_s in rig.dials]
+        for timeout_s, plain_s in zip(timeouts, (10, 20, 30, 30), strict=True):
+            assert 0.8 * plain_s <= timeout_s <= 1.2 * plain_s
+
+    scene(play)
+
+
+# -- brokers come and go ------------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_moved_is_dialled_at_its_new_address() -> None:  # faults: B12
+    async def play(rig: PoolRig) -> None:
+        old = {purpose: await rig.connect(1, purpose) for purpose in (PRODUCE, CONTROL)}
+        rig.pool.know([node(1, "elsewhere"), node(2), node(3)])
+        assert all(not connection.is_open for connection in old.values())
+        assert "elsewhere" in str(old[PRODUCE].cause)
+        new = await rig.connect(1)
+        assert new.host == "elsewhere"
+        assert rig.dials[-1][2] == "elsewhere"
+
+    scene(play)
+
+
+def test_a_dial_to_an_old_address_is_given_up() -> None:  # faults: B12
+    async def play(rig: PoolRig) -> None:
+        rig.slow[1] = 10.0
+        waiter = asyncio.create_task(rig.connect(1))
+        await asyncio.sleep(1)
+        rig.slow.clear()
+        rig.pool.know([node(1, "elsewhere"), node(2)])
+        with pytest.raises(ConnectionLostError, match="elsewhere"):
+            await waiter
+        assert [node_id for node_id, _ in rig.failed] == [1]
+        assert (await rig.connect(1)).host == "elsewhere"
+        await asyncio.sleep(20)
+        assert len(rig.opened) == 1
+
+    scene(play)
+
+
+def test_a_dial_that_waits_for_its_backoff_takes_the_new_address() -> None:
+    async def play(rig: PoolRig) -> None:
+        rig.refuse = refused
+        for _ in range(8):
+            with pytest.raises(ConnectionLostError):
+                await rig.connect(1)
+        rig.refuse = lambda where: None
+        waiter = asyncio.create_task(rig.connect(1))
+        await asyncio.sleep(0.1)
+        rig.pool.know([node(1, "elsewhere")])
+        assert (await waiter).host == "elsewhere"
+
+    scene(play)
+
+
+def test_a_removed_broker_is_dialled_no_more_and_keeps_what_is_in_flight() -> None:  # faults: B13
+    async def play(rig: PoolRig) -> None:
+        idle, busy = await rig.connect(1), await rig.connect(2)
+        busy.in_flight = 1
+        rig.pool.know([node(3)])
+        assert not idle.is_open
+        assert busy.is_open
+        assert rig.pool.get(2, PRODUCE) is None
+        await asyncio.sleep(1)
+        assert busy.is_open
+        assert busy.mutes == []  # its clock must go on: the broker may be dead
+        busy.in_flight = 0
+        await asyncio.sleep(0.1)
+        assert not busy.is_open
+        dials = len(rig.dials)
+        for node_id in (1, 2):
+            with pytest.raises(ConnectionLostError, match="not among the brokers"):
+                await rig.connect(node_id)
+        assert len(rig.dials) == dials
+
+    scene(play)
+
+
+def test_a_broker_that_comes_back_is_dialled_again() -> None:
+    async def play(rig: PoolRig) -> None:
+        busy = await rig.connect(2)
+        busy.in_flight = 1
+        rig.pool.know([node(3)])
+        rig.pool.know([node(2), node(3)])
+        again = await rig.connect(2)
+        assert again is not busy
+        assert rig.pool.get(2, PRODUCE) is again
+        busy.in_flight = 0
+        await asyncio.sleep(0.1)
+        assert not busy.is_open
+        assert again.is_open
+
+    scene(play)
+
+
+def test_the_bootstrap_servers_are_not_touched_by_the_broker_list() -> None:
+    async def play(rig: PoolRig) -> None:
+        rig.pool.know([node(-1), node(-2)])
+        server = await rig.connect(-1, CONTROL)
+        rig.pool.know([node(5)])
+        assert server.is_open
+        rig.pool.know([node(-2)])
+        assert not server.is_open
+        assert (await rig.connect(5)).node_id == 5
+
+    scene(play)
+
+
+def test_a_bootstrap_connection_goes_on_under_the_id_of_its_broker() -> None:
+    async def play(rig: PoolRig) -> None:
+        rig.pool.know([node(-1)])
+        server = await rig.connect(-1, CONTROL)
+        rig.pool.adopt(-1, 2)
+        assert rig.pool.get(2, CONTROL) is server
+        assert rig.pool.get(-1, CONTROL) is None
+        assert server.node_id == 2
+        server.close(ConnectionLostError("reset"))
+        assert rig.pool.get(2, CONTROL) is None
+        assert not rig.pool.may_dial_now(-9, CONTROL)
+
+    scene(play)
+
+
+def test_backoffs_of_brokers_that_are_gone_do_not_pile_up() -> None:
+    async def play(rig: PoolRig) -> None:
+        rig.refuse = refused
+        for first in range(0, 2_000, 10):
+            ids = range(first, first + 10)
+            rig.pool.know([node(node_id) for node_id in ids])
+            for node_id in ids:
+                rig.pool.dial(node_id, PRODUCE)
+            await asyncio.sleep(0.01)
+        assert len(rig.pool._paces) <= 120
+
+    scene(play)
+
+
+# -- idle, expired, closed ----------------------------------------------------------------------------------------
+
+
+def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
+    async def play(rig: PoolRig) -> None:
+        idle, busy, used = [await rig.connect(node_id) for node_id in (1, 2, 3)]
+        busy.in_flight, busy.idle_since = 1, None
+        for _ in range(25):
+            await asyncio.sleep(50)
+            used.idle_since = rig.loop.time()
+        assert "idle" in str(idle.cause)
+        assert busy.is_open
+        assert used.is_open
+        busy.in_flight, busy.idle_since = 0, rig.loop.time()
+        await asyncio.sleep(1081)
+        assert not busy.is_open
+
+    scene(play, connections_max_idle_ms=540_000)
+
+
+def test_idle_connections_stay_if_the_option_says_so() -> None:
+    async def play(rig: PoolRig) -> None:
+        connection = await rig.connect(1)
+        await asyncio.sleep(1_000_000)
+        assert connection.is_open
+
+    scene(play, connections_max_idle_ms=-1)
+
+
+def test_closing_an_idle_connection_is_no_fault_of_the_broker() -> None:
+    async def play(rig: PoolRig) -> None:
+        await rig.connect(1)
+        await asyncio.sleep(0.5)
+        began = rig.loop.time()
+        assert not rig.opened[0].is_open
+        await rig.connect(1)
+        assert rig.loop.time() - began < 0.01
+
+    scene(play, connections_max_idle_ms=200)
+
+
+def expiring(connection: FakeConnection) -> None:
+    connection.expires_at = asyncio.get_running_loop().time() + 100.0
+
+
+def test_a_connection_is_replaced_before_its_credentials_expire() -> None:  # faults: S15
+    async def play(rig: PoolRig) -> None:
+        rig.prepare = expiring
+        connection = await rig.connect(1)
+        await asyncio.sleep(84)
+        assert connection.is_open
+        await asyncio.sleep(12)
+        assert not connection.is_open
+        assert connection.mutes == []
+
+    scene(play)
+
+
+def test_what_is_in_flight_is_answered_before_a_connection_is_replaced() -> None:  # faults: S15
+    async def play(rig: PoolRig) -> None:
+        rig.prepare = expiring
+        connection = await rig.connect(1)
+        connection.in_flight = 5
+        await asyncio.sleep(96)
+        assert connection.is_open
+        assert rig.pool.get(1, PRODUCE) is None
+        assert connection.mutes  # nothing new is sent meanwhile
+        connection.in_flight = 0
+        await asyncio.sleep(0.1)
+        assert not connection.is_open
+
+    scene(play)
+
+
+def test_a_connection_does_not_outlive_its_credentials() -> None:  # faults: S16
+    async def play(rig: PoolRig) -> None:
+        rig.prepare = expiring
+        connection = await rig.connect(1)
+        connection.in_flight = 5
+        await asyncio.sleep(100.1)
+        assert not connection.is_open
+
+    scene(play)
+
+
+def test_close_ends_everything_and_waits_for_the_sockets() -> None:  # faults: L19, L27
+    async def play(rig: PoolRig) -> None:
+        open_ones = [await rig.connect(1), await rig.connect(2, CONTROL)]
+        earlier = await rig.connect(2)
+        earlier.close(ConnectionLostError("reset"))
+        rig.slow[3] = 1e6
+        waiter = asyncio.create_task(rig.connect(3))
+        await asyncio.sleep(0.01)
+        await rig.end()
+        with pytest.raises(ConnectionLostError):
+            await waiter
+        assert all(connection.waited_for for connection in [*open_ones, earlier])
+        rig.pool.dial(1, PRODUCE)
+        with pytest.raises(ConnectionLostError, match="closed"):
+            await rig.connect(1)
+
+    scene(play)
