@@ -152,7 +152,7 @@ class MockCluster(TopicVerbs, FaultVerbs):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._home.wait(self._close(), timeout_s=30.0)
+        self._home.wait(self._close, timeout_s=30.0)
         self._home.leave()
 
     def _open(self) -> None:
@@ -289,8 +289,12 @@ class MockCluster(TopicVerbs, FaultVerbs):
         self, api: str | int, count: int = 1, *, broker: int | None = None, timeout_s: float = 10.0
     ) -> None:
         """The same from another thread; TimeoutError naming what was seen."""
+
+        async def reached() -> None:
+            await asyncio.wait_for(self.until_seen(api, count, broker=broker), timeout_s)
+
         try:
-            self._home.wait(asyncio.wait_for(self.until_seen(api, count, broker=broker), timeout_s), timeout_s + 5)
+            self._home.wait(reached, timeout_s + 5)
         except TimeoutError:
             seen = {f"{api_name_of(key)}@{node}": n for (node, key), n in self.counters.requests.items()}
             raise TimeoutError(f"{count} of {api} not seen in {timeout_s} s; seen: {seen}") from None

@@ -81,10 +81,9 @@ class LoopHome:
         loop.call_soon_threadsafe(run)
         return future.result(CALL_TIMEOUT_S)
 
-    def wait(self, work: Coroutine[object, object, _Result], timeout_s: float) -> _Result:
+    def wait(self, work: Callable[[], Coroutine[object, object, _Result]], timeout_s: float) -> _Result:
         """Run a coroutine on the loop from another thread and wait for it."""
         loop = self._loop
         if loop is None or threading.get_ident() == self._thread_id:
-            work.close()
             raise RuntimeError("on the cluster's own loop there is nothing to block on: await it instead")
-        return asyncio.run_coroutine_threadsafe(work, loop).result(timeout_s)
+        return asyncio.run_coroutine_threadsafe(work(), loop).result(timeout_s)
