@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 from aiokprod.wire.frames import API_VERSIONS, RequestHeader, decode_request_header, encode_response
 
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from .connection import MockConnection
 
 FLEXIBLE_FROM: Final = {api.key: api.flexible_from for api in APIS.values()}
+
+
+@runtime_checkable
+class Throttled(Protocol):
+    """An answer that can name a throttle; nearly all can."""
+
+    throttle_time_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ def _encode(served: _Served, message: Message | bytes | None, mute_ms: int = 0) 
     if isinstance(message, bytes):
         body = message
     else:
-        if mute_ms and hasattr(message, "throttle_time_ms"):
+        if mute_ms and isinstance(message, Throttled):
             message.throttle_time_ms = mute_ms
         body = message.encode(version)
     flexible = served.api.key != API_VERSIONS and version >= served.api.flexible_from

@@ -29,6 +29,8 @@ def batch(
     return bytes(header) + body
 
 
-def idempotent(first: int, *values: bytes, pid: int = 7, epoch: int = 0, timestamp_ms: int = 1_700_000_000_000) -> bytes:
+def idempotent(
+    first: int, *values: bytes, pid: int = 7, epoch: int = 0, timestamp_ms: int = 1_700_000_000_000
+) -> bytes:
     """One batch of an idempotent producer."""
     return batch(*(values or (b"v",)), pid=pid, epoch=epoch, first=first, timestamp_ms=timestamp_ms)

@@ -31,7 +31,10 @@ class RawClient:
 
     async def __aenter__(self) -> Self:
         self.reader, self.writer = await asyncio.open_connection(
-            self._broker.host, self._broker.port, ssl=self._context, server_hostname="localhost" if self._context else None
+            self._broker.host,
+            self._broker.port,
+            ssl=self._context,
+            server_hostname="localhost" if self._context else None,
         )
         return self
 
@@ -78,13 +81,18 @@ class RawClient:
     async def is_silent(self) -> bool:
         """Nothing comes while the loop turns a while."""
         try:
-            await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(self._peek())), 0.05)
+            await asyncio.wait_for(self._peek(), 0.05)
         except TimeoutError:
             return True
         return False
 
+    @property
+    def has_bytes(self) -> bool:
+        """Something has come in that was not read."""
+        return bool(self.reader._buffer)  # type: ignore[attr-defined]
+
     async def _peek(self) -> None:
-        while not self.reader._buffer:  # type: ignore[attr-defined]
+        while not self.has_bytes:
             await asyncio.sleep(0.001)
 
     def send_produce(self, asked: Asked, *, version: int = 12, acks: int = -1, timeout_ms: int = 5000) -> int:

@@ -29,9 +29,7 @@ def put(p: Partition, data: bytes, *, node: int | None = None, acks: int = -1, v
     return (0, outcome.base_offset) if isinstance(outcome, Appended) else (int(outcome.code), -1)
 
 
-def append(
-    p: Partition, data: bytes, *, node: int | None = None, acks: int = -1, version: int = 12
-) -> AppendOutcome:
+def append(p: Partition, data: bytes, *, node: int | None = None, acks: int = -1, version: int = 12) -> AppendOutcome:
     return p.append(p.leader if node is None else node, data, acks=acks, version=version, now_ms=NOW_MS)
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar
 
+from aiokprod.wire.reader import Reader
+
 from ..cluster_state import RefusalError
 from ..faults import Fail, ItemAction
 
@@ -37,8 +39,8 @@ class RequestMessage(Message, Protocol):
     FLEXIBLE_FROM: ClassVar[int]
 
     @classmethod
-    def decode(cls, data: bytes | memoryview, version: int) -> Self:
-        """The message in these bytes; ProtocolError if there is none."""
+    def read(cls, reader: Reader, version: int) -> Self:
+        """The message at the reader's place; ProtocolError if there is none."""
         ...
 
 
@@ -134,5 +136,7 @@ class Api(AnyApi, Generic[Request]):
 
     def bind(self, call: Call, body: bytes | memoryview) -> BoundRequest:
         """Decode the request. Raises ProtocolError."""
-        request = self._request.decode(body, call.version)
+        # Not `decode`: bytes behind the body are taken (broker: 13.6b), and librdkafka 2.x leaves three there when it
+        # asks Metadata for every topic.
+        request = self._request.read(Reader(body), call.version)
         return BoundRequest(request, lambda: self._items(call, request), lambda: self._handle(call, request))
