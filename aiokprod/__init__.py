@@ -1,9 +1,9 @@
 """aiokprod: an asyncio-native Apache Kafka producer. Every record once, in order, fast, with an answer for each.
 
-    from aiokprod import Producer
+from aiokprod import Producer
 
-    async with Producer("localhost:9092") as producer:
-        metadata = await producer.send("orders", b"value", key=b"key")
+async with Producer("localhost:9092") as producer:
+    metadata = await producer.send("orders", b"value", key=b"key")
 """
 
 from __future__ import annotations
@@ -42,7 +42,21 @@ _WHERE = {
     "ProducerState": "model",
     "ProducerInterceptor": "hooks",
 }
-__all__ = [*_WHERE, "errors"]
+__all__ = [
+    "CloseReport",
+    "Delivery",
+    "Health",
+    "Persistence",
+    "Producer",
+    "ProducerConfig",
+    "ProducerInterceptor",
+    "ProducerState",
+    "Record",
+    "RecordMetadata",
+    "SendReport",
+    "TimestampType",
+    "errors",
+]
 
 
 def __getattr__(name: str) -> Any:

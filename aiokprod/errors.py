@@ -1,26 +1,26 @@
 """Every error of ours, as a tree by what the caller does next.
 
-    AiokprodError
-    +- ConfigError (ValueError)                  fix the options
-    +- UsageError                                fix the code; nothing was taken, nothing changed
-    |  +- ProducerNotStartedError, WrongLoopError, ForkedError, FlushInCallbackError
-    |  +- ProducerClosedError                    the producer is closed, or closed before the record was delivered
-    |  +- RecordTypeError (TypeError), InvalidTopicError, InvalidPartitionError, InvalidTimestampError
-    +- BufferFullError                           slow down: await ready(), or use send_many
-    +- DeliveryError                             one record was not delivered; `persistence` says whether it may be in the log
-    |  +- DeliveryTimeoutError, SendTimeoutError, RecordRecalledError, RecordTooLargeError
-    |  +- UnknownTopicError, PartitionOutOfRangeError, TopicAuthorizationError
-    |  +- BrokerRejectedError > InvalidRecordError, BatchRejectedError
-    |  +- IdentityLostError, RecordOvertakenError, UndeliveredAtCloseError
-    |  +- SerializationError, PartitionerError
-    |  +- ProducerFailedError                    the producer crashed: close it and start again
-    +- SendManyError                             some records of a send_many failed; `report` says which
-    +- ClusterError                              the environment: brokers, network, rights
-    |  +- BootstrapError, ConnectionLostError, ConnectionSetupTimeoutError, RequestTimeoutError
-    |  +- AuthenticationError, TlsError, ClusterAuthorizationError
-    |  +- UnsupportedVersionError, ClusterIdMismatchError, BrokerAnswerError
-    +- ProtocolError                             bytes no broker should send; the connection is closed
-    +- CodecUnavailableError                     install the extra it names
+AiokprodError
++- ConfigError (ValueError)                  fix the options
++- UsageError                                fix the code; nothing was taken, nothing changed
+|  +- ProducerNotStartedError, WrongLoopError, ForkedError, FlushInCallbackError
+|  +- ProducerClosedError                    the producer is closed, or closed before the record was delivered
+|  +- RecordTypeError (TypeError), InvalidTopicError, InvalidPartitionError, InvalidTimestampError
++- BufferFullError                           slow down: await ready(), or use send_many
++- DeliveryError                             one record was not delivered; `persistence` says whether it may be in the log
+|  +- DeliveryTimeoutError, SendTimeoutError, RecordRecalledError, RecordTooLargeError
+|  +- UnknownTopicError, PartitionOutOfRangeError, TopicAuthorizationError
+|  +- BrokerRejectedError > InvalidRecordError, BatchRejectedError
+|  +- IdentityLostError, RecordOvertakenError, UndeliveredAtCloseError
+|  +- SerializationError, PartitionerError
+|  +- ProducerFailedError                    the producer crashed: close it and start again
++- SendManyError                             some records of a send_many failed; `report` says which
++- ClusterError                              the environment: brokers, network, rights
+|  +- BootstrapError, ConnectionLostError, ConnectionSetupTimeoutError, RequestTimeoutError
+|  +- AuthenticationError, TlsError, ClusterAuthorizationError
+|  +- UnsupportedVersionError, ClusterIdMismatchError, BrokerAnswerError
++- ProtocolError                             bytes no broker should send; the connection is closed
++- CodecUnavailableError                     install the extra it names
 """
 
 from __future__ import annotations
@@ -43,8 +43,15 @@ class AiokprodError(Exception):
     default_persistence: Persistence | None = None
 
     def __init__(
-        self, message: str = "", *, topic: str | None = None, partition: int | None = None, attempts: int | None = None,
-        elapsed_s: float | None = None, persistence: Persistence | None = None, code: int | None = None,
+        self,
+        message: str = "",
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        attempts: int | None = None,
+        elapsed_s: float | None = None,
+        persistence: Persistence | None = None,
+        code: int | None = None,
         broker: int | str | None = None,
     ) -> None:
         super().__init__(message)
@@ -325,7 +332,9 @@ class BootstrapError(ClusterError):
 
     advice = "Check bootstrap_servers, the network and the brokers' advertised.listeners."
 
-    def __init__(self, message: str = "", *, tried: Sequence[tuple[str, int, BaseException]] = (), **facts: Any) -> None:
+    def __init__(
+        self, message: str = "", *, tried: Sequence[tuple[str, int, BaseException]] = (), **facts: Any
+    ) -> None:
         super().__init__(message, **facts)
         self.tried = list(tried)
 
@@ -334,7 +343,13 @@ class ConnectionLostError(ClusterError):
     """A connection ended."""
 
     def __init__(
-        self, message: str = "", *, host: str | None = None, port: int | None = None, written: bool = False, **facts: Any
+        self,
+        message: str = "",
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        written: bool = False,
+        **facts: Any,
     ) -> None:
         super().__init__(message, **facts)
         self.host = host

@@ -85,7 +85,12 @@ class StateLog:
                 "kafka_error": type(error).__name__,
             }  # fmt: skip
             self._logger.error(
-                "%s: %d records failed that nobody waited for: %s%s", self.who, count, self.last_error, told, extra=extra
+                "%s: %d records failed that nobody waited for: %s%s",
+                self.who,
+                count,
+                self.last_error,
+                told,
+                extra=extra,
             )
 
     def hook_failed(self, hook: str, error: BaseException) -> None:

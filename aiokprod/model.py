@@ -56,7 +56,11 @@ class RecordMetadata:
         if not isinstance(other, RecordMetadata):
             return NotImplemented
         return (self.topic, self.partition, self.offset, self.timestamp, self.timestamp_type) == (
-            other.topic, other.partition, other.offset, other.timestamp, other.timestamp_type,
+            other.topic,
+            other.partition,
+            other.offset,
+            other.timestamp,
+            other.timestamp_type,
         )
 
     def __hash__(self) -> int:

@@ -197,8 +197,15 @@ class Producer:
     # ------------------------------------------------------------------ sending
     @_marked
     def send(
-        self, topic: str, value: Any = None, key: Any = None, *, partition: int | None = None,
-        headers: HeadersArgument = (), timestamp_ms: int | None = None, timeout: float | None = None,
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: HeadersArgument = (),
+        timestamp_ms: int | None = None,
+        timeout: float | None = None,
     ) -> Delivery:
         """Accept one record; await the Delivery for its metadata, or never.
 
@@ -250,8 +257,15 @@ class Producer:
 
     @_marked
     def try_send(
-        self, topic: str, value: Any = None, key: Any = None, *, partition: int | None = None,
-        headers: HeadersArgument = (), timestamp_ms: int | None = None, timeout: float | None = None,
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: HeadersArgument = (),
+        timestamp_ms: int | None = None,
+        timeout: float | None = None,
     ) -> Delivery:
         """`send` that never waits for room: there is room now, or `BufferFullError`. An unknown topic is waited for."""
         pipeline = self._pipeline
@@ -262,12 +276,24 @@ class Producer:
         )
 
     def _send_dressed(
-        self, pipeline: Pipeline, topic: str, value: Any, key: Any, partition: int | None, headers: HeadersArgument,
-        timestamp_ms: int | None, timeout: float | None,
+        self,
+        pipeline: Pipeline,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: HeadersArgument,
+        timestamp_ms: int | None,
+        timeout: float | None,
     ) -> Delivery:
         """The way of a record that interceptors or serializers see."""
         record = Record(
-            topic=topic, value=value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms,
+            topic=topic,
+            value=value,
+            key=key,
+            partition=partition,
+            headers=headers,
+            timestamp_ms=timestamp_ms,
             timeout=timeout,
         )
         try:
@@ -322,8 +348,12 @@ class Producer:
             if isinstance(value, Record):
                 bulk.add(
                     self.send(
-                        topic if value.topic is None else value.topic, value.value, value.key,
-                        partition=value.partition, headers=value.headers, timestamp_ms=value.timestamp_ms,
+                        topic if value.topic is None else value.topic,
+                        value.value,
+                        value.key,
+                        partition=value.partition,
+                        headers=value.headers,
+                        timestamp_ms=value.timestamp_ms,
                         timeout=timeout if value.timeout is None else value.timeout,
                     )
                 )
@@ -379,8 +409,14 @@ class Producer:
         pipeline = self._pipeline
         if pipeline is None:
             return Health(
-                state=self._state, ready=False, live=self._state is not ProducerState.FAILED, since=self._since,
-                brokers_connected=0, buffered_bytes=0, oldest_record_s=None, last_error=None,
+                state=self._state,
+                ready=False,
+                live=self._state is not ProducerState.FAILED,
+                since=self._since,
+                brokers_connected=0,
+                buffered_bytes=0,
+                oldest_record_s=None,
+                last_error=None,
             )
         return pipeline.health(self._state, self._since)
 

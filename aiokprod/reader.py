@@ -51,7 +51,12 @@ class Reader:
     """
 
     def __init__(
-        self, servers: str | Sequence[str] | ProducerConfig, /, *, timeout: float = 30.0, **options: Unpack[ProducerOptions]
+        self,
+        servers: str | Sequence[str] | ProducerConfig,
+        /,
+        *,
+        timeout: float = 30.0,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         if isinstance(servers, ProducerConfig):
             self.config = servers.replace(**options) if options else servers
@@ -124,8 +129,14 @@ class Reader:
 
     # ------------------------------------------------------------------ records
     async def read(
-        self, topic: str, partition: int, start: int | None = None, stop: int | None = None, *,
-        read_committed: bool = False, max_bytes: int = 1_048_576,
+        self,
+        topic: str,
+        partition: int,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        read_committed: bool = False,
+        max_bytes: int = 1_048_576,
     ) -> AsyncIterator[DecodedRecord]:
         """Records from `start` (default: the earliest) up to, not including, `stop` (default: the end as of now).
 
@@ -166,15 +177,23 @@ class Reader:
         while True:
             node, leader_epoch, snapshot = await self._leader(topic, partition, deadline)
             wanted = FetchPartition(
-                partition=partition, current_leader_epoch=leader_epoch, fetch_offset=offset,
+                partition=partition,
+                current_leader_epoch=leader_epoch,
+                fetch_offset=offset,
                 partition_max_bytes=max_bytes,
             )
             request = FetchRequest(
-                max_wait_ms=500, min_bytes=1, max_bytes=max_bytes, isolation_level=int(read_committed),
-                session_epoch=-1, topics=[FetchTopic(topic=topic, topic_id=snapshot.topic_id, partitions=[wanted])],
+                max_wait_ms=500,
+                min_bytes=1,
+                max_bytes=max_bytes,
+                isolation_level=int(read_committed),
+                session_epoch=-1,
+                topics=[FetchTopic(topic=topic, topic_id=snapshot.topic_id, partitions=[wanted])],
             )
             try:
-                answer: FetchResponse = await self._client.request(request, node_id=node, timeout_s=self._left(deadline))
+                answer: FetchResponse = await self._client.request(
+                    request, node_id=node, timeout_s=self._left(deadline)
+                )
                 data = answer.responses[0].partitions[0]
             except (ClusterError, IndexError) as lost:
                 await self._again(topic, deadline, lost)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,5 +38,5 @@ def judge_log(sent: Sequence[tuple[int, bytes]], log: Mapping[int, Sequence[byte
         duplicated += sum(count - 1 for count in counts.values() if count > 1)
         place = {value: index for index, value in reversed(list(enumerate(found)))}
         places = [place[value] for value in values if value in place]
-        reordered += sum(1 for before, after in zip(places, places[1:], strict=False) if after < before)
+        reordered += sum(1 for before, after in pairwise(places) if after < before)
     return Verdict(lost, duplicated, reordered)

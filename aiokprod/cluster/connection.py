@@ -107,7 +107,13 @@ class BrokerConnection(asyncio.Protocol):
             self._transport.abort()
 
     def established(self, versions: ApiVersions, max_frame_bytes: int, *, is_authenticated: bool = False) -> None:
-        """The handshake is done: the broker is who it says, and larger answers are welcome."""
+        """The handshake is done: the broker is who it says, and larger answers are welcome.
+
+        Raises:
+            ConnectionLostError: the connection has ended meanwhile.
+        """
+        if self._cause is not None:
+            raise self._lost_error()
         self.versions = versions
         self._is_authenticated = is_authenticated
         self._exchange.lift_frame_limit(max_frame_bytes)

@@ -1,4 +1,4 @@
-"""`HangUp`: the last second of a connection, from the decision to close until the socket is gone. One per connection."""
+"""`HangUp`: the last second of a connection, from the decision to close until the socket is gone. One for each."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import is_
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 
 from aiokprod.wire.messages.metadata import (
     MetadataResponse,
@@ -104,11 +104,11 @@ class TopicSnapshot:
         return bool(self.partitions) and all(partition.leader_id >= 0 for partition in self.partitions)
 
 
-_Id = TypeVar("_Id")
-_Value = TypeVar("_Value")
+def _no_brokers() -> Mapping[int, BrokerNode]:
+    return MappingProxyType({})
 
 
-def _nothing() -> Mapping[_Id, _Value]:
+def _no_topics() -> Mapping[str, TopicSnapshot]:
     return MappingProxyType({})
 
 
@@ -119,8 +119,8 @@ class ClusterSnapshot:
     version: int = 0
     cluster_id: str | None = None
     controller_id: int = -1
-    brokers: Mapping[int, BrokerNode] = field(default_factory=_nothing)
-    topics: Mapping[str, TopicSnapshot] = field(default_factory=_nothing)
+    brokers: Mapping[int, BrokerNode] = field(default_factory=_no_brokers)
+    topics: Mapping[str, TopicSnapshot] = field(default_factory=_no_topics)
 
     def unsettled(self, names: Iterable[str]) -> list[str]:
         """Which of these are unknown, in a passing error, or have a partition without a leader."""
@@ -247,9 +247,7 @@ def _given(partitions: Iterable[MetadataResponsePartition]) -> dict[int, Metadat
 
 def _takes_back(known: tuple[PartitionSnapshot, ...], given: Mapping[int, MetadataResponsePartition]) -> bool:
     """Does the answer deny a partition or an epoch that we have seen?"""
-    return any(
-        (answer := given.get(old.partition)) is None or answer.leader_epoch < old.leader_epoch for old in known
-    )
+    return any((answer := given.get(old.partition)) is None or answer.leader_epoch < old.leader_epoch for old in known)
 
 
 def _merge_partitions(

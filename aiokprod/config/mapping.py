@@ -117,5 +117,5 @@ def typed(name: str, value: Any, kind: str) -> Any:
             number = float(text)
             return int(number) if number.is_integer() else number
     except (KeyError, ValueError):
-        raise ConfigError(f"{name} is {value!r}, which is no {kind.split(' ')[0]}") from None
+        raise ConfigError(f"{name} is {value!r}, which is no {kind.split(' ', maxsplit=1)[0]}") from None
     return value

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import count
+from math import isnan
 from typing import Any, Self, Unpack
 
 from aiokprod.config.options import ProducerOptions
@@ -206,7 +207,7 @@ class ProducerConfig:
         if value is None and optional:
             return
         wants_int = kind.startswith("int")
-        if isinstance(value, bool) or not isinstance(value, int if wants_int else int | float) or value != value:
+        if isinstance(value, bool) or not isinstance(value, int if wants_int else int | float) or isnan(value):
             raise _wrong_type(name, value, "a whole number" if wants_int else "a number")
         low, high = limits["low"], limits["high"]
         if (low is not None and value < low) or (high is not None and value > high):

@@ -71,15 +71,20 @@ class Pipeline(House, ClusterListener):
     """The stages of one producer between start and close."""
 
     def __init__(
-        self, config: ProducerConfig, metrics: Metrics, log: StateLog, unwatched: UnwatchedFailures,
-        interceptors: InterceptorChain, on_failed: Callable[[BaseException], None],
+        self,
+        config: ProducerConfig,
+        metrics: Metrics,
+        log: StateLog,
+        unwatched: UnwatchedFailures,
+        interceptors: InterceptorChain,
+        on_failed: Callable[[BaseException], None],
     ) -> None:
         self.config = config
         self.settings = PipelineSettings.from_config(config)
         self.metrics = metrics
         self.record_overhead_bytes = RECORD_OVERHEAD_BYTES
         self.loop = asyncio.get_running_loop()
-        self.random = Random()
+        self.random = Random()  # noqa: S311 - partitions and jitter, nothing secret
         self.failure: BaseException | None = None
         self.is_closing = False
         self.client = ClusterClient(config, metrics, self)
@@ -89,7 +94,10 @@ class Pipeline(House, ClusterListener):
         self.topics: dict[str, TopicDispatcher] = {}
         self.flushers: dict[int, BrokerFlusher] = {}
         self.retry = RetryHandler(
-            self.flushers, self._open_route, self._ask_identity, self.want_metadata,
+            self.flushers,
+            self._open_route,
+            self._ask_identity,
+            self.want_metadata,
             lambda: metrics.chaser_rounds.add(1),
         )
         self.generation = 0
@@ -170,7 +178,7 @@ class Pipeline(House, ClusterListener):
             record_error.__cause__ = cause
             return record_error
 
-        for record in [*self.gate.abandon(lambda: self.closed_error()), *self._parked()]:
+        for record in [*self.gate.abandon(self.closed_error), *self._parked()]:
             self._fail_parked(record, failed(self.closed_error(topic=record.topic)))
         for queue in self.queues():
             queue.texts.crash = cause
@@ -221,8 +229,15 @@ class Pipeline(House, ClusterListener):
 
     # ------------------------------------------------------------------ records
     def accept(
-        self, topic: str, value: bytes | None, key: bytes | None, headers: Headers | None, partition: int | None,
-        timestamp_ms: int, size_bytes: int, timeout_s: float | None,
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int,
+        size_bytes: int,
+        timeout_s: float | None,
     ) -> Delivery:
         """Take a valid record. The hot path: charge, choose, append.
 
@@ -243,8 +258,16 @@ class Pipeline(House, ClusterListener):
         return self._park(topic, value, key, headers, partition, timestamp_ms, size_bytes, timeout_s, now)
 
     def _park(
-        self, topic: str, value: bytes | None, key: bytes | None, headers: Headers | None, partition: int | None,
-        timestamp_ms: int, size_bytes: int, timeout_s: float | None, now: float,
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int,
+        size_bytes: int,
+        timeout_s: float | None,
+        now: float,
     ) -> Delivery:
         charge_bytes = size_bytes + RECORD_OVERHEAD_BYTES
         gate = self.gate
@@ -252,8 +275,19 @@ class Pipeline(House, ClusterListener):
         if not has_room and not gate.may_wait(charge_bytes):
             raise self.buffer_full(topic)
         record = ParkedRecord(
-            self.loop, topic, value, key, headers, partition, timestamp_ms, size_bytes, charge_bytes, now,
-            now + min(self.settings.max_block_s, self.settings.delivery_timeout_s), self.generation, self._recall_parked,
+            self.loop,
+            topic,
+            value,
+            key,
+            headers,
+            partition,
+            timestamp_ms,
+            size_bytes,
+            charge_bytes,
+            now,
+            now + min(self.settings.max_block_s, self.settings.delivery_timeout_s),
+            self.generation,
+            self._recall_parked,
         )
         self._pending[record.generation] = self._pending.get(record.generation, 0) + 1
         if timeout_s is not None:
@@ -272,22 +306,33 @@ class Pipeline(House, ClusterListener):
         line = self._lines.get(topic)
         if not waiting and line is None:
             key, value, headers, timestamp_ms, size_bytes = intake.frozen(record)
-            return self.accept(
-                topic, value, key, headers, record.partition, timestamp_ms, size_bytes, record.timeout
-            )
+            return self.accept(topic, value, key, headers, record.partition, timestamp_ms, size_bytes, record.timeout)
         if sum(len(other.waiting) for other in self._lines.values()) >= MOST_SERIALIZING:
             raise self.buffer_full(topic)
         now = self._clock()
         parked = ParkedRecord(
-            self.loop, topic, None, None, None, record.partition, 0, 0, 0, now,
-            now + min(self.settings.max_block_s, self.settings.delivery_timeout_s), self.generation, self._recall_parked,
+            self.loop,
+            topic,
+            None,
+            None,
+            None,
+            record.partition,
+            0,
+            0,
+            0,
+            now,
+            now + min(self.settings.max_block_s, self.settings.delivery_timeout_s),
+            self.generation,
+            self._recall_parked,
         )
         parked.place = "waiting for its serializer"
         self._pending[parked.generation] = self._pending.get(parked.generation, 0) + 1
         if record.timeout is not None:
             self._timeouts.set(now + record.timeout, parked.delivery)
         if line is None:
-            line = self._lines[topic] = SerializingLine(intake.finish, partial(self._serialized, intake), self._fail_parked)
+            line = self._lines[topic] = SerializingLine(
+                intake.finish, partial(self._serialized, intake), self._fail_parked
+            )
             self._spawn(self._run_line(topic, line), f"aiokprod-serialize-{topic}")
         line.waiting.append((parked, record))
         return parked.delivery
@@ -350,7 +395,9 @@ class Pipeline(House, ClusterListener):
                 batch_size=config.batch_size,
                 random=self.random,
             )
-            dispatcher = TopicDispatcher(topic, partitioner, partial(self._make_queue, partitioner), self._passed_on, self._fail_parked)
+            dispatcher = TopicDispatcher(
+                topic, partitioner, partial(self._make_queue, partitioner), self._passed_on, self._fail_parked
+            )
             self.topics[topic] = dispatcher
             dispatcher.learn(self.client.topic(topic), self.loop.time())
         return dispatcher
@@ -442,7 +489,10 @@ class Pipeline(House, ClusterListener):
             error: AiokprodError = refused(f"topic {topic!r}: {text}", topic=topic, elapsed_s=elapsed_s, code=code)
         else:
             error = UnknownTopicError(
-                f"topic {topic!r} is not there after {elapsed_s:.1f} s: {text}", topic=topic, elapsed_s=elapsed_s, code=code
+                f"topic {topic!r} is not there after {elapsed_s:.1f} s: {text}",
+                topic=topic,
+                elapsed_s=elapsed_s,
+                code=code,
             )
         error.__cause__ = cause
         return error
@@ -545,8 +595,12 @@ class Pipeline(House, ClusterListener):
     async def _compress(self, queue: Queue, entry: Entry, section: bytes | bytearray) -> None:
         ranges = list(entry.ranges)
         squeezed = await anyio.to_thread.run_sync(
-            compress, self.settings.codec, self.settings.codec_level, section,
-            abandon_on_cancel=True, limiter=self._threads,
+            compress,
+            self.settings.codec,
+            self.settings.codec_level,
+            section,
+            abandon_on_cancel=True,
+            limiter=self._threads,
         )
         queue.compressed(entry, ranges, squeezed)
 
@@ -724,4 +778,6 @@ class Pipeline(House, ClusterListener):
             self._flushes = [pair for pair in self._flushes if pair[1] is not future]
 
 
-TOPIC_REFUSED = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})  # waiting is no use
+TOPIC_REFUSED = frozenset(
+    {ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+)  # waiting is no use

@@ -39,7 +39,13 @@ class Segment:
     __slots__ = ("attempts", "base_offset", "error", "first", "last", "settled_at", "timestamp_ms")
 
     def __init__(
-        self, first: int, last: int, base_offset: int, timestamp_ms: int, error: AiokprodError | None, attempts: int,
+        self,
+        first: int,
+        last: int,
+        base_offset: int,
+        timestamp_ms: int,
+        error: AiokprodError | None,
+        attempts: int,
         settled_at: float,
     ) -> None:
         self.first = first
@@ -119,7 +125,12 @@ class ProducerBatch(RecordHolder):
     )
 
     def __init__(
-        self, owner: BatchOwner, opened_at: float, delivery_timeout_s: float, generation: int, record_overhead_bytes: int,
+        self,
+        owner: BatchOwner,
+        opened_at: float,
+        delivery_timeout_s: float,
+        generation: int,
+        record_overhead_bytes: int,
         base_timestamp_ms: int,
     ) -> None:
         self.owner = owner
@@ -150,7 +161,12 @@ class ProducerBatch(RecordHolder):
 
     # ------------------------------------------------------------------ filling
     def append(
-        self, value: bytes | None, key: bytes | None, headers: Headers | None, timestamp_ms: int, size_bytes: int,
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        timestamp_ms: int,
+        size_bytes: int,
         now: float,
     ) -> int:
         """Add one record; its index. The hot path: no allocation but the cells."""
@@ -172,12 +188,12 @@ class ProducerBatch(RecordHolder):
 
     def _append_key(self, key: bytes | None, index: int) -> None:
         if self.keys is None:
-            self.keys = [None] * index
+            self.keys = list[bytes | None]([None] * index)
         self.keys.append(key)
 
     def _append_headers(self, headers: Headers | None, index: int) -> None:
         if self.headers is None:
-            self.headers = [None] * index
+            self.headers = list[Headers | None]([None] * index)
         self.headers.append(headers)
 
     # ------------------------------------------------------------------ what the ledger asks
@@ -253,8 +269,8 @@ class ProducerBatch(RecordHolder):
         plain = decompress(self._retained_codec, bytes(section), self.size_bytes)
         values, keys, headers, _ = split_records(plain, count)
         self.values = [None] * self.count
-        self.keys = [None] * self.count if keys is not None else None
-        self.headers = [None] * self.count if headers is not None else None
+        self.keys = None if keys is None else list[bytes | None]([None] * self.count)
+        self.headers = None if headers is None else list[Headers | None]([None] * self.count)
         at = 0
         for first, last in ranges:
             size = last - first
@@ -373,8 +389,12 @@ class ProducerBatch(RecordHolder):
         if segment is None:
             return self.owner.describe(self)
         if segment.error is None:
-            return DeliveryState("delivered", f"offset {segment.base_offset + index - segment.first}"
-                                 if segment.base_offset >= 0 else "offset unknown")
+            return DeliveryState(
+                "delivered",
+                f"offset {segment.base_offset + index - segment.first}"
+                if segment.base_offset >= 0
+                else "offset unknown",
+            )
         return DeliveryState("failed", type(segment.error).__name__)
 
     def event_loop(self) -> asyncio.AbstractEventLoop:

@@ -22,8 +22,12 @@ class TopicDispatcher:
     """Partition choice of one topic, and the records that wait for it."""
 
     def __init__(
-        self, topic: str, partitioner: TopicPartitioner, make_queue: Callable[[TopicSnapshot, int], IntakeQueue],
-        passed_on: Callable[[ParkedRecord], None], fail: Callable[[ParkedRecord, AiokprodError], None],
+        self,
+        topic: str,
+        partitioner: TopicPartitioner,
+        make_queue: Callable[[TopicSnapshot, int], IntakeQueue],
+        passed_on: Callable[[ParkedRecord], None],
+        fail: Callable[[ParkedRecord, AiokprodError], None],
     ) -> None:
         self.topic = topic
         self.partitioner = partitioner
@@ -39,8 +43,14 @@ class TopicDispatcher:
 
     # ------------------------------------------------------------------ records
     def append(
-        self, value: bytes | None, key: bytes | None, headers: Headers | None, partition: int | None,
-        timestamp_ms: int, size_bytes: int, now: float,
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int,
+        size_bytes: int,
+        now: float,
     ) -> Delivery:
         """Give a record to its partition. Only while `is_known`, and with a partition in range."""
         if partition is None:

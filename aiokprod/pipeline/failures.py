@@ -72,7 +72,7 @@ class Failures:
         why = settle.why
         if why == "deadline":
             return DeliveryTimeoutError("delivery_timeout_ms passed" + self._last())
-        if why == "purge" or why == "abort":
+        if why in ("purge", "abort"):
             if self.crash is not None:
                 return ProducerFailedError(f"the producer failed: {self.crash}")
             return UndeliveredAtCloseError("close() ended before the record was delivered" + self._last())

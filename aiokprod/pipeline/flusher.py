@@ -145,8 +145,12 @@ class BrokerFlusher(ConnectionListener, Route):
                 metrics.batch_records.record(entry.count)
         try:
             connection.send(
-                PRODUCE, version, body, request,
-                timeout_s=settings.request_timeout_s, expects_answer=settings.acks != 0,
+                PRODUCE,
+                version,
+                body,
+                request,
+                timeout_s=settings.request_timeout_s,
+                expects_answer=settings.acks != 0,
             )
         except ConnectionLostError as lost:
             self.lost(connection, [(request, False)], lost)
@@ -254,4 +258,3 @@ class BrokerFlusher(ConnectionListener, Route):
 
     def __repr__(self) -> str:
         return f"<BrokerFlusher {self.node_id}: {self.connection}, {self.aggregator}>"
-

@@ -53,8 +53,8 @@ def fnv1a_partition(key: bytes, count: int) -> int:
     """Sarama's default hash partitioner: the hash as a signed number, the remainder made positive."""
     h = fnv1a(key)
     signed = h - (1 << 32) if h & 0x80000000 else h
-    remainder = abs(signed) % count
-    return remainder  # Go's % keeps the sign of the dividend and Sarama negates a negative remainder: the same number
+    # Go's % keeps the sign of the dividend, and Sarama negates a negative remainder: the same number.
+    return abs(signed) % count
 
 
 def fnv1a_reference_partition(key: bytes, count: int) -> int:

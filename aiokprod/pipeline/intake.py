@@ -104,7 +104,9 @@ class Intake:
         if isinstance(partition, bool) or not isinstance(partition, int):
             raise RecordTypeError(f"partition must be an int or None, not {type(partition).__name__}", topic=topic)
         if not 0 <= partition < 2**31:
-            raise InvalidPartitionError(f"partition {partition} cannot exist: partitions are numbered from 0", topic=topic)
+            raise InvalidPartitionError(
+                f"partition {partition} cannot exist: partitions are numbered from 0", topic=topic
+            )
 
     @staticmethod
     def check_timestamp(timestamp_ms: object, topic: str) -> None:

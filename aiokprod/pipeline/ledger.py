@@ -44,9 +44,19 @@ class Ledger:
     """The state machine of one partition."""
 
     def __init__(
-        self, *, node: int, leader_epoch: int, topic_id: bytes, identity: tuple[int, int] | None, idempotent: bool,
-        transactional: bool, window: int, retry_delay: Callable[[int], float], next_sequence: int = 0,
-        idle_s: float = IDLE_S, age_ms: int = AGE_MS,
+        self,
+        *,
+        node: int,
+        leader_epoch: int,
+        topic_id: bytes,
+        identity: tuple[int, int] | None,
+        idempotent: bool,
+        transactional: bool,
+        window: int,
+        retry_delay: Callable[[int], float],
+        next_sequence: int = 0,
+        idle_s: float = IDLE_S,
+        age_ms: int = AGE_MS,
     ) -> None:
         self.entries: deque[Entry] = deque()
         self.node = node  # -1: no leader is known
@@ -488,7 +498,9 @@ class Ledger:
             if entry.is_stamped and not entry.acked:
                 if entry.doubt:
                     proved = self._is_proved(entry)
-                    self._settle(entry, Outcome.DELIVERED if proved else Outcome.POSSIBLY, None, "proof" if proved else "bump")
+                    self._settle(
+                        entry, Outcome.DELIVERED if proved else Outcome.POSSIBLY, None, "proof" if proved else "bump"
+                    )
                     entry.dead = True
                 elif self._is_overtaken(entry):
                     self._settle(entry, Outcome.NOT, None, "overtaken")
@@ -527,7 +539,9 @@ class Ledger:
         """A later batch of the same identity is ACKED: the broker takes only last + 1, so this one is in the log."""
         if not entry.is_stamped:
             return False
-        return any(other.acked and not other.alone and other.identity == entry.identity for other in self._behind(entry))
+        return any(
+            other.acked and not other.alone and other.identity == entry.identity for other in self._behind(entry)
+        )
 
     def _is_overtaken(self, entry: Entry) -> bool:
         """One behind it is in the log: it can only be given up, or the order breaks (R3.3)."""

@@ -139,8 +139,14 @@ class Settle(Action):
     __slots__ = ("attempts", "base_offset", "batch", "code", "outcome", "ranges", "why")
 
     def __init__(
-        self, batch: ProducerBatch, ranges: list[Range], outcome: Outcome, base_offset: int | None, why: str,
-        code: int | None, attempts: int,
+        self,
+        batch: ProducerBatch,
+        ranges: list[Range],
+        outcome: Outcome,
+        base_offset: int | None,
+        why: str,
+        code: int | None,
+        attempts: int,
     ) -> None:
         self.batch = batch
         self.ranges = ranges

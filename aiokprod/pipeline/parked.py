@@ -40,9 +40,19 @@ class ParkedRecord(RecordHolder):
     )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, topic: str, value: bytes | None, key: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]] | None, partition: int | None, timestamp_ms: int,
-        size_bytes: int, charge_bytes: int, sent_at: float, block_deadline: float, generation: int,
+        self,
+        loop: asyncio.AbstractEventLoop,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]] | None,
+        partition: int | None,
+        timestamp_ms: int,
+        size_bytes: int,
+        charge_bytes: int,
+        sent_at: float,
+        block_deadline: float,
+        generation: int,
         on_recall: Callable[[ParkedRecord], None],
     ) -> None:
         self.loop = loop

@@ -41,7 +41,12 @@ class PartitionQueue(IntakeQueue):
     """Order, linger and verdicts of one partition."""
 
     def __init__(
-        self, topic: str, partition: int, house: House, ledger: Ledger, metrics: Metrics,
+        self,
+        topic: str,
+        partition: int,
+        house: House,
+        ledger: Ledger,
+        metrics: Metrics,
         on_new_batch: Callable[[int], None],
     ) -> None:
         self.topic = topic
@@ -62,7 +67,12 @@ class PartitionQueue(IntakeQueue):
 
     # ------------------------------------------------------------------ filling
     def append(
-        self, value: bytes | None, key: bytes | None, headers: Headers | None, timestamp_ms: int, size_bytes: int,
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        timestamp_ms: int,
+        size_bytes: int,
         now: float,
     ) -> Delivery:
         """Take a record that has its room and its partition."""
@@ -201,8 +211,9 @@ class PartitionQueue(IntakeQueue):
         return entry
 
     # ------------------------------------------------------------------ outcomes
-    def answer(self, entry: Entry, attempt: int, code: int, base_offset: int, timestamp_ms: int,
-               named: tuple[int, ...]) -> None:
+    def answer(
+        self, entry: Entry, attempt: int, code: int, base_offset: int, timestamp_ms: int, named: tuple[int, ...]
+    ) -> None:
         """The broker's answer to one attempt. (ledger: R1)"""
         if code == 0 and attempt == 1:
             # A first attempt is no duplicate, whose answer carries a timestamp on any topic (broker: 2.2).

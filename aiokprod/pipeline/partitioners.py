@@ -192,7 +192,9 @@ class Custom(TopicPartitioner):
         if isinstance(partition, bool) or not isinstance(partition, int):
             raise PartitionerError(f"the partitioner returned {partition!r}, not an int")
         if not 0 <= partition < self.count:
-            raise PartitionerError(f"the partitioner returned {partition}; the topic has partitions 0 to {self.count - 1}")
+            raise PartitionerError(
+                f"the partitioner returned {partition}; the topic has partitions 0 to {self.count - 1}"
+            )
         return partition
 
 

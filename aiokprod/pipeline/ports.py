@@ -76,7 +76,12 @@ class IntakeQueue(Queue):
     """A PartitionQueue as the TopicDispatcher sees it."""
 
     def append(
-        self, value: bytes | None, key: bytes | None, headers: Headers | None, timestamp_ms: int, size_bytes: int,
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        timestamp_ms: int,
+        size_bytes: int,
         now: float,
     ) -> Delivery:
         """Take a record that has its room and its partition."""
@@ -104,9 +109,7 @@ class ReadySet:
         """The partition moved to another leader."""
         raise AssertionError("abstract")
 
-    def collect(
-        self, now: float, now_ms: int, urgent: bool, limit_bytes: int
-    ) -> list[tuple[Queue, Entry]]:
+    def collect(self, now: float, now_ms: int, urgent: bool, limit_bytes: int) -> list[tuple[Queue, Entry]]:
         """Stamped batches for one request; the caller writes them in the same synchronous step."""
         raise AssertionError("abstract")
 

@@ -15,8 +15,12 @@ class RetryHandler:
     """Chasers, identities, routes."""
 
     def __init__(
-        self, routes: Mapping[int, Route], open_route: Callable[[int], Route], ask_identity: Callable[[], None],
-        want_metadata: Callable[[str], None], on_chaser: Callable[[], None],
+        self,
+        routes: Mapping[int, Route],
+        open_route: Callable[[int], Route],
+        ask_identity: Callable[[], None],
+        want_metadata: Callable[[str], None],
+        on_chaser: Callable[[], None],
     ) -> None:
         self._routes = routes
         self._open_route = open_route

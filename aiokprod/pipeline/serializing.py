@@ -18,7 +18,9 @@ class SerializingLine:
     """First in, first out."""
 
     def __init__(
-        self, finish: Callable[[Record], Awaitable[None]], resume: Callable[[ParkedRecord, Record], None],
+        self,
+        finish: Callable[[Record], Awaitable[None]],
+        resume: Callable[[ParkedRecord, Record], None],
         fail: Callable[[ParkedRecord, AiokprodError], None],
     ) -> None:
         self._finish = finish

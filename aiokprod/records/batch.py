@@ -59,7 +59,9 @@ def record_size(
 
 
 def encode_records(
-    values: list[bytes | None], keys: list[bytes | None] | None, headers: list[Headers | None] | None,
+    values: list[bytes | None],
+    keys: list[bytes | None] | None,
+    headers: list[Headers | None] | None,
     timestamp_deltas: list[int],
 ) -> bytes:
     """The record section of a batch, offset deltas from 0."""
@@ -115,8 +117,15 @@ def _encode_values(values: list[bytes | None], timestamp_deltas: list[int]) -> b
 
 
 def batch_header(
-    section: bytes | bytearray, *, count: int, attributes: int, base_timestamp_ms: int, max_timestamp_ms: int,
-    producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1,
+    section: bytes | bytearray,
+    *,
+    count: int,
+    attributes: int,
+    base_timestamp_ms: int,
+    max_timestamp_ms: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
 ) -> bytes:
     """The header of a batch whose (compressed) records are `section`; made in the step that writes it."""
     after = _AFTER_CRC.pack(

@@ -116,7 +116,9 @@ def decode_batches(
             return
         if view[at + 16] != MAGIC:
             raise ProtocolError(f"record format {view[at + 16]}; only {MAGIC} is read")
-        if check_crc and checksum((view[at + CRC_AT + 4 : end],)) != int.from_bytes(view[at + CRC_AT : at + CRC_AT + 4], "big"):
+        if check_crc and checksum((view[at + CRC_AT + 4 : end],)) != int.from_bytes(
+            view[at + CRC_AT : at + CRC_AT + 4], "big"
+        ):
             raise ProtocolError("the checksum of a record batch is wrong")
         batch = DecodedBatch(view[at : at + HEADER_BYTES], view[at + HEADER_BYTES : end], limit_bytes)
         if batch.count < 0 or batch.last_offset_delta < 0:

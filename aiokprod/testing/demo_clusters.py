@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from aiokprod.cluster.client import ClusterClient
+from aiokprod.cluster.silent_listener import SilentListener
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import BrokerAnswerError
 from aiokprod.metrics import Metrics
-from aiokprod.cluster.silent_listener import SilentListener
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
@@ -65,7 +65,10 @@ def local_kafka() -> Iterator[DemoCluster]:
             target = next(node for node in cluster.brokers if node != victim)
             cluster.move_leader(topic, 1, next(node for node in cluster.brokers if node != leaders[1]))
             cluster.broker(victim).kill()
-            return [f"moved the leader of partition 1 off broker {leaders[1]}", f"killed broker {victim} (-9); {target} goes on"]
+            return [
+                f"moved the leader of partition 1 off broker {leaders[1]}",
+                f"killed broker {victim} (-9); {target} goes on",
+            ]
 
         yield DemoCluster("three brokers of Apache Kafka", cluster.bootstrap_servers, create, break_something)
 

@@ -33,7 +33,7 @@ class Entry:
 
     __slots__ = ("api_key", "correlation_id", "flexible_response", "timeout_s", "token", "version")
 
-    def __init__(  # noqa: PLR0917 -- by position: one is made for every request
+    def __init__(
         self,
         token: object,
         api_key: int,

@@ -60,12 +60,18 @@ class FrameReader:
         if start.startswith(HTTP_STARTS):
             return ProtocolError("the peer speaks HTTP, not Kafka: is this the right port?")
         if start[:1] == b"\x15" and start[1:2] == b"\x03":
-            return ProtocolError("the peer answered a TLS alert: it is a TLS port; set security_protocol to SSL or SASL_SSL")
-        return ProtocolError(f"a frame of {length} bytes; between {SMALLEST_FRAME} and {self.max_frame_bytes} are taken")
+            return ProtocolError(
+                "the peer answered a TLS alert: it is a TLS port; set security_protocol to SSL or SASL_SSL"
+            )
+        return ProtocolError(
+            f"a frame of {length} bytes; between {SMALLEST_FRAME} and {self.max_frame_bytes} are taken"
+        )
 
 
 # ---------------------------------------------------------------------- the client's side
-def encode_request_header(api_key: int, version: int, correlation_id: int, client_id: str | None, flexible: bool) -> bytes:
+def encode_request_header(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, flexible: bool
+) -> bytes:
     """Header version 1, or 2 for flexible messages; without the length."""
     client = b"" if client_id is None else client_id.encode()
     length = (-1 if client_id is None else len(client)).to_bytes(2, "big", signed=True)

@@ -21,7 +21,9 @@ class ProduceTopic:
 
     __slots__ = ("name", "partitions", "topic_id")
 
-    def __init__(self, name: str, topic_id: bytes, partitions: list[tuple[int, Sequence[bytes | bytearray], int]]) -> None:
+    def __init__(
+        self, name: str, topic_id: bytes, partitions: list[tuple[int, Sequence[bytes | bytearray], int]]
+    ) -> None:
         self.name = name
         self.topic_id = topic_id
         self.partitions = partitions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from struct import Struct
-from struct import error as StructError
 
 from aiokprod.errors import UnsupportedVersionError
 
@@ -55,7 +54,7 @@ class Writer:
 
     def uuid(self, value: bytes) -> None:
         if len(value) != 16:
-            raise StructError("a uuid has 16 bytes")
+            raise ValueError("a uuid has 16 bytes")
         self.out += value
 
     def unsigned_varint(self, value: int) -> None:

@@ -5,7 +5,8 @@ Everything the broker chooses (nonce, salt, iterations) is judged before any has
 
 Apache Kafka hashes user names and passwords as the UTF-8 they are typed in and applies no SASLprep, neither when
 `kafka-configs` stores a credential nor in its own clients (`ScramFormatter.normalize`). So do we: preparing a
-password would lock out exactly those users whose password it changes.
+password would lock out exactly those users whose password it changes (seen on 4.3.1: a ligature and a no-break space
+are let in as typed and refused as prepared). User names beyond ASCII are refused by the broker itself, whoever asks.
 """
 
 from __future__ import annotations

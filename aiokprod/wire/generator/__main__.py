@@ -16,12 +16,35 @@ from aiokprod.wire.generator.definitions import load
 from aiokprod.wire.generator.emit import module, snake
 
 KAFKA_VERSION = "4.3.1"
-APIS = (
-    "Produce Fetch ListOffsets Metadata ApiVersions InitProducerId FindCoordinator AddPartitionsToTxn AddOffsetsToTxn "
-    "EndTxn TxnOffsetCommit OffsetCommit OffsetFetch CreateTopics DeleteTopics CreatePartitions DeleteRecords "
-    "DescribeCluster DescribeConfigs IncrementalAlterConfigs SaslHandshake SaslAuthenticate DescribeProducers "
-    "ListTransactions DescribeTransactions ElectLeaders AlterPartitionReassignments"
-).split()
+APIS = [
+    "Produce",
+    "Fetch",
+    "ListOffsets",
+    "Metadata",
+    "ApiVersions",
+    "InitProducerId",
+    "FindCoordinator",
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "EndTxn",
+    "TxnOffsetCommit",
+    "OffsetCommit",
+    "OffsetFetch",
+    "CreateTopics",
+    "DeleteTopics",
+    "CreatePartitions",
+    "DeleteRecords",
+    "DescribeCluster",
+    "DescribeConfigs",
+    "IncrementalAlterConfigs",
+    "SaslHandshake",
+    "SaslAuthenticate",
+    "DescribeProducers",
+    "ListTransactions",
+    "DescribeTransactions",
+    "ElectLeaders",
+    "AlterPartitionReassignments",
+]
 WIRE = Path(__file__).resolve().parent.parent
 ERRORS_PROGRAM = """
 import org.apache.kafka.common.protocol.Errors;
@@ -41,7 +64,15 @@ def fetch(folder: Path) -> Path:
     """The jar, by Maven."""
     (folder / "pom.xml").write_text(POM.format(version=KAFKA_VERSION))
     subprocess.run(
-        ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"],
+        [
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            str(folder / "pom.xml"),
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={folder}",
+        ],
         check=True,
     )
     return folder / f"kafka-clients-{KAFKA_VERSION}.jar"
@@ -72,7 +103,10 @@ def formatted(text: str) -> str:
     for command in (["ruff", "check", "--select", "I", "--fix", "-q", "-"], ["ruff", "format", "-q", "-"]):
         text = subprocess.run(
             [sys.executable, "-m", *command, "--stdin-filename", "aiokprod/wire/messages/generated.py"],
-            input=text, check=True, capture_output=True, text=True,
+            input=text,
+            check=True,
+            capture_output=True,
+            text=True,
         ).stdout
     return re.sub(r"\n+\Z", "\n", text)
 

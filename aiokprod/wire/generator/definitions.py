@@ -103,11 +103,17 @@ def load(jar: Path, name: str) -> Message:
                 build(kind, item.get("fields") or common[kind]["fields"], own if kind not in common else versions)
             struct.fields.append(
                 Field(
-                    name=item["name"], kind=kind, is_array=is_array, versions=own,
+                    name=item["name"],
+                    kind=kind,
+                    is_array=is_array,
+                    versions=own,
                     nullable=Versions.parse(item.get("nullableVersions")).within(valid),
-                    tagged=Versions.parse(item.get("taggedVersions")).within(valid), tag=item.get("tag", -1),
-                    ignorable=bool(item.get("ignorable", False)), default=item.get("default"),
-                    about=" ".join(item.get("about", "").split()), struct=kind if is_struct else None,
+                    tagged=Versions.parse(item.get("taggedVersions")).within(valid),
+                    tag=item.get("tag", -1),
+                    ignorable=bool(item.get("ignorable", False)),
+                    default=item.get("default"),
+                    about=" ".join(item.get("about", "").split()),
+                    struct=kind if is_struct else None,
                 )
             )
         structs.append(struct)

@@ -51,7 +51,7 @@ class Emitter:
         if field.is_array:
             return "field(default_factory=list)"
         if field.struct:
-            return f"field(default_factory=lambda: {self.renamed.get(field.kind, field.kind)}())"
+            return f"field(default_factory={self.renamed.get(field.kind, field.kind)})"
         if field.default is None or field.default == "":
             return PRIMITIVES[field.kind][2]
         if field.kind == "bool":
@@ -164,8 +164,11 @@ class Emitter:
         if field.struct:
             if optional:
                 lines += [
-                    f"{indent}if {name} is None:", f"{indent}    {writer}.int8(-1)", f"{indent}else:",
-                    f"{indent}    {writer}.int8(1)", f"{indent}    {name}.write({writer}, version)",
+                    f"{indent}if {name} is None:",
+                    f"{indent}    {writer}.int8(-1)",
+                    f"{indent}else:",
+                    f"{indent}    {writer}.int8(1)",
+                    f"{indent}    {name}.write({writer}, version)",
                 ]
             else:
                 lines.append(f"{indent}{name}.write({writer}, version)")
@@ -314,7 +317,9 @@ def module(messages: list[Message], kafka_version: str) -> str:
             parts.append("\n".join(emitter.struct(struct)))
     body = "\n\n\n".join(parts)
     names = {
-        "field": "from dataclasses import dataclass, field" if "field(default" in body else "from dataclasses import dataclass",
+        "field": "from dataclasses import dataclass, field"
+        if "field(default" in body
+        else "from dataclasses import dataclass",
     }
     reader = "Reader, ZERO_UUID" if "ZERO_UUID" in body else "Reader"
     writer = "Writer, cannot" if "cannot(" in body else "Writer"

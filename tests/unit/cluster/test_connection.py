@@ -737,6 +737,18 @@ def test_a_callback_that_fails_does_not_keep_the_loss_from_the_listener(run: Run
 
 
 @both_loops
+def test_a_connection_that_ended_with_its_last_answer_is_not_called_open(run: Run) -> None:
+    async def scenario() -> None:
+        async with connected(idle) as connection:
+            connection.close(ConnectionLostError("it hung up"))
+            with pytest.raises(ConnectionLostError, match="hung up"):
+                connection.established(VERSIONS, 1000)
+            assert "CLOSED" in repr(connection)
+
+    run(scenario())
+
+
+@both_loops
 def test_a_dial_that_ends_after_the_close_leaves_no_socket(run: Run) -> None:
     async def scenario() -> None:
         async with ScriptedBroker(idle) as broker:

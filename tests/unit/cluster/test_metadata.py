@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from random import Random
 
@@ -59,7 +60,7 @@ class Rig:
     @property
     def gaps(self) -> list[float]:
         times = [at for at, _ in self.asked]
-        return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+        return [later - earlier for earlier, later in itertools.pairwise(times)]
 
     def asked_since(self, number: int) -> list[list[str]]:
         return [names for _, names in self.asked[number:]]

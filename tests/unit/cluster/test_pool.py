@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -161,7 +162,7 @@ def test_a_bug_in_a_dial_is_told_and_nobody_hangs() -> None:  # faults: L15
 
 def gaps(rig: PoolRig, node_id: int) -> list[float]:
     times = [at for at, dialled, *_ in rig.dials if dialled == node_id]
-    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    return [later - earlier for earlier, later in itertools.pairwise(times)]
 
 
 def test_a_broker_that_refuses_is_dialled_with_backoff() -> None:  # faults: N16

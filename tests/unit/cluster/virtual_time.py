@@ -1,4 +1,4 @@
-"""A loop whose time jumps to the next timer when nothing else is to do: hours pass in no time, the same way each run."""
+"""A loop whose time jumps to the next timer when nothing else is to do: hours pass at once, the same way each run."""
 
 from __future__ import annotations
 
