@@ -255,14 +255,8 @@ class BrokerConnection(asyncio.Protocol):
         """
         await self._throttle.over()
         answer: asyncio.Future[memoryview] = self._loop.create_future()
-        self.send(
-            kind.API_KEY,
-            version,
-            (body,),
-            ControlCall(answer),
-            timeout_s=timeout_s,
-            flexible_from=kind.FLEXIBLE_FROM,
-        )
+        token = ControlCall(answer)
+        self.send(kind.API_KEY, version, (body,), token, timeout_s=timeout_s, flexible_from=kind.FLEXIBLE_FROM)
         return await answer
 
     # -- being answered -------------------------------------------------------------------------------------------
@@ -355,12 +349,11 @@ class BrokerConnection(asyncio.Protocol):
                 self.listener.lost(self, tokens, cause)
 
     @property
-    def has_ended(self) -> bool:
-        """Is the socket really closed?"""
+    def has_ended(self) -> bool:  # the socket is really closed
         return self._hang_up.is_done
 
     async def wait_closed(self) -> None:
-        """Wait until the socket is really closed; at most about a second after `close`."""
+        """Wait until the socket is really closed; about a second at most."""
         await self._hang_up.wait()
 
     def eof_received(self) -> None:
@@ -376,13 +369,14 @@ class BrokerConnection(asyncio.Protocol):
         self.close(connection_loss.timed_out(self.host, self.port, head, waited_s))
 
     def _ended_by_broker(self, exc: Exception | None) -> ConnectionLostError:
-        may_want_sasl = self._state is ConnectionState.OPEN and not self._is_authenticated and not self._answers
+        exchange = self._exchange
+        untried = self._state is ConnectionState.OPEN and not self._is_authenticated and not self._answers
         return connection_loss.ended_by_broker(
             self.host,
             self.port,
             exc,
-            in_an_answer=self._exchange.buffered_bytes > 0,
-            may_want_sasl=may_want_sasl and self._exchange.requests > 0,
+            in_an_answer=exchange.buffered_bytes > 0,
+            may_want_sasl=untried and exchange.requests > 0,
         )
 
     def _lost_error(self) -> ConnectionLostError:
