@@ -871,7 +871,7 @@ def test_hashing_does_not_hold_the_loop(run: Run) -> None:  # faults: S12
             )
             with pytest.raises(ConnectionSetupTimeoutError):  # the thread hashes on; nobody waits for it
                 await hung_up
-            assert ticks - before > 5
+            assert ticks > before  # a loop that hashes itself does not tick before its timeout
             ticking.cancel()
 
     run(scenario())

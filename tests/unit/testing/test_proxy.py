@@ -347,6 +347,7 @@ def test_the_proxy_can_answer_itself_in_the_order_of_requests(
     held = proxy.add(ProxyRule(action="hold", direction="answer"))
     own = proxy.add(ProxyRule(action="answer", nth=2, body=lambda frame, _: b"mine"))
     client.send(1)
+    held.wait_hit()  # else the hold may meet the proxy's own answer first
     client.send(2, version=9)
     own.wait_hit()
     assert client.is_silent()  # the first answer is still to come
