@@ -156,6 +156,12 @@ class ClusterClient:
         if self._parts is not None:
             self._parts.cache.refresh(why)
 
+    @property
+    def metadata_age_s(self) -> float | None:
+        """Seconds since the last answer; None before the first."""
+        parts = self._parts
+        return None if parts is None else parts.cache.age_s()
+
     def last_error(self, name: str) -> tuple[int, Exception | None] | None:
         """Why a topic is not known: (error code of the last answer about it or 0, what the last refresh failed of)."""
         parts = self._parts

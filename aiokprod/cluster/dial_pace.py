@@ -1,6 +1,6 @@
-"""`DialPace`: when one broker may be dialled again, and how long a dial may take.
+"""`DialPace`: when one broker may be dialled again, and how long a dial may take; `CredentialsPace`: when any may.
 
-One per broker address the pool knows, shared by all its connections. Pure: time and chance are arguments.
+One per broker the pool has dialled, shared by all its connections. Pure: time and chance are arguments.
 
 Invariants: never more than `DIALS_PER_SECOND` dials in any second, whatever happens (`# faults: N15, N16`); each
 failure in a row doubles the wait (50 ms to 1 s by default) and the time a dial is given (10 s to 30 s, KIP-601); a
@@ -17,6 +17,9 @@ from aiokprod.backoff import Backoff
 DIALS_PER_SECOND: Final = 5
 
 SETUP_JITTER: Final = 0.2
+
+REFUSED_S: Final = 1.0
+"""Between two dials to anybody while credentials are refused: servers lock accounts that try too often."""
 
 
 class DialPace:
@@ -58,11 +61,6 @@ class DialPace:
         self.failures += 1
         self._not_before = now + self._backoff.delay_s(self.failures, random01)
 
-    def refused(self, now: float) -> None:
-        """The credentials are wrong: the longest wait at once, for repetition locks accounts (`# faults: S8`)."""
-        self._not_before = now + max(self._backoff.max_s, 1.0)
-        self.failures += 1
-
     def moved(self) -> None:
         """The broker has another address: its failures say nothing of that one."""
         self.failures = 0
@@ -76,3 +74,36 @@ class DialPace:
 
     def __repr__(self) -> str:
         return f"<DialPace {self.failures} failures, not before {self._not_before:.3f}>"
+
+
+class CredentialsPace:
+    """When any broker may be dialled, as long as the credentials are in doubt (`# faults: S8`).
+
+    One per pool: a password that one broker refuses is most likely refused by all of them, and an account is locked by
+    the sum of all attempts. One connection that comes to be ends the doubt.
+    """
+
+    __slots__ = ("_is_in_doubt", "_not_before")
+
+    def __init__(self) -> None:
+        self._is_in_doubt = False
+        self._not_before = 0.0
+
+    def next_dial_at(self) -> float:
+        """The moment from which a dial is allowed; in the past if it is allowed now."""
+        return self._not_before
+
+    def dialled(self, now: float) -> None:
+        """A dial begins."""
+        if self._is_in_doubt:
+            self._not_before = now + REFUSED_S
+
+    def refused(self, now: float) -> None:
+        """A broker refused the credentials."""
+        self._is_in_doubt = True
+        self._not_before = now + REFUSED_S
+
+    def accepted(self) -> None:
+        """A connection was made."""
+        self._is_in_doubt = False
+        self._not_before = 0.0

@@ -72,6 +72,7 @@ class MetadataCache:
         self.snapshot = ClusterSnapshot()
         self.last_failure: AiokprodError | None = None  # of the last refresh; None once one succeeds
         self.failing_since: float | None = None
+        self.refreshed_at: float | None = None
         self._fetch = fetch
         self._changed = changed
         self._answered = answered
@@ -107,6 +108,10 @@ class MetadataCache:
         known = self.snapshot.topics.get(name)
         code = 0 if known is None else known.error_code
         return None if code == 0 and self.last_failure is None else (code, self.last_failure)
+
+    def age_s(self) -> float | None:
+        """Seconds since the last answer; None before the first."""
+        return None if self.refreshed_at is None else self._clock() - self.refreshed_at
 
     # -- wishes ---------------------------------------------------------------------------------------------------
 
@@ -194,6 +199,7 @@ class MetadataCache:
         self._failures = 0
         self.last_failure = None
         self.failing_since = None
+        self.refreshed_at = self._clock()
         self._schedule.answered(self._clock(), self._random.random(), full=full)
         await asyncio.sleep(0)  # decoding took its time, merging takes as much again (faults: T19)
         self._swap(merge_answer(self.snapshot, answer, asked=names, keep=self._interest))

@@ -35,6 +35,7 @@ from aiokprod.errors import (
     AuthenticationError,
     BootstrapError,
     ClusterError,
+    ClusterIdMismatchError,
     ConnectionLostError,
     TlsError,
     UnsupportedVersionError,
@@ -77,6 +78,7 @@ class ClusterParts:
         self._settings = settings
         self._clock = clock or loop.time
         self._log = StateLog("cluster", client_id=config.client_id)
+        self._is_mismatch_told = False  # loudly, once until it is right again (faults: T18)
         self.arrived: asyncio.Future[None] = loop.create_future()  # the first answer, or why there will be none
         self.tasks = OwnedTasks(self._crashed)
         self.pool = BrokerPool(
@@ -115,8 +117,7 @@ class ClusterParts:
         """End tasks and connections; see `ClusterClient.close`."""
         cause = ConnectionLostError("the client is closed")
         self.cache.end(cause)
-        if not self.arrived.done():
-            self.arrived.cancel()
+        self._give_up_start(cause)
         await self.tasks.close()
         await self.pool.close(cause)
 
@@ -148,6 +149,7 @@ class ClusterParts:
 
     def _answered(self) -> None:
         """A Metadata answer came and was believed."""
+        self._is_mismatch_told = False
         self._metrics.metadata_refreshes.add()
         self.route.succeeded(self.cache.snapshot.brokers.values())
         if not self.arrived.done():
@@ -156,6 +158,9 @@ class ClusterParts:
     def _failed(self, error: AiokprodError) -> None:
         """A refresh failed: say so, and see whether to begin again, or to give up starting."""
         self._metrics.metadata_errors.add()
+        if isinstance(error, ClusterIdMismatchError) and not self._is_mismatch_told:
+            self._is_mismatch_told = True
+            self._log.failed(error)
         self._log.warned(f"metadata {type(error).__name__}", f"metadata could not be refreshed: {error}")
         hopeless = _hopeless(error)
         if hopeless is not None:

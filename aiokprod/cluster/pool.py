@@ -26,9 +26,10 @@ from typing import Final, TypeAlias, assert_never
 
 from aiokprod.backoff import Backoff
 from aiokprod.cluster.connection import BrokerConnection
-from aiokprod.cluster.dial_pace import DialPace
+from aiokprod.cluster.dial_pace import CredentialsPace, DialPace
 from aiokprod.cluster.lease import DRAIN_POLL_S, Drain, End, Keep, Lease
 from aiokprod.cluster.owned_tasks import OwnedTasks
+from aiokprod.cluster.pending_dial import PendingDial
 from aiokprod.cluster.snapshot import BrokerNode
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError, AuthenticationError, ConnectionLostError
@@ -54,29 +55,6 @@ Key: TypeAlias = tuple[int, Purpose]
 
 OpenConnection: TypeAlias = Callable[[BrokerNode, Purpose, float], Awaitable[BrokerConnection]]
 """`await open(node, purpose, timeout_s)`: dial, handshake, check; raises an `AiokprodError` and then leaves nothing."""
-
-
-class Dial:
-    """A connection on its way, and who waits for it."""
-
-    __slots__ = ("node", "task", "waiters")
-
-    def __init__(self) -> None:
-        self.node: BrokerNode | None = None  # once it has begun; before, it waits for the backoff
-        self.task: asyncio.Task[None] | None = None
-        self.waiters: list[asyncio.Future[BrokerConnection]] = []
-
-    def succeed(self, connection: BrokerConnection) -> None:
-        """Tell whoever waits."""
-        for waiter in self.waiters:
-            if not waiter.done():
-                waiter.set_result(connection)
-
-    def fail(self, error: AiokprodError) -> None:
-        """Tell whoever waits; each gets an error of its own, for shared tracebacks grow."""
-        for waiter in self.waiters:
-            if not waiter.done():
-                waiter.set_exception(error.clone())
 
 
 class BrokerPool:
@@ -116,7 +94,8 @@ class BrokerPool:
         self._max_idle_s = config.connections_max_idle_ms / 1000  # negative: never
         self._nodes: dict[int, BrokerNode] = {}
         self._paces: dict[int, DialPace] = {}
-        self._dials: dict[Key, Dial] = {}
+        self._credentials = CredentialsPace()
+        self._dials: dict[Key, PendingDial] = {}
         self._leases: dict[Key, Lease] = {}
         self._drained: list[Lease] = []  # leaving, and another has taken their place
         self._last_errors: dict[int, AiokprodError] = {}
@@ -189,7 +168,8 @@ class BrokerPool:
         if node_id not in self._nodes or (node_id, purpose) in self._leases:
             return False
         pace = self._paces.get(node_id)
-        return pace is None or pace.next_dial_at() <= self._clock()
+        now = self._clock()
+        return self._credentials.next_dial_at() <= now and (pace is None or pace.next_dial_at() <= now)
 
     def last_error(self, node_id: int) -> AiokprodError | None:
         """What the last dial of a broker failed of; None once one succeeds."""
@@ -226,15 +206,15 @@ class BrokerPool:
 
     # -- dialling -------------------------------------------------------------------------------------------------
 
-    def _begin_dial(self, key: Key) -> Dial:
+    def _begin_dial(self, key: Key) -> PendingDial:
         dial = self._dials.get(key)
         if dial is None:
-            dial = self._dials[key] = Dial()
+            dial = self._dials[key] = PendingDial()
             name = f"dial-{key[0]}" if key[1] is Purpose.PRODUCE else f"dial-{key[0]}-control"
             dial.task = self._tasks.spawn(self._run_dial(key, dial), name)
         return dial
 
-    async def _run_dial(self, key: Key, dial: Dial) -> None:
+    async def _run_dial(self, key: Key, dial: PendingDial) -> None:
         node_id = key[0]
         pace = self._paces.get(node_id)
         if pace is None:
@@ -243,15 +223,15 @@ class BrokerPool:
         # At least one turn of the loop, so that nobody is told within the call that asked. The backoff is looked at
         # again after each sleep: a dial of the other purpose may have failed meanwhile.
         await asyncio.sleep(0)
-        while (wait_s := pace.next_dial_at() - self._clock()) > 0:  # noqa: ASYNC110 - waits for time, not for a state
+        while (wait_s := max(pace.next_dial_at(), self._credentials.next_dial_at()) - self._clock()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(wait_s)
+        self._credentials.dialled(self._clock())
         try:
             connection = await self._open(key, dial, pace)
         except AiokprodError as error:
             if isinstance(error, AuthenticationError):
-                pace.refused(self._clock())
-            else:
-                pace.failed(self._clock(), self._random.random())
+                self._credentials.refused(self._clock())
+            pace.failed(self._clock(), self._random.random())
             self._dial_failed(key, dial, error)
         except Exception as bug:
             self._dial_failed(key, dial, ConnectionLostError(f"dialling broker {node_id} failed: {bug!r}"))
@@ -259,7 +239,7 @@ class BrokerPool:
         else:
             self._dialled(key, dial, connection)
 
-    async def _open(self, key: Key, dial: Dial, pace: DialPace) -> BrokerConnection:
+    async def _open(self, key: Key, dial: PendingDial, pace: DialPace) -> BrokerConnection:
         node = self._nodes.get(key[0])
         if node is None:
             raise ConnectionLostError(f"broker {key[0]} is not among the brokers of the cluster")
@@ -270,7 +250,7 @@ class BrokerPool:
             raise ConnectionLostError("closed as soon as it was opened", host=node.host, port=node.port)
         return connection
 
-    def _dial_failed(self, key: Key, dial: Dial, error: AiokprodError) -> None:
+    def _dial_failed(self, key: Key, dial: PendingDial, error: AiokprodError) -> None:
         if self._dials.get(key) is not dial:
             return
         del self._dials[key]
@@ -279,9 +259,10 @@ class BrokerPool:
         if key[1] is Purpose.PRODUCE:
             self._failed(key[0], error)
 
-    def _dialled(self, key: Key, dial: Dial, connection: BrokerConnection) -> None:
+    def _dialled(self, key: Key, dial: PendingDial, connection: BrokerConnection) -> None:
         self._dials.pop(key, None)
         self._last_errors.pop(key[0], None)
+        self._credentials.accepted()
         old = self._leases.get(key)
         if old is not None:
             self._drained.append(old)

@@ -20,6 +20,7 @@ from aiokprod.cluster.snapshot import ClusterSnapshot
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import (
     AiokprodError,
+    AuthenticationError,
     BootstrapError,
     ClusterIdMismatchError,
     ConnectionLostError,
@@ -116,6 +117,7 @@ def test_start_learns_the_brokers(run: Run) -> None:
             assert len(r.listener.changes) == 1
             assert [len(request.topics) for request in r.metadata_requests] == [0]
             assert not r.metadata_requests[0].allow_auto_topic_creation
+            assert 0 <= (r.client.metadata_age_s or 0) < 5
 
     run(scenario())
 
@@ -625,6 +627,83 @@ def test_a_cancel_of_all_tasks_is_told(run: Run) -> None:  # faults: L14
                     task.cancel()
             await eventually(lambda: bool(r.listener.crashes))
             assert "cancelled from outside" in str(r.listener.crashes.pop())
+
+    run(scenario())
+
+
+@both_loops
+def test_without_metadata_for_long_it_begins_again(run: Run) -> None:  # faults: T16 (KIP-1102)
+    async def scenario() -> None:
+        cluster = FakeCluster(2)
+        front = FakeBroker(cluster, 99)
+        await front.start()
+        async with rig(
+            cluster=cluster,
+            bootstrap_servers=[f"127.0.0.1:{front.port}"],
+            metadata_recovery_rebootstrap_trigger_ms=200,
+        ) as r:
+            await r.client.refreshed(5.0)
+            for broker in cluster.brokers.values():  # they are there, and say nothing of use
+                broker.answers[MetadataRequest] = lambda broker, request: MetadataResponse(error_code=-1)
+            asked = len(front.asked(MetadataRequest))
+            began = time.monotonic()
+            await r.client.refreshed(5.0)
+            assert time.monotonic() - began >= 0.2
+            assert len(front.asked(MetadataRequest)) == asked + 1
+            await front.stop()
+
+    run(scenario())
+
+
+@both_loops
+def test_an_answer_that_cannot_be_read_closes_the_connection(run: Run) -> None:  # faults: H22
+    async def scenario() -> None:
+        async with rig(1) as r:
+            broker = r.cluster.brokers[1]
+            once = [Garbage()]
+            broker.answers[MetadataRequest] = lambda broker, request: once.pop() if once else usual(broker, request)
+            dials = broker.dials
+            await r.client.refreshed(5.0)
+            assert broker.dials > dials
+
+    run(scenario())
+
+
+class Garbage:
+    def encode(self, version: int) -> bytes:
+        return b"\x7f" * 40
+
+
+@both_loops
+@pytest.mark.parametrize("refused", [1, 2])
+def test_wrong_credentials_end_the_start_at_once(run: Run, refused: int) -> None:  # faults: S8
+    async def scenario() -> None:
+        dialled: list[int] = []
+
+        async def dialer(host: str, port: int, context: object, factory: object) -> asyncio.Transport:
+            dialled.append(port)
+            raise AuthenticationError("wrong password") if port <= refused else ConnectionRefusedError("refused")
+
+        async with rig(1, start=False, bootstrap_servers=["a:2", "b:1"], dialer=dialer) as r:
+            began = time.monotonic()
+            with pytest.raises(AuthenticationError, match="wrong password"):
+                await r.client.start(20.0)
+            assert time.monotonic() - began < 2
+            assert len(dialled) <= 2
+
+    run(scenario())
+
+
+@both_loops
+def test_closing_ends_a_start_that_waits(run: Run) -> None:  # faults: L10
+    async def scenario() -> None:
+        async with rig(1, start=False) as r:
+            r.cluster.brokers[1].answers[MetadataRequest] = lambda broker, request: None
+            starting = asyncio.create_task(r.client.start(None))
+            await eventually(lambda: bool(r.metadata_requests))
+            await r.client.close()
+            with pytest.raises(ConnectionLostError, match="closed"):
+                await starting
 
     run(scenario())
 

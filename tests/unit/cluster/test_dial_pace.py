@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiokprod.backoff import Backoff
-from aiokprod.cluster.dial_pace import DialPace
+from aiokprod.cluster.dial_pace import CredentialsPace, DialPace
 
 HALF = 0.5
 
@@ -59,9 +59,17 @@ def test_never_more_than_five_dials_in_any_second() -> None:  # faults: N15
 
 
 def test_refused_credentials_are_tried_at_most_once_a_second() -> None:  # faults: S8
-    timing = pace()
-    timing.refused(0.0)
-    assert timing.next_dial_at() >= 1.0
+    timing = CredentialsPace()
+    timing.dialled(0.0)
+    timing.dialled(0.0)
+    assert timing.next_dial_at() <= 0.0
+    timing.refused(0.5)
+    assert timing.next_dial_at() == 1.5
+    timing.dialled(1.5)
+    assert timing.next_dial_at() == 2.5
+    timing.accepted()
+    timing.dialled(1.6)
+    assert timing.next_dial_at() <= 1.6
 
 
 def test_the_setup_timeout_grows_with_failures_and_is_spread() -> None:  # faults: B16

@@ -240,9 +240,19 @@ def test_refused_credentials_are_tried_once_a_second() -> None:  # faults: S8
     async def play(rig: PoolRig) -> None:
         rig.refuse = lambda where: AuthenticationError("wrong password")
         for _ in range(1_000):
-            rig.pool.dial(1, PRODUCE)
+            for node_id in (1, 2, 3):
+                rig.pool.dial(node_id, PRODUCE)
+                rig.pool.dial(node_id, CONTROL)
             await asyncio.sleep(0.01)
-        assert len(rig.dials) <= 11
+        first_wave = 6  # nobody knew yet
+        assert 12 <= len(rig.dials) <= first_wave + 10
+        rig.refuse = lambda where: None
+        await asyncio.sleep(2)
+        assert rig.ready
+        began = rig.loop.time()
+        for node_id in (1, 2, 3):
+            await rig.connect(node_id)
+        assert rig.loop.time() - began < 2
 
     scene(play)
 
