@@ -552,17 +552,23 @@ def test_when_every_known_broker_is_gone_the_bootstrap_servers_are_asked(run: Ru
 
 
 @both_loops
-def test_a_broker_may_send_us_back_to_the_bootstrap_servers(run: Run) -> None:  # faults: T16
+def test_a_broker_may_send_us_back_to_the_bootstrap_servers(run: Run) -> None:  # faults: T16 (KIP-1102)
     async def scenario() -> None:
-        async with rig(3) as r:
+        cluster = FakeCluster(2)
+        front = FakeBroker(cluster, 99)
+        await front.start()
+        async with rig(cluster=cluster, bootstrap_servers=[f"127.0.0.1:{front.port}"]) as r:
             await r.client.refreshed(5.0)
-            bootstrap_dials = sum(broker.dials for broker in r.cluster.brokers.values())
+            asked = len(front.asked(MetadataRequest))
             once = [MetadataResponse(error_code=129)]
-            for broker in r.cluster.brokers.values():
+            for broker in cluster.brokers.values():
                 broker.answers[MetadataRequest] = lambda broker, request: once.pop() if once else usual(broker, request)
             await r.client.refreshed(5.0)
             assert not once
-            assert sum(broker.dials for broker in r.cluster.brokers.values()) > bootstrap_dials
+            assert len(front.asked(MetadataRequest)) == asked + 1
+            await r.client.refreshed(5.0)
+            assert len(front.asked(MetadataRequest)) == asked + 1
+            await front.stop()
 
     run(scenario())
 
