@@ -91,7 +91,6 @@ class Metrics:
         self.buffer_limit_bytes = Gauge()
         self.buffer_used_bytes = Gauge()
         self.buffer_waiting_records = Gauge()
-        self.records_refused = Counter()
         # records
         self.records_delivered = Counter()
         self.records_failed = Counter()
@@ -99,8 +98,6 @@ class Metrics:
         # batches
         self.batches_sent = Counter()
         self.batches_resent = Counter()
-        self.batches_split = Counter()
-        self.batches_expired = Counter()
         self.batch_records = Histogram(COUNTS)
         self.batch_bytes = Histogram(BYTES)
         self.batch_uncompressed_bytes = Counter()
@@ -117,7 +114,6 @@ class Metrics:
         # cluster
         self.metadata_refreshes = Counter()
         self.metadata_errors = Counter()
-        self.metadata_age_seconds = Gauge()
         self.connections_opened = Counter()
         self.connections_lost = Counter()
         self.connections_failed = Counter()

@@ -749,6 +749,8 @@ class Pipeline(House, ClusterListener):
         """Bring the gauges up to date."""
         self.metrics.buffer_used_bytes.set(self.gate.used_bytes)
         self.metrics.buffer_waiting_records.set(self.gate.waiting_count)
+        connections = [flusher.connection for flusher in list(self.flushers.values())]
+        self.metrics.requests_in_flight.set(sum(c.in_flight for c in connections if c is not None))
 
     def undelivered(self, topic: str, partition: int | None, persistence: Persistence | None, count: int) -> None:
         if self.is_closing and persistence is not None:

@@ -132,6 +132,8 @@ class BrokerFlusher(ConnectionListener, Route):
                 base_sequence=entry.first_sequence,
             )
             topic.partitions.append((queue.partition, (header, encoded.section), encoded.size_bytes))
+            self._metrics.batch_bytes.record(encoded.size_bytes)
+            self._metrics.batch_compressed_bytes.add(len(encoded.section))
         body = encode_produce(version, settings.acks, settings.broker_timeout_ms, list(by_topic.values()))
         now = self._loop.time()
         request = SentRequest(version, [(queue, entry, entry.attempt) for queue, entry in taken], now)
@@ -143,6 +145,7 @@ class BrokerFlusher(ConnectionListener, Route):
                 metrics.batches_resent.add(1)
             else:
                 metrics.batch_records.record(entry.count)
+                metrics.queue_seconds.record(now - entry.batch.opened_at)
         try:
             connection.send(
                 PRODUCE,
