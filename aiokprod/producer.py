@@ -35,7 +35,7 @@ from aiokprod.pipeline.intake import Intake
 from aiokprod.pipeline.unwatched import UnwatchedFailures
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.batch import record_size_bound
-from aiokprod.wire.messages.describe_cluster import DescribeClusterRequest
+from aiokprod.wire.messages.metadata import MetadataRequest
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
 HeadersArgument = Sequence[tuple[str, bytes | None]] | dict[str, bytes | None]
@@ -401,7 +401,7 @@ class Producer:
         pipeline = self._check_open()
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await pipeline.client.request(DescribeClusterRequest(), timeout_s=timeout)
+        await pipeline.client.request(MetadataRequest(topics=[]), timeout_s=timeout)
         return loop.time() - began
 
     def health(self) -> Health:

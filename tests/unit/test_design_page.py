@@ -14,8 +14,6 @@ def test_the_file_map_names_every_module() -> None:
         for path in (ROOT / "aiokprod").rglob("*.py")
         if path.name != "__init__.py" and path.parent.name != "messages"
     ]
-    missing = [
-        str(path) for path in modules if f"### {path.parent}\n" not in page or f"| `{path.name}` |" not in page
-    ]
+    missing = [str(path) for path in modules if f"### {path.parent}\n" not in page or f"| `{path.name}` |" not in page]
     assert not missing, f"docs/design.md does not name {missing}"
     assert len(modules) > 100
