@@ -16,7 +16,7 @@ import logging
 import socket
 from collections import deque
 from struct import pack
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from aiokprod.errors import ProtocolError
 from aiokprod.wire.frames import FrameReader
@@ -63,8 +63,7 @@ class MockConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The client is there."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it
         self.broker.opened(self)
 
     def data_received(self, data: bytes) -> None:

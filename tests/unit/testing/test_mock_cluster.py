@@ -9,6 +9,7 @@ import threading
 from typing import Any
 
 import pytest
+import uvloop
 from mock_batches import batch, idempotent
 from mock_client import RawClient
 from mock_requests import NOW_MS, mock, requests_of, values
@@ -242,6 +243,23 @@ def test_a_cluster_on_its_own_thread_is_driven_from_this_one() -> None:
             cluster.create_topic("t")
     assert not [thread for thread in threading.enumerate() if thread.name == "mock-cluster"]
     assert values(cluster) == [b"v"]
+
+
+def test_it_runs_on_uvloop_too() -> None:
+    async def scenario() -> None:
+        async with mock(2) as cluster:
+            cluster.create_topic("t")
+            async with RawClient(cluster) as client:
+                assert (await client.produce("t", batch(b"v"))).error_code == 0
+                cluster.kill_broker(1)
+                assert await client.is_closed()
+            cluster.start_broker(1)
+            async with RawClient(cluster) as client:
+                assert (await client.produce("t", batch(b"v"))).error_code == 6
+        assert not cluster.counters.crashes
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario())
 
 
 def test_topics_can_be_made_before_the_cluster_runs_and_the_blocking_wait_refuses_its_own_loop() -> None:
