@@ -50,6 +50,7 @@ class Link:
         self._upstream: asyncio.StreamWriter | None = None
         self._pending: dict[int, ProxyFrame] = {}  # requests without an answer yet, in order
         self._answered: dict[int, bytes] = {}  # our own answers, waiting for the requests before theirs
+        self._has_answer_in_hand = False  # one of the broker's, held, delayed or trickled: ours wait behind it
         self._cut_at: set[int] = set()  # correlation ids whose answer ends the link
         self._surplus: Counter[int] = Counter()  # answers to drop, of requests passed on twice
         self._black: set[Direction] = set()  # ways on which nothing passes any more
@@ -135,6 +136,15 @@ class Link:
         return prefix
 
     async def _handle(self, direction: Direction, payload: bytes) -> None:
+        if direction is Direction.ANSWER:
+            self._has_answer_in_hand = True
+            await self._handle_frame(direction, payload)
+            self._has_answer_in_hand = False
+            await self._pass_own_answers()
+        else:
+            await self._handle_frame(direction, payload)
+
+    async def _handle_frame(self, direction: Direction, payload: bytes) -> None:
         frame = self._identify(direction, payload)
         active = self._owner.noticed(frame, payload)
         if direction in self._black:
@@ -148,8 +158,6 @@ class Link:
             await self._pass(direction, payload)
         else:
             await self._act(active, frame, payload)
-        if direction is Direction.ANSWER:
-            await self._pass_own_answers()
 
     def _identify(self, direction: Direction, payload: bytes) -> ProxyFrame:
         """Read the header; of an answer, by the request that waits for it."""
@@ -238,6 +246,8 @@ class Link:
 
     async def _pass_own_answers(self) -> None:
         """Our own answers go out in their turn: a client takes answers in the order of its requests."""
+        if self._has_answer_in_hand:
+            return
         while self._pending and (first := next(iter(self._pending))) in self._answered:
             del self._pending[first]
             await self._write(Direction.ANSWER, self._answered.pop(first))
