@@ -4,12 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import cache
+from pathlib import Path
 
 if os.environ.get("AIOKPROD_TEST_UVLOOP"):
     import uvloop
 
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
+CONTAINERS = Path(__file__).parent / "containers"
 
-def pytest_report_header() -> str:
-    return f"event loop: {type(asyncio.get_event_loop_policy()).__module__}"
+
+@cache
+def docker_answers() -> bool:
+    """Does a Docker engine answer? AIOKPROD_REQUIRE_DOCKER does not ask: then the tests fail if it does not."""
+    if os.environ.get("AIOKPROD_REQUIRE_DOCKER"):
+        return True
+    import docker
+
+    try:
+        client = docker.from_env(timeout=5)
+    except docker.errors.DockerException:
+        return False
+    try:
+        return bool(client.ping())
+    except docker.errors.DockerException:
+        return False
+    finally:
+        client.close()
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    if CONTAINERS in (collection_path, *collection_path.parents) and not docker_answers():
+        return True
+    return None
+
+
+def pytest_report_header() -> list[str]:
+    containers = "run: a Docker engine answers" if docker_answers() else "NOT RUN: no Docker engine answers"
+    return [
+        f"event loop: {type(asyncio.get_event_loop_policy()).__module__}",
+        f"container tests: {containers}",
+    ]
