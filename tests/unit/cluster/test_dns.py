@@ -67,7 +67,8 @@ def test_resolving_happens_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None
         return real(*arguments, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", watched)
-    asyncio.run(_resolve_localhost())
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # uvloop resolves in threads of its own
+        runner.run(_resolve_localhost())
     assert threads
     assert threading.get_ident() not in threads
 
