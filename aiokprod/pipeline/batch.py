@@ -100,6 +100,7 @@ class ProducerBatch(RecordHolder):
         "_retained",
         "_retained_codec",
         "_retained_ranges",
+        "_was_restored",
         "base_timestamp_ms",
         "charged_bytes",
         "claims",
@@ -158,6 +159,7 @@ class ProducerBatch(RecordHolder):
         self._retained: bytes | bytearray | None = None  # the encoded section, once the columns are gone
         self._retained_codec = "none"
         self._retained_ranges: list[Range] = []
+        self._was_restored = False  # taken apart: several sections are made of it, none of which holds all
 
     # ------------------------------------------------------------------ filling
     def append(
@@ -253,7 +255,7 @@ class ProducerBatch(RecordHolder):
 
     def release_columns(self, section: bytes | bytearray, codec: str, ranges: list[Range]) -> None:
         """The section, compressed by `codec`, holds these records from now on: drop values, keys and headers."""
-        if self._retained is None:
+        if self._retained is None and not self._was_restored:
             self._retained = section
             self._retained_codec = codec
             self._retained_ranges = list(ranges)
@@ -281,6 +283,7 @@ class ProducerBatch(RecordHolder):
                 self.headers[first:last] = headers[at : at + size]
             at += size
         self._retained = None
+        self._was_restored = True
 
     # ------------------------------------------------------------------ settling
     def settle(self, segment: Segment) -> int:

@@ -350,14 +350,16 @@ class Ledger:
         self._refused = False
         self._proven = False
         self._trim()
+        old_epoch = self.leader_epoch
         recreated = self._adopt_leader()
+        moved = self.node >= 0 and self.leader_epoch > old_epoch
         if recreated and self.idempotent:
             if self.transactional:
                 self._abort()
             else:
                 self._bump(fresh=False)
         else:
-            self._decide(now, now_ms)
+            self._decide(now, now_ms, moved)
         for entry in self._sent():
             entry.code = None
             entry.asked = False
@@ -375,7 +377,7 @@ class Ledger:
             self.not_before = 0.0  # a new leader: no reason to wait
         return recreated
 
-    def _decide(self, now: float, now_ms: int) -> None:
+    def _decide(self, now: float, now_ms: int, moved: bool) -> None:
         gap = self._remove_dead()
         if gap is None and self.transactional and self._has_failed():
             return self._abort()
@@ -392,6 +394,8 @@ class Ledger:
         kind = judge(head.code).kind
         if kind == Kind.RETRY:
             self._failures += 1
+            if moved and self._failures == 1:
+                return None  # a new leader: no reason to wait; a second hop in a row waits (faults: P7)
             if now >= self.not_before:
                 self.not_before = now + self._retry_delay(self._failures)
         elif self.transactional:
