@@ -200,11 +200,21 @@ def test_stopping_leaves_neither_process_nor_file_and_the_cluster_can_start_agai
         cluster.broker(1)
 
 
-def test_a_broker_that_cannot_start_shows_what_its_log_complains_of() -> None:
+def test_a_taken_port_is_named_before_the_broker_starts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(KafkaClusterError, match=r"(?s)broker 1 ended while starting.*Address already in use"):
+        with pytest.raises(KafkaClusterError, match=rf"broker 1: another program listens on port {port} \(PLAINTEXT\)"):
             KafkaCluster(brokers=1, ports=[port]).start()
+
+
+def test_a_broker_that_cannot_start_shows_what_its_log_complains_of() -> None:
+    with KafkaCluster(brokers=1, backend="processes") as cluster:
+        broker = cluster.broker(1)
+        assert isinstance(broker, ProcessBroker)
+        broker.stop()
+        (broker.process.log_file.parent / "data" / "meta.properties").write_text("version=no number\n")
+        with pytest.raises(KafkaClusterError, match=r"(?s)broker 1 ended while starting.*meta\.properties"):
+            broker.start()
 
 
 def test_a_setting_that_kafka_refuses_is_named() -> None:

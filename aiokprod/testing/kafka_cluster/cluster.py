@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from aiokprod.testing.kafka_cluster.admin import Admin
 from aiokprod.testing.kafka_cluster.backend import Backend, Broker, BrokerState
 from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
-from aiokprod.testing.kafka_cluster.ports import PortReservation
+from aiokprod.testing.kafka_cluster.ports import PortReservation, is_open
 from aiokprod.testing.kafka_cluster.security import ClusterSecurity, TlsFiles
 from aiokprod.testing.kafka_cluster.spec import CLIENT_PROTOCOLS, CONTROLLER, HOST, INTERNAL, ClusterSpec, NodeSpec
 
@@ -347,11 +347,20 @@ class KafkaCluster:
                 for node_id in self._running_addresses()
                 if (missing := expected - self.admin.brokers_seen_by(node_id))
             }
-            if not unaware:
+            # A broker opens its listeners one after another: that of the admin requests says nothing of the others.
+            closed = {
+                node_id: names
+                for node_id in expected
+                if (names := [n for n in self._listeners if not is_open(self.brokers[node_id].node.bound[n])])
+            }
+            if not unaware and not closed:
                 return
             if time.monotonic() >= deadline:
                 logs = "\n".join(self.brokers[node_id].complaints(15) for node_id in sorted(expected))
-                told = "; ".join(f"broker {node} does not know {sorted(missing)}" for node, missing in unaware.items())
+                told = "; ".join(
+                    [f"broker {node} does not know {sorted(missing)}" for node, missing in unaware.items()]
+                    + [f"broker {node} does not listen for {', '.join(names)}" for node, names in closed.items()]
+                )
                 raise KafkaClusterError(f"not ready after {timeout_s:.0f} s: {told}; their logs:\n{logs}")
             time.sleep(POLL_S)
 

@@ -68,6 +68,15 @@ class PortReservation:
         return True
 
 
+def is_open(port: int) -> bool:
+    """Does somebody accept connections on this port of 127.0.0.1?"""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5.0).close()
+    except OSError:
+        return False
+    return True
+
+
 def is_free(port: int) -> bool:
     """Can this port of 127.0.0.1 be bound now?"""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

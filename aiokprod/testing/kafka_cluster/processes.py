@@ -22,6 +22,7 @@ from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
 from aiokprod.testing.kafka_cluster.jars import find_java, kafka_classpath
 from aiokprod.testing.kafka_cluster.java_process import JavaProcess
 from aiokprod.testing.kafka_cluster.orphanage import Orphanage
+from aiokprod.testing.kafka_cluster.ports import is_free
 from aiokprod.testing.kafka_cluster.properties import ZOOKEEPER_SESSION_S, process_properties, to_text
 from aiokprod.testing.kafka_cluster.spec import HOST, INTERNAL, ClusterSpec, NodeSpec
 
@@ -85,6 +86,12 @@ class ProcessBroker(Broker):
 
     def _launch(self) -> None:
         time.sleep(max(0.0, self._not_before_s - time.monotonic()))
+        # Kafka finds a taken port late: other listeners may answer before the broker gives up.
+        if taken := [f"{port} ({name})" for name, port in self.node.bound.items() if not is_free(port)]:
+            raise KafkaClusterError(
+                f"broker {self.node_id}: another program listens on port {', '.join(taken)} of {HOST}: "
+                "end it, or choose other ports"
+            )
         self.process.launch()
 
 
