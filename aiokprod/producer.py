@@ -98,8 +98,8 @@ class Producer:
         self._state = ProducerState.NEW
         self._since = time.time()
         self._forks = 0
+        self._started: asyncio.Event | None = None  # while a start is under way
         self._closing: asyncio.Task[CloseReport] | None = None
-        self._report: CloseReport | None = None
         self._valid_topics = self._intake.valid_topics
         self._is_plain = self._intake.is_plain
 
@@ -110,17 +110,25 @@ class Producer:
         Args:
             timeout: seconds.
 
+        Called again on a started producer it does nothing; while another task starts it, it waits for that start.
+
         Raises:
             BootstrapError: no bootstrap server answered; it says host, port and cause of each.
             AuthenticationError, TlsError: the cluster refused us, or we it.
+            ProducerClosedError, ProducerFailedError: it is closing, or has failed: await `close()` first.
 
         Cancellation: nothing is left behind; the producer can be started again.
         """
-        if self._state in (ProducerState.READY, ProducerState.STARTING) and self._forks == _Forks.count:
+        while self._started is not None and self._forks == _Forks.count:
+            self._check_loop()
+            await self._started.wait()
+        if self._state is ProducerState.READY and self._forks == _Forks.count:
             self._check_loop()
             return self
         if self._closing is not None and not self._closing.done():
             raise ProducerClosedError("the producer is closing: await close() before start()")
+        if self._pipeline is not None and self._forks == _Forks.count:
+            raise self._pipeline.closed_error()
         self._loop = asyncio.get_running_loop()
         self._forks = _Forks.count
         self._closing = None
@@ -128,18 +136,22 @@ class Producer:
         pipeline = Pipeline(
             self.config, self._metrics, self._log, self._unwatched, self._intake.interceptors, self._failed
         )
+        started = self._started = asyncio.Event()
         self._move(ProducerState.STARTING, "start() was called")
         try:
             if wait:
                 await pipeline.start(timeout)
             else:
                 pipeline.start_in_background()
+            self._pipeline = pipeline
+            self._move(ProducerState.READY, "connected" if wait else "connecting in the background")
         except BaseException as error:
             self._move(ProducerState.NEW, f"start() failed: {type(error).__name__}")
             await pipeline.client.close()
             raise
-        self._pipeline = pipeline
-        self._move(ProducerState.READY, "connected" if wait else "connecting in the background")
+        finally:
+            self._started = None
+            started.set()
         return self
 
     async def close(self, timeout: float = 30.0) -> CloseReport:
@@ -253,7 +265,7 @@ class Producer:
         size_bytes = record_size_bound(-1 if key is None else len(key), -1 if value is None else len(value), frozen)
         if size_bytes > self._intake.largest_record_bytes:
             raise self._intake.too_large(size_bytes, topic)
-        return pipeline.accept(topic, value, key, frozen, partition, timestamp_ms, size_bytes, timeout)
+        return pipeline.entrance.accept(topic, value, key, frozen, partition, timestamp_ms, size_bytes, timeout)
 
     @_marked
     def try_send(
@@ -269,8 +281,8 @@ class Producer:
     ) -> Delivery:
         """`send` that never waits for room: there is room now, or `BufferFullError`. An unknown topic is waited for."""
         pipeline = self._pipeline
-        if pipeline is not None and not pipeline.gate.has_room_now():
-            raise pipeline.buffer_full(topic)
+        if pipeline is not None and not pipeline.entrance.gate.has_room_now():
+            raise pipeline.entrance.buffer_full(topic)
         return self.send(
             topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms, timeout=timeout
         )
@@ -297,7 +309,7 @@ class Producer:
             timeout=timeout,
         )
         try:
-            return pipeline.accept_dressed(self._intake, self._intake.intercept(record))
+            return pipeline.entrance.accept_dressed(self._intake, self._intake.intercept(record))
         except AiokprodError as refused:
             self._intake.refused(refused)
             raise
@@ -340,8 +352,8 @@ class Producer:
         pipeline = self._pipeline
         if pipeline is None:
             raise self._refusal()
-        if not pipeline.gate.has_room_now():
-            await pipeline.gate.ready()
+        if not pipeline.entrance.gate.has_room_now():
+            await pipeline.entrance.gate.ready()
         elif bulk.count % YIELD_EVERY == YIELD_EVERY - 1:
             await asyncio.sleep(0)
         try:
@@ -369,7 +381,7 @@ class Producer:
 
         Cancellation: gives up its place in the line.
         """
-        await self._check_open().gate.ready()
+        await self._check_open().entrance.gate.ready()
 
     async def flush(self) -> None:
         """Wait until everything sent before this call is settled; linger is cut short.

@@ -227,8 +227,12 @@ class ProducerBatch(RecordHolder):
 
     def deadline_of(self, index: int) -> float:
         """When the delivery timeout of this record ends (monotonic seconds)."""
+        return self.sent_at(index) + self.delivery_timeout_s
+
+    def sent_at(self, index: int) -> float:
+        """When `send` took the record, or up to `MARK_EVERY_S` earlier (monotonic seconds)."""
         at = bisect_right(self.marks, index, key=lambda mark: mark[0]) - 1
-        return self.marks[at][1] + self.delivery_timeout_s
+        return self.marks[at][1]
 
     def due(self, first_index: int, now: float) -> int:
         """How many records, from `first_index` on without a gap, are past their deadline."""
@@ -367,6 +371,17 @@ class ProducerBatch(RecordHolder):
     def error(self, index: int) -> AiokprodError | None:
         segment = self.segment_of(index)
         return None if segment is None or segment.error is None else segment.error.clone()
+
+    def attempts(self, index: int) -> int:
+        segment = self.segment_of(index)
+        return segment.attempts if segment is not None else 0
+
+    def size_of(self, index: int) -> int:
+        return self.sizes[index]
+
+    def latency_s(self, index: int) -> float:
+        segment = self.segment_of(index)
+        return segment.settled_at - self.sent_at(index) if segment is not None else 0.0
 
     def watch(self, delivery: Delivery) -> None:
         self.watched.append(delivery)

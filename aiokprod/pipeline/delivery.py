@@ -52,6 +52,18 @@ class RecordHolder:
         """A fresh exception for a failed record; None for a delivered one. Only after `is_settled`."""
         raise AssertionError("abstract")
 
+    def attempts(self, index: int) -> int:
+        """How often the record was written to a broker. Only after `is_settled`."""
+        raise AssertionError("abstract")
+
+    def size_of(self, index: int) -> int:
+        """Upper bound of its bytes in a batch, before compression."""
+        raise AssertionError("abstract")
+
+    def latency_s(self, index: int) -> float:
+        """Seconds from `send` to the outcome. Only after `is_settled`."""
+        raise AssertionError("abstract")
+
     def watch(self, delivery: Delivery) -> None:
         """Somebody waits for this delivery: tell it when its record settles (and let the batch go early)."""
         raise AssertionError("abstract")
@@ -149,6 +161,21 @@ class Delivery:
     def state(self) -> DeliveryState:
         """Where the record is now and why it waits."""
         return self._holder.describe(self._index)
+
+    @property
+    def attempts(self) -> int | None:
+        """How often the record was written to a broker; 0: never. None while the outcome is open."""
+        return self._holder.attempts(self._index) if self._holder.is_settled(self._index) else None
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds from `send` to the outcome (to 10 ms: records of a batch share their clock). None while it is open."""
+        return self._holder.latency_s(self._index) if self._holder.is_settled(self._index) else None
+
+    @property
+    def size_bytes(self) -> int:
+        """What the record takes in a batch, before compression: an upper bound, a few bytes above the truth."""
+        return self._holder.size_of(self._index)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         """The loop of the producer that accepted the record."""

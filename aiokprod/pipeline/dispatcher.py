@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from aiokprod.cluster.snapshot import TopicSnapshot
-from aiokprod.errors import AiokprodError, PartitionOutOfRangeError
+from aiokprod.errors import AiokprodError, PartitionerError, PartitionOutOfRangeError
 from aiokprod.pipeline.batch import Headers
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.parked import ParkedRecord
@@ -80,7 +80,12 @@ class TopicDispatcher:
     def _pass_on(self, record: ParkedRecord) -> None:
         partition = record.partition
         if partition is None:
-            partition = self.partitioner.choose(record.key, record.size_bytes)
+            try:
+                partition = self.partitioner.choose(record.key, record.size_bytes)
+            except PartitionerError as broken:  # the user's: this record's failure, nobody else's
+                broken.topic = self.topic
+                self._fail(record, broken)
+                return
         queue = self.queues.get(partition)
         if queue is None:
             queue = self._open(partition)
@@ -135,12 +140,22 @@ class TopicDispatcher:
             ),
         )
 
+    @property
+    def waiting_count(self) -> int:
+        """Records that wait here."""
+        return len(self.parked) + len(self.out_of_range)
+
     def overdue(self, now: float) -> list[ParkedRecord]:
         """Take out the parked records that have waited for as long as they may."""
-        late = [record for record in self.parked if record.block_deadline <= now]
+        late = [record for line in (self.parked, self.out_of_range) for record in line if record.block_deadline <= now]
         if late:
             self.parked = deque(record for record in self.parked if record.block_deadline > now)
+            self.out_of_range = deque(record for record in self.out_of_range if record.block_deadline > now)
         return late
+
+    def next_deadline(self) -> float | None:
+        """When the first of them has waited for as long as it may; None: nobody waits."""
+        return min((line[0].block_deadline for line in (self.parked, self.out_of_range) if line), default=None)
 
     def abandon(self) -> list[ParkedRecord]:
         """Closing: everything parked here."""

@@ -12,6 +12,7 @@ from aiokprod.errors import (
     AiokprodError,
     BrokerAnswerError,
     BrokerRejectedError,
+    ClusterAuthorizationError,
     DeliveryTimeoutError,
     IdentityLostError,
     InvalidRecordError,
@@ -90,6 +91,8 @@ class Failures:
                 return RecordTooLargeError(f"the topic's max.message.bytes is smaller than the record ({text})")
             case ErrorKind.TOPIC_AUTHORIZATION:
                 return TopicAuthorizationError(text)
+            case ErrorKind.CLUSTER_AUTHORIZATION:
+                return ClusterAuthorizationError(f"{text}: idempotent writes are not allowed to this principal")
             case ErrorKind.INVALID_RECORD:
                 return InvalidRecordError(text)
             case _:

@@ -32,12 +32,16 @@ PRODUCE = ProduceRequest.API_KEY
 LAST_VERSION_BY_NAME = 12  # from 13 on Produce names topics by id
 
 
+OutcomeKey = tuple[str | bytes, int]
+"""Topic (its name, or its id from version 13 on) and partition: how an answer names what was sent."""
+
+
 @dataclass(slots=True, eq=False)
 class SentRequest:
     """A Produce request on its way: what to tell whom when its answer comes."""
 
     version: int
-    sent: list[tuple[Queue, Entry, int]]  # int: the attempt
+    sent: list[tuple[Queue, Entry, int, OutcomeKey]]  # int: the attempt
     sent_at: float
 
 
@@ -114,11 +118,16 @@ class BrokerFlusher(ConnectionListener, Route):
     def _write(self, connection: BrokerConnection, taken: list[tuple[Queue, Entry]]) -> None:
         settings = self._settings
         version = self._version(connection, taken)
-        by_topic: dict[str, ProduceTopic] = {}
+        by_id = version > LAST_VERSION_BY_NAME
+        by_topic: dict[str | bytes, ProduceTopic] = {}
+        sent: list[tuple[Queue, Entry, int, OutcomeKey]] = []
         for queue, entry in taken:
-            topic = by_topic.get(queue.topic)
+            # Partitions of a topic made anew may still carry the old id: the answer is looked up by what was sent.
+            named: str | bytes = queue.ledger.topic_id if by_id else queue.topic
+            topic = by_topic.get(named)
             if topic is None:
-                topic = by_topic[queue.topic] = ProduceTopic(queue.topic, queue.ledger.topic_id, [])
+                topic = by_topic[named] = ProduceTopic(queue.topic, queue.ledger.topic_id, [])
+            sent.append((queue, entry, entry.attempt, (named, queue.partition)))
             encoded = entry.encoded
             assert isinstance(encoded, Encoded)
             header = batch_header(
@@ -136,7 +145,7 @@ class BrokerFlusher(ConnectionListener, Route):
             self._metrics.batch_compressed_bytes.add(len(encoded.section))
         body = encode_produce(version, settings.acks, settings.broker_timeout_ms, list(by_topic.values()))
         now = self._loop.time()
-        request = SentRequest(version, [(queue, entry, entry.attempt) for queue, entry in taken], now)
+        request = SentRequest(version, sent, now)
         metrics = self._metrics
         metrics.requests_sent.add(1)
         metrics.batches_sent.add(len(taken))
@@ -185,7 +194,7 @@ class BrokerFlusher(ConnectionListener, Route):
     def _answered(self, connection: BrokerConnection, request: SentRequest, body: memoryview) -> None:
         self._metrics.request_seconds.record(self._loop.time() - request.sent_at)
         if self._settings.acks == 0:
-            for queue, entry, attempt in request.sent:
+            for queue, entry, attempt, _ in request.sent:
                 queue.answer(entry, attempt, 0, -1, -1, ())
             self._pump(True)
             return
@@ -199,8 +208,8 @@ class BrokerFlusher(ConnectionListener, Route):
         if answer.throttle_time_ms > 0:
             self._metrics.throttle_seconds.add(answer.throttle_time_ms / 1000)
             connection.mute(answer.throttle_time_ms / 1000)
-        for queue, entry, attempt in request.sent:
-            outcome = outcomes.get(self._key(request, queue))
+        for queue, entry, attempt, key in request.sent:
+            outcome = outcomes.get(key)
             if outcome is None:
                 queue.texts.note(NO_ANSWER, "the broker's answer left the partition out", ())
                 queue.answer(entry, attempt, NO_ANSWER, -1, -1, ())
@@ -213,15 +222,10 @@ class BrokerFlusher(ConnectionListener, Route):
             queue.answer(entry, attempt, outcome.error_code, outcome.base_offset, outcome.log_append_time_ms, named)
         self._pump(True)
 
-    @staticmethod
-    def _key(request: SentRequest, queue: Queue) -> tuple[object, int]:
-        by_id = request.version > LAST_VERSION_BY_NAME
-        return (queue.ledger.topic_id if by_id else queue.topic), queue.partition
-
-    def _sort(self, request: SentRequest, outcomes: list[ProduceOutcome]) -> dict[tuple[object, int], ProduceOutcome]:
+    def _sort(self, request: SentRequest, outcomes: list[ProduceOutcome]) -> dict[OutcomeKey, ProduceOutcome]:
         """By topic and partition; the first of two counts. An acknowledgement without an offset is no answer."""
         by_id = request.version > LAST_VERSION_BY_NAME
-        found: dict[tuple[object, int], ProduceOutcome] = {}
+        found: dict[OutcomeKey, ProduceOutcome] = {}
         for outcome in outcomes:
             if outcome.error_code == 0 and outcome.base_offset < 0:
                 raise ProtocolError(f"broker {self.node_id} acknowledged a batch at offset {outcome.base_offset}")
@@ -239,7 +243,7 @@ class BrokerFlusher(ConnectionListener, Route):
         chasers: list[Chaser] = []
         for token, written in tokens:
             if isinstance(token, SentRequest):
-                for queue, entry, attempt in token.sent:
+                for queue, entry, attempt, _ in token.sent:
                     fates.setdefault(queue, []).append((entry, attempt, written))
             elif isinstance(token, Chaser):
                 chasers.append(token)

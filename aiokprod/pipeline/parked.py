@@ -33,6 +33,7 @@ class ParkedRecord(RecordHolder):
         "partition",
         "place",
         "sent_at",
+        "settled_at",
         "size_bytes",
         "timestamp_ms",
         "topic",
@@ -43,29 +44,24 @@ class ParkedRecord(RecordHolder):
         self,
         loop: asyncio.AbstractEventLoop,
         topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]] | None,
-        partition: int | None,
-        timestamp_ms: int,
-        size_bytes: int,
-        charge_bytes: int,
         sent_at: float,
         block_deadline: float,
         generation: int,
         on_recall: Callable[[ParkedRecord], None],
     ) -> None:
+        """What the record holds is filled in by the caller, at once or when its serializer is done."""
         self.loop = loop
         self.topic = topic
-        self.value = value
-        self.key = key
-        self.headers = headers
-        self.partition = partition
-        self.timestamp_ms = timestamp_ms
-        self.size_bytes = size_bytes
-        self.charge_bytes = charge_bytes  # what the gate charges; nothing is charged while it waits for room
+        self.value: bytes | None = None
+        self.key: bytes | None = None
+        self.headers: Sequence[tuple[str, bytes | None]] | None = None
+        self.partition: int | None = None
+        self.timestamp_ms = 0
+        self.size_bytes = 0
+        self.charge_bytes = 0  # what the gate charges; nothing is charged while it waits for room
         self.sent_at = sent_at  # monotonic seconds: the delivery timeout runs from here
         self.block_deadline = block_deadline  # max.block.ms runs out
+        self.settled_at = 0.0
         self.generation = generation
         self.on_recall = on_recall
         self.in_line = False  # at the gate
@@ -82,6 +78,15 @@ class ParkedRecord(RecordHolder):
 
     def error(self, index: int) -> AiokprodError | None:
         return None if self.failure is None else self.failure.clone()
+
+    def attempts(self, index: int) -> int:
+        return 0
+
+    def size_of(self, index: int) -> int:
+        return self.size_bytes
+
+    def latency_s(self, index: int) -> float:
+        return self.settled_at - self.sent_at
 
     def watch(self, delivery: Delivery) -> None:
         """Nothing to note: the delivery is at hand when the record moves on or fails."""

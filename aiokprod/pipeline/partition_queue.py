@@ -32,6 +32,7 @@ from aiokprod.pipeline.ledger import (
 )
 from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.ports import House, IntakeQueue
+from aiokprod.pipeline.verdicts import is_producer_fatal
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.compression import OFFLOAD_BYTES, compress
 from aiokprod.wire.codes import name_of
@@ -59,7 +60,6 @@ class PartitionQueue(IntakeQueue):
         self.open_batch: ProducerBatch | None = None
         self.compressing: Entry | None = None  # in a worker thread
         self.is_watching_deadline = False
-        self.is_log_append_time = False
         self._append_time_ms = -1
         self.texts = Failures(topic, partition)
         self._batch_bytes = house.settings.batch_bytes
@@ -78,7 +78,7 @@ class PartitionQueue(IntakeQueue):
         """Take a record that has its room and its partition."""
         batch = self.open_batch
         if batch is None or batch.size_bytes + size_bytes > self._batch_bytes:
-            batch = self._open(timestamp_ms, now, self.house.generation)
+            batch = self._open(timestamp_ms, now, self.house.flushes.generation)
         return Delivery(batch, batch.append(value, key, headers, timestamp_ms, size_bytes, now))
 
     def append_parked(self, record: ParkedRecord) -> None:
@@ -87,8 +87,8 @@ class PartitionQueue(IntakeQueue):
         if batch is None or batch.size_bytes + record.size_bytes > self._batch_bytes:
             batch = self._open(record.timestamp_ms, record.sent_at, record.generation)
         elif record.generation < batch.generation:
-            self.house.opened(self, record.generation)  # an older flush waits for the whole batch now
-            self.house.finished(batch.generation)
+            self.house.flushes.began(record.generation)  # an older flush waits for the whole batch now
+            self.house.flushes.finished(batch.generation)
             batch.generation = record.generation
         index = batch.append(
             record.value, record.key, record.headers, record.timestamp_ms, record.size_bytes, record.sent_at
@@ -104,7 +104,8 @@ class PartitionQueue(IntakeQueue):
         batch.entry = self.ledger.open(batch)
         self.open_batch = batch
         self._on_new_batch(self.partition)
-        house.opened(self, generation)
+        house.flushes.began(generation)
+        house.opened(self)
         return batch
 
     def seal(self) -> None:
@@ -122,6 +123,12 @@ class PartitionQueue(IntakeQueue):
     def pending_bytes(self) -> int:
         """Bytes of records without an outcome."""
         return sum(entry.batch.charged_bytes for entry in self.ledger.entries)
+
+    def oldest_opened_at(self) -> float | None:
+        try:
+            return self.ledger.entries[0].batch.opened_at
+        except IndexError:  # asked from another thread too (health): looking before taking would race
+            return None
 
     # ------------------------------------------------------------------ taking back
     def recall(self, batch: ProducerBatch, index: int) -> bool:
@@ -166,7 +173,7 @@ class PartitionQueue(IntakeQueue):
         if (
             (urgent and batch.is_urgent)
             or now >= batch.opened_at + house.settings.linger_s
-            or batch.generation < house.generation
+            or batch.generation < house.flushes.generation
             or house.is_short_of_memory()
         ):
             return entry
@@ -217,8 +224,8 @@ class PartitionQueue(IntakeQueue):
         """The broker's answer to one attempt. (ledger: R1)"""
         if code == 0 and attempt == 1:
             # A first attempt is no duplicate, whose answer carries a timestamp on any topic (broker: 2.2).
-            self.is_log_append_time = timestamp_ms >= 0
-        self._append_time_ms = timestamp_ms if self.is_log_append_time else -1
+            self.ledger.is_log_append_time = timestamp_ms >= 0
+        self._append_time_ms = timestamp_ms if self.ledger.is_log_append_time else -1
         self.apply(self.ledger.answer(entry, attempt, code, base_offset, named, self.loop.time(), wall_ms()))
 
     def lost(self, fates: list[tuple[Entry, int, bool]]) -> None:
@@ -265,6 +272,10 @@ class PartitionQueue(IntakeQueue):
             self.house.ready(self)
 
     def _settle(self, action: Settle) -> None:
+        code = action.code
+        if code is not None and action.outcome != Outcome.DELIVERED and is_producer_fatal(code):
+            # Not at once: this ledger is in the middle of what it decided.
+            self.loop.call_soon(self.house.crashed, self.texts.error_of(action, 0.0))
         batch = action.batch
         now = self.loop.time()
         offset = -1 if action.base_offset is None else action.base_offset
@@ -293,7 +304,7 @@ class PartitionQueue(IntakeQueue):
         freed = batch.settle(segment)
         self.house.acknowledged(batch, segment)
         if batch.is_finished:
-            self.house.finished(batch.generation)
+            self.house.flushes.finished(batch.generation)
         self.house.give_back(freed)
 
     def __repr__(self) -> str:

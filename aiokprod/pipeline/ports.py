@@ -7,7 +7,8 @@ pass here, never records.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from aiokprod.errors import AiokprodError
 from aiokprod.model import Persistence
@@ -15,6 +16,7 @@ from aiokprod.pipeline.batch import BatchOwner, Headers, ProducerBatch, Segment
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.encoded import Encoded
 from aiokprod.pipeline.failures import Failures
+from aiokprod.pipeline.flushes import Flushes
 from aiokprod.pipeline.ledger import Entry, Ledger
 from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.settings import PipelineSettings
@@ -61,6 +63,10 @@ class Queue(BatchOwner):
 
     def pending_bytes(self) -> int:
         """Bytes of records without an outcome."""
+        raise AssertionError("abstract")
+
+    def oldest_opened_at(self) -> float | None:
+        """When its oldest batch without an outcome was opened (loop time, seconds); None: there is none."""
         raise AssertionError("abstract")
 
     def returned(self) -> None:
@@ -129,8 +135,13 @@ class House:
 
     settings: PipelineSettings
     loop: asyncio.AbstractEventLoop
-    generation: int  # of flush(): batches of an older one are ready
+    flushes: Flushes  # batches of an older generation are ready
     record_overhead_bytes: int
+
+    # ------------------------------------------------------------------ asked by all
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Begin a task that the supervisor owns; what it dies of fails the producer."""
+        raise AssertionError("abstract")
 
     # ------------------------------------------------------------------ asked by PartitionQueue
     def ready(self, queue: Queue) -> None:
@@ -141,8 +152,8 @@ class House:
         """Somebody waits for its open batch."""
         raise AssertionError("abstract")
 
-    def opened(self, queue: Queue, generation: int) -> None:
-        """A batch was opened: note it for flush, expiry and linger."""
+    def opened(self, queue: Queue) -> None:
+        """A batch was opened: note it for expiry and linger."""
         raise AssertionError("abstract")
 
     def undelivered(self, topic: str, partition: int | None, persistence: Persistence | None, count: int) -> None:
@@ -151,10 +162,6 @@ class House:
 
     def acknowledged(self, batch: ProducerBatch, segment: Segment) -> None:
         """These records have their outcome: the interceptors hear of it."""
-        raise AssertionError("abstract")
-
-    def finished(self, generation: int) -> None:
-        """Every record of a batch has its outcome."""
         raise AssertionError("abstract")
 
     def give_back(self, charge_bytes: int) -> None:

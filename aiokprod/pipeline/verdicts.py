@@ -119,6 +119,16 @@ _ERRORS = {
 }  # fmt: skip
 
 
+def is_topic_refused(code: int) -> bool:
+    """Does Metadata say so of a topic for good? Then waiting for it is no use. (17 INVALID_TOPIC, 29 authorization)"""
+    return code in (17, 29)
+
+
+def is_producer_fatal(code: int) -> bool:
+    """May this producer write nothing at all? (31 CLUSTER_AUTHORIZATION_FAILED: no idempotent writes; faults: P16)"""
+    return code == 31
+
+
 def judge(code: int) -> Verdict:
     """What the code means; total: an unknown one is fatal and ambiguous."""
     return TABLE.get(code, UNKNOWN_CODE)

@@ -161,7 +161,7 @@ def test_acks_0_resolves_without_an_offset_after_the_write() -> None:  # faults:
 
 def test_acks_1_is_acknowledged_with_an_offset() -> None:
     async def scenario() -> None:
-        async with started("t", acks=1) as (cluster, producer):
+        async with started("t", acks=1) as (_, producer):
             assert not producer.config.idempotent
             assert [(await producer.send("t", b"v")).offset for _ in range(3)] == [0, 1, 2]
 
