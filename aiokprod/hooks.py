@@ -12,6 +12,9 @@ from aiokprod.model import Record, RecordMetadata
 class ProducerInterceptor:
     """Override what you want. Called from the event loop: quick, and without waiting."""
 
+    def configure(self, config: object) -> None:
+        """The producer starts; `config` is its `ProducerConfig`. An exception fails `start` with ConfigError."""
+
     def on_send(self, record: Record) -> Record:
         """Before serializers and partitioner; return the record, or another one. Once per record, never on a retry."""
         return record

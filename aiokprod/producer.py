@@ -39,6 +39,7 @@ from aiokprod.wire.messages.metadata import MetadataRequest
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
 HeadersArgument = Sequence[tuple[str, bytes | None]] | dict[str, bytes | None]
+HOOK_CLOSE_S = 0.5  # what an async close() of a serializer may take: close() returns within a second of its bound
 YIELD_EVERY = 500  # records send_many takes before it lets the loop run
 
 
@@ -129,6 +130,7 @@ class Producer:
             raise ProducerClosedError("the producer is closing: await close() before start()")
         if self._pipeline is not None and self._forks == _Forks.count:
             raise self._pipeline.closed_error()
+        self._intake.configure()
         self._loop = asyncio.get_running_loop()
         self._forks = _Forks.count
         self._closing = None
@@ -182,7 +184,7 @@ class Producer:
             await pipeline.close(began + max(0.0, timeout))
         finally:
             self._pipeline = None
-            self._intake.close()
+            await self._intake.close(HOOK_CLOSE_S)
             self._move(ProducerState.CLOSED, "close() is done")
         return pipeline.close_report(loop.time() - began)
 

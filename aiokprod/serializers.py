@@ -1,8 +1,8 @@
 """Serializers: from what a user sends to bytes.
 
 A serializer is a callable `(topic, headers, data) -> bytes | None`, or of one argument `(data)`; it may return an
-awaitable of that, and it may add to `headers`, a list of (str, bytes) pairs. One with `close()` is closed with the
-producer.
+awaitable of that, and it may add to `headers`, a list of (str, bytes) pairs. One with `configure(config, is_key)` is told
+the `ProducerConfig` at each start, one with `close()`, sync or async, is closed with the producer.
 """
 
 from __future__ import annotations

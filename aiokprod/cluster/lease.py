@@ -32,10 +32,9 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """It ends as soon as nothing is in flight; nothing new may be sent meanwhile if `is_muted`."""
+    """It ends as soon as nothing is in flight; nothing new is sent meanwhile, and the clock of what is goes on."""
 
     look_at: float
-    is_muted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +84,7 @@ class Lease:
         if self.leaving is not None:
             if connection.in_flight == 0:
                 return End(self.leaving)
-            # Muting stops the clock of what is in flight: only where something else bounds the wait.
-            return Drain(now + DRAIN_POLL_S, is_muted=expires_at is not None)
+            return Drain(now + DRAIN_POLL_S)
         looks: list[float] = [] if self._renew_at is None else [self._renew_at]
         if max_idle_s >= 0:
             idle_since = connection.idle_since

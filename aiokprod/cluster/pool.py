@@ -27,7 +27,7 @@ from typing import Final, TypeAlias, assert_never
 from aiokprod.backoff import Backoff
 from aiokprod.cluster.connection import BrokerConnection
 from aiokprod.cluster.dial_pace import CredentialsPace, DialPace
-from aiokprod.cluster.lease import DRAIN_POLL_S, Drain, End, Keep, Lease
+from aiokprod.cluster.lease import Drain, End, Keep, Lease
 from aiokprod.cluster.owned_tasks import OwnedTasks
 from aiokprod.cluster.pending_dial import PendingDial
 from aiokprod.cluster.snapshot import BrokerNode
@@ -314,10 +314,9 @@ class BrokerPool:
                 case Keep(look_at):
                     if look_at is not None:
                         looks.append(look_at)
-                case Drain(look_at, is_muted):
+                case Drain(look_at):
                     looks.append(look_at)
-                    if is_muted:
-                        lease.connection.mute(5 * DRAIN_POLL_S)
+                    lease.connection.retire()
                 case End(why):
                     self._drop(lease, why)
                 case other:

@@ -37,6 +37,7 @@ from aiokprod.pipeline.flushes import Flushes
 from aiokprod.pipeline.intake import Intake
 from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.ports import House
+from aiokprod.pipeline.send_timeouts import SendTimeouts
 from aiokprod.pipeline.serializing import SerializingLine
 from aiokprod.pipeline.verdicts import is_topic_refused
 from aiokprod.wire.codes import ErrorCode, name_of
@@ -74,7 +75,7 @@ class Entrance:
         self._make_dispatcher = make_dispatcher
         self._room_is_short = room_is_short
         self._lines: dict[str, SerializingLine] = {}
-        self._timeouts: Alarm[Delivery] = Alarm(house.loop, self._send_timed_out)
+        self._timeouts = SendTimeouts(house.loop, self._send_timed_out)
         self._blocked: Alarm[AdmissionGate | TopicDispatcher] = Alarm(house.loop, self._unblock)
 
     # ------------------------------------------------------------------ records
@@ -104,7 +105,7 @@ class Entrance:
                 delivery = dispatcher.append(value, key, headers, partition, timestamp_ms, size_bytes, now)
                 gate.used_bytes += charge_bytes
                 if timeout_s is not None:
-                    self._timeouts.set(now + timeout_s, delivery)
+                    self._timeouts.set(now, timeout_s, delivery)
                 return delivery
         return self._park(topic, value, key, headers, partition, timestamp_ms, size_bytes, timeout_s, now)
 
@@ -140,7 +141,7 @@ class Entrance:
         record = ParkedRecord(self._loop, topic, now, now + self._block_s, generation, self._recall)
         self._flushes.began(generation)
         if timeout_s is not None:
-            self._timeouts.set(now + timeout_s, record.delivery)
+            self._timeouts.set(now, timeout_s, record.delivery)
         return record
 
     def accept_dressed(self, intake: Intake, record: Record) -> Delivery:
@@ -254,8 +255,6 @@ class Entrance:
 
     def _send_timed_out(self, delivery: Delivery) -> None:
         """A per-send timeout: the record leaves if it is not stamped; else only its handle fails."""
-        if delivery.done():
-            return
         holder, index = delivery.place()
         error = SendTimeoutError("the timeout of this send is over", persistence=Persistence.NOT_PERSISTED)
         if isinstance(holder, ParkedRecord):

@@ -7,6 +7,7 @@ Bytes are what the pipeline carries: a caller's bytearray, memoryview or header 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Iterable, Sequence
@@ -14,6 +15,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import (
     AiokprodError,
+    ConfigError,
     InvalidPartitionError,
     InvalidTimestampError,
     InvalidTopicError,
@@ -44,7 +46,15 @@ class Intake:
         self._serialize_key = three_arguments(config.key_serializer, "key_serializer")
         self._serialize_value = three_arguments(config.value_serializer, "value_serializer")
         self._log = log
-        self._serializers = [s for s in (config.key_serializer, config.value_serializer) if s is not None]
+        self._config = config
+        self._serializers = [
+            (name, serializer)
+            for name, serializer in (
+                ("key_serializer", config.key_serializer),
+                ("value_serializer", config.value_serializer),
+            )
+            if serializer is not None
+        ]
         self.is_plain = not self.interceptors and not self._serializers
         self._max_request_bytes = config.max_request_size
         self._buffer_bytes = config.buffer_memory
@@ -210,13 +220,39 @@ class Intake:
         if self.interceptors:
             self.interceptors.on_acknowledgement(None, error)
 
-    def close(self) -> None:
-        """The producer is closed: so are interceptors and serializers."""
+    # ------------------------------------------------------------------ life of the hooks
+    def configure(self) -> None:
+        """The producer starts: tell interceptors and serializers, before anything is sent.
+
+        Raises:
+            ConfigError: one of them raised.
+        """
+        for name, hook, arguments in self._configurable():
+            configure = getattr(hook, "configure", None)
+            if callable(configure):
+                try:
+                    configure(*arguments)
+                except Exception as broken:
+                    raise ConfigError(f"{name}: configure raised {type(broken).__name__}: {broken}") from broken
+
+    def _configurable(self) -> list[tuple[str, object, tuple[object, ...]]]:
+        hooks: list[tuple[str, object, tuple[object, ...]]] = [
+            (type(interceptor).__name__, interceptor, (self._config,)) for interceptor in self._config.interceptors
+        ]
+        for name, serializer in self._serializers:
+            hooks.append((name, serializer, (self._config, name == "key_serializer")))
+        return hooks
+
+    async def close(self, timeout_s: float) -> None:
+        """The producer is closed: so are interceptors and serializers. One whose `close` is async has `timeout_s`."""
         self.interceptors.close()
-        for serializer in self._serializers:
+        for name, serializer in self._serializers:
             close = getattr(serializer, "close", None)
             if callable(close):
                 try:
-                    close()
+                    result = close()
+                    if inspect.isawaitable(result):
+                        async with asyncio.timeout(timeout_s):
+                            await result
                 except Exception as broken:
-                    self._log.hook_failed("serializer.close", broken)
+                    self._log.hook_failed(f"{name}.close", broken)

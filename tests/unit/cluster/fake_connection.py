@@ -20,6 +20,7 @@ class FakeConnection:
         self.is_writable = True
         self.cause: Exception | None = None
         self.mutes: list[float] = []
+        self.is_retired = False
         self.waited_for = False
         self._callbacks: list[Closed] = []
 
@@ -32,6 +33,9 @@ class FakeConnection:
 
     def mute(self, seconds: float) -> None:
         self.mutes.append(seconds)
+
+    def retire(self) -> None:
+        self.is_retired = True
 
     def close(self, cause: Exception) -> None:
         if self.cause is None:

@@ -328,6 +328,7 @@ def test_a_removed_broker_is_dialled_no_more_and_keeps_what_is_in_flight() -> No
         assert rig.pool.get(2, PRODUCE) is None
         await asyncio.sleep(1)
         assert busy.is_open
+        assert busy.is_retired
         assert busy.mutes == []  # its clock must go on: the broker may be dead
         busy.in_flight = 0
         await asyncio.sleep(0.1)
@@ -453,7 +454,7 @@ def test_a_connection_is_replaced_before_its_credentials_expire() -> None:  # fa
         assert connection.is_open
         await asyncio.sleep(12)
         assert not connection.is_open
-        assert connection.mutes == []
+        assert not connection.is_retired
 
     scene(play)
 
@@ -466,7 +467,8 @@ def test_what_is_in_flight_is_answered_before_a_connection_is_replaced() -> None
         await asyncio.sleep(96)
         assert connection.is_open
         assert rig.pool.get(1, PRODUCE) is None
-        assert connection.mutes  # nothing new is sent meanwhile
+        assert connection.is_retired  # nothing new is sent meanwhile
+        assert connection.mutes == []  # and the clock of what is in flight goes on
         connection.in_flight = 0
         await asyncio.sleep(0.1)
         assert not connection.is_open

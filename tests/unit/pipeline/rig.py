@@ -25,7 +25,7 @@ async def started(*topics: str, partitions: int = 1, **options: Any) -> AsyncIte
     async with MockCluster() as cluster:
         for topic in topics:
             cluster.create_topic(topic, partitions=partitions)
-        quick = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5}
+        quick: dict[str, Any] = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5}
         quick |= {"request_timeout_ms": 2_000} | options
         async with Producer(cluster.bootstrap_servers, **quick) as producer:
             yield cluster, producer
