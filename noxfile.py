@@ -80,6 +80,15 @@ def real(session: nox.Session) -> None:
 
 
 @nox.session
+def rows(session: nox.Session) -> None:
+    """The rows of the fault catalogue on real brokers with the catalogue's own durations and counts: hours."""
+    install(session, "test")
+    session.run(
+        "pytest", "tests/real", "-m", "slow or not slow", "-k", "rows", *session.posargs, env={"AIOKPROD_FULL": "1"}
+    )
+
+
+@nox.session
 def containers(session: nox.Session) -> None:
     """The tests that need a Docker engine; AIOKPROD_KAFKA_IMAGE names another image than apache/kafka's."""
     install(session, "test")

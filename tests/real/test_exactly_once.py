@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from delivery_check import DELIVERED, NOT, POSSIBLY, Findings, Told, judge, read_log
+from delivery_check import Findings, Told, judge, read_log
+from sending import send_numbered
 
-from aiokprod import Delivery, Persistence, Producer
+from aiokprod import Persistence, Producer
 from aiokprod.errors import AiokprodError
 from aiokprod.testing import KafkaCluster
 
@@ -79,16 +80,6 @@ class Nemesis:
             self._cluster.move_leader(self._topic, partition, self._random.choice(sorted(self._cluster.brokers)))
 
 
-def settle(record: Told, delivery: Delivery) -> None:
-    error = delivery.exception()
-    assert record.outcome is None, "settled twice"
-    if error is None:
-        record.outcome = DELIVERED
-        record.offset = delivery.result().offset
-    else:
-        record.outcome = NOT if error.persistence is Persistence.NOT_PERSISTED else POSSIBLY
-
-
 async def produce(
     cluster: KafkaCluster,
     topic: str,
@@ -108,8 +99,7 @@ async def produce(
         for number in range(count):
             record = Told(draw.randrange(PARTITIONS), number)
             told.append(record)
-            delivery = producer.send(topic, b"%d %s" % (number, b"x" * 80), partition=record.partition)
-            delivery.add_done_callback(lambda done, record=record: settle(record, done))
+            send_numbered(producer, topic, record)
             if number % 100 == 99:
                 await producer.ready()
                 ahead = number / rate - (time.monotonic() - began)
@@ -168,8 +158,7 @@ def test_fresh_topics_are_flooded_at_once_with_five_in_flight(
                 for number in range(600):
                     record = Told(number % 6, number)
                     told[topic].append(record)
-                    delivery = producer.send(topic, b"%d %s" % (number, b"x" * 80), partition=record.partition)
-                    delivery.add_done_callback(lambda done, record=record: settle(record, done))
+                    send_numbered(producer, topic, record)
                     if number % 50 == 49:
                         await asyncio.sleep(0)
             await producer.flush()
