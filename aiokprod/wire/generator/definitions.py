@@ -100,7 +100,10 @@ def load(jar: Path, name: str) -> Message:
                 continue
             is_struct = kind[0].isupper()
             if is_struct:
-                build(kind, item.get("fields") or common[kind]["fields"], own if kind not in common else versions)
+                if kind in common:  # shared by several fields: it has versions of its own, not those of its first user
+                    build(kind, common[kind]["fields"], Versions.parse(common[kind]["versions"]).within(valid))
+                else:
+                    build(kind, item["fields"], own)
             struct.fields.append(
                 Field(
                     name=item["name"],

@@ -18,16 +18,10 @@ class AddPartitionsToTxnTopic:
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
-        if version >= 4:
-            writer.string(self.name, flexible)
-        elif self.name != "":
-            raise cannot("Name", version)
-        if version >= 4:
-            writer.count(len(self.partitions), flexible)
-            for one_of_partitions in self.partitions:
-                writer.int32(one_of_partitions)
-        elif self.partitions:
-            raise cannot("Partitions", version)
+        writer.string(self.name, flexible)
+        writer.count(len(self.partitions), flexible)
+        for one_of_partitions in self.partitions:
+            writer.int32(one_of_partitions)
         if flexible:
             writer.out.append(0)
 
@@ -35,10 +29,8 @@ class AddPartitionsToTxnTopic:
     def read(cls, reader: Reader, version: int) -> Self:
         flexible = version >= 3
         it = cls()
-        if version >= 4:
-            it.name = reader.string(flexible)
-        if version >= 4:
-            it.partitions = [reader.int32() for _ in range(reader.count(flexible))]
+        it.name = reader.string(flexible)
+        it.partitions = [reader.int32() for _ in range(reader.count(flexible))]
         if flexible:
             reader.skip_tags()
         return it
@@ -190,14 +182,8 @@ class AddPartitionsToTxnPartitionResult:
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
-        if version >= 4:
-            writer.int32(self.partition_index)
-        elif self.partition_index != 0:
-            raise cannot("PartitionIndex", version)
-        if version >= 4:
-            writer.int16(self.partition_error_code)
-        elif self.partition_error_code != 0:
-            raise cannot("PartitionErrorCode", version)
+        writer.int32(self.partition_index)
+        writer.int16(self.partition_error_code)
         if flexible:
             writer.out.append(0)
 
@@ -205,10 +191,8 @@ class AddPartitionsToTxnPartitionResult:
     def read(cls, reader: Reader, version: int) -> Self:
         flexible = version >= 3
         it = cls()
-        if version >= 4:
-            it.partition_index = reader.int32()
-        if version >= 4:
-            it.partition_error_code = reader.int16()
+        it.partition_index = reader.int32()
+        it.partition_error_code = reader.int16()
         if flexible:
             reader.skip_tags()
         return it
@@ -223,16 +207,10 @@ class AddPartitionsToTxnTopicResult:
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
-        if version >= 4:
-            writer.string(self.name, flexible)
-        elif self.name != "":
-            raise cannot("Name", version)
-        if version >= 4:
-            writer.count(len(self.results_by_partition), flexible)
-            for one_of_results_by_partition in self.results_by_partition:
-                one_of_results_by_partition.write(writer, version)
-        elif self.results_by_partition:
-            raise cannot("ResultsByPartition", version)
+        writer.string(self.name, flexible)
+        writer.count(len(self.results_by_partition), flexible)
+        for one_of_results_by_partition in self.results_by_partition:
+            one_of_results_by_partition.write(writer, version)
         if flexible:
             writer.out.append(0)
 
@@ -240,12 +218,10 @@ class AddPartitionsToTxnTopicResult:
     def read(cls, reader: Reader, version: int) -> Self:
         flexible = version >= 3
         it = cls()
-        if version >= 4:
-            it.name = reader.string(flexible)
-        if version >= 4:
-            it.results_by_partition = [
-                AddPartitionsToTxnPartitionResult.read(reader, version) for _ in range(reader.count(flexible))
-            ]
+        it.name = reader.string(flexible)
+        it.results_by_partition = [
+            AddPartitionsToTxnPartitionResult.read(reader, version) for _ in range(reader.count(flexible))
+        ]
         if flexible:
             reader.skip_tags()
         return it

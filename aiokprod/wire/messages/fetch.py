@@ -191,7 +191,7 @@ class FetchRequest:
 
     cluster_id: str | None = None
     replica_id: int = -1
-    replica_state: ReplicaState = field(default_factory=lambda: ReplicaState())
+    replica_state: ReplicaState = field(default_factory=ReplicaState)
     max_wait_ms: int = 0
     min_bytes: int = 0
     max_bytes: int = 2147483647
@@ -420,9 +420,9 @@ class PartitionData:
     high_watermark: int = 0
     last_stable_offset: int = -1
     log_start_offset: int = -1
-    diverging_epoch: EpochEndOffset = field(default_factory=lambda: EpochEndOffset())
-    current_leader: LeaderIdAndEpoch = field(default_factory=lambda: LeaderIdAndEpoch())
-    snapshot_id: SnapshotId = field(default_factory=lambda: SnapshotId())
+    diverging_epoch: EpochEndOffset = field(default_factory=EpochEndOffset)
+    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
+    snapshot_id: SnapshotId = field(default_factory=SnapshotId)
     aborted_transactions: list[AbortedTransaction] | None = field(default_factory=list)
     preferred_read_replica: int = -1
     records: bytes | None = None

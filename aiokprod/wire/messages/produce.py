@@ -197,7 +197,7 @@ class PartitionProduceResponse:
     log_start_offset: int = -1
     record_errors: list[BatchIndexAndErrorMessage] = field(default_factory=list)
     error_message: str | None = None
-    current_leader: LeaderIdAndEpoch = field(default_factory=lambda: LeaderIdAndEpoch())
+    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
