@@ -24,11 +24,12 @@ class Alarm(Generic[T]):
         self._heap: list[tuple[float, int, T]] = []
         self._order = count()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0  # the handle does not always know: uvloop's has no when() for a time that has passed
 
     def set(self, at: float, item: T) -> None:
         """Look at `item` at time `at` (the loop's clock, seconds)."""
         heappush(self._heap, (at, next(self._order), item))
-        if self._timer is None or at < self._timer.when():
+        if self._timer is None or at < self._timer_at:
             self._arm()
 
     def _arm(self) -> None:
@@ -36,7 +37,8 @@ class Alarm(Generic[T]):
             self._timer.cancel()
             self._timer = None
         if self._heap:
-            self._timer = self._loop.call_at(self._heap[0][0], self._wake)
+            self._timer_at = self._heap[0][0]
+            self._timer = self._loop.call_at(self._timer_at, self._wake)
 
     def _wake(self) -> None:
         self._timer = None

@@ -53,7 +53,7 @@ from aiokprod.wire.produce import ProduceOutcome
 
 RECORD_OVERHEAD_BYTES = 120  # a cell in each column, the objects in them, a Delivery that is kept: measured by bench/
 COMPRESSING_THREADS = 2
-LOAD_EVERY_S = 0.5  # how often the partitioners are told the queue sizes
+KEEP_HOUSE_EVERY_S = 0.5  # how often topics are kept in use, and the partitioners told the queue sizes (KIP-794)
 
 
 class Pipeline(House, ClusterListener):
@@ -108,7 +108,7 @@ class Pipeline(House, ClusterListener):
         self._identity_asked = False
         self._keeper = ProducerIdKeeper(self.client, config)
         self._threads = anyio.CapacityLimiter(COMPRESSING_THREADS)
-        self._load_timer: asyncio.TimerHandle | None = None
+        self._house_timer: asyncio.TimerHandle | None = None
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._retry_delay = lambda attempt: backoff.delay_s(attempt, self.random.random())
 
@@ -127,7 +127,7 @@ class Pipeline(House, ClusterListener):
         self.spawn(self._stand_by(), "aiokprod-supervisor")
         if self.settings.idempotent:
             self._ask_identity()
-        self._load_timer = self.loop.call_later(LOAD_EVERY_S, self._tell_loads)
+        self._house_timer = self.loop.call_later(KEEP_HOUSE_EVERY_S, self._keep_house)
 
     async def _stand_by(self) -> None:
         """Lives until close; whoever cancels it (a third party that cancels every task) fails the producer."""
@@ -184,8 +184,8 @@ class Pipeline(House, ClusterListener):
             self._wakes.stop()
             self._expiries.stop()
             self.entrance.stop()
-            if self._load_timer is not None:
-                self._load_timer.cancel()
+            if self._house_timer is not None:
+                self._house_timer.cancel()
             for flusher in self.flushers.values():
                 flusher.end()
             # Cancelled before the client closes, waited for after it: the bound of close() is hard.
@@ -389,21 +389,27 @@ class Pipeline(House, ClusterListener):
         flusher.wake(False)
 
     # ------------------------------------------------------------------ housekeeping
-    def _tell_loads(self) -> None:
-        """Tell the partitioners how much waits at each partition, and which do not drain (KIP-794)."""
-        self._load_timer = self.loop.call_later(LOAD_EVERY_S, self._tell_loads)
+    def _keep_house(self) -> None:
+        """Keep topics in use that have records; tell the partitioners how much waits where, and what does not drain."""
+        self._house_timer = self.loop.call_later(KEEP_HOUSE_EVERY_S, self._keep_house)
         patience_s = self.settings.availability_timeout_s
         stuck_since = self.loop.time() - self.settings.linger_s - patience_s
         for dispatcher in self.entrance.topics.values():
-            if dispatcher.is_known and len(dispatcher.queues) > 1:
-                waiting = [0] * dispatcher.count
-                stuck: list[int] = []
-                for number, queue in dispatcher.queues.items():
-                    if number < dispatcher.count:
-                        waiting[number] = queue.pending_bytes()
-                        oldest = queue.oldest_opened_at()
-                        if patience_s and oldest is not None and oldest < stuck_since:
-                            stuck.append(number)
+            waiting = [0] * dispatcher.count
+            stuck: list[int] = []
+            has_records = False
+            for number, queue in dispatcher.queues.items():
+                oldest = queue.oldest_opened_at()
+                if oldest is None:
+                    continue
+                has_records = True
+                if number < dispatcher.count:
+                    waiting[number] = queue.pending_bytes()
+                    if patience_s and oldest < stuck_since:
+                        stuck.append(number)
+            if has_records:
+                self.client.topic(dispatcher.topic)  # else it would leave the metadata, and a new leader be missed
+            if dispatcher.is_known:
                 dispatcher.partitioner.update_load(waiting, stuck)
 
     # ------------------------------------------------------------------ asking

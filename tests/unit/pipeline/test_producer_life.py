@@ -538,3 +538,17 @@ def test_ping_measures_a_round_trip() -> None:
             cluster.release(held)
 
     run(scenario())
+
+
+def test_a_topic_with_waiting_records_stays_in_the_metadata_for_as_long_as_they_wait() -> None:
+    async def scenario() -> None:
+        async with started("t", metadata_max_idle_ms=600, metadata_max_age_ms=100) as (cluster, producer):
+            await producer.send("t", b"0")
+            cluster.move_leader("t", 0, None)
+            delivery = producer.send("t", b"1")
+            await asyncio.sleep(1.6)
+            assert not delivery.done()
+            cluster.move_leader("t", 0, 2)
+            assert (await delivery).offset == 1
+
+    run(scenario())
