@@ -144,6 +144,8 @@ class Exchange:
         try:
             for frame in self._frames.feed(data):
                 self._settle(frame, now, settled)
+            if self._frames.failure is not None:
+                raise self._frames.failure
             if not self._requests and self._frames.buffered_bytes:
                 raise ProtocolError("the broker began an answer to no request")
         except ProtocolError as error:

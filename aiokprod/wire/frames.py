@@ -22,33 +22,39 @@ SMALLEST_FRAME = 4  # a correlation id
 class FrameReader:
     """Cuts a stream into frames (without their length)."""
 
-    __slots__ = ("_buffer", "max_frame_bytes")
+    __slots__ = ("_buffer", "failure", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
+        self.failure: ProtocolError | None = None
+        """Why the stream is useless from here on: a length no frame can have."""
         self._buffer = bytearray()
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
-        """The frames that are complete now.
+        """The frames that are complete now. Those before a bad length are returned; then `failure` tells of it.
 
         Raises:
-            ProtocolError: a length no frame can have; the stream is useless from here on.
+            ProtocolError: `failure`, when there is no frame before it, and at every call from then on.
         """
+        if self.failure is not None:
+            raise self.failure
         buffer = self._buffer
         buffer += data
         frames: list[bytes] = []
         at = 0
-        try:
-            while len(buffer) - at >= 4:
-                length = _LENGTH.unpack_from(buffer, at)[0]
-                if not SMALLEST_FRAME <= length <= self.max_frame_bytes:
-                    raise self._refuse(bytes(buffer[at : at + 8]), length)
-                if len(buffer) - at - 4 < length:
-                    break
-                frames.append(bytes(buffer[at + 4 : at + 4 + length]))
-                at += 4 + length
-        finally:
-            del buffer[:at]
+        while len(buffer) - at >= 4:
+            length = _LENGTH.unpack_from(buffer, at)[0]
+            if not SMALLEST_FRAME <= length <= self.max_frame_bytes:
+                self.failure = self._refuse(bytes(buffer[at : at + 8]), length)
+                buffer.clear()
+                if not frames:
+                    raise self.failure
+                return frames
+            if len(buffer) - at - 4 < length:
+                break
+            frames.append(bytes(buffer[at + 4 : at + 4 + length]))
+            at += 4 + length
+        del buffer[:at]
         return frames
 
     @property
