@@ -115,6 +115,7 @@ def decode_produce(body: bytes | memoryview, version: int) -> ProduceAnswer:
             tag = reader.unsigned_varint()
             content = reader.field(reader.unsigned_varint())
             if tag == 0 and version >= 10:
+                answer.endpoints.clear()  # sent twice, the last one stands
                 for _ in range(content.count(True)):
                     answer.endpoints.append(
                         (content.int32(), content.string(True), content.int32(), content.nullable_string(True))

@@ -110,7 +110,7 @@ def test_a_web_server_is_recognised(start: bytes) -> None:  # faults: H3
 
 
 def test_a_tls_alert_is_recognised() -> None:
-    with pytest.raises(ProtocolError, match="TLS alert.*security_protocol"):
+    with pytest.raises(ProtocolError, match=r"TLS alert.*security_protocol"):
         FrameReader(LIMIT).feed(b"\x15\x03\x03\x00\x02\x02\x28")
 
 
