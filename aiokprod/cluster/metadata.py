@@ -124,7 +124,7 @@ class MetadataCache:
             self._wanted.add(name)
             self._schedule.want(full=False)
             if is_new:
-                self._schedule.hurry(self._random.random())
+                self._schedule.hurry()
             self._woken.set()
 
     def refresh(self, why: str) -> None:

@@ -4,7 +4,7 @@ One per cache. Wishes for a refresh only set a flag, so that any number of them 
 
 Invariants: requests that follow each other without rest are `retry_backoff_ms` apart, growing to
 `retry_backoff_max_ms`, whether they fail or are answered with the same old news (KIP-580); a wish that comes after a
-time of rest, or for a topic nobody asked for before, waits only the first backoff.
+time of rest waits only the first backoff, one for a topic nobody asked for before waits for none.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 from aiokprod.backoff import Backoff
 
 NEVER: Final = float("inf")
+GATHER_S: Final = 0.005  # at least so long between an answer and a request for topics that are new
 
 
 class RefreshSchedule:
@@ -52,14 +53,15 @@ class RefreshSchedule:
         self.is_wanted = True
         self._is_full = self._is_full or full
 
-    def hurry(self, random01: float) -> None:
-        """A topic is wanted that has not been asked for: do not make it wait for the long backoff of others.
+    def hurry(self) -> None:
+        """A topic is wanted that has not been asked for: its first record waits for it, so ask now, not after a backoff.
 
-        While the cluster cannot be reached it does not help to hurry.
+        Topics that come one by one share a request each `GATHER_S`. While the cluster cannot be reached it does not
+        help to hurry.
         """
         if not self._has_failed:
             self._attempt = 0
-            self._not_before = min(self._not_before, self._ended_at + self._backoff.delay_s(1, random01))
+            self._not_before = min(self._not_before, self._ended_at + GATHER_S)
 
     def due_at(self) -> float:
         """When the next request is due; in the past: now; infinity: when somebody wants it."""

@@ -84,7 +84,7 @@ def test_success_after_failures_ends_the_long_backoff() -> None:
     assert round(timing.due_at() - now, 6) == 0.1
 
 
-def test_a_new_topic_does_not_wait_for_the_long_backoff_of_others() -> None:
+def test_a_new_topic_is_asked_for_at_once_whatever_the_backoff_of_others() -> None:
     timing, now = schedule(), 0.0
     for _ in range(8):
         timing.want(full=False)
@@ -93,8 +93,8 @@ def test_a_new_topic_does_not_wait_for_the_long_backoff_of_others() -> None:
         timing.answered(now, HALF, full=False)
     timing.want(full=False)
     assert round(timing.due_at() - now, 6) == 1.0
-    timing.hurry(HALF)
-    assert round(timing.due_at() - now, 6) == 0.1
+    timing.hurry()
+    assert round(timing.due_at() - now, 6) == 0.005
 
 
 def test_hurry_does_not_shorten_the_backoff_of_an_unreachable_cluster() -> None:
@@ -104,7 +104,7 @@ def test_hurry_does_not_shorten_the_backoff_of_an_unreachable_cluster() -> None:
         now = max(now, timing.due_at())
         timing.begin(now)
         timing.failed(now, HALF, full=False)
-    timing.hurry(HALF)
+    timing.hurry()
     assert round(timing.due_at() - now, 6) == 1.0
 
 
