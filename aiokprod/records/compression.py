@@ -22,6 +22,7 @@ OFFLOAD_BYTES = 32 * 1024
 
 XERIAL_HEADER = b"\x82SNAPPY\x00" + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")
 XERIAL_BLOCK_BYTES = 32 * 1024
+GZIP_PIECE_BYTES = 4096
 _UINT32 = Struct(">I")
 
 
@@ -115,22 +116,27 @@ def _too_large(codec: str, limit_bytes: int) -> ProtocolError:
 
 
 def _gunzip(data: bytes, limit_bytes: int) -> bytes:
+    # In small pieces: of each the rest behind a member's end is copied, and there may be a member every 20 bytes.
+    view = memoryview(data)
     out = bytearray()
-    while data:
+    at = 0
+    while at < len(view):
         unpacker = zlib.decompressobj(31)
-        out += unpacker.decompress(data, limit_bytes - len(out) + 1)
-        if len(out) > limit_bytes:
-            raise _too_large("gzip", limit_bytes)
-        if not unpacker.eof:
-            raise ProtocolError("gzip data ends early")
-        data = unpacker.unused_data
+        while not unpacker.eof:
+            piece = view[at : at + GZIP_PIECE_BYTES]
+            if not piece:
+                raise ProtocolError("gzip data ends early")
+            out += unpacker.decompress(piece, limit_bytes - len(out) + 1)
+            if len(out) > limit_bytes:
+                raise _too_large("gzip", limit_bytes)
+            at += len(piece) - len(unpacker.unused_data)
     return bytes(out)
 
 
 def _unsnappy(data: bytes, limit_bytes: int) -> bytes:
     raw = _package("snappy").snappy
     if not data.startswith(XERIAL_HEADER[:8]):
-        return _raw_snappy(raw, data, limit_bytes)
+        return _raw_snappy(raw, data, 0, limit_bytes)
     out = bytearray()
     at = len(XERIAL_HEADER)
     while at < len(data):
@@ -139,13 +145,13 @@ def _unsnappy(data: bytes, limit_bytes: int) -> bytes:
         size = _UINT32.unpack_from(data, at)[0]
         if size > len(data) - at - 4:
             raise ProtocolError("snappy data ends early")
-        out += _raw_snappy(raw, data[at + 4 : at + 4 + size], limit_bytes - len(out))
+        out += _raw_snappy(raw, data[at + 4 : at + 4 + size], len(out), limit_bytes)
         at += 4 + size
     return bytes(out)
 
 
-def _raw_snappy(raw: Any, data: bytes, limit_bytes: int) -> bytes:
-    if raw.decompress_raw_len(data) > limit_bytes:
+def _raw_snappy(raw: Any, data: bytes, before_bytes: int, limit_bytes: int) -> bytes:
+    if before_bytes + raw.decompress_raw_len(data) > limit_bytes:
         raise _too_large("snappy", limit_bytes)
     return bytes(raw.decompress_raw(data))
 
