@@ -25,6 +25,7 @@ AiokprodError
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -88,7 +89,15 @@ class AiokprodError(Exception):
         return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args, dict(self.__dict__))
+        # The state goes third, not into the arguments: causes may run in a circle, which pickle resolves only there.
+        state = self._state()
+        if self.__cause__ is not None:
+            state["__cause__"] = _portable(self.__cause__)
+        return _rebuild, (type(self), self.args), state
+
+    def _state(self) -> dict[str, Any]:
+        """The attributes to pickle."""
+        return dict(self.__dict__)
 
     def __str__(self) -> str:
         facts = [f"{name}={_shown(getattr(self, name))}" for name in FACTS if getattr(self, name, None) is not None]
@@ -101,10 +110,20 @@ def _shown(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def _rebuild(kind: type[AiokprodError], args: tuple[Any, ...], state: dict[str, Any]) -> AiokprodError:
+def _rebuild(kind: type[AiokprodError], args: tuple[Any, ...]) -> AiokprodError:
     error = kind.__new__(kind, *args)
     error.args = args
-    error.__dict__.update(state)
+    return error
+
+
+def _portable(error: BaseException) -> BaseException:
+    """An exception of others that does not survive pickling leaves its name and text; ours all survive."""
+    if isinstance(error, AiokprodError):
+        return error
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # whatever its __reduce__ or constructor raise: an error must reach the other process
+        return AiokprodError(f"{type(error).__name__}: {error}")
     return error
 
 
@@ -118,6 +137,7 @@ class ConfigError(AiokprodError, ValueError):
 class UsageError(AiokprodError):
     """The call cannot be right here and now; nothing was taken and nothing changed."""
 
+    advice = "Correct the call; nothing was sent."
     default_persistence = Persistence.NOT_PERSISTED
 
 
@@ -190,6 +210,8 @@ class BufferFullError(AiokprodError):
 class DeliveryError(AiokprodError):
     """A record was accepted and not delivered."""
 
+    advice = "Send it again if persistence is NOT_PERSISTED; else it may be in the log already."
+
     @property
     def retriable(self) -> bool:
         return self.persistence is Persistence.NOT_PERSISTED
@@ -210,6 +232,7 @@ class SendTimeoutError(DeliveryError, TimeoutError):
 class RecordRecalledError(DeliveryError):
     """recall() took the record back."""
 
+    advice = "Nothing is wrong: the record was not sent. Send it again if it is wanted after all."
     default_persistence = Persistence.NOT_PERSISTED
 
 
@@ -252,6 +275,8 @@ class TopicAuthorizationError(DeliveryError):
 class BrokerRejectedError(DeliveryError):
     """The broker refused the batch for good; `code` and the message say why."""
 
+    advice = "Correct what the broker names (the record, or the topic's settings): the same record is refused again."
+
 
 class InvalidRecordError(BrokerRejectedError):
     """The broker named this record as invalid (KIP-467)."""
@@ -286,6 +311,7 @@ class UndeliveredAtCloseError(DeliveryError):
 class SerializationError(DeliveryError):
     """A serializer failed; the cause is its exception."""
 
+    advice = "Correct the serializer, or what it was given; nothing of this record was sent."
     default_persistence = Persistence.NOT_PERSISTED
 
     @property
@@ -296,6 +322,7 @@ class SerializationError(DeliveryError):
 class PartitionerError(DeliveryError):
     """The partitioner failed, or named a partition that does not exist."""
 
+    advice = "Correct the partitioner: it must return one of the partitions it is given. Nothing was sent."
     default_persistence = Persistence.NOT_PERSISTED
 
     @property
@@ -312,6 +339,8 @@ class ProducerFailedError(DeliveryError):
 class SendManyError(AiokprodError):
     """Some records of a send_many failed."""
 
+    advice = "Look at report.failures: (number of the record, its error); the other records are in the log."
+
     def __init__(self, report: SendReport) -> None:
         first = report.failures[0] if report.failures else None
         super().__init__(
@@ -326,6 +355,8 @@ class SendManyError(AiokprodError):
 class ClusterError(AiokprodError):
     """Brokers, network, rights."""
 
+    advice = "Check the brokers and the way to them; the message says what failed."
+
 
 class BootstrapError(ClusterError):
     """No bootstrap server led to a cluster; `tried` says which and why."""
@@ -338,9 +369,14 @@ class BootstrapError(ClusterError):
         super().__init__(message, **facts)
         self.tried = list(tried)
 
+    def _state(self) -> dict[str, Any]:
+        return {**super()._state(), "tried": [(host, port, _portable(cause)) for host, port, cause in self.tried]}
+
 
 class ConnectionLostError(ClusterError):
     """A connection ended."""
+
+    advice = "The producer connects again by itself; if it goes on, check the broker and the network between."
 
     def __init__(
         self,
@@ -364,9 +400,13 @@ class ConnectionLostError(ClusterError):
 class ConnectionSetupTimeoutError(ConnectionLostError, TimeoutError):
     """A connection was not usable in time (socket_connection_setup_timeout_ms)."""
 
+    advice = "Check that host and port are reachable (firewall, TLS on the right port), or allow more time."
+
 
 class RequestTimeoutError(ConnectionLostError, TimeoutError):
     """A request was not answered within request_timeout_ms; its connection is closed."""
+
+    advice = "Check how busy the broker is, or raise request_timeout_ms (and delivery_timeout_ms with it)."
 
 
 class AuthenticationError(ClusterError):
@@ -402,9 +442,13 @@ class ClusterIdMismatchError(ClusterError):
 class BrokerAnswerError(ClusterError):
     """A broker answered with an error code."""
 
+    advice = "Look the code up in Kafka's list of error codes; the broker's log may say more."
+
 
 class ProtocolError(AiokprodError):
     """Bytes that no broker should send. The connection is closed; batches on it are sent again."""
+
+    advice = "Check that host and port are a Kafka broker's; if they are, report it as a bug."
 
 
 class CodecUnavailableError(ConfigError):

@@ -61,9 +61,67 @@ def test_a_note_added_to_a_clone_does_not_reach_the_original() -> None:
     assert "mine" not in error.__notes__
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.advice])
+def every_kind(kind: type[AiokprodError] = AiokprodError) -> list[type[AiokprodError]]:
+    return [below for child in kind.__subclasses__() for below in (child, *every_kind(child))]
+
+
+def test_every_error_says_what_to_do_next() -> None:
+    silent = {kind.__name__ for kind in every_kind() if kind.__module__ == errors.__name__ and not kind.advice.strip()}
+    assert silent == set()
+    assert len(every_kind()) >= len(KINDS)  # all but the root
+
+
+def test_no_error_inherits_the_advice_of_another_one() -> None:
+    kinds = [kind for kind in every_kind() if kind.__module__ == errors.__name__]
+    assert [kind.__name__ for kind in kinds if "advice" not in vars(kind)] == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not AiokprodError])
 def test_the_advice_is_a_note(kind: type[AiokprodError]) -> None:
     assert full(kind).__notes__ == [kind.advice]
+
+
+class OneWayError(Exception):
+    """Pickles, and fails when it is unpickled: its constructor wants more than its args."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} {second}")
+
+
+def caused(cause: BaseException) -> AiokprodError:
+    error = full(errors.DeliveryTimeoutError)
+    error.__cause__ = cause
+    return error
+
+
+def test_the_cause_survives_pickling_and_its_own_cause_too() -> None:
+    lost = ConnectionLostError("lost", host="kafka", port=9092)
+    lost.__cause__ = OSError(104, "reset")
+    again = pickle.loads(pickle.dumps(caused(lost)))
+    assert isinstance(again.__cause__, ConnectionLostError)
+    assert again.__cause__.host == "kafka"
+    assert str(again.__cause__.__cause__) == "[Errno 104] reset"
+    assert again.__suppress_context__
+
+
+@pytest.mark.parametrize("cause", [OneWayError("went", "wrong"), ValueError(lambda: "cannot be pickled")])
+def test_a_cause_that_cannot_be_pickled_leaves_its_name_and_text(cause: Exception) -> None:
+    again = pickle.loads(pickle.dumps(caused(cause)))
+    assert isinstance(again.__cause__, AiokprodError)
+    assert type(cause).__name__ in str(again.__cause__)
+    assert str(cause) in str(again.__cause__)
+
+
+def test_causes_that_run_in_a_circle_are_pickled() -> None:
+    one, two = full(DeliveryError), full(DeliveryError)
+    one.__cause__, two.__cause__ = two, one
+    again = pickle.loads(pickle.dumps(one))
+    assert again.__cause__.__cause__ is again
+
+
+def test_what_was_tried_at_the_bootstrap_is_pickled_whatever_failed() -> None:
+    again = pickle.loads(pickle.dumps(BootstrapError("nobody", tried=[("kafka", 9092, OneWayError("went", "wrong"))])))
+    assert "OneWayError: went wrong" in str(again.tried[0][2])
 
 
 def test_the_text_shows_the_facts() -> None:
