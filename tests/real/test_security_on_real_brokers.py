@@ -1,0 +1,201 @@
+"""Our producer and a real broker's TLS, mutual TLS and SASL: it gets in, or is told why not, and shows no password."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aiokprod
+from aiokprod import Producer
+from aiokprod.errors import AiokprodError, AuthenticationError, BootstrapError, ConnectionLostError, TlsError
+from aiokprod.testing import KafkaCluster
+from aiokprod.testing.kafka_cluster import ClusterSecurity, TlsFiles
+
+pytestmark = pytest.mark.real
+
+PASSWORD = "canary \\ 'é= 5f3a"
+WRONG = "canary of another mine"
+CANARY = "canary"
+PACKAGE = str(Path(aiokprod.__file__).parent)
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    security = ClusterSecurity(client_auth="requested", users={"alice": PASSWORD})
+    with KafkaCluster(brokers=1, listeners=("SASL_SSL", "SSL", "PLAINTEXT"), security=security) as started:
+        started.create_topic("orders")
+        yield started
+
+
+def deliver(servers: str, **options: Any) -> tuple[int | None, str]:
+    """The offset of a record that arrived, and all that the producer shows of itself on the way."""
+
+    async def scenario() -> tuple[int | None, str]:
+        async with Producer(servers, **options) as producer:
+            metadata = await producer.send("orders", b"value")
+            tasks = "".join(repr(task) for task in asyncio.all_tasks())
+            shown = [repr(producer), repr(producer.config), *producer.config.explain(), str(vars(producer)), tasks]
+            return metadata.offset, "".join([*shown, str(producer.health()), str(producer.metrics())])
+
+    return asyncio.run(scenario())
+
+
+def refused(servers: str, timeout: float = 30.0, **options: Any) -> AiokprodError:
+    """The error of a start that failed."""
+
+    async def scenario() -> AiokprodError:
+        producer = Producer(servers, **options)
+        with pytest.raises(AiokprodError) as raised:
+            await producer.start(timeout)
+        assert CANARY not in repr(producer) + str(vars(producer))
+        return raised.value
+
+    return asyncio.run(scenario())
+
+
+def traced(error: BaseException | None) -> str:
+    """The error and all it came from, as a tool would show it that prints the variables of our frames."""
+    shown: list[str] = []
+    waiting, seen = [error], set()
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        waiting += [one.__cause__, one.__context__, *(cause for *_, cause in getattr(one, "tried", ()))]
+        frames = [at for at in traceback.walk_tb(one.__traceback__) if at[0].f_code.co_filename.startswith(PACKAGE)]
+        shown += [repr(one), str(one), str(vars(one)), *traceback.format_exception(one)]
+        shown += traceback.StackSummary.extract(iter(frames), capture_locals=True).format()
+    return "".join(shown)
+
+
+def with_sasl(cluster: KafkaCluster, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
+    return {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": mechanism,
+        "sasl_username": "alice",
+        "sasl_password": password,
+        "ssl_cafile": str(cluster.tls.authority),
+    }
+
+
+# ---------------------------------------------------------------------- getting in
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_user_with_the_password_delivers_and_shows_it_nowhere(
+    cluster: KafkaCluster, mechanism: str, caplog: pytest.LogCaptureFixture
+) -> None:  # faults: S18
+    with caplog.at_level(logging.DEBUG):
+        offset, shown = deliver(cluster.bootstrap_for("SASL_SSL"), **with_sasl(cluster, mechanism))
+    assert offset is not None
+    assert "alice" in shown, "the configuration is shown, but for its secrets"
+    assert caplog.records
+    assert CANARY not in shown + caplog.text
+
+
+def test_plain_tls_delivers(cluster: KafkaCluster) -> None:
+    offset, _ = deliver(cluster.bootstrap_for("SSL"), security_protocol="SSL", ssl_cafile=str(cluster.tls.authority))
+    assert offset is not None
+
+
+def test_mutual_tls_delivers_with_our_certificate_and_says_what_is_missing_without(tmp_path: Path) -> None:
+    # faults: S4
+    stranger = TlsFiles.issue(tmp_path).client_certificate
+    with KafkaCluster(brokers=1, listeners=["SSL"], security=ClusterSecurity(client_auth="required")) as cluster:
+        cluster.create_topic("orders")
+        ours = {"security_protocol": "SSL", "ssl_cafile": str(cluster.tls.authority)}
+        pem = cluster.tls.client_certificate
+        assert deliver(cluster.bootstrap_servers, ssl_certfile=str(pem), ssl_keyfile=str(pem), **ours)[0] == 0
+        text = pem.read_text()
+        assert deliver(cluster.bootstrap_servers, ssl_cert_pem=text, ssl_key_pem=text, **ours)[0] == 1
+        for certificate in ({}, {"ssl_certfile": str(stranger), "ssl_keyfile": str(stranger)}):
+            error = refused(cluster.bootstrap_servers, **ours, **certificate)
+            assert isinstance(error, TlsError)
+            assert "it wants a client certificate that it trusts" in str(error)
+
+
+# ---------------------------------------------------------------------- being kept out
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password_is_an_authentication_error_that_shows_no_password(
+    cluster: KafkaCluster, mechanism: str, caplog: pytest.LogCaptureFixture
+) -> None:  # faults: S8, S18
+    with caplog.at_level(logging.DEBUG):
+        error = refused(cluster.bootstrap_for("SASL_SSL"), **with_sasl(cluster, mechanism, WRONG))
+    assert isinstance(error, AuthenticationError)
+    assert f"SASL {mechanism}" in str(error)
+    assert cluster.bootstrap_for("SASL_SSL") in str(error)
+    shown = traced(error)
+    assert "self = <" in shown, "variables of our frames are shown"
+    assert CANARY not in shown + caplog.text
+
+
+def test_a_broker_of_an_unknown_authority_never_hears_the_password(
+    cluster: KafkaCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:  # faults: S1, S18
+    options = with_sasl(cluster, "PLAIN") | {"ssl_cafile": str(TlsFiles.issue(tmp_path).authority)}
+    with caplog.at_level(logging.DEBUG):
+        error = refused(cluster.bootstrap_for("SASL_SSL"), **options)
+    assert isinstance(error, TlsError)
+    assert isinstance(error.__cause__, ssl.SSLCertVerificationError)
+    assert "an authority that is not trusted here" in str(error)
+    assert CANARY not in traced(error) + caplog.text
+
+
+def test_a_broker_of_another_name_is_refused(cluster: KafkaCluster) -> None:  # faults: S2
+    async def dialer(
+        host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.Protocol]
+    ) -> asyncio.Transport:
+        """Stands in for a name server that knows kafka.example."""
+        connecting = asyncio.get_running_loop().create_connection
+        transport, _ = await connecting(factory, "127.0.0.1", port, ssl=context, server_hostname=host)
+        return transport
+
+    port = cluster.bootstrap_for("SSL").rpartition(":")[2]
+    options = {"security_protocol": "SSL", "ssl_cafile": str(cluster.tls.authority), "dialer": dialer}
+    error = refused(f"kafka.example:{port}", **options)
+    assert isinstance(error, TlsError)
+    assert "certificate is not for kafka.example" in str(error)
+    assert deliver(f"localhost:{port}", **options)[0] is not None
+
+
+@pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])
+def test_a_plaintext_client_at_a_tls_port_is_told_so(cluster: KafkaCluster, listener: str) -> None:  # faults: S5
+    error = refused(cluster.bootstrap_for(listener))
+    assert isinstance(error, TlsError)
+    assert "it is a TLS port; set security_protocol to SSL or SASL_SSL" in str(error)
+
+
+def test_a_password_is_not_sent_in_the_clear_to_a_tls_port(cluster: KafkaCluster) -> None:  # faults: S5, S18
+    options = with_sasl(cluster, "PLAIN") | {"security_protocol": "SASL_PLAINTEXT"}
+    del options["ssl_cafile"]
+    error = refused(cluster.bootstrap_for("SASL_SSL"), **options)
+    assert isinstance(error, TlsError)
+    assert CANARY not in traced(error)
+
+
+def test_a_tls_client_at_a_plaintext_port_is_told_so(cluster: KafkaCluster) -> None:  # faults: S5
+    authority = str(cluster.tls.authority)
+    error = refused(cluster.bootstrap_for("PLAINTEXT"), security_protocol="SSL", ssl_cafile=authority)
+    assert isinstance(error, TlsError)
+    assert "probably a plaintext listener" in str(error)
+
+
+def test_sasl_where_none_is_wanted_and_none_where_it_is(cluster: KafkaCluster) -> None:  # faults: S9
+    unasked = with_sasl(cluster, "PLAIN") | {"security_protocol": "SASL_PLAINTEXT"}
+    del unasked["ssl_cafile"]
+    error = refused(cluster.bootstrap_for("PLAINTEXT"), **unasked)
+    assert isinstance(error, AuthenticationError)
+    assert "does not want SASL" in str(error)
+    authority = str(cluster.tls.authority)
+    error = refused(cluster.bootstrap_for("SASL_SSL"), timeout=5.0, security_protocol="SSL", ssl_cafile=authority)
+    assert isinstance(error, BootstrapError)
+    ((_, _, cause),) = error.tried
+    assert isinstance(cause, ConnectionLostError)
+    assert "does this listener want SASL?" in str(error)
