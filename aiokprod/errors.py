@@ -121,7 +121,7 @@ def _portable(error: BaseException) -> BaseException:
     if isinstance(error, AiokprodError):
         return error
     try:
-        pickle.loads(pickle.dumps(error))
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     except Exception:  # whatever its __reduce__ or constructor raise: an error must reach the other process
         return AiokprodError(f"{type(error).__name__}: {error}")
     return error

@@ -1,41 +1,92 @@
-"""Bootstrap addresses: "host:port, host:port", a list of them, IPv6 in brackets. Pure."""
+"""Bootstrap addresses: "host:port, host:port", a list of them, IPv6 in brackets. Pure.
+
+Java and librdkafka take "SSL://host:port" and disregard or compare the scheme. Here it is refused: a scheme that says
+one thing and `security_protocol` another would send a password where nobody wants it.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from ipaddress import IPv6Address
 
 from aiokprod.errors import ConfigError
 
 DEFAULT_PORT = 9092
-_ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9_]*://)?(?:\[([^\]]+)\]|([^\s:/\[\],]+))(?::(\d+))?")
-_BARE_IPV6 = re.compile(r"[0-9A-Fa-f:.%]*:[0-9A-Fa-f:.%]*:[0-9A-Za-z:.%]*")
+_SCHEME = re.compile(r"([^:/]*)://(.*)", re.DOTALL)
+_BRACKETS = re.compile(r"\[([^\[\]]*)\](?::(.*))?", re.DOTALL)
+_LABEL = re.compile(r"[\w-]{1,63}")  # letters of any language: the resolver encodes them
+_PORT = re.compile(r"[0-9]{1,9}")
+_LOOKS_LIKE_PORT = re.compile(r".*:[0-9]{4,5}")
 
 
 def parse_servers(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """(host, port) pairs, duplicates dropped.
+    """(host, port) pairs in their order; one that comes again, in whatever spelling, is dropped.
 
     Raises:
         ConfigError: one of them is no address, or there is none.
     """
     parts = servers.split(",") if isinstance(servers, str) else [part for item in servers for part in item.split(",")]
-    found: dict[tuple[str, int], None] = {}
+    found: dict[tuple[object, int], tuple[str, int]] = {}
     for part in (part.strip() for part in parts):
         if part:
-            found[_parse(part)] = None
+            host, port = _parse(part)
+            found.setdefault((_same(host), port), (host, port))
     if not found:
         raise ConfigError("bootstrap_servers is empty: give at least one host:port")
-    return tuple(found)
+    return tuple(found.values())
 
 
 def _parse(text: str) -> tuple[str, int]:
-    if _BARE_IPV6.fullmatch(text):
-        return text, DEFAULT_PORT
-    match = _ADDRESS.fullmatch(text)
+    scheme = _SCHEME.fullmatch(text)
+    if scheme is not None:
+        raise ConfigError(
+            f"bootstrap_servers: {text!r} begins with {scheme[1]}://, and an address has no scheme: "
+            f"write {scheme[2]!r}, and set security_protocol for TLS or SASL"
+        )
+    if text.startswith("[") or text.count(":") > 1:
+        return _parse_ipv6(text)
+    host, colon, port = text.partition(":")
+    labels = host.removesuffix(".").split(".")
+    if not all(_LABEL.fullmatch(label) for label in labels):
+        raise ConfigError(f"bootstrap_servers: {text!r} is not host:port: {host!r} can be no host name")
+    return host, _port(port, text) if colon else DEFAULT_PORT
+
+
+def _parse_ipv6(text: str) -> tuple[str, int]:
+    match = _BRACKETS.fullmatch(text)
+    host = match[1] if match else text
+    if not _is_ipv6(host):
+        raise ConfigError(
+            f"bootstrap_servers: {text!r} is not host:port: {host!r} is no IPv6 address (they look like [::1]:9092)"
+        )
     if match is None:
-        raise ConfigError(f"bootstrap_servers: {text!r} is not host:port")
-    host = match[1] or match[2]
-    port = int(match[3]) if match[3] else DEFAULT_PORT
-    if not 0 < port < 65536:
-        raise ConfigError(f"bootstrap_servers: port {port} of {text!r} is not between 1 and 65535")
-    return host, port
+        if _LOOKS_LIKE_PORT.fullmatch(text):
+            address, _, port = text.rpartition(":")
+            raise ConfigError(
+                f"bootstrap_servers: {text!r} can be read in two ways: write [{address}]:{port} if it ends in a port, "
+                f"[{text}]:{DEFAULT_PORT} if it does not"
+            )
+        return host, DEFAULT_PORT
+    return host, DEFAULT_PORT if match[2] is None else _port(match[2], text)
+
+
+def _port(digits: str, text: str) -> int:
+    if not _PORT.fullmatch(digits) or not 0 < int(digits) < 65536:
+        raise ConfigError(
+            f"bootstrap_servers: {text!r} is not host:port: the port {digits!r} is not a number between 1 and 65535"
+        )
+    return int(digits)
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _same(host: str) -> object:
+    """What two spellings of one host have in common."""
+    return IPv6Address(host) if _is_ipv6(host) else host.lower()

@@ -1,0 +1,92 @@
+"""Bootstrap addresses: what is one, what is not, and what the error says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiokprod.config.servers import parse_servers
+from aiokprod.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("servers", "addresses"),
+    [
+        ("kafka", [("kafka", 9092)]),
+        ("kafka:1, kafka:1,kafka:2", [("kafka", 1), ("kafka", 2)]),
+        (["a:1", "b:2"], [("a", 1), ("b", 2)]),
+        (["a:1,b:2", "c:3"], [("a", 1), ("b", 2), ("c", 3)]),
+        ("a:1,,b:2,", [("a", 1), ("b", 2)]),
+        ("[::1]:9093", [("::1", 9093)]),
+        ("[::1]", [("::1", 9092)]),
+        ("::1", [("::1", 9092)]),
+        ("[fe80::1%eth0]:9093", [("fe80::1%eth0", 9093)]),
+        ("kafka.example.:9092", [("kafka.example.", 9092)]),
+        ("kafka_1.my-net:09092", [("kafka_1.my-net", 9092)]),
+        ("bücher.example:9092", [("bücher.example", 9092)]),
+    ],
+)
+def test_servers_are_read(servers: Any, addresses: list[tuple[str, int]]) -> None:
+    assert list(parse_servers(servers)) == addresses
+
+
+@pytest.mark.parametrize(
+    ("servers", "addresses"),
+    [
+        ("Kafka:9092,kafka:9092,KAFKA", [("Kafka", 9092)]),
+        ("Kafka:9092,kafka:9093", [("Kafka", 9092), ("kafka", 9093)]),
+        ("[::1]:9092,[0:0:0:0:0:0:0:1]:9092", [("::1", 9092)]),
+        ("[FE80::1]:1,[fe80::1]:1", [("FE80::1", 1)]),
+    ],
+)
+def test_one_server_spelt_in_two_ways_is_one(servers: str, addresses: list[tuple[str, int]]) -> None:
+    assert list(parse_servers(servers)) == addresses
+
+
+@pytest.mark.parametrize("scheme", ["kafka", "PLAINTEXT", "SSL", "SASL_SSL", "tcp", "http", "kafka+ssl"])
+def test_a_scheme_is_refused_with_the_way_to_write_it(scheme: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_servers(f"{scheme}://broker:9092")
+    assert "bootstrap_servers" in str(raised.value)
+    assert f"{scheme}://" in str(raised.value)
+    assert "'broker:9092'" in str(raised.value)
+    assert "security_protocol" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "server",
+    ["[zz]:1", "[kafka]:9092", "[1.2.3.4]:9092", "[]:9092", "[::1", "::1]", "[::1]9092", "1:2:3", "1::2::3", "[::1%]:1"],
+)
+def test_what_looks_like_ipv6_and_is_none_is_refused(server: str) -> None:
+    with pytest.raises(ConfigError, match="IPv6"):
+        parse_servers(server)
+
+
+def test_an_ipv6_address_that_may_end_in_a_port_wants_brackets() -> None:
+    with pytest.raises(ConfigError, match=r"\[::1\]:9092"):
+        parse_servers("::1:9092")
+
+
+@pytest.mark.parametrize("port", ["٩٠٩٢", "９０９２", "²", "0", "65536", "99999999999999999999", "-1", "+1", "1.5", "x", ""])
+def test_a_port_is_a_number_in_ascii_digits(port: str) -> None:
+    with pytest.raises(ConfigError, match="port"):
+        parse_servers(f"kafka:{port}")
+
+
+@pytest.mark.parametrize(
+    "server",
+    ["a b", "a;b", "user@kafka", "kafka/path", "kafka:9092/", "'kafka:9092'", '"kafka"', "kafka:9092:9092", "a..b:1",
+     ".a:1", ":9092", "a" * 64 + ":1", "a\x00b:1", "a\nb:1", "[b'kafka:9092']", "kafka?:1"],
+)  # fmt: skip
+def test_what_is_no_host_is_refused_and_shown(server: str) -> None:
+    with pytest.raises(ConfigError, match="bootstrap_servers") as raised:
+        parse_servers(server)
+    assert "host:port" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("servers", ["", " ", ",", [], [""]])
+def test_no_server_at_all_is_refused(servers: Any) -> None:
+    with pytest.raises(ConfigError, match="bootstrap_servers is empty"):
+        parse_servers(servers)
