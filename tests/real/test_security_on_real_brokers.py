@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from delivery_check import DELIVERED, Told, judge, read_log
+from sending import send_numbered
 
 import aiokprod
 from aiokprod import Producer
@@ -24,13 +27,16 @@ PASSWORD = "canary \\ 'é= 5f3a"
 WRONG = "canary of another mine"
 CANARY = "canary"
 PACKAGE = str(Path(aiokprod.__file__).parent)
+SESSION_MS = 4_000  # after which the broker hangs up on a client that has not authenticated anew
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
     security = ClusterSecurity(client_auth="requested", users={"alice": PASSWORD})
-    with KafkaCluster(brokers=1, listeners=("SASL_SSL", "SSL", "PLAINTEXT"), security=security) as started:
+    listeners = ("SASL_SSL", "SSL", "PLAINTEXT")
+    config = {"connections.max.reauth.ms": str(SESSION_MS)}
+    with KafkaCluster(brokers=1, listeners=listeners, security=security, proxied=True, config=config) as started:
         started.create_topic("orders")
         yield started
 
@@ -119,6 +125,42 @@ def test_mutual_tls_delivers_with_our_certificate_and_says_what_is_missing_witho
             error = refused(cluster.bootstrap_servers, **ours, **certificate)
             assert isinstance(error, TlsError)
             assert "it wants a client certificate that it trusts" in str(error)
+
+
+# ---------------------------------------------------------------------- staying in
+@pytest.mark.parametrize("trouble", ["sessions end", "connections are reset"])
+def test_records_arrive_once_and_in_order_while(
+    cluster: KafkaCluster, kafka_name: str, trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:  # faults: S16, N15
+    def wait_for_sessions() -> None:
+        time.sleep(3 * SESSION_MS / 1000)
+
+    def reset() -> None:
+        for _ in range(10):
+            time.sleep(0.3)
+            cluster.proxy.cut(reset=True)
+
+    async def scenario() -> dict[str, Any]:
+        async with Producer(cluster.bootstrap_for("SASL_SSL"), **with_sasl(cluster, "SCRAM-SHA-256")) as producer:
+            doing = asyncio.create_task(asyncio.to_thread(deed))
+            while not doing.done():
+                for _ in range(5):
+                    told.append(Told(len(told) % 3, len(told)))
+                    send_numbered(producer, kafka_name, told[-1])
+                await asyncio.sleep(0.01)
+            await producer.flush()
+            return producer.metrics()
+
+    told: list[Told] = []
+    deed = wait_for_sessions if trouble == "sessions end" else reset
+    cluster.create_topic(kafka_name, partitions=3)
+    with caplog.at_level(logging.DEBUG):
+        metrics = asyncio.run(scenario())
+    findings = judge(told, read_log(cluster.bootstrap_for("PLAINTEXT"), kafka_name, cluster.end_offsets(kafka_name)))
+    assert findings.is_clean, findings
+    assert {record.outcome for record in told} == {DELIVERED}
+    assert metrics["connections_opened"] > 3, "none lasted"
+    assert CANARY not in caplog.text
 
 
 # ---------------------------------------------------------------------- being kept out
