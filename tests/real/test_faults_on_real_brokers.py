@@ -319,6 +319,42 @@ def test_too_few_replicas_are_a_typed_error_at_the_deadline_and_none_when_one_co
     assert log_of(cluster, kafka_name) == {0: [(0, 0), (1, 2)]}
 
 
+def test_a_majority_that_is_gone_leaves_the_fate_open_and_a_longer_patience_delivers(
+    cluster: KafkaCluster, kafka_name: str
+) -> None:
+    """The leader appends and cannot commit: with the controllers' majority gone nobody takes replicas out of sync."""
+    cluster.create_topic(kafka_name)
+    others = [broker for node, broker in cluster.brokers.items() if node != cluster.leaders(kafka_name)[0]]
+    hasty: dict[str, Any] = {"request_timeout_ms": 2_000, "delivery_timeout_ms": 5_000}
+
+    async def scenario() -> list[Told]:
+        told = [Told(0, number) for number in range(3)]
+        async with (
+            Producer(cluster.bootstrap_servers, **hasty) as impatient,
+            Producer(cluster.bootstrap_servers, request_timeout_ms=2_000) as patient,
+        ):
+            await send_numbered(patient, kafka_name, told[0])
+            await impatient.send(kafka_name, b"-1")
+            for broker in others:
+                await asyncio.to_thread(broker.kill)
+            waiting = send_numbered(patient, kafka_name, told[1])
+            with pytest.raises(DeliveryTimeoutError) as raised:
+                await send_numbered(impatient, kafka_name, told[2])
+            assert raised.value.persistence is Persistence.POSSIBLY_PERSISTED
+            assert not waiting.done()
+            for broker in others:
+                broker.start(wait=False)
+            assert (await waiting).offset is not None
+            await asyncio.sleep(0)
+        return told
+
+    told = asyncio.run(scenario())
+    cluster.wait_ready()
+    findings = judged(cluster, kafka_name, told)
+    assert findings.is_clean, findings
+    assert [record.outcome for record in told] == [DELIVERED, DELIVERED, POSSIBLY]
+
+
 def _in_sync(cluster: KafkaCluster, topic: str) -> tuple[int, ...]:
     partitions = cluster.admin.topic(topic)
     assert partitions is not None
