@@ -137,6 +137,8 @@ def _unsnappy(data: bytes, limit_bytes: int) -> bytes:
     raw = _package("snappy").snappy
     if not data.startswith(XERIAL_HEADER[:8]):
         return _raw_snappy(raw, data, 0, limit_bytes)
+    if len(data) < len(XERIAL_HEADER):
+        raise ProtocolError("snappy data ends early")
     out = bytearray()
     at = len(XERIAL_HEADER)
     while at < len(data):
