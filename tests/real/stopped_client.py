@@ -2,7 +2,8 @@
 
     python stopped_client.py '{"servers": ..., "topic": ..., "partitions": ..., "options": {...}}'
 
-It prints "sending" once records flow, goes on until its standard input ends, and prints what was told of each record.
+It prints "sending" once records flow and "failed" once one has failed, goes on until its standard input ends, and
+prints what was told of each record.
 """
 
 from __future__ import annotations
@@ -21,8 +22,14 @@ from aiokprod import Delivery, Producer
 
 async def main(job: dict[str, Any]) -> None:
     told: list[Told] = []
+    failed = asyncio.Event()
     ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
     async with Producer(job["servers"], **job["options"]) as producer:
+
+        def mind(delivery: Delivery) -> None:
+            if delivery.exception() is not None and not failed.is_set():
+                failed.set()
+                print("failed", flush=True)
 
         def send(count: int) -> list[Delivery]:
             deliveries = []
@@ -30,6 +37,7 @@ async def main(job: dict[str, Any]) -> None:
                 record = Told(len(told) % job["partitions"], len(told))
                 told.append(record)
                 deliveries.append(send_numbered(producer, job["topic"], record))
+                deliveries[-1].add_done_callback(mind)
             return deliveries
 
         while not ended.done():
