@@ -88,7 +88,7 @@ class UniformSticky(TopicPartitioner):
         return self._drawn[bisect_right(cumulative, self.random.randrange(cumulative[-1]))]
 
     def update_load(self, waiting_bytes: list[int], excluded: list[int]) -> None:
-        if not self._adaptive or len(waiting_bytes) != self.count:
+        if not self._adaptive or not self.available or len(waiting_bytes) != self.count:
             return
         usable = [p for p in self.available if p not in excluded] or self.available
         waits = [waiting_bytes[p] // self._batch_bytes for p in usable]
@@ -117,6 +117,7 @@ class Sticky(TopicPartitioner):
             self._keys.resize(partition_count)
         if self._current not in self.available:
             self._current = self._any()
+            self._opened = False
 
     def choose(self, key: bytes | None, size_bytes: int) -> int:
         if key is not None and self._keys is not None:
@@ -155,12 +156,16 @@ class RandomPartitioner(TopicPartitioner):
 
 
 class Hashing(TopicPartitioner):
-    """A hash of the key; `without_key`: the hash of b"" for records without a key, else any partition."""
+    """A hash of the key. Without a key: the hash of b"" (`empty_for_none`), else any partition.
 
-    def __init__(self, random: Random, keys: KeyCache, empty_for_none: bool) -> None:
+    `none_for_empty`: an empty key counts as none.
+    """
+
+    def __init__(self, random: Random, keys: KeyCache, *, empty_for_none: bool, none_for_empty: bool = False) -> None:
         super().__init__(random)
         self._keys = keys
         self._empty_for_none = empty_for_none
+        self._none_for_empty = none_for_empty
 
     def update(self, partition_count: int, available: list[int], now_s: float) -> None:
         super().update(partition_count, available, now_s)
@@ -169,6 +174,8 @@ class Hashing(TopicPartitioner):
     def choose(self, key: bytes | None, size_bytes: int) -> int:
         if key is None:
             return self._keys.partition(b"") if self._empty_for_none else self._any()
+        if not key and self._none_for_empty:
+            return self._any()
         return self._keys.partition(key)
 
 
@@ -179,14 +186,16 @@ class Custom(TopicPartitioner):
         super().__init__(random)
         self._function = function
         self._all: range = range(0)
+        self._given: tuple[int, ...] = ()  # the user cannot change our list through it
 
     def update(self, partition_count: int, available: list[int], now_s: float) -> None:
         super().update(partition_count, available, now_s)
         self._all = range(partition_count)
+        self._given = tuple(self.available)
 
     def choose(self, key: bytes | None, size_bytes: int) -> int:
         try:
-            partition = self._function(key, self._all, self.available)
+            partition = self._function(key, self._all, self._given)
         except Exception as broken:
             raise PartitionerError(f"the partitioner raised {type(broken).__name__}") from broken
         if isinstance(partition, bool) or not isinstance(partition, int):
@@ -203,8 +212,9 @@ def make_partitioner(
 ) -> TopicPartitioner:
     """The partitioner of one topic, by name or around a user's function.
 
-    crc32 and murmur2_random are librdkafka's consistent_random and murmur2_random: any partition without a key;
-    consistent and murmur2 are theirs too: the hash of an empty key. fnv1a is Sarama's hash partitioner.
+    crc32 and murmur2_random are librdkafka's consistent_random and murmur2_random: any partition without a key, for
+    crc32 also with an empty one; consistent and murmur2 are theirs too: the hash of an empty key. fnv1a is Sarama's
+    hash partitioner.
     """
     if not isinstance(partitioner, str):
         return Custom(random, partitioner)
@@ -219,12 +229,14 @@ def make_partitioner(
         case "random":
             return RandomPartitioner(random)
         case "murmur2" | "murmur2_random":
-            return Hashing(random, KeyCache(murmur2_partition), partitioner == "murmur2")
-        case "crc32" | "consistent":
-            return Hashing(random, KeyCache(crc32_partition), partitioner == "consistent")
+            return Hashing(random, KeyCache(murmur2_partition), empty_for_none=partitioner == "murmur2")
+        case "consistent":
+            return Hashing(random, KeyCache(crc32_partition), empty_for_none=True)
+        case "crc32":
+            return Hashing(random, KeyCache(crc32_partition), empty_for_none=False, none_for_empty=True)
         case "fnv1a":
-            return Hashing(random, KeyCache(fnv1a_partition), False)
+            return Hashing(random, KeyCache(fnv1a_partition), empty_for_none=False)
         case "fnv1a_reference":
-            return Hashing(random, KeyCache(fnv1a_reference_partition), False)
+            return Hashing(random, KeyCache(fnv1a_reference_partition), empty_for_none=False)
         case _:
             raise ConfigError(f"partitioner {partitioner!r} is unknown")
