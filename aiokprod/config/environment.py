@@ -2,25 +2,27 @@
 
 `AIOKPROD_<OPTION>` for every option that a text can say; a closed list of `KAFKA_` aliases below them in rank. Nothing
 else that begins with KAFKA_ is looked at: Kubernetes injects such variables for every Service called kafka, and broker
-images take their own settings from them.
+images take their own settings from them. It injects AIOKPROD_SERVICE_HOST and the like for a Service called aiokprod,
+too: these are left alone. An empty variable is as good as none.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from aiokprod.config.mapping import typed
+from aiokprod.config.option_texts import kinds, named_as_written, typed
 from aiokprod.config.unknown import unknown_option
 from aiokprod.errors import ConfigError
 
 if TYPE_CHECKING:
     from aiokprod.config.producer_config import ProducerConfig
 
-PREFIX = "AIOKPROD_"
-ALIASES = {
+ConfigT = TypeVar("ConfigT", bound="ProducerConfig")
+PREFIX: Final = "AIOKPROD_"
+ALIASES: Final = {
     "KAFKA_BOOTSTRAP_SERVERS": "bootstrap_servers",
     "KAFKA_CLIENT_ID": "client_id",
     "KAFKA_SECURITY_PROTOCOL": "security_protocol",
@@ -31,32 +33,71 @@ ALIASES = {
     "KAFKA_SSL_CERTFILE": "ssl_certfile",
     "KAFKA_SSL_KEYFILE": "ssl_keyfile",
 }
-FROM_FILE = ("sasl_password", "ssl_key_password", "ssl_key_pem")
-NOT_OPTIONS = frozenset({"AIOKPROD_PURE", "AIOKPROD_COMPILE"})
-NOT_OPTION_STARTS = ("AIOKPROD_KAFKA_", "AIOKPROD_TEST_", "AIOKPROD_REQUIRE_", "AIOKPROD_LEDGER_")
-NOT_TEXTS = frozenset(
+FROM_FILE: Final = ("sasl_password", "ssl_key_password", "ssl_key_pem")
+NOT_OPTIONS: Final = frozenset({"AIOKPROD_PURE", "AIOKPROD_COMPILE", "AIOKPROD_LIVES", "AIOKPROD_FULL"})
+NOT_OPTION_STARTS: Final = ("AIOKPROD_KAFKA_", "AIOKPROD_TEST_", "AIOKPROD_REQUIRE_", "AIOKPROD_LEDGER_")
+# What Kubernetes (and Docker links before it) inject for a Service called aiokprod or aiokprod-something.
+SERVICE_LINK: Final = re.compile(
+    r"AIOKPROD_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_[0-9]+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)"
+)
+NOT_TEXTS: Final = frozenset(
     {"ssl_context", "key_serializer", "value_serializer", "interceptors", "on_delivery_error", "dialer"}
 )
 
 
-def read_environment(environ: Mapping[str, str], config: type[ProducerConfig]) -> dict[str, Any]:
-    """The options that the environment sets."""
-    kinds = {item.name: str(item.type) for item in fields(config) if item.name not in NOT_TEXTS}
+def build(config: type[ConfigT], environ: Mapping[str, str], options: Mapping[str, Any]) -> ConfigT:
+    """Read the environment, below the given options."""
+    found, written = read_environment(environ, config)
+    try:
+        return config.of(**{**found, **options})
+    except ConfigError as error:
+        raise named_as_written(error, {key: name for key, name in written.items() if key not in options}) from None
+
+
+def read_environment(environ: Mapping[str, str], config: type[ProducerConfig]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The options that the environment sets, and the variable of each."""
+    kind = kinds(config)
     found: dict[str, Any] = {}
+    written: dict[str, str] = {}
     for variable, option in ALIASES.items():
         if environ.get(variable):
-            found[option] = typed(option, environ[variable], kinds[option])
+            found[option] = typed(option, environ[variable], kind[option], variable)
+            written[option] = variable
+    ours: dict[str, str] = {}
     for variable, text in environ.items():
-        if not variable.startswith(PREFIX) or variable in NOT_OPTIONS or variable.startswith(NOT_OPTION_STARTS):
+        if not variable.startswith(PREFIX) or not text or _is_of_others(variable):
             continue
-        option = variable[len(PREFIX) :].lower()
-        if option.removesuffix("_file") in FROM_FILE and option.endswith("_file"):
-            option = option.removesuffix("_file")
-            try:
-                text = Path(text).read_text().rstrip("\n")
-            except OSError as missing:
-                raise ConfigError(f"{variable} names a file that cannot be read: {missing.strerror}") from None
-        if option not in kinds:
-            raise unknown_option(variable, [f"{PREFIX}{name.upper()}" for name in kinds])
-        found[option] = typed(option, text, kinds[option])
-    return found
+        option = variable.removeprefix(PREFIX).lower()
+        secret = option.removesuffix("_file")
+        if option.endswith("_file") and secret in FROM_FILE:
+            option, text = secret, _read(variable, text)
+        if option in NOT_TEXTS:
+            raise ConfigError(f"{variable}: {option} is an object, which no text can say: pass it as an argument")
+        if option not in kind:
+            names = [name for name in kind if name not in NOT_TEXTS]
+            raise unknown_option(variable, [PREFIX + name.upper() for name in names])
+        if option in ours:
+            raise ConfigError(f"{ours[option]} and {variable} are both set: set one of them")
+        ours[option] = written[option] = variable
+        found[option] = typed(option, text, kind[option], variable)
+    return found, written
+
+
+def _is_of_others(variable: str) -> bool:
+    if variable in NOT_OPTIONS or variable.startswith(NOT_OPTION_STARTS):
+        return True
+    return SERVICE_LINK.fullmatch(variable) is not None
+
+
+def _read(variable: str, path: str) -> str:
+    try:
+        text = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError as missing:
+        raise ConfigError(
+            f"{variable} is {path!r}, a file that cannot be read: {missing.strerror or missing}; correct the path"
+        ) from None
+    except ValueError:  # not UTF-8, or a NUL in the path
+        raise ConfigError(f"{variable} is {path!r}, which is no file with text in UTF-8: correct the path") from None
+    if not text:
+        raise ConfigError(f"{variable} is {path!r}, a file that is empty: write the secret into it")
+    return text

@@ -1,121 +1,125 @@
-"""Names of other clients' options, and texts as values. Pure tables."""
+"""A config from a mapping with names of Java, librdkafka, aiokafka or ourselves, and with texts as values."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from aiokprod.config.foreign_names import CODEC_LEVELS, PARTITIONER_NAMES, RENAMED, dotted, ignored, refused
+from aiokprod.config.option_texts import kinds, named_as_written, typed
 from aiokprod.config.unknown import unknown_option
 from aiokprod.errors import ConfigError
 
 if TYPE_CHECKING:
     from aiokprod.config.producer_config import ProducerConfig
 
-RENAMED = {
-    # Java, where dots to underscores is not enough
-    "partitioner.class": "partitioner",
-    "send.buffer.bytes": "send_buffer_bytes",
-    "allow.auto.create.topics": "allow_auto_create_topics",
-    # librdkafka
-    "metadata.broker.list": "bootstrap_servers",
-    "request.required.acks": "acks",
-    "message.timeout.ms": "delivery_timeout_ms",
-    "queue.buffering.max.ms": "linger_ms",
-    "message.send.max.retries": "retries",
-    "compression.codec": "compression_type",
-    "max.in.flight": "max_in_flight_requests_per_connection",
-    "socket.send.buffer.bytes": "send_buffer_bytes",
-    "socket.receive.buffer.bytes": "receive_buffer_bytes",
-    "message.max.bytes": "max_request_size",
-    "socket.timeout.ms": "request_timeout_ms",
-    "sasl.mechanisms": "sasl_mechanism",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_key_password",
-    "ssl.ca.pem": "ssl_ca_pem",
-    "ssl.certificate.pem": "ssl_cert_pem",
-    "ssl.key.pem": "ssl_key_pem",
-    "receive.message.max.bytes": "max_frame_bytes",
-    # aiokafka
-    "max_batch_size": "batch_size",
-    "sasl_plain_username": "sasl_username",
-    "sasl_plain_password": "sasl_password",
-    # Java's newer PEM names
-    "ssl.keystore.key": "ssl_key_pem",
-    "ssl.keystore.certificate.chain": "ssl_cert_pem",
-    "ssl.truststore.certificates": "ssl_ca_pem",
-    "sasl.username": "sasl_username",
-    "sasl.password": "sasl_password",
-}
-SCALED = {"queue.buffering.max.kbytes": ("buffer_memory", 1024)}
-PARTITIONER_NAMES = {
-    "consistent_random": "crc32", "murmur2_random": "murmur2_random", "fnv1a_random": "fnv1a",
-    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
-    "org.apache.kafka.clients.producer.UniformStickyPartitioner": "uniform_sticky",
-}  # fmt: skip
-WITHOUT_MEANING = {
-    "key.serializer": "Java classes cannot run here: pass key_serializer as a Python object",
-    "value.serializer": "Java classes cannot run here: pass value_serializer as a Python object",
-    "interceptor.classes": "Java classes cannot run here: pass interceptors as Python objects",
-    "metric.reporters": "read producer.metrics() instead",
-    "statistics.interval.ms": "read producer.metrics() instead",
-    "sasl.jaas.config": "set sasl_username and sasl_password",
-    "ssl.keystore.location": "Java key stores are not read: set ssl_certfile and ssl_keyfile (PEM)",
-    "ssl.truststore.location": "Java trust stores are not read: set ssl_cafile (PEM)",
-    "queue.buffering.max.messages": "memory is bounded by bytes: set buffer_memory",
-    "batch.num.messages": "batches are bounded by bytes: set batch_size",
-    "transactional.id": "transactions are not there yet",
-    "transactional_id": "transactions are not there yet",
-    "api_version": "versions are negotiated with each broker",
-    "loop": "a producer takes the loop that starts it",
-}
+ConfigT = TypeVar("ConfigT", bound="ProducerConfig")
+_log = logging.getLogger("aiokprod.config")
 
 
-def translated(mapping: Mapping[str, Any], config: type[ProducerConfig]) -> dict[str, Any]:
-    """Our names and typed values."""
-    kinds = {item.name: str(item.type) for item in fields(config)}
-    found: dict[str, Any] = {}
-    origin: dict[str, str] = {}
+def build(config: type[ConfigT], mapping: Mapping[str, Any]) -> ConfigT:
+    """Read the mapping."""
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"from_mapping needs a mapping of names and values, not {type(mapping).__name__}")
+    reading = _Reading(kinds(config))
     for name, value in mapping.items():
-        if name in WITHOUT_MEANING:
-            raise ConfigError(f"option {name!r} has no meaning here: {WITHOUT_MEANING[name]}")
-        if name in SCALED:
-            ours, factor = SCALED[name]
-            value = int(typed(ours, value, "int")) * factor
-        else:
-            ours = RENAMED.get(name, name.replace(".", "_"))
-        if ours not in kinds:
-            raise unknown_option(name, [*kinds, *RENAMED])
-        if ours in found and found[ours] != value:
-            raise ConfigError(f"options {origin[ours]!r} and {name!r} are the same one with two values")
-        if ours == "partitioner" and isinstance(value, str):
-            value = PARTITIONER_NAMES.get(value, value)
-        if ours == "security_protocol" and isinstance(value, str):
-            value = value.upper()
-        if name == "linger.ms" and value is None:
-            continue
-        found[ours] = typed(ours, value, kinds[ours])
-        origin[ours] = name
-    return found
-
-
-def typed(name: str, value: Any, kind: str) -> Any:
-    """A text as the option's type; other values as they are."""
-    if not isinstance(value, str):
-        return value
-    text = value.strip()
+        if not isinstance(name, str):
+            raise ConfigError(f"an option's name must be a str, not {name!r} ({type(name).__name__})")
+        reading.take(name, value)
+    reading.take_level()
     try:
-        if kind.startswith("bool"):
-            return {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}[text.lower()]
-        if name == "acks":
-            return text.lower()
-        if kind.startswith("int"):
-            return int(text)
-        if kind.startswith("float"):
-            number = float(text)
-            return int(number) if number.is_integer() else number
-    except (KeyError, ValueError):
-        raise ConfigError(f"{name} is {value!r}, which is no {kind.split(' ', maxsplit=1)[0]}") from None
+        return config.of(**reading.values)
+    except ConfigError as error:
+        raise named_as_written(error, reading.written) from None
+
+
+class _Reading:
+    """What was read so far, in our names."""
+
+    def __init__(self, kinds: dict[str, str]) -> None:
+        self.values: dict[str, Any] = {}
+        self.written: dict[str, str] = {}
+        self._kinds = kinds
+        self._levels: dict[str, tuple[str, Any]] = {}
+
+    def take(self, name: str, value: Any) -> None:
+        """One option. None is what other clients write for "not set"."""
+        ours = RENAMED.get(dotted(name), name.replace(".", "_"))
+        # Java's key.serializer is a class, our key_serializer an object: here the dot makes a difference.
+        absent = None if name in self._kinds else (refused(name) or ignored(name))
+        if absent is not None:
+            if value is not None and _text(value) not in absent.settled:
+                _do_without(name, absent.advice, is_error=refused(name) is not None)
+            return
+        if dotted(name) in CODEC_LEVELS:
+            if value is not None:
+                self._levels[CODEC_LEVELS[dotted(name)]] = (name, typed("compression_level", value, "int", name))
+            return
+        if ours not in self._kinds:
+            raise unknown_option(name, [known.replace("_", ".") if "." in name else known for known in self._kinds])
+        meant = _meant(name, ours, typed(ours, value, "str" if name in _READ_BY_US else self._kinds[ours], name))
+        if meant is not None:
+            self._set(ours, meant, name)
+
+    def take_level(self) -> None:
+        """Java has a level for each codec; the one of the codec in use counts."""
+        name, level = self._levels.get(self.values.get("compression_type", "none"), ("", None))
+        if level is not None and (name, level) != ("compression.gzip.level", -1):  # -1: zlib's default
+            self._set("compression_level", level, name)
+
+    def _set(self, ours: str, value: Any, name: str) -> None:
+        if ours in self.values and self.values[ours] != value:
+            raise ConfigError(
+                f"options {self.written[ours]!r} and {name!r} are the same one ({ours}) with two values: give one of them"
+            )
+        self.values[ours] = value
+        self.written[ours] = name
+
+
+_READ_BY_US = ("ssl.endpoint.identification.algorithm",)
+_SYSTEM_BUFFER = (
+    "send.buffer.bytes",
+    "receive.buffer.bytes",
+    "socket.send.buffer.bytes",
+    "socket.receive.buffer.bytes",
+)
+
+
+def _meant(name: str, ours: str, value: Any) -> Any:
+    """A value in our terms; None leaves the option out."""
+    match dotted(name):
+        case "queue.buffering.max.kbytes":
+            return value * 1024 if isinstance(value, int) else value
+        case "ssl.endpoint.identification.algorithm":
+            return _checks_host_name(name, value)
+        case "compression.type" | "compression.codec":
+            return None if value == "inherit" else value
+        case "compression.level":
+            return None if value == -1 else value  # librdkafka: the codec's default
+        case "connections.max.idle.ms":
+            return -1 if value == 0 else value  # librdkafka: never
+        case plain if plain in _SYSTEM_BUFFER:
+            return None if value in (-1, 0) else value  # Java's and librdkafka's "as the system has it"
+    if ours == "partitioner" and isinstance(value, str):
+        return PARTITIONER_NAMES.get(value, value)
     return value
+
+
+def _checks_host_name(name: str, value: Any) -> bool | None:
+    algorithms = {"": False, "none": False, "https": True}
+    if value is None:
+        return None
+    if _text(value) not in algorithms:
+        raise ConfigError(f"{name} is {value!r}: it must be 'https' (host names are verified), 'none' or empty (not)")
+    return algorithms[_text(value)]
+
+
+def _do_without(name: str, advice: str, *, is_error: bool) -> None:
+    if is_error:
+        raise ConfigError(f"option {name!r} has no meaning here: {advice}")
+    _log.warning("option %r is ignored: %s", name, advice)
+
+
+def _text(value: object) -> str:
+    return str(value).strip().lower()

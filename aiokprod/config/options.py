@@ -9,10 +9,9 @@ from typing import Any, TypedDict
 from aiokprod.config.secret import Secret
 
 
-class ProducerOptions(TypedDict, total=False):
-    """Keyword arguments of `Producer` and `ProducerConfig`."""
+class _Options(TypedDict, total=False):
+    """All but the servers."""
 
-    bootstrap_servers: str | Sequence[str]
     client_id: str | None
     acks: int | str | None
     enable_idempotence: bool | None
@@ -66,3 +65,15 @@ class ProducerOptions(TypedDict, total=False):
     interceptors: Sequence[Any]
     on_delivery_error: Callable[..., object] | None
     dialer: Any
+
+
+class ProducerOptions(_Options, total=False):
+    """Keyword arguments of `Producer`, which may be given its servers first, and of what changes a config."""
+
+    bootstrap_servers: str | Sequence[str]
+
+
+class ConfigOptions(_Options):
+    """Keyword arguments of `ProducerConfig`."""
+
+    bootstrap_servers: str | Sequence[str]

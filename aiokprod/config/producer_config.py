@@ -1,4 +1,12 @@
-"""`ProducerConfig`: every option of a producer, frozen, validated once. Milliseconds and bytes, as Kafka has them."""
+"""`ProducerConfig`: every option of a producer, frozen, validated once. Milliseconds and bytes, as Kafka has them.
+
+Many may exist; a producer takes one and never changes it. What an option may be stands at its field (`option_checks`),
+what options may be together in `option_rules`. docs/configuration.md is the user's table of the same, and a test
+compares the two.
+
+Invariants: an object of this class is valid; which options were given (and not derived) is remembered, so that
+`replace` derives anew; a secret shows nowhere.
+"""
 
 from __future__ import annotations
 
@@ -8,117 +16,134 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import count
-from math import isnan
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 
-from aiokprod.config.options import ProducerOptions
+from aiokprod.config import option_rules
+from aiokprod.config.option_checks import (
+    MAX_LONG,
+    Acks,
+    Check,
+    Choice,
+    ClientId,
+    Context,
+    DialFunction,
+    Flag,
+    Interceptors,
+    Number,
+    Partitioner,
+    PlainFunction,
+    SecretText,
+    Serializer,
+    Servers,
+    Text,
+    milliseconds,
+    size,
+)
+from aiokprod.config.options import ConfigOptions, ProducerOptions
 from aiokprod.config.secret import Secret
 from aiokprod.config.servers import parse_servers
 from aiokprod.config.unknown import unknown_option
 from aiokprod.errors import ConfigError
 
-MAX_INT = 2**31 - 1
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
 PARTITIONERS = (
     "uniform_sticky", "sticky", "round_robin", "random", "murmur2", "murmur2_random", "crc32", "consistent", "fnv1a",
     "fnv1a_reference",
 )  # fmt: skip
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "compression_type": CODECS,
-    "metadata_recovery_strategy": ("rebootstrap", "none"),
-    "client_dns_lookup": ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-    "security_protocol": PROTOCOLS,
-}
+_LISTS = ("bootstrap_servers", "interceptors")
 _SECRETS = ("sasl_password", "ssl_key_password", "ssl_key_pem")
+# Objects with an equality of their own, or none, and perhaps no hash.
+_OBJECTS = frozenset({
+    "partitioner", "ssl_context", "key_serializer", "value_serializer", "interceptors", "on_delivery_error", "dialer",
+})  # fmt: skip
 _numbers = count(1)
 _log = logging.getLogger("aiokprod.config")
 
 
-def _option(default: Any, low: float | None = None, high: float | None = None) -> Any:
-    return field(default=default, metadata={"low": low, "high": high})
+# ruff: noqa: RUF009 - `_option` makes a dataclass field, as `field` does
+def _option(default: Any, check: Check) -> Any:
+    return field(default=default, metadata={"check": check})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, eq=False)
 class ProducerConfig:
-    """Options of a producer; the defaults are those of the documentation's table.
+    """Options of a producer; what each means stands in docs/configuration.md.
+
+    Two are equal if they mean the same: servers in another spelling, a default that is given, or a client id that was
+    made up make no difference.
 
     Raises:
-        ConfigError: a value has a wrong type or is out of range, or two options conflict.
+        ConfigError: an option is unknown, has a wrong type or is out of range, or two options conflict.
     """
 
-    bootstrap_servers: str | Sequence[str]
-    client_id: str | None = None
-    acks: int | str | None = None
-    enable_idempotence: bool | None = None
-    retries: int = _option(MAX_INT, 0, MAX_INT)
-    max_in_flight_requests_per_connection: int = _option(5, 1, 1_000_000)
-    delivery_timeout_ms: float | None = _option(None, 1)
-    request_timeout_ms: float = _option(30_000, 1)
-    max_block_ms: float = _option(60_000, 0)
-    linger_ms: float = _option(5, 0)
-    batch_size: int = _option(65_536, 0, MAX_INT)
-    max_request_size: int = _option(1_048_576, 200, MAX_INT)
-    buffer_memory: int = _option(33_554_432, 1)
-    max_waiting_bytes: int | None = _option(None, 0)
-    compression_type: str = "none"
-    compression_level: int | None = None
-    partitioner: str | Callable[..., int] = "uniform_sticky"
-    partitioner_adaptive_partitioning_enable: bool = True
-    partitioner_availability_timeout_ms: float = _option(0, 0)
-    partitioner_ignore_keys: bool = False
-    retry_backoff_ms: float = _option(100, 0)
-    retry_backoff_max_ms: float = _option(1_000, 0)
-    reconnect_backoff_ms: float = _option(50, 0)
-    reconnect_backoff_max_ms: float = _option(1_000, 0)
-    socket_connection_setup_timeout_ms: float = _option(10_000, 1)
-    socket_connection_setup_timeout_max_ms: float = _option(30_000, 1)
-    connections_max_idle_ms: float = _option(540_000, -1)
-    metadata_max_age_ms: float = _option(300_000, -1)
-    metadata_max_idle_ms: float = _option(300_000, 1)
-    metadata_recovery_strategy: str = "rebootstrap"
-    metadata_recovery_rebootstrap_trigger_ms: float = _option(300_000, 0)
-    allow_auto_create_topics: bool = False
-    client_dns_lookup: str = "use_all_dns_ips"
-    send_buffer_bytes: int | None = _option(None, 1)
-    receive_buffer_bytes: int | None = _option(None, 1)
-    max_frame_bytes: int = _option(104_857_600, 1024, MAX_INT)
-    security_protocol: str = "PLAINTEXT"
-    sasl_mechanism: str | None = None
-    sasl_username: str | None = None
-    sasl_password: str | Secret | None = None
-    ssl_context: ssl.SSLContext | None = None
-    ssl_cafile: str | None = None
-    ssl_certfile: str | None = None
-    ssl_keyfile: str | None = None
-    ssl_key_password: str | Secret | None = None
-    ssl_ca_pem: str | None = None
-    ssl_cert_pem: str | None = None
-    ssl_key_pem: str | Secret | None = None
-    ssl_check_hostname: bool = True
-    key_serializer: Any = None
-    value_serializer: Any = None
-    interceptors: Sequence[Any] = ()
-    on_delivery_error: Callable[..., object] | None = None
-    dialer: Any = None
+    bootstrap_servers: str | Sequence[str] = field(metadata={"check": Servers()})
+    client_id: str | None = _option(None, ClientId())
+    acks: int | str | None = _option(None, Acks())
+    enable_idempotence: bool | None = _option(None, Flag())
+    retries: int = _option(2**31 - 1, size(0))
+    max_in_flight_requests_per_connection: int = _option(5, size(1, 1_000_000))
+    delivery_timeout_ms: float | None = _option(None, milliseconds(1))
+    request_timeout_ms: float = _option(30_000, milliseconds(1))
+    max_block_ms: float = _option(60_000, milliseconds(0))
+    linger_ms: float = _option(5, milliseconds(0))
+    batch_size: int = _option(65_536, size(0))
+    max_request_size: int = _option(1_048_576, size(200))
+    buffer_memory: int = _option(33_554_432, size(200, MAX_LONG))
+    max_waiting_bytes: int | None = _option(None, size(0, MAX_LONG))
+    compression_type: str = _option("none", Choice(CODECS))
+    compression_level: int | None = _option(None, Number(-131_072, 22, whole=True))
+    partitioner: str | Callable[..., int] = _option("uniform_sticky", Partitioner(PARTITIONERS))
+    partitioner_adaptive_partitioning_enable: bool = _option(True, Flag())
+    partitioner_availability_timeout_ms: float = _option(0, milliseconds(0))
+    partitioner_ignore_keys: bool = _option(False, Flag())
+    retry_backoff_ms: float = _option(100, milliseconds(0))
+    retry_backoff_max_ms: float = _option(1_000, milliseconds(0))
+    reconnect_backoff_ms: float = _option(50, milliseconds(0))
+    reconnect_backoff_max_ms: float = _option(1_000, milliseconds(0))
+    socket_connection_setup_timeout_ms: float = _option(10_000, milliseconds(1))
+    socket_connection_setup_timeout_max_ms: float = _option(30_000, milliseconds(1))
+    connections_max_idle_ms: float = _option(540_000, milliseconds(1, -1, "never"))
+    metadata_max_age_ms: float = _option(300_000, milliseconds(0, -1, "never"))
+    metadata_max_idle_ms: float = _option(300_000, milliseconds(1))
+    metadata_recovery_strategy: str = _option("rebootstrap", Choice(("rebootstrap", "none")))
+    metadata_recovery_rebootstrap_trigger_ms: float = _option(300_000, milliseconds(0))
+    allow_auto_create_topics: bool = _option(False, Flag())
+    client_dns_lookup: str = _option(
+        "use_all_dns_ips", Choice(("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"))
+    )
+    send_buffer_bytes: int | None = _option(None, size(1))
+    receive_buffer_bytes: int | None = _option(None, size(1))
+    max_frame_bytes: int = _option(104_857_600, size(1024))
+    security_protocol: str = _option("PLAINTEXT", Choice(PROTOCOLS))
+    sasl_mechanism: str | None = _option(None, Text())
+    sasl_username: str | None = _option(None, Text())
+    sasl_password: str | Secret | None = _option(None, SecretText())
+    ssl_context: ssl.SSLContext | None = _option(None, Context())
+    ssl_cafile: str | None = _option(None, Text())
+    ssl_certfile: str | None = _option(None, Text())
+    ssl_keyfile: str | None = _option(None, Text())
+    ssl_key_password: str | Secret | None = _option(None, SecretText())
+    ssl_ca_pem: str | None = _option(None, Text())
+    ssl_cert_pem: str | None = _option(None, Text())
+    ssl_key_pem: str | Secret | None = _option(None, SecretText())
+    ssl_check_hostname: bool = _option(True, Flag())
+    key_serializer: Any = _option(None, Serializer())
+    value_serializer: Any = _option(None, Serializer())
+    interceptors: Sequence[Any] = _option((), Interceptors())
+    on_delivery_error: Callable[..., object] | None = _option(None, PlainFunction("error"))
+    dialer: Any = _option(None, DialFunction())
 
     # ------------------------------------------------------------------ making
-    @classmethod
-    def of(cls, **options: Unpack[ProducerOptions]) -> Self:
-        """As the constructor, with the nearest name for an unknown option."""
-        return cls._checked(dict(options))
+    # Written by hand: the one that dataclass makes answers an unknown option with TypeError.
+    def __init__(self, **options: Unpack[ConfigOptions]) -> None:
+        self._fill(options)
+        self._tell_idempotence()
 
     @classmethod
-    def _checked(cls, options: Mapping[str, Any]) -> Self:
-        known = cls.names()
-        for name in options:
-            if name not in known:
-                raise unknown_option(name, known)
-        if "bootstrap_servers" not in options:
-            raise ConfigError("bootstrap_servers is missing: give at least one host:port")
-        return cls(**options)
+    def of(cls, **options: Unpack[ProducerOptions]) -> Self:
+        """As the constructor, for options that come from elsewhere: servers may be missing, which is a ConfigError."""
+        return cls(**cast("ConfigOptions", options))
 
     @classmethod
     def names(cls) -> list[str]:
@@ -129,189 +154,81 @@ class ProducerConfig:
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
         """From names of Java ("linger.ms"), librdkafka ("queue.buffering.max.ms") or aiokafka ("max_batch_size").
 
-        Texts are read as the option's type. A known option that has no meaning here is an error that says why.
+        Texts are read as the option's type; None leaves an option out. A known option that has no meaning here is an
+        error that says what to use instead, or is ignored with a warning in the log if nothing is lost by it.
         """
-        from aiokprod.config.mapping import translated
+        from aiokprod.config.mapping import build
 
-        return cls._checked(translated(mapping, cls))
+        return build(cls, mapping)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Unpack[ProducerOptions]) -> Self:
         """From AIOKPROD_<OPTION> and a closed list of KAFKA_ aliases; keyword arguments win."""
-        from aiokprod.config.environment import read_environment
+        from aiokprod.config.environment import build
 
-        found: dict[str, Any] = dict(read_environment(os.environ if environ is None else environ, cls))
-        return cls._checked({**found, **options})
+        return build(cls, os.environ if environ is None else environ, options)
 
     def replace(self, **changes: Unpack[ProducerOptions]) -> Self:
-        """A copy with other values; what was given before stays given."""
-        return self._checked({**self._given(), **changes})
+        """A copy with other values; what was given before stays given, what was derived is derived anew."""
+        copy = type(self).__new__(type(self))
+        copy._fill({**self._given(), **changes})
+        if self.idempotent:  # else it was told before
+            copy._tell_idempotence()
+        return copy
 
-    def _given(self) -> dict[str, Any]:
-        given: dict[str, Any] = dict(self.__dict__["_as_given"])
+    __replace__ = replace  # copy.replace of Python 3.13
+
+    def _fill(self, options: Mapping[str, Any]) -> None:
+        """Check everything and set it; the object may be used only if this returns."""
+        given = self._checked(options)
+        values = {item.name: given.get(item.name, item.default) for item in fields(self)}
+        why_not = option_rules.why_not_idempotent(values)
+        values["delivery_timeout_ms"] = option_rules.delivery_timeout_ms(values)
+        option_rules.check_pairs(values, given)
+        option_rules.check_compression(values)
+        option_rules.check_sasl(values)
+        option_rules.check_tls(values, given)
+        values["acks"] = option_rules.required_acks(values["acks"])
+        values["enable_idempotence"] = why_not is None
+        values["client_id"] = values["client_id"] or f"aiokprod-{next(_numbers)}"
+        derived = {
+            "servers": parse_servers(values["bootstrap_servers"]), "_as_given": given, "_why_not_idempotent": why_not,
+        }  # fmt: skip
+        self.__dict__.update(values, **derived)
+
+    @classmethod
+    def _checked(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that say something, each right by itself, in a form that nobody else can change."""
+        for name in options:
+            if name not in cls.__dataclass_fields__:
+                raise unknown_option(name, cls.names())
+        if options.get("bootstrap_servers") is None:
+            raise ConfigError("bootstrap_servers is missing: give at least one host:port")
+        given: dict[str, Any] = {}
+        for item in fields(cls):
+            value: Any = options.get(item.name, item.default)
+            if item.name not in options or (value is None and item.default is None):
+                continue
+            item.metadata["check"].refuse(item.name, value)
+            if item.name in _SECRETS:
+                value = Secret.of(value)
+            elif item.name in _LISTS and not isinstance(value, str):
+                value = tuple(cast("Sequence[Any]", value))
+            given[item.name] = value
         return given
 
-    # ------------------------------------------------------------------ validation
-    def __post_init__(self) -> None:
-        given = {
-            item.name: getattr(self, item.name) for item in fields(self) if getattr(self, item.name) is not item.default
-        }
-        for name in _SECRETS:
-            self._set(name, Secret.of(getattr(self, name)))
-            if name in given:
-                given[name] = getattr(self, name)
-        object.__setattr__(self, "_as_given", given)
-        self._check_types()
-        self._set("servers", parse_servers(self.bootstrap_servers))
-        self._set("client_id", self.client_id or f"aiokprod-{next(_numbers)}")
-        self._decide_acks("acks" in given, "enable_idempotence" in given)
-        self._check_times("delivery_timeout_ms" in given)
-        self._check_sizes("batch_size" in given)
-        self._check_compression()
-        self._check_security()
+    def _given(self) -> dict[str, Any]:
+        given: dict[str, Any] = self.__dict__["_as_given"]
+        return given
 
-    def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
-
-    def _check_types(self) -> None:
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if "low" in item.metadata:
-                self._check_number(item.name, value, item.default is None, str(item.type), item.metadata)
-            elif item.name in _CHOICES:
-                if not isinstance(value, str):
-                    raise _wrong_type(item.name, value, "a str")
-                if value not in _CHOICES[item.name]:
-                    raise ConfigError(f"{item.name} is {value!r}; it can be {', '.join(_CHOICES[item.name])}")
-            elif str(item.type).startswith("bool") and not isinstance(value, bool):
-                if not (value is None and "None" in str(item.type)):
-                    raise _wrong_type(item.name, value, "True or False")
-            elif str(item.type) == "str | None" and not (value is None or isinstance(value, str)):
-                raise _wrong_type(item.name, value, "a str")
-        if not (isinstance(self.bootstrap_servers, str) or _is_strings(self.bootstrap_servers)):
-            raise _wrong_type(
-                "bootstrap_servers", self.bootstrap_servers, "'host:port,host:port' or a list of 'host:port'"
-            )
-        if isinstance(self.partitioner, str):
-            if self.partitioner not in PARTITIONERS:
-                raise ConfigError(
-                    f"partitioner is {self.partitioner!r}; it can be {', '.join(PARTITIONERS)} or a function"
-                )
-        elif not callable(self.partitioner):
-            raise _wrong_type("partitioner", self.partitioner, "a name or a function")
-        if self.on_delivery_error is not None and not callable(self.on_delivery_error):
-            raise _wrong_type("on_delivery_error", self.on_delivery_error, "a function")
-
-    @staticmethod
-    def _check_number(name: str, value: Any, optional: bool, kind: str, limits: Mapping[str, Any]) -> None:
-        if value is None and optional:
-            return
-        wants_int = kind.startswith("int")
-        if isinstance(value, bool) or not isinstance(value, int if wants_int else int | float) or isnan(value):
-            raise _wrong_type(name, value, "a whole number" if wants_int else "a number")
-        low, high = limits["low"], limits["high"]
-        if (low is not None and value < low) or (high is not None and value > high):
-            raise ConfigError(
-                f"{name} is {value}; it must be at least {low}" + (f" and at most {high}" if high else "")
-            )
-
-    def _decide_acks(self, acks_given: bool, idempotence_given: bool) -> None:
-        acks = {"all": -1, "-1": -1, "0": 0, "1": 1}.get(self.acks) if isinstance(self.acks, str) else self.acks
-        acks = -1 if self.acks is None else acks
-        if isinstance(acks, bool) or acks not in (-1, 0, 1):
-            raise ConfigError(f"acks is {self.acks!r}; it can be 'all', -1, 0 or 1")
-        self._set("acks", acks)
-        idempotent = self.enable_idempotence
-        if acks != -1:
-            if idempotent:
-                raise ConfigError(f"acks={acks} and enable_idempotence=True conflict: idempotence needs acks='all'")
-            if idempotent is None:
-                _log.info("idempotence is off because acks=%s was asked for", acks)
-            idempotent = False
-        elif idempotent is None:
-            idempotent = True
-        if idempotent:
-            if self.retries == 0:
-                raise ConfigError(
-                    "retries=0 and idempotence conflict: set enable_idempotence=False, or leave retries out"
-                )
-            if self.max_in_flight_requests_per_connection > 5:
-                raise ConfigError(
-                    f"max_in_flight_requests_per_connection is {self.max_in_flight_requests_per_connection}; "
-                    "with idempotence it is at most 5"
-                )
-        self._set("enable_idempotence", idempotent)
-
-    def _check_times(self, delivery_given: bool) -> None:
-        least = self.linger_ms + self.request_timeout_ms
-        if self.delivery_timeout_ms is None or not delivery_given:
-            self._set("delivery_timeout_ms", max(120_000, least))
-        elif self.delivery_timeout_ms < least:
-            raise ConfigError(
-                f"delivery_timeout_ms is {self.delivery_timeout_ms}; it must be at least linger_ms + request_timeout_ms "
-                f"({least})"
-            )
-        for base, most in (
-            ("retry_backoff_ms", "retry_backoff_max_ms"),
-            ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
-            ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
-        ):
-            if getattr(self, base) > getattr(self, most):
-                self._set(most, getattr(self, base))
-
-    def _check_sizes(self, batch_given: bool) -> None:
-        if self.max_request_size > self.buffer_memory:
-            if "max_request_size" in self._given() or "buffer_memory" not in self._given():
-                raise ConfigError(
-                    f"max_request_size ({self.max_request_size}) is above buffer_memory ({self.buffer_memory})"
-                )
-            self._set("max_request_size", max(200, self.buffer_memory))
-        if self.batch_size > self.max_request_size:
-            if batch_given:
-                raise ConfigError(f"batch_size ({self.batch_size}) is above max_request_size ({self.max_request_size})")
-            self._set("batch_size", self.max_request_size)
-
-    def _check_compression(self) -> None:
-        level = self.compression_level
-        if level is None:
-            return
-        if isinstance(level, bool) or not isinstance(level, int):
-            raise _wrong_type("compression_level", level, "a whole number")
-        if self.compression_type not in LEVELS:
-            raise ConfigError(f"compression_level: compression_type {self.compression_type} has no levels")
-        low, high = LEVELS[self.compression_type]
-        if not low <= level <= high:
-            raise ConfigError(f"compression_level is {level}; for {self.compression_type} it is {low} to {high}")
-
-    def _check_security(self) -> None:
-        sasl, tls = self.security_protocol.startswith("SASL"), self.security_protocol.endswith("SSL")
-        if sasl:
-            if self.sasl_mechanism is None:
-                raise ConfigError(
-                    f"security_protocol {self.security_protocol} needs sasl_mechanism: {', '.join(MECHANISMS)}"
-                )
-            if self.sasl_mechanism not in MECHANISMS:
-                raise ConfigError(f"sasl_mechanism is {self.sasl_mechanism!r}; it can be {', '.join(MECHANISMS)}")
-            if not self.sasl_username or not self.sasl_password:
-                raise ConfigError(f"sasl_mechanism {self.sasl_mechanism} needs sasl_username and sasl_password")
-        elif self.sasl_mechanism is not None:
-            raise ConfigError(
-                f"sasl_mechanism is set and security_protocol is {self.security_protocol}: set SASL_SSL or SASL_PLAINTEXT"
-            )
-        files = [name for name in self.names() if name.startswith("ssl_") and name in self._given()]
-        if files and not tls:
-            raise ConfigError(
-                f"{files[0]} is set and security_protocol is {self.security_protocol}: set SSL or SASL_SSL"
-            )
-        if self.ssl_context is not None and len(files) > 1:
-            raise ConfigError(f"ssl_context and {next(f for f in files if f != 'ssl_context')} conflict: give one")
-        if (self.ssl_keyfile or self.ssl_key_pem) and not (self.ssl_certfile or self.ssl_cert_pem):
-            raise ConfigError("a client key needs its certificate: set ssl_certfile or ssl_cert_pem")
+    def _tell_idempotence(self) -> None:
+        if self.__dict__["_why_not_idempotent"]:
+            _log.info("idempotence is off because %s was asked for", self.__dict__["_why_not_idempotent"])
 
     # ------------------------------------------------------------------ reading
     @property
     def idempotent(self) -> bool:
-        """Is the producer idempotent? Decided from acks and enable_idempotence."""
+        """Is the producer idempotent? Decided from acks, retries and enable_idempotence."""
         return bool(self.enable_idempotence)
 
     @property
@@ -340,20 +257,32 @@ class ProducerConfig:
             for item in fields(self)
         ]
 
+    # ------------------------------------------------------------------ comparing and copying
+    def _meaning(self) -> dict[str, Any]:
+        """What two configs are compared by."""
+        meaning = {item.name: getattr(self, item.name) for item in fields(self)}
+        meaning["bootstrap_servers"] = self.bootstrap_addresses
+        meaning["client_id"] = self._given().get("client_id") or None
+        return meaning
+
+    def __eq__(self, other: object) -> bool:
+        return self._meaning() == other._meaning() if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(value for name, value in self._meaning().items() if name not in _OBJECTS))
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        if state.get("ssl_context") is not None:
-            raise ConfigError("a config with ssl_context cannot be pickled: give the files or PEM texts instead")
-        return state
+        if self.ssl_context is not None:
+            raise ConfigError(
+                "ssl_context: a config with one cannot be pickled: give the files or PEM texts instead (ssl_cafile, ...)"
+            )
+        return dict(self.__dict__)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-
-
-def _is_strings(value: object) -> bool:
-    return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
-
-
-def _wrong_type(name: str, value: object, wanted: str) -> ConfigError:
-    shown = "a secret" if name in _SECRETS else f"{value!r}"
-    return ConfigError(f"{name} must be {wanted}, not {shown} ({type(value).__name__})")

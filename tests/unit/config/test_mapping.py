@@ -7,11 +7,22 @@ from typing import Any
 import pytest
 
 from aiokprod.config import ProducerConfig
+from aiokprod.config.foreign_names import CODEC_LEVELS, IGNORED, REFUSED, REFUSED_STARTS, RENAMED
 from aiokprod.errors import ConfigError
 
+SSL = {"security.protocol": "SSL"}
 
-def from_mapping(**dashed: Any) -> ProducerConfig:
-    return ProducerConfig.from_mapping({"bootstrap.servers": "kafka:9092", **dashed})
+
+def from_mapping(**options: Any) -> ProducerConfig:
+    return ProducerConfig.from_mapping({"bootstrap.servers": "kafka:9092", **options})
+
+
+def refused(*says: str, **options: Any) -> str:
+    with pytest.raises(ConfigError) as raised:
+        from_mapping(**options)
+    for text in says:
+        assert text in str(raised.value)
+    return str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -23,18 +34,74 @@ def from_mapping(**dashed: Any) -> ProducerConfig:
         ({"message.timeout.ms": "60000"}, "delivery_timeout_ms", 60_000),
         ({"queue.buffering.max.kbytes": "64000"}, "buffer_memory", 65_536_000),
         ({"request.required.acks": "1"}, "acks", 1),
+        ({"acks": "ALL"}, "acks", -1),
         ({"partitioner": "consistent_random"}, "partitioner", "crc32"),
+        (
+            {"partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner"},
+            "partitioner",
+            "round_robin",
+        ),
         ({"max_batch_size": 1000}, "batch_size", 1000),
+        ({"enable.idempotence": "off"}, "enable_idempotence", False),
+        ({"enable.idempotence": "ON"}, "enable_idempotence", True),
+        ({"topic.metadata.refresh.interval.ms": "-1"}, "metadata_max_age_ms", -1),
+        ({"connections.max.idle.ms": 0}, "connections_max_idle_ms", -1),
+        ({"send.buffer.bytes": -1}, "send_buffer_bytes", None),
+        ({"receive.buffer.bytes": "-1"}, "receive_buffer_bytes", None),
+        ({"socket.send.buffer.bytes": 0}, "send_buffer_bytes", None),
+        ({"send.buffer.bytes": "131072"}, "send_buffer_bytes", 131_072),
+        ({"compression.type": None}, "compression_type", "none"),
+        ({"compression_type": None}, "compression_type", "none"),
+        ({"compression.codec": "inherit"}, "compression_type", "none"),
+        ({"compression.codec": "lz4"}, "compression_type", "lz4"),
+        ({"linger.ms": None}, "linger_ms", 5),
+        ({"security.protocol": "ssl"}, "security_protocol", "SSL"),
+        ({"ssl.endpoint.identification.algorithm": "https"}, "ssl_check_hostname", True),
+        ({**SSL, "ssl.endpoint.identification.algorithm": "HTTPS"}, "ssl_check_hostname", True),
+        ({**SSL, "ssl.endpoint.identification.algorithm": ""}, "ssl_check_hostname", False),
+        ({**SSL, "ssl.endpoint.identification.algorithm": "none"}, "ssl_check_hostname", False),
+        ({**SSL, "ssl.endpoint.identification.algorithm": None}, "ssl_check_hostname", True),
     ],
 )
 def test_a_foreign_name_becomes_ours_with_its_unit(mapping: dict[str, Any], option: str, value: object) -> None:
-    assert getattr(from_mapping(**mapping), option) == value
+    found = getattr(from_mapping(**mapping), option)
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("mapping", "level"),
+    [
+        ({"compression.type": "gzip", "compression.gzip.level": "6"}, 6),
+        ({"compression.gzip.level": 6, "compression.type": "gzip"}, 6),
+        ({"compression.type": "gzip", "compression.gzip.level": -1}, None),
+        ({"compression.type": "lz4", "compression.lz4.level": 9, "compression.gzip.level": 1}, 9),
+        ({"compression.type": "zstd", "compression.zstd.level": -1}, -1),
+        ({"compression.type": "zstd", "compression.level": "-1"}, None),
+        ({"compression.type": "zstd", "compression.level": "5", "compression.zstd.level": 5}, 5),
+        ({"compression.type": "snappy", "compression.zstd.level": 3}, None),
+        ({"compression.zstd.level": 3}, None),
+        ({"compression.type": "zstd", "compression.zstd.level": None}, None),
+    ],
+)
+def test_the_level_of_the_codec_in_use_counts(mapping: dict[str, Any], level: int | None) -> None:
+    assert from_mapping(**mapping).compression_level == level
+
+
+def test_a_level_that_is_wrong_names_the_option_that_was_written() -> None:
+    refused("compression.zstd.level", "'high'", **{"compression.zstd.level": "high"})
+    refused("compression.lz4.level", "1 to 17", **{"compression.type": "lz4", "compression.lz4.level": 18})
+    refused("compression.level", "compression.lz4.level", **{
+        "compression.type": "lz4", "compression.lz4.level": 5, "compression.level": 6,
+    })  # fmt: skip
+
+
+def test_a_host_name_check_is_one_of_three_words() -> None:
+    refused("ssl.endpoint.identification.algorithm", "'https'", **{"ssl.endpoint.identification.algorithm": "ldaps"})
 
 
 def test_two_names_of_one_option_may_agree_and_may_not_differ() -> None:
     assert from_mapping(**{"linger.ms": 5, "queue.buffering.max.ms": 5}).linger_ms == 5
-    with pytest.raises(ConfigError, match="same"):
-        from_mapping(**{"linger.ms": 5, "queue.buffering.max.ms": 6})
+    refused("same", "'linger.ms'", "'queue.buffering.max.ms'", **{"linger.ms": 5, "queue.buffering.max.ms": 6})
 
 
 @pytest.mark.parametrize(
@@ -42,15 +109,109 @@ def test_two_names_of_one_option_may_agree_and_may_not_differ() -> None:
     [
         ("statistics.interval.ms", "metrics"),
         ("transactional.id", "transactions"),
+        ("transactional_id", "transactions"),
         ("queue.buffering.max.messages", "buffer_memory"),
         ("sasl.jaas.config", "sasl_username"),
+        ("dr_cb", "on_delivery_error"),
+        ("dr_msg_cb", "add_done_callback"),
+        ("on_delivery", "add_done_callback"),
+        ("error_cb", "health"),
+        ("throttle_cb", "metrics"),
+        ("stats_cb", "metrics"),
+        ("logger", "logging.getLogger('aiokprod')"),
+        ("oauth_cb", "SCRAM"),
+        ("sasl.oauthbearer.token.endpoint.url", "SCRAM"),
+        ("sasl.kerberos.service.name", "SCRAM"),
+        ("group.id", "consumers"),
+        ("group_id", "consumers"),
+        ("auto.offset.reset", "consumers"),
+        ("key.serializer", "key_serializer"),
+        ("ssl.keystore.location", "ssl_certfile"),
+        ("socks5_proxy", "dialer"),
     ],
 )
-def test_a_name_we_cannot_honour_says_why(name: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        from_mapping(**{name: "1"})
+def test_a_name_we_cannot_honour_says_what_to_use_instead(name: str, says: str) -> None:
+    refused(repr(name), says, **{name: "1"})
+    assert from_mapping(**{name: None}) == from_mapping()
 
 
-def test_an_unknown_name_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"linger\.sm"):
-        from_mapping(**{"linger.sm": 1})
+@pytest.mark.parametrize("name", sorted(IGNORED))
+def test_a_name_nothing_is_lost_by_is_ignored_with_one_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert from_mapping(**{name: "a-value"}) == from_mapping()
+    [warning] = caplog.records
+    assert warning.levelname == "WARNING"
+    assert name in warning.getMessage()
+    assert IGNORED[name].advice in warning.getMessage()
+    assert "a-value" not in warning.getMessage()
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        {"enable.metrics.push": False},
+        {"socket.keepalive.enable": "true"},
+        {"statistics.interval.ms": 0},
+        {"statistics.interval.ms": "0"},
+        {"enable.ssl.certificate.verification": "true"},
+        {"debug": ""},
+        {"api_version": "auto"},
+        {"debug": None},
+        {"interceptor.classes": []},
+        {"ssl.truststore.type": "PEM"},
+    ],
+)
+def test_what_we_do_anyway_is_neither_refused_nor_told(
+    mapping: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert from_mapping(**mapping) == from_mapping()
+    assert caplog.records == []
+
+
+def test_what_the_user_may_count_on_is_refused() -> None:
+    refused("ssl.SSLContext", **{"enable.ssl.certificate.verification": False})
+    refused("metrics", **{"statistics.interval.ms": 1000})
+
+
+def test_an_unknown_name_is_an_error_with_the_nearest_in_the_same_spelling() -> None:
+    refused("'linger.sm'", "'linger.ms'", **{"linger.sm": 1})
+    refused("'linger_sm'", "'linger_ms'", linger_sm=1)
+    refused("'linger.sm'", **{"linger.sm": None})
+
+
+@pytest.mark.parametrize("name", [b"linger.ms", 5, None, ("linger", "ms")])
+def test_a_name_is_a_text(name: Any) -> None:
+    with pytest.raises(ConfigError, match="must be a str"):
+        ProducerConfig.from_mapping({"bootstrap.servers": "kafka", name: 1})
+
+
+@pytest.mark.parametrize("mapping", [None, "linger.ms=5", [("linger.ms", 5)], 5])
+def test_a_mapping_is_a_mapping(mapping: Any) -> None:
+    with pytest.raises(ConfigError, match="needs a mapping"):
+        ProducerConfig.from_mapping(mapping)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "says"),
+    [
+        ({"linger.ms": "soon"}, ("linger.ms", "'soon'", "a number")),
+        ({"retries": "1.5"}, ("retries", "'1.5'", "a whole number")),
+        ({"enable.idempotence": "maybe"}, ("enable.idempotence", "'maybe'", "true, yes, on, 1")),
+        ({"queue.buffering.max.ms": "inf"}, ("linger_ms was given as queue.buffering.max.ms",)),
+        ({"message.timeout.ms": 0}, ("delivery_timeout_ms was given as message.timeout.ms",)),
+        ({"max.in.flight": 6}, ("max_in_flight_requests_per_connection was given as max.in.flight",)),
+        ({"queue.buffering.max.kbytes": "much"}, ("queue.buffering.max.kbytes", "'much'")),
+        ({"queue.buffering.max.kbytes": 1.5}, ("buffer_memory was given as queue.buffering.max.kbytes",)),
+        ({"sasl.password": "canary"}, ("sasl_password was given as sasl.password",)),
+    ],
+)
+def test_a_wrong_value_names_what_was_written(mapping: dict[str, Any], says: tuple[str, ...]) -> None:
+    assert "canary" not in refused(*says, **mapping)
+
+
+def test_the_tables_speak_of_each_name_once() -> None:
+    tables = (RENAMED, CODEC_LEVELS, IGNORED, REFUSED)
+    names = [name for table in tables for name in table]
+    assert len(names) == len(set(names))
+    assert not [name for name in names if "_" in name]
+    assert not [name for name in (*RENAMED, *IGNORED) if name.startswith(tuple(REFUSED_STARTS))]
+    assert set(RENAMED.values()) <= set(ProducerConfig.names())

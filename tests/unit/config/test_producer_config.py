@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import pickle
 import ssl
@@ -11,6 +12,7 @@ import pytest
 
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.errors import ConfigError
+from aiokprod.serializers import JsonSerializer
 
 PASSWORD = "a-password-nobody-sees"
 SASL: dict[str, Any] = {
@@ -29,14 +31,35 @@ def test_the_keyword_arguments_are_the_fields() -> None:
     assert set(ProducerOptions.__annotations__) == {entry.name for entry in dataclasses.fields(ProducerConfig)}
 
 
-def test_an_unknown_option_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'linger_ms'"):
-        config(lingr_ms=5)
+@pytest.mark.parametrize("make", [ProducerConfig, ProducerConfig.of, ProducerConfig(bootstrap_servers="a:1").replace])
+def test_an_unknown_option_names_the_nearest(make: Any) -> None:
+    for unknown in ({"lingr_ms": 5}, {"LINGER_MS": 5}):
+        with pytest.raises(ConfigError, match="did you mean 'linger_ms'"):
+            make(bootstrap_servers="kafka:9092", **unknown)
+    with pytest.raises(ConfigError, match="unknown option 'zzzzzz'"):
+        make(bootstrap_servers="kafka:9092", zzzzzz=1)
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("max_batch_size", "'batch_size'"),
+        ("sasl_plain_username", "'sasl_username'"),
+        ("linger.ms", "'linger_ms'"),
+        ("group_id", "consumers"),
+        ("api_version", "negotiated"),
+        ("compression_zstd_level", "'compression_level'"),
+    ],
+)
+def test_an_option_of_another_client_says_what_it_is_here(option: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        config(**{option: 1})
 
 
 def test_servers_are_required() -> None:
-    with pytest.raises(ConfigError, match="bootstrap_servers"):
-        ProducerConfig.of()
+    for make in (ProducerConfig, ProducerConfig.of):
+        with pytest.raises(ConfigError, match="bootstrap_servers is missing"):
+            make()  # type: ignore[call-arg, unused-ignore]
 
 
 @pytest.mark.parametrize("acks", ["all", "-1", -1])
@@ -78,9 +101,34 @@ def test_sizes_that_were_given_must_fit_into_each_other() -> None:
         config(max_request_size=2_000, buffer_memory=1_000)
 
 
-def test_sizes_left_out_give_way() -> None:
-    small = config(buffer_memory=50_000)
-    assert (small.max_request_size, small.batch_size) == (50_000, 50_000)
+def test_a_size_left_out_does_not_shrink_in_silence() -> None:
+    for options, names in (
+        ({"buffer_memory": 50_000}, ("buffer_memory (50000)", "max_request_size (1048576, the default)")),
+        ({"max_request_size": 50_000}, ("max_request_size (50000)", "batch_size (65536, the default)")),
+        ({"buffer_memory": 50_000, "max_request_size": 20_000}, ("batch_size (65536", "max_request_size (20000)")),
+    ):
+        with pytest.raises(ConfigError) as raised:
+            config(**options)
+        for name in names:
+            assert name in str(raised.value)
+    assert config(buffer_memory=50_000, max_request_size=20_000, batch_size=20_000).batch_size == 20_000
+
+
+@pytest.mark.parametrize(
+    ("base", "most"),
+    [
+        ("retry_backoff_ms", "retry_backoff_max_ms"),
+        ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
+        ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
+    ],
+)
+def test_a_base_above_its_maximum_is_refused_and_raises_nothing(base: str, most: str) -> None:
+    for options in ({base: 90_000}, {base: 90_000, most: 80_000}, {most: 1}):
+        with pytest.raises(ConfigError) as raised:
+            config(**options)
+        assert f"{base} (" in str(raised.value)
+        assert f"{most} (" in str(raised.value)
+    assert getattr(config(**{base: 90_000, most: 90_000}), most) == 90_000
 
 
 @pytest.mark.parametrize(
@@ -91,48 +139,114 @@ def test_a_level_must_be_one_of_the_codec(codec: str, level: int) -> None:
         config(compression_type=codec, compression_level=level)
 
 
-@pytest.mark.parametrize("option", ["linger_ms", "retries", "batch_size"])
-def test_a_bool_is_no_number(option: str) -> None:
-    with pytest.raises(ConfigError, match=option):
-        config(**{option: True})
-
-
-@pytest.mark.parametrize(
-    ("servers", "addresses"),
-    [
-        ("kafka", [("kafka", 9092)]),
-        ("kafka:1, kafka:1,kafka:2", [("kafka", 1), ("kafka", 2)]),
-        (["a:1", "b:2"], [("a", 1), ("b", 2)]),
-        ("[::1]:9093", [("::1", 9093)]),
-        ("[::1]", [("::1", 9092)]),
-        ("::1", [("::1", 9092)]),
-        ("kafka.example.:9092", [("kafka.example.", 9092)]),
-    ],
-)
-def test_servers_are_read(servers: Any, addresses: list[tuple[str, int]]) -> None:
-    assert list(ProducerConfig.of(bootstrap_servers=servers).bootstrap_addresses) == addresses
-
-
 @pytest.mark.parametrize("servers", ["", [], "a:0", "a:65536", "a b", 5, b"a", ["a", 3], None])
 def test_what_is_no_server_is_refused(servers: Any) -> None:
     with pytest.raises(ConfigError, match="bootstrap_servers"):
         ProducerConfig.of(bootstrap_servers=servers)
 
 
-@pytest.mark.parametrize("missing", ["sasl_mechanism", "sasl_username", "sasl_password"])
-def test_sasl_needs_mechanism_user_and_password(missing: str) -> None:
-    with pytest.raises(ConfigError, match=missing):
-        config(**{name: value for name, value in SASL.items() if name != missing})
+def test_the_same_options_in_another_form_are_equal_and_have_one_hash() -> None:
+    for one, other in (
+        ({}, {}),
+        ({"bootstrap_servers": ["a:1", "b:2"]}, {"bootstrap_servers": "a:1, b:2,A:1"}),
+        ({"linger_ms": 5, "batch_size": 65536, "acks": "all"}, {"acks": -1}),
+        ({"delivery_timeout_ms": 120_000}, {"client_id": ""}),
+        ({"interceptors": []}, {"interceptors": ()}),
+        ({"client_id": "me"}, {"client_id": "me"}),
+    ):
+        assert config(**one) == config(**other)
+        assert len({config(**one), config(**other)}) == 1
 
 
-def test_tls_options_need_a_protocol_with_tls() -> None:
-    with pytest.raises(ConfigError, match="ssl_cafile"):
-        config(ssl_cafile="ca.pem")
+def test_other_options_are_not_equal() -> None:
+    assert config() != config(client_id="me")
+    assert config(client_id=config().client_id) != config()
+    assert config(linger_ms=6) != config()
+    assert config(bootstrap_servers="a:1,b:2") != config(bootstrap_servers="b:2,a:1")
+    assert config() != 5
 
 
-def test_a_context_stands_alone() -> None:
-    with pytest.raises(ConfigError, match="ssl_context"):
-        config(security_protocol="SSL", ssl_context=ssl.create_default_context(), ssl_cafile="ca.pem")
+def test_a_client_id_that_is_made_up_is_another_for_each_config() -> None:
+    assert config().client_id != config().client_id
+    assert config(client_id="me").client_id == "me"
+
+
+def test_a_config_with_objects_that_have_no_hash_has_one() -> None:
+    class Unhashable(JsonSerializer):
+        __hash__ = None  # type: ignore[assignment]
+
+    serializer = Unhashable()
+    one, other = config(value_serializer=serializer), config(value_serializer=serializer)
+    assert one == other
+    assert hash(one) == hash(other)
+
+
+def test_a_list_that_changes_later_changes_nothing() -> None:
+    servers = ["a:1"]
+    one = config(bootstrap_servers=servers)
+    servers.append("b:2")
+    assert one.bootstrap_servers == ("a:1",)
+    assert one.replace(linger_ms=1).bootstrap_addresses == (("a", 1),)
+
+
+def test_pickling_keeps_everything() -> None:
+    before = config(
+        bootstrap_servers=["a:1", "b:2"], request_timeout_ms=200_000, value_serializer=str.encode, acks=1, **SASL
+    )
+    after = pickle.loads(pickle.dumps(before))
+    assert after == before
+    assert (after.client_id, after.delivery_timeout_ms, after.idempotent) == (before.client_id, 200_005, False)
+    assert after.value_serializer is str.encode
+    assert after.explain() == before.explain()
+    assert after.replace(request_timeout_ms=1_000, client_id="x") == before.replace(
+        request_timeout_ms=1_000, client_id="x"
+    )
+
+
+def test_a_copy_is_the_config_itself_since_nobody_can_change_it() -> None:
+    one = config(security_protocol="SSL", ssl_context=ssl.create_default_context())
+    assert copy.copy(one) is one
+    assert copy.deepcopy(one) is one
+
+
+def test_the_standard_librarys_replace_works() -> None:
+    assert dataclasses.replace(config(client_id="me"), linger_ms=1) == config(client_id="me", linger_ms=1)
+    assert config().__replace__(linger_ms=1) == config(linger_ms=1)
+
+
+def test_replace_can_take_an_option_back() -> None:
+    assert config(delivery_timeout_ms=50_000).replace(delivery_timeout_ms=None).delivery_timeout_ms == 120_000
+
+
+@pytest.mark.parametrize(
+    ("options", "because"),
+    [({"acks": 1}, "acks=1"), ({"retries": 0}, "retries=0"), ({"acks": 0, "retries": 0}, "acks=0")],
+)
+def test_idempotence_that_goes_off_is_told_once(
+    options: dict[str, Any], because: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "aiokprod.config")
+    one = config(**options)
+    one.replace(linger_ms=1).replace(client_id="x")
+    pickle.loads(pickle.dumps(one))
+    assert caplog.text.count("idempotence is off") == 1
+    assert because in caplog.text
+
+
+def test_idempotence_that_a_change_turns_off_is_told_and_one_that_was_turned_off_by_name_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "aiokprod.config")
+    config(enable_idempotence=False, acks=1).replace(linger_ms=1)
+    assert caplog.text == ""
+    config().replace(acks=1)
+    assert caplog.text.count("idempotence is off") == 1
+
+
+def test_explain_tells_what_was_given_from_what_was_not() -> None:
+    lines = config(linger_ms=5).explain()
+    assert "linger_ms = 5 (given)" in lines
+    assert "batch_size = 65536 (default)" in lines
 
 
 def test_a_secret_survives_pickling_and_shows_nowhere() -> None:

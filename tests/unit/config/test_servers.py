@@ -56,7 +56,18 @@ def test_a_scheme_is_refused_with_the_way_to_write_it(scheme: str) -> None:
 
 @pytest.mark.parametrize(
     "server",
-    ["[zz]:1", "[kafka]:9092", "[1.2.3.4]:9092", "[]:9092", "[::1", "::1]", "[::1]9092", "1:2:3", "1::2::3", "[::1%]:1"],
+    [
+        "[zz]:1",
+        "[kafka]:9092",
+        "[1.2.3.4]:9092",
+        "[]:9092",
+        "[::1",
+        "::1]",
+        "[::1]9092",
+        "1:2:3",
+        "1::2::3",
+        "[::1%]:1",
+    ],
 )
 def test_what_looks_like_ipv6_and_is_none_is_refused(server: str) -> None:
     with pytest.raises(ConfigError, match="IPv6"):
@@ -68,7 +79,22 @@ def test_an_ipv6_address_that_may_end_in_a_port_wants_brackets() -> None:
         parse_servers("::1:9092")
 
 
-@pytest.mark.parametrize("port", ["٩٠٩٢", "９０９２", "²", "0", "65536", "99999999999999999999", "-1", "+1", "1.5", "x", ""])
+@pytest.mark.parametrize(
+    "port",
+    [
+        "\u0669\u0660\u0669\u0662",
+        "\uff19\uff10\uff19\uff12",
+        "\u00b2",
+        "0",
+        "65536",
+        "99999999999999999999",
+        "-1",
+        "+1",
+        "1.5",
+        "x",
+        "",
+    ],
+)
 def test_a_port_is_a_number_in_ascii_digits(port: str) -> None:
     with pytest.raises(ConfigError, match="port"):
         parse_servers(f"kafka:{port}")

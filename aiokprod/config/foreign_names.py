@@ -1,0 +1,206 @@
+"""Options of other clients, by their names with dots: what each is called here, or why it is not here. Pure tables.
+
+Three ways: another name (`RENAMED`, the values read by `mapping`), nothing lost by doing without (`IGNORED`: one warning
+in the log), or something the user counts on (`REFUSED`: an error that says what to use instead). Values with which the
+other client would do what we do anyway are `settled`: no warning, no error. docs/configuration.md shows all three.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+RENAMED: Final = {
+    # Java
+    "partitioner.class": "partitioner",
+    "ssl.keystore.key": "ssl_key_pem",
+    "ssl.keystore.certificate.chain": "ssl_cert_pem",
+    "ssl.truststore.certificates": "ssl_ca_pem",
+    "ssl.endpoint.identification.algorithm": "ssl_check_hostname",
+    # librdkafka
+    "metadata.broker.list": "bootstrap_servers",
+    "request.required.acks": "acks",
+    "message.timeout.ms": "delivery_timeout_ms",
+    "queue.buffering.max.ms": "linger_ms",
+    "queue.buffering.max.kbytes": "buffer_memory",
+    "message.send.max.retries": "retries",
+    "compression.codec": "compression_type",
+    "max.in.flight": "max_in_flight_requests_per_connection",
+    "socket.send.buffer.bytes": "send_buffer_bytes",
+    "socket.receive.buffer.bytes": "receive_buffer_bytes",
+    "message.max.bytes": "max_request_size",
+    "socket.timeout.ms": "request_timeout_ms",
+    "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
+    "receive.message.max.bytes": "max_frame_bytes",
+    "sasl.mechanisms": "sasl_mechanism",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.certificate.pem": "ssl_cert_pem",
+    # aiokafka and kafka-python
+    "max.batch.size": "batch_size",
+    "sasl.plain.username": "sasl_username",
+    "sasl.plain.password": "sasl_password",
+    "ssl.password": "ssl_key_password",
+}
+
+CODEC_LEVELS: Final = {
+    "compression.gzip.level": "gzip",
+    "compression.lz4.level": "lz4",
+    "compression.zstd.level": "zstd",
+}
+
+PARTITIONER_NAMES: Final = {
+    "consistent_random": "crc32",
+    "fnv1a_random": "fnv1a",
+    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
+    "org.apache.kafka.clients.producer.UniformStickyPartitioner": "uniform_sticky",
+    "org.apache.kafka.clients.producer.internals.DefaultPartitioner": "uniform_sticky",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """An option that is not here."""
+
+    advice: str
+    settled: tuple[str, ...] = ()
+
+
+_JAVA = "Java classes cannot run here: "
+_CALLBACK = "await what send() returns, or give it add_done_callback(); for records nobody awaits set on_delivery_error"
+_METRICS = "read producer.metrics() instead"
+_LOG = "set levels on logging.getLogger('aiokprod')"
+_NEGOTIATED = "versions are negotiated with each broker"
+_CONSUMER = "it is an option of consumers, and this is a producer: leave it out"
+_TRANSACTIONS = "transactions are not there yet"
+_STORES = "Java key and trust stores are not read: set ssl_cafile, ssl_certfile and ssl_keyfile (PEM)"
+_TLS = "make an ssl.SSLContext and pass it as ssl_context"
+_SASL = "SASL is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 here"
+_TRUE = ("true", "1", "yes", "on")
+_FALSE = ("false", "0", "no", "off")
+
+IGNORED: Final = {
+    "enable.metrics.push": Absent(f"metrics are not pushed to brokers; {_METRICS}", _FALSE),
+    "debug": Absent(_LOG, ("",)),
+    "log.level": Absent(_LOG),
+    "log.queue": Absent(_LOG, _FALSE),
+    "log.thread.name": Absent(_LOG),
+    "log.connection.close": Absent(_LOG),
+    "socket.keepalive.enable": Absent("it is always on", _TRUE),
+    "socket.nagle.disable": Absent("Nagle's algorithm is always off", _TRUE),
+    "socket.max.fails": Absent("a connection ends with its first failure"),
+    "broker.address.family": Absent("addresses of both families are tried", ("any",)),
+    "broker.address.ttl": Absent("names are resolved for each connection"),
+    "sticky.partitioning.linger.ms": Absent("the sticky partition changes with each batch"),
+    "queue.buffering.backpressure.threshold": Absent("a batch that is full or old enough is sent"),
+    "topic.metadata.refresh.fast.interval.ms": Absent("retry_backoff_ms sets the pace"),
+    "topic.metadata.refresh.sparse": Absent("only topics in use are asked for", _TRUE),
+    "topic.metadata.propagation.max.ms": Absent("a new topic is waited for up to max_block_ms"),
+    "reconnect.backoff.jitter.ms": Absent("backoffs are spread by 20 %"),
+    "message.copy.max.bytes": Absent("what is sent is never copied needlessly"),
+    "delivery.report.only.error": Absent("on_delivery_error hears of errors only", _TRUE),
+    "metrics.num.samples": Absent(_METRICS),
+    "metrics.sample.window.ms": Absent(_METRICS),
+    "metrics.recording.level": Absent(_METRICS),
+    "api.version": Absent(_NEGOTIATED, ("auto",)),
+    "api.version.request": Absent(_NEGOTIATED, _TRUE),
+    "api.version.request.timeout.ms": Absent(_NEGOTIATED),
+    "api.version.fallback.ms": Absent(_NEGOTIATED),
+    "api.version.auto.timeout.ms": Absent(_NEGOTIATED),
+    "broker.version.fallback": Absent(_NEGOTIATED),
+    "auto.include.jmx.reporter": Absent(_METRICS),
+    "loop": Absent("a producer takes the loop that starts it"),
+}
+
+REFUSED: Final = {
+    "key.serializer": Absent(_JAVA + "pass key_serializer as a Python object"),
+    "value.serializer": Absent(_JAVA + "pass value_serializer as a Python object"),
+    "interceptor.classes": Absent(_JAVA + "pass interceptors as Python objects", ("", "[]")),
+    "metric.reporters": Absent(_METRICS, ("", "[]")),
+    "statistics.interval.ms": Absent(f"there are no reports at intervals: {_METRICS}", ("0",)),
+    "stats.cb": Absent(_METRICS),
+    "dr.cb": Absent(_CALLBACK),
+    "dr.msg.cb": Absent(_CALLBACK),
+    "on.delivery": Absent(_CALLBACK),
+    "error.cb": Absent("errors are raised where they matter (start, send, deliveries); look at producer.health()"),
+    "throttle.cb": Absent(f"throttling is counted: {_METRICS}"),
+    "log.cb": Absent(_LOG),
+    "logger": Absent(_LOG),
+    "background.event.cb": Absent("there are no background events: a producer lives in the event loop"),
+    "socket.cb": Absent("pass a dialer"),
+    "connect.cb": Absent("pass a dialer"),
+    "closesocket.cb": Absent("pass a dialer"),
+    "resolve.cb": Absent("pass a dialer: host names are left to it"),
+    "socket.options": Absent("pass a dialer"),
+    "socks5.proxy": Absent("pass a dialer that connects through the proxy"),
+    "oauth.cb": Absent(_SASL),
+    "oauthbearer.token.refresh.cb": Absent(_SASL),
+    "sasl.oauth.token.provider": Absent(_SASL),
+    "sasl.jaas.config": Absent("set sasl_username and sasl_password"),
+    "enable.sasl.oauthbearer.unsecure.jwt": Absent(_SASL, _FALSE),
+    "ssl.keystore.location": Absent(_STORES),
+    "ssl.keystore.password": Absent(f"{_STORES}; ssl_key_password opens an encrypted key"),
+    "ssl.keystore.type": Absent(_STORES, ("pem",)),
+    "ssl.truststore.location": Absent(_STORES),
+    "ssl.truststore.password": Absent(_STORES),
+    "ssl.truststore.type": Absent(_STORES, ("pem",)),
+    "ssl.key.pem.password": Absent("set ssl_key_password"),
+    "ssl.protocol": Absent(f"TLS is 1.2 or newer: {_TLS} to change that", ("tls", "tlsv1.3", "tlsv1.2")),
+    "ssl.enabled.protocols": Absent(f"TLS is 1.2 or newer: {_TLS} to change that", ("tlsv1.2,tlsv1.3",)),
+    "ssl.cipher.suites": Absent(_TLS),
+    "ssl.curves.list": Absent(_TLS),
+    "ssl.sigalgs.list": Absent(_TLS),
+    "ssl.crl.location": Absent(_TLS),
+    "ssl.crlfile": Absent(_TLS),
+    "ssl.ciphers": Absent(_TLS),
+    "ssl.provider": Absent(_TLS),
+    "ssl.engine.factory.class": Absent(_JAVA + _TLS),
+    "enable.ssl.certificate.verification": Absent(
+        f"certificates are verified: name the authority in ssl_cafile, or {_TLS}", _TRUE
+    ),
+    "queue.buffering.max.messages": Absent("memory is bounded by bytes: set buffer_memory"),
+    "batch.num.messages": Absent("batches are bounded by bytes: set batch_size"),
+    "enable.gapless.guarantee": Absent("a record that failed does not stop those behind it", _FALSE),
+    "queuing.strategy": Absent("records of a partition are sent in their order", ("fifo",)),
+    "transactional.id": Absent(_TRANSACTIONS),
+    "transaction.timeout.ms": Absent(_TRANSACTIONS),
+    "plugin.library.paths": Absent("pass interceptors as Python objects"),
+    **dict.fromkeys(
+        (
+            "group.id", "group.instance.id", "group.protocol", "group.remote.assignor", "auto.offset.reset",
+            "enable.auto.commit", "auto.commit.interval.ms", "enable.auto.offset.store", "max.poll.records",
+            "max.poll.interval.ms", "session.timeout.ms", "heartbeat.interval.ms", "isolation.level",
+            "fetch.min.bytes", "fetch.max.bytes", "fetch.max.wait.ms", "fetch.wait.max.ms", "fetch.message.max.bytes",
+            "max.partition.fetch.bytes", "partition.assignment.strategy", "key.deserializer", "value.deserializer",
+            "check.crcs", "enable.partition.eof", "queued.min.messages", "queued.max.messages.kbytes", "client.rack",
+            "exclude.internal.topics", "default.api.timeout.ms", "consumer.timeout.ms",
+        ),
+        Absent(_CONSUMER),
+    ),
+}  # fmt: skip
+
+REFUSED_STARTS: Final = {
+    "sasl.oauthbearer.": Absent(_SASL),
+    "sasl.kerberos.": Absent(_SASL),
+    "sasl.login.": Absent(_SASL),
+    "sasl.client.": Absent(_SASL),
+}
+
+
+def dotted(name: str) -> str:
+    """A name as the tables have it: "dr_cb" and "dr.cb" are one."""
+    return name.replace("_", ".")
+
+
+def ignored(name: str) -> Absent | None:
+    """Why doing without this one is no loss; None if it is not such an option."""
+    return IGNORED.get(dotted(name))
+
+
+def refused(name: str) -> Absent | None:
+    """What to use instead of this one; None if it is not such an option."""
+    found = REFUSED.get(dotted(name))
+    if found is not None:
+        return found
+    return next((absent for start, absent in REFUSED_STARTS.items() if dotted(name).startswith(start)), None)

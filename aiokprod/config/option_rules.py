@@ -1,0 +1,171 @@
+"""What options may be together. Pure: from the values, and which of them were given, to what they mean.
+
+Nothing shrinks or grows in silence to make two options fit: both are named, and the user decides. The exception is
+`delivery_timeout_ms`, which is derived when it is not given.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aiokprod.errors import ConfigError
+
+LEVELS: Final = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+DELIVERY_TIMEOUT_MS: Final = 120_000
+IDEMPOTENT_IN_FLIGHT: Final = 5  # broker: it remembers the last five batches of a producer per partition
+
+_BASE_AND_MOST = (
+    ("retry_backoff_ms", "retry_backoff_max_ms"),
+    ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
+    ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
+)
+_SMALLER_AND_LARGER = (("batch_size", "max_request_size"), ("max_request_size", "buffer_memory"))
+_ONE_OF = (("ssl_cafile", "ssl_ca_pem"), ("ssl_certfile", "ssl_cert_pem"), ("ssl_keyfile", "ssl_key_pem"))
+_SASL = ("sasl_mechanism", "sasl_username", "sasl_password")
+_TLS = (
+    "ssl_context", "ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_key_password", "ssl_ca_pem", "ssl_cert_pem",
+    "ssl_key_pem",
+)  # fmt: skip
+
+
+def required_acks(acks: int | str | None) -> int:
+    """-1 (all), 0 or 1."""
+    return -1 if acks is None or acks == "all" else int(acks)
+
+
+def why_not_idempotent(values: Mapping[str, Any]) -> str | None:
+    """None: the producer is idempotent. Else the option that turns it off ("" if it was turned off by its own name).
+
+    As Java: acks or retries that rule idempotence out turn it off, unless it was asked for.
+    """
+    wanted = values["enable_idempotence"]
+    if wanted is False:
+        return ""
+    acks = required_acks(values["acks"])
+    obstacle = f"acks={acks}" if acks != -1 else "retries=0" if values["retries"] == 0 else None
+    if obstacle is not None:
+        if wanted:
+            needs = "acks='all'" if acks != -1 else "retries"
+            raise ConfigError(
+                f"{obstacle} and enable_idempotence=True conflict: idempotence needs {needs}; leave one of them out"
+            )
+        return obstacle
+    in_flight = values["max_in_flight_requests_per_connection"]
+    if in_flight > IDEMPOTENT_IN_FLIGHT:
+        raise ConfigError(
+            f"max_in_flight_requests_per_connection is {in_flight}: with idempotence it is at most "
+            f"{IDEMPOTENT_IN_FLIGHT}; set it so, or set enable_idempotence=False"
+        )
+    return None
+
+
+def delivery_timeout_ms(values: Mapping[str, Any]) -> float:
+    """What was given, if a record then has the time to linger and one request to be answered; else long enough."""
+    least: float = values["linger_ms"] + values["request_timeout_ms"]
+    given: float | None = values["delivery_timeout_ms"]
+    if given is None:
+        return max(DELIVERY_TIMEOUT_MS, least)
+    if given < least:
+        raise ConfigError(
+            f"delivery_timeout_ms is {given}: it must be at least linger_ms + request_timeout_ms "
+            f"({values['linger_ms']} + {values['request_timeout_ms']} = {least}); raise it, or lower one of those"
+        )
+    return given
+
+
+def check_pairs(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """A base is not above its maximum, a part not above the whole."""
+    for base, most in _BASE_AND_MOST:
+        if values[base] > values[most]:
+            raise _too_large(base, most, values, given)
+    for smaller, larger in _SMALLER_AND_LARGER:
+        if values[smaller] > values[larger]:
+            raise _too_large(smaller, larger, values, given)
+
+
+def _too_large(smaller: str, larger: str, values: Mapping[str, Any], given: Mapping[str, Any]) -> ConfigError:
+    defaults = {name: "" if name in given else ", the default" for name in (smaller, larger)}
+    return ConfigError(
+        f"{smaller} ({values[smaller]}{defaults[smaller]}) is above {larger} ({values[larger]}{defaults[larger]}): "
+        f"set {smaller} to at most {values[larger]}, or {larger} to at least {values[smaller]}"
+    )
+
+
+def check_compression(values: Mapping[str, Any]) -> None:
+    """A level is one of the codec's."""
+    level, codec = values["compression_level"], values["compression_type"]
+    if level is None:
+        return
+    if codec not in LEVELS:
+        raise ConfigError(
+            f"compression_level is {level} and compression_type {codec!r} has no levels: leave the level out, or set "
+            f"compression_type to one of {', '.join(LEVELS)}"
+        )
+    low, high = LEVELS[codec]
+    if not low <= level <= high:
+        raise ConfigError(
+            f"compression_level is {level}: for compression_type {codec!r} it must be from {low} to {high}"
+        )
+
+
+def check_sasl(values: Mapping[str, Any]) -> None:
+    """Credentials are complete, and there only if something uses them."""
+    protocol, mechanism = values["security_protocol"], values["sasl_mechanism"]
+    if not protocol.startswith("SASL_"):
+        unused = [name for name in _SASL if values[name] is not None]
+        if unused:
+            raise ConfigError(
+                f"{unused[0]} is set and security_protocol is {protocol}, which does not authenticate: "
+                f"set security_protocol to SASL_SSL or SASL_PLAINTEXT, or leave {', '.join(unused)} out"
+            )
+        return
+    if mechanism is None:
+        raise ConfigError(
+            f"security_protocol is {protocol} and sasl_mechanism is missing: set it to one of {', '.join(MECHANISMS)}"
+        )
+    if mechanism not in MECHANISMS:
+        raise ConfigError(f"sasl_mechanism is {mechanism!r}: it must be one of {', '.join(MECHANISMS)}")
+    missing = [name for name in _SASL if values[name] is None]
+    if missing:
+        raise ConfigError(f"sasl_mechanism {mechanism} needs sasl_username and sasl_password: set {missing[0]}")
+
+
+def check_tls(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Certificates come from one place each, and are there only if something uses them."""
+    protocol, context = values["security_protocol"], values["ssl_context"]
+    used = [name for name in _TLS if values[name] is not None]
+    if not values["ssl_check_hostname"]:
+        used.append("ssl_check_hostname")
+    if not protocol.endswith("SSL"):
+        if used:
+            raise ConfigError(
+                f"{used[0]} is set and security_protocol is {protocol}, which is without TLS: "
+                f"set security_protocol to {'SASL_SSL' if protocol.startswith('SASL') else 'SSL'}, or leave "
+                f"{', '.join(used)} out"
+            )
+        return
+    for one, other in _ONE_OF:
+        if values[one] is not None and values[other] is not None:
+            raise ConfigError(f"{one} and {other} are both set: they say the same thing in two ways, give one of them")
+    if context is not None:
+        _check_context(context, used, given)
+    certificate = values["ssl_certfile"] or values["ssl_cert_pem"]
+    for name in ("ssl_keyfile", "ssl_key_pem", "ssl_key_password"):
+        if values[name] is not None and not certificate:
+            raise ConfigError(f"{name} is set without a client certificate: set ssl_certfile or ssl_cert_pem with it")
+
+
+def _check_context(context: ssl.SSLContext, used: list[str], given: Mapping[str, Any]) -> None:
+    others = [name for name in used if name != "ssl_context"]
+    if others:
+        raise ConfigError(
+            f"ssl_context and {others[0]} are both set: load what {others[0]} says into the context, or leave it out"
+        )
+    if given.get("ssl_check_hostname") and not context.check_hostname:
+        raise ConfigError(
+            "ssl_check_hostname=True and an ssl_context that checks no host names conflict: "
+            "set check_hostname on the context, or leave ssl_check_hostname out"
+        )

@@ -1,0 +1,61 @@
+"""Texts as values of options, as files and environment variables have them; and errors that name what was written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokprod.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aiokprod.config.producer_config import ProducerConfig
+
+BOOLEANS: Final = {
+    "true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False,
+}  # fmt: skip
+
+
+def kinds(config: type[ProducerConfig]) -> dict[str, str]:
+    """The annotation of each option."""
+    return {item.name: str(item.type) for item in fields(config)}
+
+
+def typed(option: str, value: Any, kind: str, written: str) -> Any:
+    """A text as the option's type; what is no text as it is.
+
+    Args:
+        kind: the option's annotation.
+        written: the name the user wrote, for the error.
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if option == "acks":
+        return text.lower()
+    if option == "security_protocol":
+        return text.upper()
+    wanted, _, _ = kind.partition(" ")
+    try:
+        if wanted == "bool":
+            return BOOLEANS[text.lower()]
+        if wanted == "int":
+            return int(text)
+        if wanted == "float":
+            number = float(text)
+            return int(number) if number.is_integer() else number
+    except (KeyError, ValueError):
+        what = {"bool": "one of " + ", ".join(BOOLEANS), "int": "a whole number", "float": "a number"}[wanted]
+        raise ConfigError(f"{written} is {value!r}: it must be {what}") from None
+    return value
+
+
+def named_as_written(error: ConfigError, written: Mapping[str, str]) -> ConfigError:
+    """The same error, with the names that the user wrote beside ours."""
+    names = [
+        f"{option} was given as {name}"
+        for option, name in written.items()
+        if name != option and re.search(rf"\b{option}\b", error.message)
+    ]
+    return ConfigError(f"{error.message} ({'; '.join(names)})") if names else error

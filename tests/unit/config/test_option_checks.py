@@ -1,0 +1,185 @@
+"""What one option cannot be: each error names the option, shows the value, and says what it must be."""
+
+from __future__ import annotations
+
+import dataclasses
+import ssl
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from aiokprod import ProducerInterceptor
+from aiokprod.config import ProducerConfig, Secret
+from aiokprod.config.option_checks import MAX_INT, Number, Text
+from aiokprod.errors import ConfigError
+from aiokprod.serializers import JsonSerializer, StringSerializer
+
+NUMBERS = [item for item in dataclasses.fields(ProducerConfig) if isinstance(item.metadata["check"], Number)]
+TEXTS = [item.name for item in dataclasses.fields(ProducerConfig) if isinstance(item.metadata["check"], Text)]
+FLAGS = [item.name for item in dataclasses.fields(ProducerConfig) if str(item.type).startswith("bool")]
+SECRETS = ("sasl_password", "ssl_key_password", "ssl_key_pem")
+
+
+def config(option: str, value: object) -> ProducerConfig:
+    options: dict[str, Any] = {"bootstrap_servers": "kafka:9092", option: value}
+    return ProducerConfig.of(**options)
+
+
+def refused(option: str, value: object) -> str:
+    with pytest.raises(ConfigError) as raised:
+        config(option, value)
+    assert option in str(raised.value)
+    return str(raised.value)
+
+
+def accepted(option: str, value: object) -> object:
+    return getattr(config(option, value), option)
+
+
+def test_every_option_has_a_check() -> None:
+    assert [item.name for item in dataclasses.fields(ProducerConfig) if "check" not in item.metadata] == []
+
+
+@pytest.mark.parametrize("option", [item.name for item in NUMBERS])
+@pytest.mark.parametrize(
+    "value",
+    [float("inf"), float("-inf"), float("nan"), True, False, "5", b"5", [], 1j, Decimal(5), -0.5, -1.5, -2, 10**30],
+    ids=repr,
+)
+def test_what_is_no_number_of_the_range_is_refused(option: str, value: object) -> None:
+    if option == "compression_level" and value == -2:
+        value = -1_000_000
+    assert "it must be" in refused(option, value)
+
+
+@pytest.mark.parametrize("option", [item.name for item in NUMBERS if item.metadata["check"].whole])
+def test_a_whole_number_has_no_fraction(option: str) -> None:
+    assert "whole number" in refused(option, 300.0)
+
+
+@pytest.mark.parametrize("option", [item.name for item in NUMBERS if item.default is not None])
+def test_none_is_no_number_of_an_option_that_has_a_default(option: str) -> None:
+    refused(option, None)
+
+
+def test_minus_one_is_special_where_it_says_so_and_only_there() -> None:
+    special = {item.name for item in NUMBERS if item.metadata["check"].special == -1}
+    assert special == {"connections_max_idle_ms", "metadata_max_age_ms"}
+    for option in special:
+        assert accepted(option, -1) == -1
+        assert "or -1 (never)" in refused(option, -0.5)
+    for item in NUMBERS:
+        if item.name not in special and item.name != "compression_level":
+            refused(item.name, -1)
+
+
+def test_milliseconds_end_where_those_of_kafka_end() -> None:
+    assert accepted("linger_ms", MAX_INT) == MAX_INT
+    assert str(MAX_INT) in refused("linger_ms", MAX_INT + 1)
+
+
+@pytest.mark.parametrize("acks", [1.0, 0.0, -1.0, True, False, "1.0", "ALL", "two", "", 2, -2, b"all", [1]])
+def test_acks_are_one_of_four(acks: object) -> None:
+    assert "'all', -1, 0 or 1" in refused("acks", acks)
+
+
+@pytest.mark.parametrize("option", FLAGS)
+@pytest.mark.parametrize("value", [0, 1, "true", "", 1.0, []])
+def test_a_flag_is_true_or_false(option: str, value: object) -> None:
+    assert "True or False" in refused(option, value)
+
+
+@pytest.mark.parametrize("option", TEXTS)
+@pytest.mark.parametrize("value", [b"x", 5, "", ["x"], True])
+def test_a_text_is_a_str_that_is_not_empty(option: str, value: object) -> None:
+    assert "must be a str" in refused(option, value)
+
+
+@pytest.mark.parametrize("option", SECRETS)
+@pytest.mark.parametrize("value", [b"canary", 31337, ["canary"], "", Secret("")])
+def test_a_secret_is_a_text_and_shows_in_no_error(option: str, value: object) -> None:
+    text = refused(option, value)
+    assert "canary" not in text
+    assert "31337" not in text
+    assert "a str or a Secret" in text
+
+
+@pytest.mark.parametrize("value", ["x" * 32_768, "ü" * 16_384, "\udc80", b"me", 5])
+def test_a_client_id_fits_on_the_wire(value: object) -> None:
+    refused("client_id", value)
+
+
+def test_a_long_value_is_not_shown_whole() -> None:
+    assert len(refused("compression_type", "x" * 100_000)) < 300
+
+
+@pytest.mark.parametrize(
+    "option", ["compression_type", "metadata_recovery_strategy", "client_dns_lookup", "security_protocol"]
+)
+@pytest.mark.parametrize("value", [None, "", "nonsense", 5, True, b"none", ["none"]])
+def test_a_choice_is_one_of_some_texts(option: str, value: object) -> None:
+    assert "one of" in refused(option, value)
+
+
+@pytest.mark.parametrize("value", ["x", True, 5, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext])
+def test_a_context_is_one_of_a_client(value: object) -> None:
+    assert "ssl.create_default_context()" in refused("ssl_context", value)
+
+
+async def coroutine_function(*_: object) -> int:
+    return 0
+
+
+class AwaitedCall:
+    async def __call__(self, *_: object) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("option", ["key_serializer", "value_serializer"])
+def test_a_serializer_can_be_called(option: str) -> None:
+    wrong: object
+    for wrong in ("json", b"json", 5, JsonSerializer, StringSerializer, object(), []):
+        assert "not its class" in refused(option, wrong)
+    for right in (str.encode, JsonSerializer(), coroutine_function, lambda data: data, bytes):
+        assert accepted(option, right) is right
+
+
+def test_a_partitioner_is_a_name_or_a_plain_function() -> None:
+    for wrong in ("murmur3", "", 5, None, coroutine_function, AwaitedCall(), (), AwaitedCall):
+        assert "plain function" in refused("partitioner", wrong)
+    assert accepted("partitioner", "murmur2") == "murmur2"
+    assert accepted("partitioner", max) is max
+
+
+class Half:
+    def on_send(self, record: object) -> object:
+        return record
+
+
+def test_interceptors_are_a_list_of_objects_with_all_hooks() -> None:
+    one = ProducerInterceptor()
+    wrong: object
+    for wrong in (one, "x", b"x", [ProducerInterceptor], [Half()], [None], iter([one]), {one}, None, 5):
+        assert "ProducerInterceptor" in refused("interceptors", wrong)
+    assert accepted("interceptors", [one]) == (one,)
+
+
+def test_on_delivery_error_is_a_plain_function() -> None:
+    for wrong in ("log", 5, coroutine_function, AwaitedCall()):
+        assert "not a coroutine function" in refused("on_delivery_error", wrong)
+    assert accepted("on_delivery_error", print) is print
+
+
+def test_a_dialer_can_be_called() -> None:
+    wrong: object
+    for wrong in ("proxy:1080", 5, AwaitedCall):
+        refused("dialer", wrong)
+    assert accepted("dialer", coroutine_function) is coroutine_function
+
+
+@pytest.mark.parametrize(
+    "servers", [5, b"a", bytearray(b"a:1"), ["a", 3], None, {"a:1"}, {"a": 1}, iter(["a:1"]), [b"a:1"]]
+)
+def test_servers_are_a_text_or_a_list_of_texts(servers: Any) -> None:
+    refused("bootstrap_servers", servers)
