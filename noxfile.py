@@ -104,6 +104,15 @@ def ledger(session: nox.Session) -> None:
 
 
 @nox.session
+def simulation(session: nox.Session) -> None:
+    """The whole producer in virtual time: 100,000 seeds (or `-- --seeds N`, and `--first N` to replay one)."""
+    install(session, "test")
+    words = dict(zip(session.posargs[::2], session.posargs[1::2], strict=False))
+    env = {"AIOKPROD_SEEDS": words.get("--seeds", "100000"), "AIOKPROD_FIRST_SEED": words.get("--first", "0")}
+    session.run("pytest", "tests/simulation/test_simulation.py", "-n", "auto", env=env)
+
+
+@nox.session
 def wire(session: nox.Session) -> None:
     """Generate aiokprod/wire/messages from Kafka's own definitions (`-- --check`: compare only)."""
     install(session, "lint")

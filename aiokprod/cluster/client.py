@@ -19,6 +19,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, TypeAlias
 
+from aiokprod.chance import new_random
 from aiokprod.cluster.cluster_listener import ClusterListener
 from aiokprod.cluster.connection import BrokerConnection
 from aiokprod.cluster.connection_settings import ConnectionSettings
@@ -62,7 +63,7 @@ class ClusterClient:
         self._metrics = metrics
         self._listener = listener
         self._clock = clock
-        self._random = Random() if random is None else random  # noqa: S311 - jitter, nothing secret
+        self._random = new_random() if random is None else random
         self._settings = settings
         self._parts: ClusterParts | None = None
         self._last_snapshot = ClusterSnapshot()

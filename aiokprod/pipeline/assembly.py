@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
-from random import Random
 from typing import Any
 
 import anyio
 import anyio.to_thread
 
 from aiokprod.backoff import Backoff
+from aiokprod.chance import new_random
 from aiokprod.cluster.client import ClusterClient, ClusterListener
 from aiokprod.cluster.connection import BrokerConnection
 from aiokprod.cluster.owned_tasks import OwnedTasks
@@ -73,7 +73,7 @@ class Pipeline(House, ClusterListener):
         self.metrics = metrics
         self.record_overhead_bytes = RECORD_OVERHEAD_BYTES
         self.loop = asyncio.get_running_loop()
-        self.random = Random()  # noqa: S311 - partitions and jitter, nothing secret
+        self.random = new_random()
         self.failure: BaseException | None = None
         self.is_closing = False
         self.client = ClusterClient(config, metrics, self)
@@ -247,15 +247,16 @@ class Pipeline(House, ClusterListener):
     def _ring(self, queue: Queue) -> None:
         self.ready(queue)
 
-    def opened(self, queue: Queue) -> None:
+    def opened(self, queue: Queue, since: float) -> None:
         self.client.topic(queue.topic)  # it is in use
         if self.settings.linger_s > 0:
-            self._wakes.set(self.loop.time() + self.settings.linger_s, queue)
+            self._wakes.set(since + self.settings.linger_s, queue)
         else:
             self.ready(queue)
         if not queue.is_watching_deadline:
             queue.is_watching_deadline = True
-            self._expiries.set(self.loop.time() + self.settings.delivery_timeout_s, queue)
+            # From the send, not from now: the record may have been parked until its topic was known.
+            self._expiries.set(since + self.settings.delivery_timeout_s, queue)
 
     def _expire(self, queue: Queue) -> None:
         queue.is_watching_deadline = False

@@ -105,7 +105,7 @@ class PartitionQueue(IntakeQueue):
         self.open_batch = batch
         self._on_new_batch(self.partition)
         house.flushes.began(generation)
-        house.opened(self)
+        house.opened(self, now)
         return batch
 
     def seal(self) -> None:

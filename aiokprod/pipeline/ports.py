@@ -152,8 +152,8 @@ class House:
         """Somebody waits for its open batch."""
         raise AssertionError("abstract")
 
-    def opened(self, queue: Queue) -> None:
-        """A batch was opened: note it for expiry and linger."""
+    def opened(self, queue: Queue, since: float) -> None:
+        """A batch was opened for a record that was sent then (loop time): note it for expiry and linger."""
         raise AssertionError("abstract")
 
     def undelivered(self, topic: str, partition: int | None, persistence: Persistence | None, count: int) -> None:

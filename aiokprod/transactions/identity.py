@@ -16,6 +16,7 @@ from random import Random
 from typing import Final
 
 from aiokprod.backoff import Backoff
+from aiokprod.chance import new_random
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import (
@@ -79,7 +80,7 @@ class ProducerIdKeeper:
         self._timeout_s = config.request_timeout_ms / 1000
         least_s, most_s = config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000
         self._backoff = Backoff(max(least_s, SHORTEST_BACKOFF_S), max(most_s, SHORTEST_BACKOFF_S))
-        self._random = Random() if random is None else random  # noqa: S311 - jitter, nothing secret
+        self._random = new_random() if random is None else random
         self._sleep = sleep
         self._turn = asyncio.Lock()  # held across awaits: it is what keeps requests one at a time
         self._log = StateLog("producer id", client_id=config.client_id)

@@ -10,8 +10,6 @@ Invariant: after `stop` no task, timer or connection of the broker is left in th
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 import ssl
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,8 +19,7 @@ from .cluster_state import ClusterState
 from .connection import MockConnection
 from .counters import Counters
 from .faults import FaultRules
-
-BACKLOG: Final = 128
+from .listening import Listening, MemoryListening, MemoryNetwork, SocketListening
 
 CLOSING_TURNS: Final = 5
 """Turns of the loop a connection gets to close by itself (TLS says goodbye first); then it is aborted."""
@@ -43,6 +40,7 @@ class BrokerSettings:
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     session_lifetime_s: float = 0.0
     ssl_context: ssl.SSLContext | None = None
+    network: MemoryNetwork | None = None
     max_frame_bytes: int = 104_857_600
     """socket.request.max.bytes. broker: 13.2"""
 
@@ -64,13 +62,16 @@ class MockBroker:
         self.session_lifetime_s = settings.session_lifetime_s
         self.max_frame_bytes = settings.max_frame_bytes
         self.host = settings.host
-        self._socket: socket.socket | None = self._bind(port)
-        self.port: int = self._socket.getsockname()[1]
-        self._server: asyncio.Server | None = None
-        self._connections: set[MockConnection] = set()
+        network = settings.network
+        self._listening: Listening = (
+            SocketListening(settings.host, port, settings.ssl_context, self._accept)
+            if network is None
+            else MemoryListening(network, port, self._accept)
+        )
+        self.port = self._listening.port
+        self._connections: dict[MockConnection, None] = {}  # in the order they came
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: set[asyncio.TimerHandle] = set()
-        self._listen_task: asyncio.Task[None] | None = None
         self._accepted = 0
         self.is_listening = False
 
@@ -87,34 +88,13 @@ class MockBroker:
 
     def start(self) -> None:
         """Listen. Clients that connect before the next turn of the loop wait in the backlog."""
-        if self.is_listening:
-            return
         self.is_listening = True
-        if self._listen_task is not None and not self._listen_task.done():
-            return  # stopped and started within one turn of the loop: that listener will do
-        listener = self._socket or self._bind(self.port)
-        self._socket = None
-        listener.listen(BACKLOG)
-        name = f"mock-{self.node_id}-listen"
-        self._listen_task = asyncio.get_running_loop().create_task(self._listen(listener), name=name)
-
-    async def _listen(self, listener: socket.socket) -> None:
-        # Never cancelled: it lasts one turn of the loop, and the listener it holds must end up in a server.
-        server = await asyncio.get_running_loop().create_server(
-            self._accept, sock=listener, ssl=self._settings.ssl_context
-        )
-        if self.is_listening:
-            self._server = server
-        else:
-            server.close()
+        self._listening.open()
 
     def stop(self, *, abort: bool) -> None:
         """Close every connection (RST with `abort`, else FIN) and listen no more; the port stays ours."""
-        if self.is_listening:
-            self.is_listening = False
-            if self._server is not None:
-                self._server.close()
-                self._server = None
+        self.is_listening = False
+        self._listening.shut()
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -124,18 +104,13 @@ class MockBroker:
 
     def reserve_port(self) -> None:
         """Bind the port again after `stop`, without listening."""
-        if self._socket is None and not self.is_listening:
-            with contextlib.suppress(OSError):
-                self._socket = self._bind(self.port)
+        if isinstance(self._listening, SocketListening):
+            self._listening.reserve()
 
     async def close(self) -> None:
         """Stop for good and wait until nothing is left."""
         self.stop(abort=False)
-        if self._listen_task is not None:
-            await self._listen_task
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        await self._listening.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for _ in range(CLOSING_TURNS):
             await asyncio.sleep(0)  # FIN goes out, connection_lost comes in
@@ -160,13 +135,13 @@ class MockBroker:
     def opened(self, connection: MockConnection) -> None:
         """A client has connected."""
         self.counters.connections[self.node_id] += 1
-        self._connections.add(connection)
+        self._connections[connection] = None
         if not self.is_listening:
             connection.abort()
 
     def closed(self, connection: MockConnection) -> None:
         """It is gone."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
 
     def spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
         """Run a task that the broker owns."""
@@ -188,14 +163,3 @@ class MockBroker:
     def monotonic(self) -> float:
         """The loop's clock."""
         return asyncio.get_running_loop().time()
-
-    def _bind(self, port: int) -> socket.socket:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((self._settings.host, port))
-            listener.setblocking(False)
-        except OSError:
-            listener.close()
-            raise
-        return listener

@@ -27,6 +27,7 @@ from .cluster_state import ClusterState, Node
 from .counters import Counters, RequestSeen
 from .faults import FaultRules
 from .handlers import APIS
+from .listening import MemoryNetwork
 from .own_thread import LoopHome
 from .scram_server import MECHANISMS
 from .script import FaultVerbs
@@ -62,6 +63,7 @@ class MockCluster(TopicVerbs, FaultVerbs):
         max_request_bytes: socket.request.max.bytes.
         seed: makes topic ids and the cluster id repeatable.
         now_ms: the brokers' wall clock, milliseconds since 1970.
+        network: a network in memory instead of sockets, for virtual time (`aiokprod.testing.virtual`).
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class MockCluster(TopicVerbs, FaultVerbs):
         max_request_bytes: int = 104_857_600,
         seed: int | None = None,
         now_ms: Callable[[], int] = _wall_clock_ms,
+        network: MemoryNetwork | None = None,
     ) -> None:
         if brokers < 1 or (ports is not None and len(ports) != brokers) or (racks and len(racks) != brokers):
             raise ValueError("a cluster has at least one broker, and a port and a rack for each if any are given")
@@ -115,6 +118,7 @@ class MockCluster(TopicVerbs, FaultVerbs):
             session_lifetime_s=session_lifetime_ms / 1000,
             ssl_context=ssl_context,
             max_frame_bytes=max_request_bytes,
+            network=network,
         )
         self._brokers: dict[int, MockBroker] = {}
         self._expiry: asyncio.TimerHandle | None = None

@@ -1,0 +1,384 @@
+"""One run of the whole producer against a MockCluster in virtual time, all of it drawn from a seed.
+
+What the producer is asked, what befalls cluster and network, and when, comes from the seed; what must hold never does:
+every record settles once and in time, what is acknowledged is in the log once at its offset, what failed for certain is
+not, order per partition is the order of the sends, nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from aiokprod import Delivery, Persistence, Producer
+from aiokprod.errors import AiokprodError
+from aiokprod.testing import MockCluster
+from aiokprod.testing.virtual import VirtualNetwork, run_virtual
+
+TOPIC = "t"
+RETRIABLE = [
+    "CORRUPT_MESSAGE", "UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER",
+    "REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NETWORK_EXCEPTION",
+    "KAFKA_STORAGE_ERROR", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "UNKNOWN_TOPIC_ID",
+]  # fmt: skip
+APPENDED = ["REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NOT_LEADER_OR_FOLLOWER"]
+
+
+@dataclass(slots=True)
+class Sent:
+    """One record and what was said of it."""
+
+    number: int
+    partition: int
+    sent_at: float
+    settled: int = 0
+    settled_at: float = 0.0
+    offset: int | None = None
+    failed: Persistence | None = None
+    error: str = ""
+    latest_s: float = 0.0
+    attempts: int | None = None
+
+
+@dataclass(slots=True)
+class Run:
+    """What a run did and what was wrong with it."""
+
+    seed: int
+    options: dict[str, Any] = field(default_factory=dict)
+    deeds: list[str] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
+    wrongs: list[str] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    virtual_s: float = 0.0
+
+    @property
+    def story(self) -> str:
+        return "\n".join(
+            [f"seed {self.seed}: {self.options}", *self.deeds, *(f"WRONG {wrong}" for wrong in self.wrongs)]
+        )
+
+
+def explore(seed: int) -> Run:
+    """Run one seed. The wrongs are in the result; a deadlock or leftovers raise."""
+    run = Run(seed)
+
+    async def scenario(network: VirtualNetwork, random: Random) -> None:
+        await World(run, network, random).play()
+
+    run_virtual(scenario, seed=seed, shuffled=seed % 4 != 0)
+    return run
+
+
+class World:
+    """A cluster, a producer, a nemesis and the books."""
+
+    def __init__(self, run: Run, network: VirtualNetwork, random: Random) -> None:
+        self.run = run
+        self.network = network
+        self.random = random
+        self.loop = asyncio.get_running_loop()
+        self.partitions = random.choice([1, 1, 2, 4])
+        self.is_idempotent = random.random() < 0.85
+        self.cluster = MockCluster(
+            brokers=3,
+            network=network,
+            seed=random.getrandbits(32),
+            now_ms=lambda: int(1000 * self.loop.wall_s()),  # type: ignore[attr-defined]
+            auto_create_topics=False,
+        )
+        self.down: set[int] = set()
+
+    async def play(self) -> None:
+        random, run = self.random, self.run
+        request_timeout_ms = random.choice([200, 1_000, 5_000])
+        linger_ms = random.choice([0, 0, 1, 5, 50])
+        batch_size = random.choice([100, 300, 1_000, 16_384])
+        delivery_ms = random.choice([request_timeout_ms + linger_ms, 5_000 + request_timeout_ms, 120_000])
+        run.options = options = {
+            "linger_ms": linger_ms,
+            "batch_size": batch_size,
+            "request_timeout_ms": request_timeout_ms,
+            "delivery_timeout_ms": delivery_ms,
+            "max_in_flight_requests_per_connection": random.choice([1, 2, 5]),
+            "enable_idempotence": self.is_idempotent,
+            "retry_backoff_ms": random.choice([1, 20, 100]),
+            "retry_backoff_max_ms": 200,
+            "reconnect_backoff_ms": 10,
+            "reconnect_backoff_max_ms": 200,
+            "max_request_size": random.choice([max(2_000, batch_size), 1_000_000]),
+            "metadata_max_age_ms": random.choice([500, 300_000]),
+        }
+        async with self.cluster:
+            is_late_topic = random.random() < 0.3
+            if not is_late_topic:
+                self._create_topic()
+            producer = Producer(
+                self.cluster.bootstrap_servers,
+                dialer=self.network.dial,
+                buffer_memory=random.choice([2_000_000, 32_000_000]),
+                **options,
+            )
+            await producer.start()
+            if is_late_topic:
+                self.loop.call_later(random.random() * 2, self._create_topic)
+            nemesis = asyncio.create_task(self._nemesis(), name="nemesis")
+            try:
+                deliveries = await self._send_all(producer, delivery_ms / 1000)
+            finally:
+                nemesis.cancel()
+                await asyncio.gather(nemesis, return_exceptions=True)
+            self._heal()
+            began = self.loop.time()
+            if random.random() < 0.7:
+                await producer.flush()
+                if not all(delivery.done() for delivery in deliveries):
+                    run.wrongs.append("flush returned before everything was settled")
+            bound_s = random.choice([0.0, 0.5, 300.0])
+            closing = self.loop.time()
+            report = await producer.close(timeout=bound_s)
+            if self.loop.time() - closing > bound_s + 1.0:
+                run.wrongs.append(f"close({bound_s}) took {self.loop.time() - closing:.2f} s")
+            run.metrics = producer.metrics()
+            await asyncio.sleep(2 * request_timeout_ms / 1000)  # what is on its way arrives
+            run.virtual_s = self.loop.time() - began
+            self._judge(report.count)
+
+    # ------------------------------------------------------------------ sending
+    def _create_topic(self) -> None:
+        if self._exists():
+            return
+        self.cluster.create_topic(TOPIC, partitions=self.partitions)
+        for partition in range(self.partitions):
+            if self.random.random() < 0.2:
+                self.cluster.freeze_replicas(TOPIC, partition)
+                self.loop.call_later(self.random.random(), self.cluster.thaw_replicas, TOPIC, partition)
+
+    async def _send_all(self, producer: Producer, delivery_s: float) -> list[Delivery]:
+        random = self.random
+        waiting: list[Delivery] = []
+        for number in range(random.choice([5, 40, 200])):
+            waiting.append(self._send(producer, number, delivery_s))
+            draw = random.random()
+            if draw < 0.1:
+                await asyncio.sleep(random.choice([0.001, 0.05, 0.5]))
+            elif draw < 0.2:
+                await asyncio.sleep(0)
+            elif draw < 0.25:
+                await asyncio.gather(waiting[-1].wait(), return_exceptions=True)
+            elif draw < 0.27:
+                await producer.flush()
+            elif draw < 0.30:
+                waiting[random.randrange(len(waiting))].recall()
+        return waiting
+
+    def _send(self, producer: Producer, number: int, delivery_s: float) -> Delivery:
+        random = self.random
+        timeout = random.choice([0.05, 1.0]) if random.random() < 0.03 else None
+        sent = Sent(number, random.randrange(self.partitions), self.loop.time())
+        sent.latest_s = (timeout if timeout is not None else delivery_s) + 1.0
+        self.run.sent.append(sent)
+        value = b"%d " % number + b"x" * random.choice([0, 10, 80, 400])
+        delivery = producer.send(TOPIC, value, partition=sent.partition, timeout=timeout)
+        delivery.add_done_callback(lambda done: self._settle(sent, done))
+        return delivery
+
+    def _settle(self, sent: Sent, delivery: Delivery) -> None:
+        sent.settled += 1
+        sent.settled_at = self.loop.time()
+        sent.attempts = delivery.attempts
+        error = delivery.exception()
+        if error is None:
+            sent.offset = delivery.result().offset
+        else:
+            assert isinstance(error, AiokprodError)
+            sent.failed = error.persistence
+            sent.error = f"{type(error).__name__}: {error.message}"
+
+    # ------------------------------------------------------------------ what befalls
+    async def _nemesis(self) -> None:
+        random = self.random
+        deeds: list[Callable[[], str]] = [
+            self._fail, self._fail, self._fail, self._drop, self._drop, self._omit, self._delay, self._throttle, self._move,
+            self._move, self._leaderless, self._kill, self._start, self._start, self._silence, self._reset, self._close,
+            self._forget, self._shrink, self._stop, self._refuse_metadata,
+        ]  # fmt: skip
+        for _ in range(random.choice([0, 3, 10, 30])):
+            await asyncio.sleep(random.choice([0.0, 0.002, 0.02, 0.2, 1.0]))
+            deed = random.choice(deeds)()
+            self.run.deeds.append(f"{self.loop.time():8.3f} {deed}")
+
+    def _partition(self) -> int:
+        return self.random.randrange(self.partitions)
+
+    def _fail(self) -> str:
+        after_append = self.random.random() < 0.3
+        code = self.random.choice(APPENDED if after_append else RETRIABLE)
+        times = self.random.choice([1, 1, 2, 4])
+        self.cluster.fail_next("Produce", code, after_append=after_append, times=times)
+        return f"{times} answers say {code}{' after the append' if after_append else ''}"
+
+    def _drop(self) -> str:
+        after_append = self.random.random() < 0.7
+        self.cluster.drop_answer("Produce", after_append=after_append)
+        return f"an answer is dropped {'after' if after_append else 'before'} the append"
+
+    def _omit(self) -> str:
+        self.cluster.omit_partition(topic=TOPIC, partition=self._partition())
+        return "an answer leaves a partition out"
+
+    def _delay(self) -> str:
+        seconds = self.random.choice([0.01, 0.3, 3.0])
+        self.cluster.delay_next("Produce", seconds, before_serving=self.random.random() < 0.5)
+        return f"a request takes {seconds} s"
+
+    def _throttle(self) -> str:
+        self.cluster.throttle_next("Produce", self.random.choice([10, 500]))
+        return "a broker throttles"
+
+    def _move(self) -> str:
+        if self.run.sent and self._exists():
+            up = [node for node in self.cluster.broker_ids if node not in self.down]
+            partition, node = self._partition(), self.random.choice(up)
+            self.cluster.move_leader(TOPIC, partition, node)
+            return f"broker {node} leads partition {partition}"
+        return "nothing"
+
+    def _exists(self) -> bool:
+        try:
+            self.cluster.topic_id(TOPIC)
+        except (KeyError, ValueError, LookupError):
+            return False
+        return True
+
+    def _leaderless(self) -> str:
+        if not self._exists():
+            return "nothing"
+        partition = self._partition()
+        self.cluster.move_leader(TOPIC, partition, None)
+
+        def back() -> None:
+            up = [node for node in self.cluster.broker_ids if node not in self.down]
+            self.cluster.move_leader(TOPIC, partition, up[0])
+
+        self.loop.call_later(self.random.random(), back)
+        return f"partition {partition} has no leader"
+
+    def _kill(self) -> str:
+        up = [node for node in self.cluster.broker_ids if node not in self.down]
+        if len(up) < 2:
+            return "nothing"
+        node = self.random.choice(up)
+        self.down.add(node)
+        # What only the leader had is lost by design of acks=1; with acks=all nothing acknowledged may be.
+        self.cluster.kill_broker(node, lose_uncopied=True)
+        return f"broker {node} is killed"
+
+    def _stop(self) -> str:
+        up = [node for node in self.cluster.broker_ids if node not in self.down]
+        if len(up) < 2:
+            return "nothing"
+        node = self.random.choice(up)
+        self.down.add(node)
+        self.cluster.stop_broker(node)
+        return f"broker {node} stops"
+
+    def _start(self) -> str:
+        if not self.down:
+            return "nothing"
+        node = self.random.choice(sorted(self.down))
+        self.down.discard(node)
+        self.cluster.start_broker(node)
+        return f"broker {node} is back"
+
+    def _port(self) -> int:
+        return self.cluster.broker(self.random.choice(self.cluster.broker_ids)).port
+
+    def _silence(self) -> str:
+        port, seconds = self._port(), self.random.choice([0.1, 1.0, 8.0])
+        self.network.silence(port, seconds)
+        return f"port {port} is silent for {seconds} s"
+
+    def _reset(self) -> str:
+        port = self._port() if self.random.random() < 0.7 else None
+        return f"{self.network.reset(port)} connection ends are reset (port {port})"
+
+    def _close(self) -> str:
+        return f"brokers close {self.cluster.close_connections(abort=self.random.random() < 0.5)} connections"
+
+    def _forget(self) -> str:
+        # A broker forgets who was idle for long; a resend of a batch it has forgotten is appended twice by every client
+        # (broker: 1.6). What the ledger protects against is a broker without state after a second of rest (R5.2).
+        now = self.loop.time()
+        if self._exists() and all(sent.settled and sent.settled_at < now - 1.0 for sent in self.run.sent):
+            for partition in range(self.partitions):
+                self.cluster.forget_producers(TOPIC, partition)
+            return "the brokers forget the producer"
+        return "nothing"
+
+    def _shrink(self) -> str:
+        if not self._exists():
+            return "nothing"
+        partition = self._partition()
+        self.cluster.freeze_replicas(TOPIC, partition)
+        self.loop.call_later(self.random.choice([0.05, 0.5]), self.cluster.thaw_replicas, TOPIC, partition)
+        return f"the followers of partition {partition} fall behind"
+
+    def _refuse_metadata(self) -> str:
+        self.cluster.drop_answer("Metadata", times=self.random.choice([1, 3]))
+        return "Metadata goes unanswered"
+
+    def _heal(self) -> None:
+        self.cluster.clear_faults()
+        for node in sorted(self.down):
+            self.cluster.start_broker(node)
+        self.down.clear()
+        if not self._exists():
+            self._create_topic()
+        for partition in range(self.partitions):
+            self.cluster.thaw_replicas(TOPIC, partition)
+            if self.cluster.leader(TOPIC, partition) is None:
+                self.cluster.move_leader(TOPIC, partition, 1)
+
+    # ------------------------------------------------------------------ judging
+    def _judge(self, undelivered: int) -> None:
+        wrongs = self.run.wrongs
+        log: dict[int, list[tuple[int, int]]] = {}
+        for record in self.cluster.records(TOPIC):
+            assert record.value is not None
+            log.setdefault(record.partition, []).append((record.offset, int(record.value.split(b" ")[0])))
+        places: dict[int, list[tuple[int, int]]] = {}
+        for partition, records in log.items():
+            for offset, number in records:
+                places.setdefault(number, []).append((partition, offset))
+        for sent in self.run.sent:
+            found = places.get(sent.number, [])
+            if sent.settled != 1:
+                wrongs.append(f"{sent} settled {sent.settled} times")
+            elif sent.settled_at - sent.sent_at > sent.latest_s:
+                wrongs.append(f"{sent} late by {sent.settled_at - sent.sent_at - sent.latest_s:.3f} s")
+            if self.is_idempotent and len(found) > 1:
+                wrongs.append(f"{sent} is in the log {len(found)} times: {found}")
+            if sent.failed is None and sent.settled:
+                if not found:
+                    wrongs.append(f"{sent} was acknowledged and is not in the log")
+                elif sent.offset is not None and (sent.partition, sent.offset) not in found:
+                    wrongs.append(f"{sent} is at {found}")
+            elif sent.failed is Persistence.NOT_PERSISTED and found:
+                wrongs.append(f"{sent} failed for certain and is in the log at {found}")
+        delivered = {sent.number for sent in self.run.sent if sent.settled and sent.failed is None}
+        for partition, records in log.items():
+            firsts = list(dict.fromkeys(number for _, number in records))
+            if not self.is_idempotent:
+                firsts = [number for number in firsts if number in delivered]
+            if firsts != sorted(firsts):
+                wrongs.append(f"partition {partition} is out of order: {firsts}")
+        if self.run.metrics["buffer_used_bytes"]:
+            wrongs.append(f"{self.run.metrics['buffer_used_bytes']} bytes are still charged")
+        for port, dials in self.network.dials.items():
+            busiest = max((sum(1 for at in dials if begin <= at < begin + 1.0) for begin in dials), default=0)
+            if busiest > 60:
+                wrongs.append(f"port {port} was dialled {busiest} times in a second")
