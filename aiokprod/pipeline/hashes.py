@@ -1,7 +1,8 @@
 """Hashes of keys as other clients compute them, bit for bit: murmur2 (Java), CRC-32 (librdkafka), FNV-1a (Sarama). Pure.
 
-A pure-Python murmur2 costs about 0.11 us per byte, more than the whole way of a record, so `KeyCache` remembers where the
-keys of a topic went: a look-up costs 0.05 us (bench/hashes.py). It is bounded in entries and in the length of a key.
+A pure-Python murmur2 costs 0.9 us for a key of 8 bytes and 2.2 us for one of 36, on every send, so `KeyCache` remembers
+where the keys of a topic went: a look-up costs 0.05 us (bench/hashes.py, CPython 3.11). It is bounded in entries and in the
+length of a key.
 """
 
 from __future__ import annotations

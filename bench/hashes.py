@@ -1,0 +1,45 @@
+"""What the partition of a key costs: `python bench/hashes.py`. A few seconds; the best of several runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from timeit import repeat
+
+from aiokprod.pipeline.hashes import KeyCache, crc32_partition, fnv1a_partition, murmur2_partition
+
+SIZES = [8, 16, 36, 128, 1024]
+PARTITIONS = 12
+CALLS = 2000
+
+
+def cost_us(partition: Callable[[bytes], int], keys: list[bytes]) -> float:
+    """Of one call."""
+
+    def once() -> None:
+        for key in keys:
+            partition(key)
+
+    def nothing() -> None:
+        for _ in keys:
+            pass
+
+    best = min(repeat(once, number=1, repeat=25)) - min(repeat(nothing, number=1, repeat=25))
+    return best / len(keys) * 1e6
+
+
+def main() -> None:
+    print(f"{'key bytes':>9}{'murmur2 us':>12}{'per byte':>10}{'crc32 us':>10}{'fnv1a us':>10}{'cached us':>11}")
+    for size in SIZES:
+        keys = [(b"%d-" % at).ljust(size, b"k")[:size] for at in range(CALLS)]
+        cache = KeyCache(murmur2_partition)
+        cache.resize(PARTITIONS)
+        murmur2 = cost_us(lambda key: murmur2_partition(key, PARTITIONS), keys)
+        crc32 = cost_us(lambda key: crc32_partition(key, PARTITIONS), keys)
+        fnv1a = cost_us(lambda key: fnv1a_partition(key, PARTITIONS), keys)
+        cached = cost_us(cache.partition, keys)
+        known = f"{cached:>11.3f}" if size <= 128 else f"{'(not kept)':>11}"
+        print(f"{size:>9}{murmur2:>12.2f}{murmur2 / size:>10.3f}{crc32:>10.2f}{fnv1a:>10.2f}{known}")
+
+
+if __name__ == "__main__":
+    main()
