@@ -7,6 +7,7 @@ Invariants: certificates and host names are verified unless the user said otherw
 from __future__ import annotations
 
 import logging
+import re
 import ssl
 import tempfile
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from aiokprod.logs import printable
 logger = logging.getLogger(__name__)
 
 TEXT_LIMIT: Final = 200
+CERTIFICATE: Final = "-----BEGIN (X509 |TRUSTED )?CERTIFICATE-----"
+PRIVATE_KEY: Final = "-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY-----"
 
 # OpenSSL's verification codes (x509_vfy.h); Python has no names for them.
 NOT_YET_VALID: Final = 9
@@ -80,34 +83,73 @@ def _load_authorities(context: ssl.SSLContext, files: TlsFiles) -> None:
     if files.ca_file is None and files.ca_pem is None:
         context.load_default_certs()
         return
+    option = "ssl_ca_pem" if files.ca_file is None else "ssl_cafile"
+    text = files.ca_pem or "" if files.ca_file is None else _read(option, files.ca_file)
+    _want(CERTIFICATE, text, option, files.ca_file)
     try:
         context.load_verify_locations(cafile=files.ca_file, cadata=files.ca_pem)
     except (OSError, ValueError) as error:  # SSLError is an OSError
-        named = "ssl_ca_pem" if files.ca_file is None else f"ssl_cafile: {files.ca_file}"
-        raise ConfigError(f"{named} is no list of certificates: {error}") from None
+        raise ConfigError(f"{option}: the certificates cannot be loaded: {error}") from None
 
 
 def _load_own_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
     certificate, key = files.certificate_file, files.key_file
+    certificate_option = "ssl_certfile" if certificate is not None else "ssl_cert_pem"
+    key_option = (
+        "ssl_keyfile" if key is not None else "ssl_key_pem" if files.key_pem is not None else certificate_option
+    )
     if certificate is None and files.certificate_pem is None:
-        if key is not None or files.key_pem is not None:
-            raise ConfigError("ssl_keyfile is given without ssl_certfile")
+        if key_option != certificate_option:
+            raise ConfigError(f"{key_option}: a key without its certificate: set ssl_certfile or ssl_cert_pem")
         return
+    certificate_text = files.certificate_pem or "" if certificate is None else _read("ssl_certfile", certificate)
+    key_text = files.key_pem.reveal() if files.key_pem is not None else certificate_text
+    key_text = key_text if key is None else _read("ssl_keyfile", key)
+    _want(CERTIFICATE, certificate_text, certificate_option, certificate)
+    _want(PRIVATE_KEY, key_text, key_option, key or (certificate if key_option == "ssl_certfile" else None))
     # OpenSSL loads a chain from files only. The directory is readable by us alone and gone at the end.
     with tempfile.TemporaryDirectory(prefix="aiokprod-") as directory:
         if certificate is None:
             certificate = str(Path(directory, "certificate.pem"))
-            Path(certificate).write_text(files.certificate_pem or "")
+            Path(certificate).write_text(certificate_text)
         if key is None and files.key_pem is not None:
             key = str(Path(directory, "key.pem"))
-            Path(key).write_text(files.key_pem.reveal())
+            Path(key).write_text(key_text)
         try:
             # A callable: without one OpenSSL would ask the terminal for the password of an encrypted key.
             context.load_cert_chain(certificate, key, lambda: files.key_password.reveal() if files.key_password else "")
         except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"ssl_certfile, ssl_keyfile, ssl_key_password: the client certificate cannot be loaded: {error}"
-            ) from None
+            meaning = _unloadable(error, key_text, files.key_password, certificate_option)
+            raise ConfigError(f"{key_option}: {meaning}") from None
+
+
+def _unloadable(error: Exception, key_text: str, password: Secret | None, certificate_option: str) -> str:
+    if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+        return f"the key is not the one of the certificate in {certificate_option} (which must come first in a chain)"
+    if "ENCRYPTED" in key_text:
+        return "the key is encrypted: " + (
+            f"ssl_key_password does not open it ({error})" if password else "set ssl_key_password"
+        )
+    return f"certificate ({certificate_option}) and key cannot be loaded: {error}"
+
+
+def _read(option: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii", errors="replace")  # PEM is ASCII; comments around it may not be
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"{option}: {printable(path, TEXT_LIMIT)} cannot be read: {why}; correct the path") from None
+
+
+def _want(kind: str, text: str, option: str, path: str | None) -> None:
+    """OpenSSL's own words for it ("no start line") name neither the option nor what is missing."""
+    if re.search(kind, text):
+        return
+    where = "the text" if path is None else printable(path, TEXT_LIMIT)
+    if kind == CERTIFICATE:
+        raise ConfigError(f"{option}: {where} holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")
+    own = "" if "key" in option else "; set ssl_keyfile or ssl_key_pem"
+    raise ConfigError(f"{option}: {where} holds no private key in PEM{own}")
 
 
 def diagnose(error: BaseException, host: str, port: int) -> TlsError:

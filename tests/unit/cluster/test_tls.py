@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -64,37 +65,72 @@ def test_an_encrypted_key_is_opened_with_its_password(files: dict[str, str]) -> 
         build_context(TlsFiles(certificate_pem=CERTIFICATE_PEM, key_password=Secret(PASSWORD), **key))
 
 
-@pytest.mark.parametrize("password", [None, Secret("wrong"), Secret("")])
-def test_a_wrong_or_missing_password_is_a_wrong_option_and_asks_no_terminal(password: Secret | None) -> None:
-    with pytest.raises(ConfigError, match="ssl_key_password"):
-        build_context(
-            TlsFiles(certificate_pem=CERTIFICATE_PEM, key_pem=Secret(ENCRYPTED_KEY_PEM), key_password=password)
-        )
+@pytest.mark.parametrize(
+    ("password", "says"),
+    [
+        (None, "set ssl_key_password"),
+        (Secret(""), "set ssl_key_password"),
+        (Secret("wrong"), "ssl_key_password does not"),
+    ],
+)
+@pytest.mark.parametrize("option", ["key_file", "key_pem", "certificate_pem", "certificate_file"])
+def test_a_wrong_or_missing_password_is_a_wrong_option_and_asks_no_terminal(
+    password: Secret | None, says: str, option: str, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text(ENCRYPTED_KEY_PEM)
+    (tmp_path / "both").write_text(CERTIFICATE_PEM + ENCRYPTED_KEY_PEM)
+    options: dict[str, dict[str, Any]] = {
+        "key_file": {"certificate_pem": CERTIFICATE_PEM, "key_file": str(tmp_path / "key")},
+        "key_pem": {"certificate_pem": CERTIFICATE_PEM, "key_pem": Secret(ENCRYPTED_KEY_PEM)},
+        "certificate_pem": {"certificate_pem": CERTIFICATE_PEM + ENCRYPTED_KEY_PEM},
+        "certificate_file": {"certificate_file": str(tmp_path / "both")},
+    }
+    named = {
+        "key_file": "ssl_keyfile", "key_pem": "ssl_key_pem", "certificate_pem": "ssl_cert_pem",
+        "certificate_file": "ssl_certfile",
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match=says) as raised:
+        build_context(TlsFiles(key_password=password, **options[option]))
+    assert str(raised.value).startswith(f"{named[option]}: ")
+    assert "wrong" not in str(raised.value)
+
+
+OTHER_KEY = CA.issue_cert("other.example").private_key_pem.bytes().decode()
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
+    ("options", "says"),
     [
-        ({"ca_file": "/no/such/file"}, "ssl_cafile"),
-        ({"ca_pem": "rubbish"}, "ssl_ca_pem"),
-        ({"certificate_file": "/no/such/file"}, "ssl_certfile"),
-        ({"certificate_pem": "rubbish"}, "ssl_certfile"),
-        ({"certificate_pem": CERTIFICATE_PEM}, "ssl_keyfile"),
-        ({"certificate_pem": CERTIFICATE_PEM, "key_pem": Secret("rubbish")}, "ssl_keyfile"),
+        ({"ca_file": "/no/such/file"}, "ssl_cafile: /no/such/file cannot be read: No such file"),
+        ({"ca_file": "/"}, "ssl_cafile: / cannot be read: Is a directory"),
+        ({"ca_file": __file__}, "ssl_cafile: .* holds no certificate in PEM"),
+        ({"ca_pem": "rubbish"}, "ssl_ca_pem: the text holds no certificate in PEM"),
+        ({"ca_pem": "rübbish"}, "ssl_ca_pem: the text holds no certificate in PEM"),
+        ({"ca_pem": CERTIFICATE_PEM.replace("M", "!")}, "ssl_ca_pem: "),
+        ({"certificate_file": "/no/such/file"}, "ssl_certfile: /no/such/file cannot be read: No such file"),
+        ({"certificate_file": __file__}, "ssl_certfile: .* holds no certificate in PEM"),
+        ({"certificate_pem": "rubbish"}, "ssl_cert_pem: the text holds no certificate in PEM"),
+        ({"certificate_pem": CERTIFICATE_PEM}, "ssl_cert_pem: .* no private key in PEM.*ssl_keyfile or ssl_key_pem"),
         (
-            {
-                "certificate_pem": CERTIFICATE_PEM,
-                "key_pem": Secret(CA.issue_cert("other.example").private_key_pem.bytes().decode()),
-            },
-            "ssl_keyfile",
+            {"certificate_pem": CERTIFICATE_PEM, "key_file": "/no/such/file"},
+            "ssl_keyfile: /no/such/file cannot be read: No such file",
         ),
-        ({"key_pem": Secret(KEY_PEM)}, "ssl_certfile"),
-        ({"key_file": "/some/key"}, "ssl_certfile"),
+        (
+            {"certificate_pem": CERTIFICATE_PEM, "key_pem": Secret("rubbish")},
+            "ssl_key_pem: the text holds no private key in PEM",
+        ),
+        (
+            {"certificate_pem": CERTIFICATE_PEM, "key_pem": Secret(OTHER_KEY)},
+            "ssl_key_pem: the key is not the one of the certificate in ssl_cert_pem",
+        ),
+        ({"certificate_pem": CERTIFICATE_PEM, "key_pem": Secret(KEY_PEM.replace("M", "!"))}, "ssl_key_pem: "),
+        ({"key_pem": Secret(KEY_PEM)}, "ssl_key_pem: .*set ssl_certfile or ssl_cert_pem"),
+        ({"key_file": "/some/key"}, "ssl_keyfile: .*set ssl_certfile or ssl_cert_pem"),
     ],
 )
-def test_what_cannot_be_loaded_is_a_wrong_option(options: dict[str, object], named: str) -> None:
-    with pytest.raises(ConfigError, match=named) as raised:
-        build_context(TlsFiles(**options))  # type: ignore[arg-type]
+def test_what_cannot_be_loaded_is_a_wrong_option_named_as_the_user_set_it(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as raised:
+        build_context(TlsFiles(**options))
     assert "PRIVATE KEY" not in str(raised.value)
 
 
