@@ -5,12 +5,15 @@ Both directions: our bytes are kio's bytes, kio reads ours to its equal value, a
 
 from __future__ import annotations
 
+from dataclasses import fields
 from random import Random
 from typing import Any
 
 import pytest
 from kio.index import KioIndexError
-from kio_twins import MODES, all_messages, kio_decode, kio_encode, kio_twin, twins
+from kio_twins import MODES, all_messages, kio_decode, kio_encode, kio_twin, our_name, twins
+
+from aiokprod.errors import UnsupportedVersionError
 
 MESSAGES = all_messages()
 KIO_CANNOT: dict[str, list[int]] = {}
@@ -52,6 +55,36 @@ def test_both_write_and_read_the_same(message: type[Any]) -> None:
             assert message.decode(data, version) == ours, (version, mode)
             compared += 1
     assert compared == len(versions_of(message)) * len(MODES)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.__name__)
+def test_a_value_of_another_version_is_refused_or_left_out(message: type[Any]) -> None:
+    """Never written where this version has no place for it: kio could not read that."""
+    for version in versions_of(message):
+        kio = kio_twin(message, version)
+        has = {our_name(message, item.name) for item in fields(kio)}
+        for other in versions_of(message):
+            rich, _ = twins(message, kio_twin(message, other), "most", Random(f"{version} {other}"))
+            try:
+                data = rich.encode(version)
+            except UnsupportedVersionError as refused:
+                assert f"version {version} has no field" in str(refused)
+            else:
+                assert kio_encode(kio_decode(kio, data)) == data
+            for item in fields(rich):
+                if item.name in has:
+                    continue
+                alone, _ = twins(message, kio, "any", Random(f"{version} {other}"))
+                before = alone.encode(version)
+                setattr(alone, item.name, getattr(rich, item.name))
+                try:
+                    assert alone.encode(version) == before
+                except UnsupportedVersionError as refused:
+                    assert f"version {version} has no field {camel(item.name)} and it is set" in str(refused)
+
+
+def camel(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.__name__)
