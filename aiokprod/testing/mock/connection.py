@@ -125,6 +125,8 @@ class MockConnection(asyncio.Protocol):
             frame = self._frames.popleft()
             self._waiting_bytes -= len(frame)
             self._one(frame)
+        if self._reader.failure is not None and not self._frames and not self.is_serving:
+            self._refuse(str(self._reader.failure))  # what came before the bad frame is answered. broker: 13.2
         self._read_or_not()
 
     @property

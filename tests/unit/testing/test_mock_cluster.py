@@ -144,6 +144,19 @@ def test_a_request_over_the_limit_is_refused_after_those_before_it() -> None:  #
     asyncio.run(scenario())
 
 
+def test_a_bad_length_right_behind_a_request_closes_after_its_answer() -> None:  # broker: 13.2
+    async def scenario() -> None:
+        async with mock() as cluster, RawClient(cluster) as client:
+            cluster.create_topic("t")
+            client.send_produce({("t", 0): batch(b"good")})
+            client.writer.write(b"\xff\xff\xff\xff")
+            await client.produced()
+            assert await client.is_closed()
+            assert values(cluster) == [b"good"]
+
+    asyncio.run(scenario())
+
+
 def test_random_and_mutated_requests_never_crash_a_handler() -> None:
     chance = random.Random(7)
 
