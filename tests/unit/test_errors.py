@@ -162,3 +162,16 @@ def test_a_failed_send_many_carries_its_report_through_pickling() -> None:
     again = pickle.loads(pickle.dumps(SendManyError(report)))
     assert again.report.delivered == 2
     assert "1 of 3 records failed" in str(again)
+
+
+def test_what_can_be_sent_again_says_so() -> None:
+    kept = Persistence.NOT_PERSISTED
+    again = {kind.__name__ for kind in KINDS if full(kind).retriable or kind("x", persistence=kept).retriable}
+    assert {"BufferFullError", "ConnectionLostError", "DeliveryTimeoutError", "UnknownTopicError"} <= again
+    for never in ("RecordTooLargeError", "PartitionOutOfRangeError", "SerializationError", "PartitionerError",
+                  "ConfigError", "ProducerClosedError", "AuthenticationError"):  # fmt: skip
+        assert never not in again
+
+
+def test_the_time_from_send_to_failure_is_in_seconds() -> None:
+    assert full(DeliveryError).elapsed == 0.5

@@ -75,6 +75,11 @@ def test_fewer_acks_turn_idempotence_off_unless_it_was_asked_for(acks: Any) -> N
         config(acks=acks, enable_idempotence=True)
 
 
+def test_what_the_pipeline_reads_is_in_its_own_units() -> None:
+    one = config(acks="all", delivery_timeout_ms=45_500)
+    assert (one.required_acks, one.delivery_timeout) == (-1, 45.5)
+
+
 def test_idempotence_allows_five_requests_in_flight() -> None:
     with pytest.raises(ConfigError, match="max_in_flight"):
         config(max_in_flight_requests_per_connection=6)
