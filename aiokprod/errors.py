@@ -8,7 +8,7 @@ AiokprodError
 |  +- RecordTypeError (TypeError), InvalidTopicError, InvalidPartitionError, InvalidTimestampError
 +- BufferFullError                           slow down: await ready(), or use send_many
 +- DeliveryError                             one record was not delivered; `persistence` says whether it may be in the log
-|  +- DeliveryTimeoutError, SendTimeoutError, RecordRecalledError, RecordTooLargeError
+|  +- DeliveryTimeoutError, SendTimeoutError, RetriesExhaustedError, RecordRecalledError, RecordTooLargeError
 |  +- UnknownTopicError, PartitionOutOfRangeError, TopicAuthorizationError
 |  +- BrokerRejectedError > InvalidRecordError, BatchRejectedError
 |  +- IdentityLostError, RecordOvertakenError, UndeliveredAtCloseError
@@ -227,6 +227,12 @@ class SendTimeoutError(DeliveryError, TimeoutError):
     """The timeout of this send passed."""
 
     advice = "Resend if persistence is NOT_PERSISTED; else the record may still arrive."
+
+
+class RetriesExhaustedError(DeliveryError):
+    """The record was retried as often as `retries` allows; the cause is the last failure."""
+
+    advice = "Leave retries out and let delivery_timeout_ms bound the time; resend if persistence is NOT_PERSISTED."
 
 
 class RecordRecalledError(DeliveryError):

@@ -14,6 +14,18 @@ if os.environ.get("AIOKPROD_TEST_UVLOOP"):
 
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
+if os.environ.get("AIOKPROD_TEST_EAGER"):  # Python 3.12 and later
+
+    class EagerPolicy(asyncio.DefaultEventLoopPolicy):
+        """Every loop runs a task's first step where it is made."""
+
+        def new_event_loop(self) -> asyncio.AbstractEventLoop:
+            loop = super().new_event_loop()
+            loop.set_task_factory(asyncio.eager_task_factory)
+            return loop
+
+    asyncio.set_event_loop_policy(EagerPolicy())
+
 CONTAINERS = Path(__file__).parent / "containers"
 
 

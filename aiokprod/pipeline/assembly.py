@@ -81,7 +81,7 @@ class Pipeline(House, ClusterListener):
         self.entrance = Entrance(
             self,
             config.buffer_memory,
-            config.max_waiting_bytes or config.buffer_memory,
+            config.buffer_memory if config.max_waiting_bytes is None else config.max_waiting_bytes,
             self.client,
             self.flushes,
             metrics,
@@ -216,6 +216,7 @@ class Pipeline(House, ClusterListener):
             transactional=False,
             window=self.settings.requests_in_flight if self.settings.idempotent else 1,
             retry_delay=self._retry_delay,
+            retries=self.settings.retries,
         )
         queue = PartitionQueue(snapshot.name, number, self, ledger, self.metrics, partitioner.on_new_batch)
         if self.settings.idempotent and identity is None:

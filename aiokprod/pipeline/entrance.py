@@ -157,12 +157,14 @@ class Entrance:
             raise self.buffer_full(topic)
         parked = self._parked(topic, self._clock(), record.timeout)
         parked.place = "waiting for its serializer"
-        if line is None:
+        if line is not None:
+            line.waiting.append((parked, record))
+        else:
             line = self._lines[topic] = SerializingLine(
                 intake.finish, partial(self._serialized, intake), self.fail_parked
             )
+            line.waiting.append((parked, record))  # before its task is made: an eager one begins at once
             self._house.spawn(self._run_line(topic, line), f"aiokprod-serialize-{topic}")
-        line.waiting.append((parked, record))
         return parked.delivery
 
     async def _run_line(self, topic: str, line: SerializingLine) -> None:

@@ -19,6 +19,7 @@ from aiokprod.errors import (
     ProducerFailedError,
     RecordOvertakenError,
     RecordTooLargeError,
+    RetriesExhaustedError,
     TopicAuthorizationError,
     UndeliveredAtCloseError,
 )
@@ -73,6 +74,8 @@ class Failures:
         why = settle.why
         if why == "deadline":
             return DeliveryTimeoutError("delivery_timeout_ms passed" + self._last())
+        if why == "retries":
+            return RetriesExhaustedError(f"the record failed on each of {settle.attempts} attempts" + self._last())
         if why in ("purge", "abort"):
             if self.crash is not None:
                 return ProducerFailedError(f"the producer failed: {self.crash}")

@@ -54,6 +54,7 @@ class Ledger:
         transactional: bool,
         window: int,
         retry_delay: Callable[[int], float],
+        retries: int = 2**31 - 1,
         next_sequence: int = 0,
         idle_s: float = IDLE_S,
         age_ms: int = AGE_MS,
@@ -79,6 +80,7 @@ class Ledger:
         self._ordinal = 0
         self._failures = 0  # rounds that failed one after the other
         self._retry_delay = retry_delay
+        self._retries = retries
         self._idle_s = idle_s
         self._age_ms = age_ms
         self._out: list[Action] = []
@@ -350,6 +352,7 @@ class Ledger:
         self._refused = False
         self._proven = False
         self._trim()
+        self._end_retries()
         old_epoch = self.leader_epoch
         recreated = self._adopt_leader()
         moved = self.node >= 0 and self.leader_epoch > old_epoch
@@ -364,6 +367,13 @@ class Ledger:
             entry.code = None
             entry.asked = False
         self._trim()
+
+    def _end_retries(self) -> None:
+        """What has failed retriably more often than the user allows ends as if its deadline had come (R8)."""
+        for entry in list(self._sent()):
+            is_retry = entry.code is None or judge(entry.code).kind == Kind.RETRY
+            if entry.attempt > self._retries and is_retry and entry.is_open_ended:
+                self._expire(entry, "retries")
 
     def _adopt_leader(self) -> bool:
         """Take the pending leader; True: the topic is another one of the same name."""

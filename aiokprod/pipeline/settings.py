@@ -20,6 +20,7 @@ class PipelineSettings:
     request_timeout_s: float
     max_block_s: float
     requests_in_flight: int
+    retries: int
     availability_timeout_s: float
     codec: str
     codec_level: int | None
@@ -44,6 +45,7 @@ class PipelineSettings:
             max_block_s=config.max_block_ms / 1000,
             requests_in_flight=config.max_in_flight_requests_per_connection,
             availability_timeout_s=config.partitioner_availability_timeout_ms / 1000,
+            retries=config.retries,
             codec=config.compression_type,
             codec_level=config.compression_level,
         )

@@ -106,6 +106,7 @@ class World:
             "max_in_flight_requests_per_connection": random.choice([1, 2, 5]),
             "enable_idempotence": self.is_idempotent,
             "retry_backoff_ms": random.choice([1, 20, 100]),
+            "retries": random.choice([2**31 - 1, 2**31 - 1, 2**31 - 1, 1, 4]),
             "retry_backoff_max_ms": 200,
             "reconnect_backoff_ms": 10,
             "reconnect_backoff_max_ms": 200,
