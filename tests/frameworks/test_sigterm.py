@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,10 +39,9 @@ SERVERS = {
 class Served:
     """A server in a process of its own, and how it ended."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     port: int
-    code: int | None = None
-    said: str = ""
+    log: Path
 
     def post(self, path: str) -> dict[str, int]:
         """The connection waits in the backlog until the server is up."""
@@ -54,29 +54,20 @@ class Served:
         finally:
             connection.close()
 
-    def end(self, within_s: float) -> None:
-        """SIGTERM; subprocess.TimeoutExpired if it does not end in time."""
+    @property
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def until_said(self, text: str, times: int) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while self.said.count(text) < times:
+            assert time.monotonic() < deadline and self.process.poll() is None, self.said
+            time.sleep(0.02)
+
+    def end(self, within_s: float) -> int:
+        """SIGTERM; its exit code, or subprocess.TimeoutExpired."""
         self.process.send_signal(signal.SIGTERM)
-        _, self.said = self.process.communicate(timeout=within_s)
-        self.code = self.process.returncode
-
-
-@contextmanager
-def served(server: str, cluster: MockCluster, **settings: object) -> Iterator[Served]:
-    environment = os.environ | {"SERVED_APP_BOOTSTRAP": cluster.bootstrap_servers, "PYTHONUNBUFFERED": "1"}
-    environment |= {f"SERVED_APP_{name.upper()}": str(value) for name, value in settings.items()}
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        fd = listener.fileno()
-        command = [sys.executable, *(part.format(fd=fd) for part in SERVERS[server])]
-        process = subprocess.Popen(
-            command, cwd=HERE, env=environment, pass_fds=[fd], stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        try:
-            yield Served(process, listener.getsockname()[1])
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                print(process.communicate()[1])
+        return self.process.wait(within_s)
 
 
 @pytest.fixture
@@ -86,18 +77,43 @@ def cluster() -> Iterator[MockCluster]:
         yield started
 
 
+@contextmanager
+def served(server: str, cluster: MockCluster, log: Path, **settings: object) -> Iterator[Served]:
+    environment = os.environ | {"SERVED_APP_BOOTSTRAP": cluster.bootstrap_servers, "PYTHONUNBUFFERED": "1"}
+    environment |= {f"SERVED_APP_{name.upper()}": str(value) for name, value in settings.items()}
+    with socket.create_server(("127.0.0.1", 0)) as listener, log.open("wb") as said:
+        fd = listener.fileno()
+        command = [sys.executable, *(part.format(fd=fd) for part in SERVERS[server])]
+        process = subprocess.Popen(
+            command, cwd=HERE, env=environment, pass_fds=[fd], stdout=said, stderr=said, start_new_session=True
+        )
+        running = Served(process, listener.getsockname()[1], log)
+        listener.close()  # it is the server's alone: if that dies, a request fails at once
+        try:
+            if "two workers" in server:  # gunicorn loses the SIGTERM of a worker that has just been forked
+                running.until_said("ASGI server listening", 2)
+            yield running
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            print(running.said)
+
+
 def numbers(cluster: MockCluster) -> list[int]:
     return [int(record.value or b"-1") for record in cluster.records("orders")]
 
 
 @pytest.mark.parametrize("server", list(SERVERS))
 @pytest.mark.parametrize("linger_ms", [0, 600_000], ids=["on their way", "lingering"])
-def test_what_was_sent_right_before_sigterm_is_in_the_log(cluster: MockCluster, server: str, linger_ms: int) -> None:
+def test_what_was_sent_right_before_sigterm_is_in_the_log(
+    cluster: MockCluster, tmp_path: Path, server: str, linger_ms: int
+) -> None:
     """With a linger of ten minutes only close() can have sent them."""
-    with served(server, cluster, linger_ms=linger_ms) as running:
+    with served(server, cluster, tmp_path / "log", linger_ms=linger_ms) as running:
         senders = {running.post(f"/orders/{first}/500")["pid"] for first in range(0, 2_000, 500)}
-        running.end(within_s=30.0 + MARGIN_S)
-    assert running.code in ENDED_BY_SIGTERM, running.said
+        code = running.end(within_s=30.0 + MARGIN_S)
+    assert code in ENDED_BY_SIGTERM, running.said
     assert "Traceback" not in running.said
     assert "never" not in running.said  # never awaited, never retrieved
     found = numbers(cluster)
@@ -108,10 +124,12 @@ def test_what_was_sent_right_before_sigterm_is_in_the_log(cluster: MockCluster, 
 
 
 @pytest.mark.parametrize("server", list(SERVERS))
-def test_a_cluster_that_does_not_answer_cannot_keep_the_process(cluster: MockCluster, server: str) -> None:
-    with served(server, cluster, linger_ms=0, close_s=2) as running:
+def test_a_cluster_that_does_not_answer_cannot_keep_the_process(
+    cluster: MockCluster, tmp_path: Path, server: str
+) -> None:
+    with served(server, cluster, tmp_path / "log", linger_ms=0, close_s=2) as running:
         cluster.hold("Produce")
         running.post("/orders/0/10")
-        running.end(within_s=2.0 + MARGIN_S)
-    assert running.code in ENDED_BY_SIGTERM, running.said
+        code = running.end(within_s=2.0 + MARGIN_S)
+    assert code in ENDED_BY_SIGTERM, running.said
     assert "undelivered: 10" in running.said
