@@ -3,14 +3,14 @@
 AiokprodError
 +- ConfigError (ValueError)                  fix the options
 +- UsageError                                fix the code; nothing was taken, nothing changed
-|  +- ProducerNotStartedError, WrongLoopError, ForkedError, FlushInCallbackError
+|  +- ProducerNotStartedError, WrongLoopError, ForkedError
 |  +- ProducerClosedError                    the producer is closed, or closed before the record was delivered
 |  +- RecordTypeError (TypeError), InvalidTopicError, InvalidPartitionError, InvalidTimestampError
 +- BufferFullError                           slow down: await ready(), or use send_many
 +- DeliveryError                             one record was not delivered; `persistence` says whether it may be in the log
 |  +- DeliveryTimeoutError, SendTimeoutError, RetriesExhaustedError, RecordRecalledError, RecordTooLargeError
 |  +- UnknownTopicError, PartitionOutOfRangeError, TopicAuthorizationError
-|  +- BrokerRejectedError > InvalidRecordError, BatchRejectedError
+|  +- BrokerRejectedError > InvalidRecordError
 |  +- IdentityLostError, RecordOvertakenError, UndeliveredAtCloseError
 |  +- SerializationError, PartitionerError
 |  +- ProducerFailedError                    the producer crashed: close it and start again
@@ -165,12 +165,6 @@ class ForkedError(UsageError):
     advice = "Start a producer of its own in each child process, after the fork."
 
 
-class FlushInCallbackError(UsageError):
-    """flush or close awaited where the pipeline itself waits for the caller."""
-
-    advice = "Create a task for it."
-
-
 class RecordTypeError(UsageError, TypeError):
     """An argument has the wrong type."""
 
@@ -288,12 +282,6 @@ class InvalidRecordError(BrokerRejectedError):
     """The broker named this record as invalid (KIP-467)."""
 
     advice = "Correct the record; the others of its batch were not affected."
-
-
-class BatchRejectedError(BrokerRejectedError):
-    """The batch was refused because of other records in it."""
-
-    advice = "This record itself was not named: it can be sent again."
 
 
 class IdentityLostError(DeliveryError):
