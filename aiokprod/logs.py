@@ -53,6 +53,7 @@ class StateLog:
     ) -> None:
         self.who = who
         self.last_error: str | None = None
+        self.last_error_at = 0.0  # monotonic seconds
         self._logger = logging.getLogger(name)
         self._limiter = RateLimiter()
         self._extra = {
@@ -60,24 +61,28 @@ class StateLog:
             "kafka_error": None,
         }  # fmt: skip
 
+    def _remember(self, text: str) -> None:
+        self.last_error = text
+        self.last_error_at = monotonic()
+
     def moved(self, old: str, new: str, because: object, *, level: int = logging.INFO) -> None:
         """who: OLD -> NEW because"""
         self._write(level, f"{old}>{new}", f"{self.who}: {old} -> {new} because {printable(because)}", {})
 
     def warned(self, kind: str, text: object, **facts: object) -> None:
         """Something the user should know; lines of one kind are rate-limited together."""
-        self.last_error = printable(text)
+        self._remember(printable(text))
         self._write(logging.WARNING, kind, f"{self.who}: {printable(text)}", facts)
 
     def failed(self, cause: BaseException) -> None:
         """The thing failed for good."""
-        self.last_error = f"{type(cause).__name__}: {printable(cause)}"
+        self._remember(f"{type(cause).__name__}: {printable(cause)}")
         self._logger.error("%s: FAILED because %s", self.who, self.last_error, extra=self._extra, exc_info=cause)
 
     def records_lost(self, error: AiokprodError, count: int) -> None:
         """Records failed and nobody waited for them."""
         kind = f"{type(error).__name__} {error.topic}"
-        self.last_error = f"{type(error).__name__}: {printable(error)}"
+        self._remember(f"{type(error).__name__}: {printable(error)}")
         told = self._limiter.pass_on(kind, monotonic(), count)
         if told is not None:
             extra = {

@@ -158,6 +158,14 @@ class ClusterClient:
             self._parts.cache.refresh(why)
 
     @property
+    def trouble(self) -> tuple[float, str] | None:
+        """What the log last warned of in this start: (monotonic seconds, text). May be read from any thread."""
+        parts = self._parts
+        return (
+            None if parts is None or parts.log.last_error is None else (parts.log.last_error_at, parts.log.last_error)
+        )
+
+    @property
     def metadata_age_s(self) -> float | None:
         """Seconds since the last answer; None before the first."""
         parts = self._parts

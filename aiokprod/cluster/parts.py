@@ -77,7 +77,7 @@ class ClusterParts:
         self._listener = listener
         self._settings = settings
         self._clock = clock or loop.time
-        self._log = StateLog("cluster", client_id=config.client_id)
+        self.log = StateLog("cluster", client_id=config.client_id)
         self._is_mismatch_told = False  # loudly, once until it is right again (faults: T18)
         self.arrived: asyncio.Future[None] = loop.create_future()  # the first answer, or why there will be none
         self.tasks = OwnedTasks(self._crashed)
@@ -144,7 +144,7 @@ class ClusterParts:
         if new.brokers is not old.brokers:
             self.pool.know(new.brokers.values())
         if old.version == 0:
-            self._log.moved("SEARCHING", "CONNECTED", f"cluster {new.cluster_id}, {len(new.brokers)} brokers")
+            self.log.moved("SEARCHING", "CONNECTED", f"cluster {new.cluster_id}, {len(new.brokers)} brokers")
         self._listener.snapshot_changed(old, new)
 
     def _answered(self) -> None:
@@ -160,8 +160,8 @@ class ClusterParts:
         self._metrics.metadata_errors.add()
         if isinstance(error, ClusterIdMismatchError) and not self._is_mismatch_told:
             self._is_mismatch_told = True
-            self._log.failed(error)
-        self._log.warned(f"metadata {type(error).__name__}", f"metadata could not be refreshed: {error}")
+            self.log.failed(error)
+        self.log.warned(f"metadata {type(error).__name__}", f"metadata could not be refreshed: {error}")
         hopeless = _hopeless(error)
         if hopeless is not None:
             self._give_up_start(hopeless)
@@ -185,7 +185,7 @@ class ClusterParts:
             connection = await self._open_checked(node, purpose, timeout_s)
         except AiokprodError as error:
             self._metrics.connections_failed.add()
-            self._log.warned(f"dial {node.id}", f"broker {node.id} cannot be used: {error}", broker=node.id)
+            self.log.warned(f"dial {node.id}", f"broker {node.id} cannot be used: {error}", broker=node.id)
             raise
         self._metrics.connections_opened.add()
         self._metrics.connections_open.add(1)

@@ -457,8 +457,15 @@ class Pipeline(House, ClusterListener):
             brokers_connected=connected,
             buffered_bytes=self.entrance.gate.used_bytes,
             oldest_record_s=oldest_s,
-            last_error=self._log.last_error,
+            last_error=self._last_error(),
         )
+
+    def _last_error(self) -> str | None:
+        """The newer of what the producer and its cluster had to warn of."""
+        trouble = self.client.trouble
+        if trouble is not None and (self._log.last_error is None or trouble[0] > self._log.last_error_at):
+            return trouble[1]
+        return self._log.last_error
 
     def _oldest_record_s(self) -> float | None:
         """Age of the oldest batch without an outcome. From any thread: lists are copied, and a torn view is a late one."""
