@@ -1,0 +1,175 @@
+"""Neighbours of a stage under test: small real implementations of the ports, and a loop whose time the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+from aiokprod.pipeline.batch import Headers
+from aiokprod.pipeline.delivery import Delivery
+from aiokprod.pipeline.encoded import Encoded
+from aiokprod.pipeline.failures import Failures
+from aiokprod.pipeline.ledger import Entry, Ledger
+from aiokprod.pipeline.parked import ParkedRecord
+from aiokprod.pipeline.ports import IntakeQueue, ReadySet, Route
+
+
+class ManualLoop(asyncio.AbstractEventLoop):
+    """Nothing runs until the test lets it; time stands still until the test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.soon: deque[asyncio.Handle] = deque()
+        self.timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._order = count()
+
+    def time(self) -> float:
+        return self.now
+
+    def get_debug(self) -> bool:
+        return False
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self.soon.append(handle)
+        return handle
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        heappush(self.timers, (when, next(self._order), handle))
+        return handle
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """asyncio tells its loops."""
+
+    @property
+    def armed(self) -> list[float]:
+        """When the timers that were not cancelled ring."""
+        return sorted(when for when, _, handle in self.timers if not handle.cancelled())
+
+    def run(self) -> None:
+        """What is to be done now."""
+        while self.soon:
+            handle = self.soon.popleft()
+            if not handle.cancelled():
+                handle._run()
+
+    def advance(self, seconds: float) -> None:
+        """Time passes."""
+        self.now += seconds
+        while self.timers and self.timers[0][0] <= self.now:
+            handle = heappop(self.timers)[2]
+            if not handle.cancelled():
+                handle._run()
+        self.run()
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        raise context["exception"]
+
+
+class StubQueue(IntakeQueue):
+    """A partition queue that offers what the test puts in and keeps what it is told."""
+
+    def __init__(self, name: str, node: int = 1) -> None:
+        self.topic = name
+        self.partition = 0
+        self.node = node
+        self.texts = Failures(name, 0)
+        self.ledger = Ledger(
+            node=node, leader_epoch=0, topic_id=bytes(16), identity=(1, 0), idempotent=True, transactional=False,
+            window=5, retry_delay=float,
+        )  # fmt: skip
+        self.offers: deque[tuple[Entry, Encoded | None]] = deque()
+        self.asked: list[bool] = []
+        self.returns = 0
+        self.identities: list[tuple[int, int]] = []
+        self.values: list[bytes | None] = []
+
+    def offer(self, size_bytes: int, *, is_encoded: bool = True) -> Entry:
+        """A batch of so many bytes, its header included."""
+        entry = Entry(len(self.offers), None)  # type: ignore[arg-type]  # nobody looks into the batch here
+        self.offers.append((entry, Encoded(bytes(size_bytes - 61), "none") if is_encoded else None))
+        return entry
+
+    def candidate(self, now: float, now_ms: int, urgent: bool) -> Entry | None:
+        self.asked.append(urgent)
+        return self.offers[0][0] if self.offers else None
+
+    def prepare(self, entry: Entry) -> Encoded | None:
+        assert entry is self.offers[0][0]
+        return self.offers[0][1]
+
+    def take(self, now: float, now_ms: int) -> Entry | None:
+        return self.offers.popleft()[0]
+
+    def returned(self) -> None:
+        self.returns += 1
+
+    def granted(self, identity: tuple[int, int]) -> None:
+        self.identities.append(identity)
+
+    def append(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        timestamp_ms: int,
+        size_bytes: int,
+        now: float,
+    ) -> Delivery:
+        self.values.append(value)
+        return None  # type: ignore[return-value]  # the dispatcher passes it on unseen
+
+    def append_parked(self, record: ParkedRecord) -> None:
+        self.values.append(record.value)
+
+    def __repr__(self) -> str:
+        return f"<{self.topic}>"
+
+
+class StubReadySet(ReadySet):
+    def __init__(self) -> None:
+        self.has_work = False
+        self.removed: list[object] = []
+
+    def remove(self, queue: object) -> None:
+        self.removed.append(queue)
+
+
+class StubRoute(Route):
+    """A flusher that has something in flight, or nothing."""
+
+    def __init__(self, *, is_flying: bool = False) -> None:
+        self.aggregator = self.ready_set = StubReadySet()
+        self.is_flying = is_flying
+        self.chased: list[object] = []
+
+    def chase(self, queue: object) -> bool:
+        self.chased.append(queue)
+        return self.is_flying
+
+
+def parked(
+    loop: asyncio.AbstractEventLoop,
+    value: bytes = b"v",
+    *,
+    charge_bytes: int = 10,
+    partition: int | None = None,
+    block_deadline: float = 1e9,
+    topic: str = "t",
+) -> ParkedRecord:
+    """A record on its way."""
+    record = ParkedRecord(loop, topic, loop.time(), block_deadline, 0, lambda _: None)
+    record.value, record.partition = value, partition
+    record.size_bytes = record.charge_bytes = charge_bytes
+    return record
