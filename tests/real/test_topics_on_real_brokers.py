@@ -42,8 +42,9 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 # ---------------------------------------------------------------------- topics that change
+@pytest.mark.parametrize("partitions", [3, 1, 5], ids=["with as many", "with fewer", "with more"])
 def test_a_topic_that_is_deleted_and_made_again_while_producing_has_no_ghosts(
-    cluster: KafkaCluster, kafka_name: str
+    cluster: KafkaCluster, kafka_name: str, partitions: int
 ) -> None:  # faults: T5, T6
     cluster.create_topic(kafka_name, partitions=3)
     told: list[Told] = []
@@ -52,7 +53,7 @@ def test_a_topic_that_is_deleted_and_made_again_while_producing_has_no_ghosts(
         return {record.number for record in told if record.outcome == DELIVERED}
 
     async def scenario() -> tuple[set[int], set[int]]:
-        options = {"delivery_timeout_ms": 20_000, "request_timeout_ms": 5_000}
+        options = {"delivery_timeout_ms": 10_000, "request_timeout_ms": 5_000}
         async with Producer(cluster.bootstrap_servers, **options) as producer:  # type: ignore[arg-type]
 
             async def keep_sending() -> None:
@@ -68,7 +69,7 @@ def test_a_topic_that_is_deleted_and_made_again_while_producing_has_no_ghosts(
             await until(lambda: len(delivered()) > 100)
             await asyncio.to_thread(cluster.delete_topic, kafka_name)
             to_the_old_one = delivered()
-            await asyncio.to_thread(cluster.create_topic, kafka_name, 3)
+            await asyncio.to_thread(cluster.create_topic, kafka_name, partitions)
             to_either = delivered()
             sent = len(told)
             await until(lambda: len([number for number in delivered() if number >= sent]) > 100)
