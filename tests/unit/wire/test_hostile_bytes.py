@@ -59,7 +59,7 @@ def damaged_batches(random: Random) -> Iterator[bytes]:
 
 @given(st.sampled_from(sorted(DECODERS)), st.binary(max_size=200))
 @settings(max_examples=1500, deadline=None, derandomize=True, database=None)
-def test_random_bytes_raise_only_protocol_errors(name: str, data: bytes) -> None:
+def test_random_bytes_raise_only_protocol_errors(name: str, data: bytes) -> None:  # faults: H23
     verdict(DECODERS[name], data)
 
 

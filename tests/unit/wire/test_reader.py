@@ -63,7 +63,7 @@ def test_it_reads_bytes_bytearrays_and_views_from_front_to_back() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x80" * 5, b"\xff" * 5, b"\x80" * 4 + b"\x90\x00"])
-def test_a_varint_of_more_than_five_bytes_is_refused(data: bytes) -> None:
+def test_a_varint_of_more_than_five_bytes_is_refused(data: bytes) -> None:  # faults: H5
     with pytest.raises(ProtocolError, match="longer than five bytes"):
         Reader(data).unsigned_varint()
 
@@ -137,7 +137,7 @@ def test_bytes(data: bytes, flexible: bool, value: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\x80"])
-def test_a_string_that_is_not_utf8_is_refused(bad: bytes) -> None:
+def test_a_string_that_is_not_utf8_is_refused(bad: bytes) -> None:  # faults: H7
     with pytest.raises(ProtocolError, match="not UTF-8"):
         Reader(bytes([len(bad) + 1]) + bad).string(True)
 
@@ -162,7 +162,7 @@ def test_counts() -> None:
 
 
 @pytest.mark.parametrize(("data", "flexible"), [(b"\0", True), (b"\xff\xff\xff\xff", False)])
-def test_a_null_array_is_refused_where_it_cannot_be(data: bytes, flexible: bool) -> None:
+def test_a_null_array_is_refused_where_it_cannot_be(data: bytes, flexible: bool) -> None:  # faults: H6
     with pytest.raises(ProtocolError, match="an array is null that cannot be"):
         Reader(data).count(flexible)
 
@@ -176,12 +176,12 @@ def test_a_null_array_is_refused_where_it_cannot_be(data: bytes, flexible: bool)
         (b"\4ab", True),
     ],
 )
-def test_a_count_above_the_bytes_left_is_refused(data: bytes, flexible: bool) -> None:
+def test_a_count_above_the_bytes_left_is_refused(data: bytes, flexible: bool) -> None:  # faults: H4
     with pytest.raises(ProtocolError, match=r"an array of \d+ elements and \d+ bytes are left"):
         Reader(data).count(flexible)
 
 
-def test_tags_are_skipped_and_read_in_fields_of_their_own() -> None:
+def test_tags_are_skipped_and_read_in_fields_of_their_own() -> None:  # faults: H5
     data = b"\x02" + b"\x00\x03abc" + b"\x80\x01\x00" + b"rest"
     reader = Reader(data)
     reader.skip_tags()
