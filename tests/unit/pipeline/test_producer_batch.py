@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -159,7 +160,7 @@ def test_bytes_come_back_exactly_once_whatever_the_pieces(seed: int) -> None:
         batch.append(b"v", None, None, BASE_MS, draw.randrange(1, 1_000), 0.0)
     charged = batch.charged_bytes
     cuts = [0, *sorted(draw.sample(range(1, 30), 6)), 30]
-    pieces = list(zip(cuts, cuts[1:], strict=False))
+    pieces = list(pairwise(cuts))
     draw.shuffle(pieces)
     freed = [batch.settle(segment(first, last)) for first, last in pieces]
     assert sum(freed) == charged
