@@ -80,6 +80,7 @@ def cluster() -> Iterator[MockCluster]:
 @contextmanager
 def served(server: str, cluster: MockCluster, log: Path, **settings: object) -> Iterator[Served]:
     environment = os.environ | {"SERVED_APP_BOOTSTRAP": cluster.bootstrap_servers, "PYTHONUNBUFFERED": "1"}
+    environment["HOME"] = str(log.parent)  # gunicorn keeps a control socket there
     environment |= {f"SERVED_APP_{name.upper()}": str(value) for name, value in settings.items()}
     with socket.create_server(("127.0.0.1", 0)) as listener, log.open("wb") as said:
         fd = listener.fileno()
