@@ -1,0 +1,55 @@
+"""aiohttp: `producer_ctx` for `app.cleanup_ctx`, and `PRODUCER`, the key under which handlers find the producer.
+
+aiohttp runs the contexts in their order and ends them in the opposite one: append this one first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from aiokprod.config import ProducerConfig
+from aiokprod.errors import ConfigError
+from aiokprod.integrations.running import running
+from aiokprod.producer import Producer
+
+try:
+    from aiohttp import web
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "aiokprod.integrations.aiohttp needs: pip install aiohttp", name=missing.name
+    ) from missing
+
+PRODUCER = web.AppKey("producer", Producer)
+"""`request.app[PRODUCER]`; in a handler of a sub-application `request.config_dict[PRODUCER]`."""
+
+
+def producer_ctx(
+    producer: Producer | ProducerConfig,
+    *,
+    key: web.AppKey[Producer] = PRODUCER,
+    wait: bool = False,
+    start_timeout: float | None = 30.0,
+    close_timeout: float = 30.0,
+) -> Callable[[web.Application], AsyncIterator[None]]:
+    """A cleanup context that runs the producer as long as the application.
+
+    Args:
+        producer: one that nobody has started, or a config to build one from.
+        key: where the application keeps it; several producers need several keys.
+        wait: True fails the startup if no broker answers. False comes up without Kafka, and takes records at once.
+        start_timeout: seconds, with `wait`.
+        close_timeout: seconds to deliver what was taken, after the contexts appended later have ended.
+
+    Raises:
+        ConfigError: at startup: the application has a producer under this key.
+        UsageError: at startup: somebody else has started this producer (two applications need two producers).
+    """
+
+    async def kafka(app: web.Application) -> AsyncIterator[None]:
+        if key in app:
+            raise ConfigError(f"the application has a producer under {key!r} already: give producer_ctx another key=")
+        async with running(producer, wait=wait, start_timeout=start_timeout, close_timeout=close_timeout) as started:
+            app[key] = started
+            yield
+
+    return kafka

@@ -1,0 +1,52 @@
+"""`running`: one producer from the startup of one application to its shutdown. The only code all frameworks share.
+
+Whoever starts a producer closes it, so a producer has one owner at a time: one that is up already is refused, because this
+application's shutdown would close it for the other owner. One after the other is right: a closed producer starts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from aiokprod.config import ProducerConfig
+from aiokprod.errors import AiokprodError, UsageError
+from aiokprod.model import ProducerState
+from aiokprod.producer import Producer
+
+OWNED = (ProducerState.STARTING, ProducerState.READY, ProducerState.DEGRADED)
+
+
+@asynccontextmanager
+async def running(
+    producer: Producer | ProducerConfig, *, wait: bool, start_timeout: float | None, close_timeout: float
+) -> AsyncIterator[Producer]:
+    """The producer, started; closed at the end whatever happens. Of a config, a new producer each time.
+
+    Args:
+        producer: not started, or closed again; or what to build one from.
+        wait: connect first, or come up without a cluster and connect in the background.
+        start_timeout: seconds, with `wait`.
+        close_timeout: seconds to deliver what was taken.
+
+    Raises:
+        UsageError: somebody else has started it and not closed it yet.
+        BootstrapError, AuthenticationError, TlsError: with `wait`, as `Producer.start`.
+
+    Cancellation: the producer is closed all the same.
+    """
+    if isinstance(producer, ProducerConfig):
+        producer = Producer(producer)
+    if producer.health().state in OWNED:
+        raise UsageError(
+            f"{producer!r} was started by somebody else, who will also close it: give each application a producer of its"
+            " own (or a ProducerConfig, to build one from)"
+        )
+    await producer.start(start_timeout, wait=wait)
+    try:
+        yield producer
+    except BaseException:
+        with suppress(AiokprodError):  # the application's exception wins, as in `async with producer`
+            await producer.close(close_timeout)
+        raise
+    await producer.close(close_timeout)

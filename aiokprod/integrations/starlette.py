@@ -1,0 +1,111 @@
+"""Starlette: `kafka_lifespan` for the application, `get_producer` for whoever handles a request or a web socket.
+
+The producer is in the lifespan's state, not in a global and not in `app.state`: each run of the application has its own, and
+mounted applications see it too.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeVar, overload
+
+from aiokprod.config import ProducerConfig
+from aiokprod.errors import ConfigError, ProducerNotStartedError
+from aiokprod.integrations.running import running
+from aiokprod.producer import Producer
+
+try:
+    from starlette.requests import HTTPConnection
+    from starlette.types import Lifespan, StatefulLifespan
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "aiokprod.integrations.starlette needs: pip install starlette", name=missing.name
+    ) from missing
+
+AppT = TypeVar("AppT")
+
+
+@overload
+def kafka_lifespan(
+    producer: Producer | ProducerConfig,
+    *,
+    lifespan: None = None,
+    name: str = "producer",
+    wait: bool = False,
+    start_timeout: float | None = 30.0,
+    close_timeout: float = 30.0,
+) -> StatefulLifespan[object]: ...
+
+
+@overload
+def kafka_lifespan(
+    producer: Producer | ProducerConfig,
+    *,
+    lifespan: Lifespan[AppT],
+    name: str = "producer",
+    wait: bool = False,
+    start_timeout: float | None = 30.0,
+    close_timeout: float = 30.0,
+) -> StatefulLifespan[AppT]: ...
+
+
+def kafka_lifespan(
+    producer: Producer | ProducerConfig,
+    *,
+    lifespan: Lifespan[AppT] | None = None,
+    name: str = "producer",
+    wait: bool = False,
+    start_timeout: float | None = 30.0,
+    close_timeout: float = 30.0,
+) -> StatefulLifespan[AppT]:
+    """A lifespan that runs the producer around the application's own lifespan.
+
+    Args:
+        producer: one that nobody has started, or a config: then each run of the application builds its own.
+        lifespan: the application's own; its state and the producer end up in one. Several producers are several
+            `kafka_lifespan`s, one inside the other, each with its `name`.
+        name: the key in the state; `get_producer` reads "producer".
+        wait: True fails the startup if no broker answers. False comes up without Kafka, and takes records at once.
+        start_timeout: seconds, with `wait`.
+        close_timeout: seconds to deliver what was taken, after the application's own shutdown.
+
+    Raises:
+        ConfigError: `lifespan` lacks its `@asynccontextmanager`; at startup: its state has the key `name` already.
+        UsageError: at startup: somebody else has started this producer (two applications need two producers).
+    """
+    if inspect.isasyncgenfunction(lifespan):
+        raise ConfigError(
+            f"{lifespan.__qualname__} is no lifespan yet: decorate it with @contextlib.asynccontextmanager"
+        )
+
+    @asynccontextmanager
+    async def composed(app: AppT) -> AsyncIterator[dict[str, Any]]:
+        async with running(producer, wait=wait, start_timeout=start_timeout, close_timeout=close_timeout) as started:
+            if lifespan is None:
+                yield {name: started}
+                return
+            own: AbstractAsyncContextManager[Any] = lifespan(app)
+            async with own as state:
+                state = dict(state or {})
+                if name in state:
+                    raise ConfigError(f"the lifespan's state has {name!r} already: give kafka_lifespan another name=")
+                yield {**state, name: started}
+
+    return composed
+
+
+def get_producer(connection: HTTPConnection) -> Producer:
+    """The producer of `kafka_lifespan`: `get_producer(request)`, `get_producer(websocket)`.
+
+    Raises:
+        ProducerNotStartedError: the application runs without that lifespan.
+    """
+    producer: Producer | None = getattr(connection.state, "producer", None)  # or a test's stand-in
+    if producer is None:
+        raise ProducerNotStartedError(
+            "no producer in the state of this application: it needs lifespan=kafka_lifespan(...), and a TestClient runs"
+            " the lifespan only inside `with TestClient(app) as client:`"
+        )
+    return producer
