@@ -183,6 +183,7 @@ class Producer:
         try:
             await pipeline.close(began + max(0.0, timeout))
         finally:
+            pipeline.measure()
             self._pipeline = None
             await self._intake.close(HOOK_CLOSE_S)
             self._move(ProducerState.CLOSED, "close() is done")
@@ -247,7 +248,11 @@ class Producer:
         if pipeline is None or pipeline.is_refusing or self._forks != _Forks.count:
             raise self._refusal()
         self._check_loop()
-        if topic not in self._valid_topics:
+        try:
+            is_known = topic in self._valid_topics
+        except TypeError:  # what cannot be hashed is no str
+            is_known = False
+        if not is_known:
             self._intake.check_topic(topic)
         if not self._is_plain:
             return self._send_dressed(pipeline, topic, value, key, partition, headers, timestamp_ms, timeout)

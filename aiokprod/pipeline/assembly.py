@@ -370,10 +370,12 @@ class Pipeline(House, ClusterListener):
             dispatcher.learn(usable, now)
             if usable is not None:
                 for number, queue in list(dispatcher.queues.items()):
+                    assert isinstance(queue, PartitionQueue)
                     if number < len(usable.partitions):
                         leader = usable.partitions[number]
-                        assert isinstance(queue, PartitionQueue)
                         queue.led_by(leader.leader_id, leader.leader_epoch, usable.topic_id)
+                    else:
+                        queue.left_out(len(usable.partitions), usable.topic_id)
 
     def connection_ready(self, node_id: int, connection: BrokerConnection) -> None:
         route = self.flushers.get(node_id)

@@ -41,7 +41,12 @@ class BulkSend:
             self.parked.append((number, delivery))
             return
         span = self.spans[-1] if self.spans else None
-        if span is not None and span.batch is holder and span.claim.last == index:
+        if (
+            span is not None
+            and span.batch is holder
+            and span.claim.last == index
+            and span.number + index - span.claim.first == number  # no record between was refused
+        ):
             span.claim.last = index + 1
         else:
             self.spans.append(Span(holder, holder.claim(index), number))

@@ -16,6 +16,7 @@ from aiokprod.errors import (
     DeliveryTimeoutError,
     IdentityLostError,
     InvalidRecordError,
+    PartitionOutOfRangeError,
     ProducerFailedError,
     RecordOvertakenError,
     RecordTooLargeError,
@@ -39,6 +40,7 @@ class Failures:
         self.topic = topic
         self.partition = partition
         self.crash: BaseException | None = None
+        self.gone: str | None = None  # why the partition is no more
         self._cause: BaseException | None = None
         self._text = ""
         self._texts: dict[int, str] = {}
@@ -79,11 +81,15 @@ class Failures:
         if why in ("purge", "abort"):
             if self.crash is not None:
                 return ProducerFailedError(f"the producer failed: {self.crash}")
+            if self.gone is not None:
+                return PartitionOutOfRangeError(f"partition {self.partition} does not exist any more: {self.gone}")
             return UndeliveredAtCloseError("close() ended before the record was delivered" + self._last())
         if why == "overtaken":
             return RecordOvertakenError("a later batch is in the log and this one is not: the cluster lost data")
         if why in ("bump", "old"):
-            return IdentityLostError("the broker lost track of the producer before it answered for this record")
+            return IdentityLostError(
+                "the producer had to begin anew on this partition before a broker answered for this record" + self._last()
+            )
         code = settle.code
         if code is None:
             return BrokerRejectedError("the broker refused the batch" + self._last())

@@ -99,6 +99,11 @@ class Intake:
             name, value = pair
             if not isinstance(name, str):
                 raise RecordTypeError(f"a header's key must be a str, not {type(name).__name__}", topic=topic)
+            if not name.isascii():
+                try:
+                    name.encode()
+                except UnicodeEncodeError as broken:
+                    raise RecordTypeError(f"the header's key {name!r} cannot be encoded: {broken}", topic=topic) from None
             if value is not None and not isinstance(value, bytes):
                 if not isinstance(value, bytearray | memoryview):
                     raise RecordTypeError(
@@ -150,7 +155,7 @@ class Intake:
     def intercept(self, record: Record) -> Record:
         """What the interceptors make of it; its topic is checked again, as they may have changed it."""
         record = self.interceptors.on_send(record)
-        if record.topic not in self.valid_topics:
+        if not isinstance(record.topic, str) or record.topic not in self.valid_topics:
             self.check_topic(record.topic)
         return record
 
@@ -187,6 +192,13 @@ class Intake:
                     raise SerializationError(
                         f"{name}_serializer raised {type(broken).__name__}", topic=record.topic
                     ) from broken
+                except asyncio.CancelledError as cancelled:
+                    task = asyncio.current_task()
+                    if task is not None and task.cancelling():
+                        raise  # we are; else what it awaited was
+                    raise SerializationError(
+                        f"what {name}_serializer returned was cancelled", topic=record.topic
+                    ) from cancelled
 
     def frozen(self, record: Record) -> tuple[bytes | None, bytes | None, FrozenHeaders | None, int, int]:
         """Key, value, headers, timestamp and size bound of a record whose serializers are done, all checked."""

@@ -253,6 +253,10 @@ class Ledger:
             self.topic_id = topic_id  # the broker did not tell ids before
         return self._take_out()
 
+    def is_recreated(self, topic_id: bytes) -> bool:
+        """Is this the id of another topic of the same name?"""
+        return self._is_recreated(self.topic_id, topic_id)
+
     @staticmethod
     def _is_recreated(known_id: bytes, topic_id: bytes) -> bool:
         return topic_id != known_id and NO_TOPIC_ID not in (topic_id, known_id)

@@ -238,7 +238,15 @@ class PartitionQueue(IntakeQueue):
 
     def led_by(self, node: int, leader_epoch: int, topic_id: bytes) -> None:
         """Metadata or a hint named the leader (-1: there is none)."""
+        self.texts.gone = None
         self.apply(self.ledger.leader(node, leader_epoch, topic_id, self.loop.time(), wall_ms()))
+
+    def left_out(self, partition_count: int, topic_id: bytes) -> None:
+        """Metadata has fewer partitions. Of the same topic: a broker that lags behind, and the records wait (faults: T8).
+        Of another topic of this name: the partition is gone, and its records fail at once (faults: T6)."""
+        if self.ledger.is_recreated(topic_id):
+            self.texts.gone = f"the topic was made anew with partitions 0 to {partition_count - 1}"
+            self.purge()
 
     def granted(self, identity: tuple[int, int]) -> None:
         """A producer id and epoch for this partition."""

@@ -31,15 +31,18 @@ class SerializingLine:
     async def run(self) -> None:
         """Until the line is empty."""
         while self.waiting:
-            parked, record = self.waiting[0]
+            parked, record = first = self.waiting[0]
+            failure: AiokprodError | None = None
             try:
                 await self._finish(record)
             except AiokprodError as error:
-                self.waiting.popleft()
-                self._fail(parked, error)
-                continue
+                failure = error
+            if not self.waiting or self.waiting[0] is not first:
+                return  # the producer closed meanwhile: `abandon` took everybody
             self.waiting.popleft()
-            if parked.failure is None:
+            if failure is not None:
+                self._fail(parked, failure)
+            elif parked.failure is None:
                 try:
                     self._resume(parked, record)
                 except AiokprodError as error:

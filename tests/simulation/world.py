@@ -97,7 +97,8 @@ class World:
         request_timeout_ms = random.choice([200, 1_000, 5_000])
         linger_ms = random.choice([0, 0, 1, 5, 50])
         batch_size = random.choice([100, 300, 1_000, 16_384])
-        delivery_ms = random.choice([request_timeout_ms + linger_ms, 5_000 + request_timeout_ms, 120_000])
+        least_ms = request_timeout_ms + linger_ms
+        delivery_ms = random.choice([least_ms, least_ms, 2 * least_ms, 5_000 + request_timeout_ms, 120_000])
         run.options = options = {
             "linger_ms": linger_ms,
             "batch_size": batch_size,
@@ -205,7 +206,8 @@ class World:
         deeds: list[Callable[[], str]] = [
             self._fail, self._fail, self._fail, self._drop, self._drop, self._omit, self._delay, self._throttle, self._move,
             self._move, self._leaderless, self._kill, self._start, self._start, self._silence, self._reset, self._close,
-            self._forget, self._shrink, self._stop, self._refuse_metadata,
+            self._forget, self._shrink, self._stop, self._refuse_metadata, self._late_and_moved, self._late_and_moved,
+            self._old_identity,
         ]  # fmt: skip
         for _ in range(random.choice([0, 3, 10, 30])):
             await asyncio.sleep(random.choice([0.0, 0.002, 0.02, 0.2, 1.0]))
@@ -247,6 +249,30 @@ class World:
             self.cluster.move_leader(TOPIC, partition, node)
             return f"broker {node} leads partition {partition}"
         return "nothing"
+
+    def _late_and_moved(self) -> str:
+        """The old leader still owes answers when another one leads (faults: I7)."""
+        leader = self.cluster.leader(TOPIC, partition := self._partition()) if self._exists() else None
+        others = [node for node in self.cluster.broker_ids if node not in self.down and node != leader]
+        if leader is None or not others:
+            return "nothing"
+        node, seconds = self.random.choice(others), self.random.choice([0.02, 0.2])
+        before = self.random.random() < 0.5
+        self.cluster.delay_next(
+            "Produce", seconds, broker=leader, before_serving=before, times=self.random.choice([1, 3])
+        )
+        self.loop.call_later(self.random.random() * seconds, self._lead, partition, node)
+        when = "before" if before else "after"
+        return f"broker {leader} is {seconds} s late {when} serving while {node} takes over {partition}"
+
+    def _old_identity(self) -> str:
+        code = self.random.choice(["UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_EPOCH"])
+        self.cluster.fail_next("Produce", code, topic=TOPIC, partition=self._partition())
+        return f"an answer says {code}"
+
+    def _lead(self, partition: int, node: int) -> None:
+        if node not in self.down:
+            self.cluster.move_leader(TOPIC, partition, node)
 
     def _exists(self) -> bool:
         try:

@@ -138,3 +138,18 @@ def test_closing_takes_everybody_out_and_ends_the_task() -> None:
         assert desk.resumed == [] and desk.failed == []
 
     asyncio.run(scenario())
+
+
+def test_a_line_that_was_emptied_while_it_waits_ends_without_a_crash() -> None:
+    async def scenario() -> None:
+        desk = Desk(2)
+        for record in desk.records:
+            record.failure = AiokprodError("closed")
+        task = asyncio.create_task(desk.line.run())
+        await asyncio.sleep(0)
+        desk.line.abandon()
+        desk.gates[0].set_result(None)
+        await task
+        assert desk.resumed == []
+
+    asyncio.run(scenario())

@@ -1,0 +1,105 @@
+"""`MemoryLog`: the topics and the records of a `MemoryProducer`. One per producer; outlives its closes and starts.
+
+Written by the loop of the producer alone; what a test gets is a copy, so another thread (a web framework's test client)
+may read at any time.
+
+Invariant: offsets of a partition have no gaps and never go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiokprod.cluster.snapshot import BrokerNode, ClusterSnapshot, PartitionSnapshot, TopicSnapshot
+from aiokprod.errors import ConfigError
+
+NODE = BrokerNode(id=0, host="memory", port=9092)
+AUTO_CREATED_PARTITIONS = 1  # num.partitions, a broker's default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRecord:
+    """A record as it is in the log, and what it was before the serializers."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    original_key: Any
+    """what `key_serializer` was given; `key` without one"""
+    original_value: Any
+    """what `value_serializer` was given; `value` without one"""
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
+    """milliseconds since 1970"""
+
+
+class MemoryLog:
+    """Topics with their partitions, and all records in the order in which they came in."""
+
+    def __init__(self, topics: Mapping[str, int], *, auto_create: bool) -> None:
+        self._topics: dict[str, TopicSnapshot] = {}
+        self._records: list[MemoryRecord] = []
+        self._ends: dict[tuple[str, int], int] = {}
+        self._auto_create = auto_create
+        for name, partitions in topics.items():
+            if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
+                raise ConfigError(f"topics: {name!r} must have a number of partitions above 0, not {partitions!r}")
+            self._create(name, partitions)
+
+    def _create(self, name: str, partitions: int) -> TopicSnapshot:
+        topic = self._topics[name] = TopicSnapshot(
+            name=name, partitions=tuple(PartitionSnapshot(number, NODE.id, 0) for number in range(partitions))
+        )
+        return topic
+
+    def topic(self, name: str) -> TopicSnapshot | None:
+        """The topic, made now if that is allowed; None: there is none."""
+        known = self._topics.get(name)
+        if known is None and self._auto_create:
+            return self._create(name, AUTO_CREATED_PARTITIONS)
+        return known
+
+    def snapshot(self) -> ClusterSnapshot:
+        """A cluster of one broker."""
+        return ClusterSnapshot(version=1, cluster_id="memory", brokers={NODE.id: NODE}, topics=dict(self._topics))
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        value: tuple[bytes | None, Any],
+        key: tuple[bytes | None, Any],
+        headers: tuple[tuple[str, bytes | None], ...],
+        timestamp_ms: int,
+    ) -> int:
+        """Keep a record; its offset. Value and key come with what they were made from."""
+        offset = self._ends.get((topic, partition), 0)
+        self._ends[topic, partition] = offset + 1
+        self._records.append(
+            MemoryRecord(
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                key=key[0],
+                value=value[0],
+                original_key=key[1],
+                original_value=value[1],
+                headers=headers,
+                timestamp_ms=timestamp_ms,
+            )
+        )
+        return offset
+
+    def clear(self) -> None:
+        """Forget the records; offsets go on."""
+        self._records = []
+
+    def __iter__(self) -> Iterator[MemoryRecord]:
+        return iter(self._records.copy())
+
+    def __len__(self) -> int:
+        return len(self._records)

@@ -1,0 +1,210 @@
+"""`MemoryPartition`: where the records of one partition wait for their outcome. In the place of a PartitionQueue.
+
+First in, first out: a record that is delayed keeps those behind it waiting, as in a partition of Kafka. An outcome
+comes on a later turn of the loop, never within `send`. No record here has been written anywhere: until its outcome each
+can be recalled, and one that runs out of time is certainly not persisted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from aiokprod.errors import AiokprodError, DeliveryTimeoutError, RecordRecalledError
+from aiokprod.metrics import Metrics
+from aiokprod.model import Persistence, RecordMetadata, TimestampType
+from aiokprod.pipeline.batch import Headers
+from aiokprod.pipeline.delivery import Delivery
+from aiokprod.pipeline.parked import ParkedRecord
+from aiokprod.pipeline.ports import House, IntakeQueue
+from aiokprod.testing.memory.log import MemoryLog
+from aiokprod.testing.memory.pending import PendingRecord
+from aiokprod.testing.memory.script import Script
+
+
+class MemoryPartition(IntakeQueue):
+    """Takes records, asks the script about each, and gives them their outcome in order."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        house: House,
+        metrics: Metrics,
+        log: MemoryLog,
+        script: Script,
+        on_new_batch: Callable[[int], None],
+        acknowledge: Callable[[RecordMetadata | None, AiokprodError | None], None],
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.house = house
+        self.loop = house.loop
+        self.metrics = metrics
+        self._log = log
+        self._script = script
+        self._on_new_batch = on_new_batch
+        self._acknowledge = acknowledge
+        self._pending: deque[PendingRecord] = deque()
+        self._batch_left_bytes = 0  # until a real producer would open another batch: partitioners hear of it
+        self._timer_at: float | None = None  # None: no timer is set
+        self._timer_number = 0
+
+    # ------------------------------------------------------------------ filling
+    def append(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        timestamp_ms: int,
+        size_bytes: int,
+        now: float,
+    ) -> Delivery:
+        record = self._take(value, key, headers, timestamp_ms, size_bytes, now, self.house.flushes.generation)
+        delivery = record.delivery = Delivery(record, 0)
+        return delivery
+
+    def append_parked(self, record: ParkedRecord) -> None:
+        pending = self._take(
+            record.value,
+            record.key,
+            record.headers,
+            record.timestamp_ms,
+            record.size_bytes,
+            record.sent_at,
+            record.generation,
+        )
+        pending.delivery = record.delivery
+        record.delivery.move_to(pending, 0)
+
+    def _take(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        timestamp_ms: int,
+        size_bytes: int,
+        sent_at: float,
+        generation: int,
+    ) -> PendingRecord:
+        if not self._pending or size_bytes > self._batch_left_bytes:
+            self._batch_left_bytes = self.house.settings.batch_bytes
+            self._on_new_batch(self.partition)
+        self._batch_left_bytes -= size_bytes
+        record = PendingRecord(
+            self.loop,
+            value,
+            key,
+            tuple(headers or ()),
+            timestamp_ms,
+            size_bytes,
+            sent_at,
+            generation,
+            self.withdraw,
+        )
+        record.scripted = self._script.error_of_next(self.topic)
+        delay_s = self._script.delay_of_next(self.topic)
+        record.due_at = sent_at + delay_s
+        record.deadline = sent_at + self.house.settings.delivery_timeout_s
+        if delay_s:
+            record.place = f"the end of a delay of {delay_s:g} s"
+        self.house.flushes.began(generation)
+        self._pending.append(record)
+        if len(self._pending) == 1:
+            self._look_at(self.loop.time())
+        return record
+
+    # ------------------------------------------------------------------ outcomes
+    def pump(self) -> None:
+        """Give every record its outcome whose time has come; note when to look again."""
+        self._timer_at = None
+        pending = self._pending
+        now = self.loop.time()
+        try:
+            while pending and pending[0].deadline <= now:
+                late = DeliveryTimeoutError("delivery_timeout_ms passed" + ("; the producer is held" * self._script.is_held))
+                self._fail(pending.popleft(), late, 0)
+            while pending and not self._script.is_held and pending[0].due_at <= now:
+                self._answer(pending.popleft(), now)
+        except Exception as bug:  # no delivery may hang
+            self.house.crashed(bug)
+            return
+        if pending:
+            head = pending[0]
+            self._look_at(head.deadline if self._script.is_held else min(head.due_at, head.deadline))
+
+    def _look_at(self, at: float) -> None:
+        """One look is planned at a time; a newer one takes its place."""
+        if self._timer_at is None or at < self._timer_at:
+            self._timer_at = at
+            self._timer_number += 1
+            self.loop.call_at(at, self._ring, self._timer_number)
+
+    def _ring(self, number: int) -> None:
+        if number == self._timer_number and self._timer_at is not None:
+            self.pump()
+
+    def _answer(self, record: PendingRecord, now: float) -> None:
+        scripted = record.scripted
+        if scripted is not None:
+            self._fail(record, scripted.clone(), 1)
+            return
+        offset = self._log.append(
+            self.topic, self.partition, record.value, record.key, record.headers, record.timestamp_ms
+        )
+        known = offset if self.house.settings.acks else None  # acks=0: no broker tells
+        metadata = RecordMetadata(self.topic, self.partition, known, record.timestamp_ms, TimestampType.CREATE_TIME)
+        self.metrics.records_delivered.add(1)
+        self.metrics.delivery_seconds.record(now - record.sent_at)
+        record.settle(metadata, 1, now)
+        self._acknowledge(metadata, None)
+        self._finish(record)
+
+    def _fail(self, record: PendingRecord, error: AiokprodError, attempts: int) -> None:
+        """Its outcome is this error; what the error does not say yet is filled in."""
+        now = self.loop.time()
+        error.topic = error.topic or self.topic
+        error.partition = self.partition if error.partition is None else error.partition
+        error.attempts = attempts if error.attempts is None else error.attempts
+        error.elapsed_s = now - record.sent_at if error.elapsed_s is None else error.elapsed_s
+        error.persistence = error.persistence or Persistence.NOT_PERSISTED
+        self.metrics.records_failed.add(1)
+        delivery = record.delivery
+        if not isinstance(error, RecordRecalledError) and (delivery is None or not delivery.is_watched):
+            self.house.failed(error, 1)
+        self.house.undelivered(self.topic, self.partition, error.persistence, 1)
+        record.settle(error, error.attempts, now)
+        self._acknowledge(None, error)
+        self._finish(record)
+
+    def _finish(self, record: PendingRecord) -> None:
+        self.house.flushes.finished(record.generation)
+        self.house.give_back(record.size_bytes + self.house.record_overhead_bytes)
+
+    # ------------------------------------------------------------------ taking back
+    def withdraw(self, record: PendingRecord, error: AiokprodError | None) -> bool:
+        """Take a record out and fail it (None: recalled); False if it has its outcome."""
+        if record.outcome is not None or record not in self._pending:
+            return False
+        self._pending.remove(record)
+        self._fail(record, RecordRecalledError("recalled") if error is None else error, 0)
+        return True
+
+    def purge(self, error: Callable[[], AiokprodError]) -> None:
+        """The end: whatever waits here fails."""
+        self._timer_at = None
+        while self._pending:
+            self._fail(self._pending.popleft(), error(), 0)
+
+    # ------------------------------------------------------------------ asked by the house
+    def pending_bytes(self) -> int:
+        return sum(record.size_bytes for record in self._pending)
+
+    def oldest_opened_at(self) -> float | None:
+        try:
+            return self._pending[0].sent_at
+        except IndexError:  # asked from another thread too: looking before taking would race
+            return None
+
+    def __repr__(self) -> str:
+        return f"<MemoryPartition {self.topic}-{self.partition}: {len(self._pending)} pending>"

@@ -1,0 +1,113 @@
+"""`PendingRecord`: a record of a `MemoryProducer` that its partition has taken; its Delivery points at it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from aiokprod.errors import AiokprodError
+from aiokprod.model import RecordMetadata
+from aiokprod.pipeline.delivery import Delivery, DeliveryState, RecordHolder
+
+
+class PendingRecord(RecordHolder):
+    """What was sent, what the script has in store for it, and then its outcome."""
+
+    __slots__ = (
+        "attempt_count",
+        "deadline",
+        "delivery",
+        "due_at",
+        "generation",
+        "headers",
+        "key",
+        "loop",
+        "outcome",
+        "place",
+        "scripted",
+        "sent_at",
+        "settled_at",
+        "size_bytes",
+        "timestamp_ms",
+        "value",
+        "withdraw",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        value: bytes | None,
+        key: bytes | None,
+        headers: tuple[tuple[str, bytes | None], ...],
+        timestamp_ms: int,
+        size_bytes: int,
+        sent_at: float,
+        generation: int,
+        withdraw: Callable[[PendingRecord, AiokprodError | None], bool],
+    ) -> None:
+        self.loop = loop
+        self.value: tuple[bytes | None, Any] = (value, value)  # and what it was before its serializer
+        self.key: tuple[bytes | None, Any] = (key, key)
+        self.headers = headers
+        self.timestamp_ms = timestamp_ms
+        self.size_bytes = size_bytes
+        self.sent_at = sent_at  # loop time, seconds
+        self.generation = generation
+        self.withdraw = withdraw  # fails it with the error, None: it was recalled; False: it has its outcome
+        self.scripted: AiokprodError | None = None  # it will fail of this
+        self.due_at = sent_at
+        self.deadline = sent_at  # of its delivery timeout
+        self.place = "its turn"
+        self.outcome: RecordMetadata | AiokprodError | None = None
+        self.attempt_count = 0
+        self.settled_at = sent_at
+        self.delivery: Delivery | None = None  # until it is settled
+
+    def was_made_from(self, value: Any, key: Any) -> None:
+        """What the serializers were given."""
+        self.value = (self.value[0], value)
+        self.key = (self.key[0], key)
+
+    def settle(self, outcome: RecordMetadata | AiokprodError, attempts: int, now: float) -> None:
+        """Its outcome: who waits is woken."""
+        self.outcome, self.attempt_count, self.settled_at = outcome, attempts, now
+        delivery, self.delivery = self.delivery, None
+        if delivery is not None:
+            delivery.fire()
+
+    # ------------------------------------------------------------------ what a Delivery asks
+    def is_settled(self, index: int) -> bool:
+        return self.outcome is not None
+
+    def metadata(self, index: int) -> RecordMetadata | None:
+        return self.outcome if isinstance(self.outcome, RecordMetadata) else None
+
+    def error(self, index: int) -> AiokprodError | None:
+        return self.outcome.clone() if isinstance(self.outcome, AiokprodError) else None
+
+    def attempts(self, index: int) -> int:
+        return self.attempt_count
+
+    def size_of(self, index: int) -> int:
+        return self.size_bytes
+
+    def latency_s(self, index: int) -> float:
+        return self.settled_at - self.sent_at
+
+    def watch(self, delivery: Delivery) -> None:
+        """Nothing to note: the delivery is at hand when the record settles."""
+
+    def recall(self, index: int) -> bool:
+        return self.withdraw(self, None)
+
+    def describe(self, index: int) -> DeliveryState:
+        if isinstance(self.outcome, AiokprodError):
+            return DeliveryState("failed", type(self.outcome).__name__)
+        if self.outcome is not None:
+            offset = self.outcome.offset
+            return DeliveryState("delivered", "offset unknown" if offset is None else f"offset {offset}")
+        return DeliveryState("queued", f"waits for {self.place}")
+
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        return self.loop
