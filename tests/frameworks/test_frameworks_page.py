@@ -1,0 +1,130 @@
+"""docs/frameworks.md is run: the blocks of a section are one module, against a mock cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from aiohttp.test_utils import TestClient as AiohttpClient
+from aiohttp.test_utils import TestServer
+from litestar.testing import TestClient as LitestarClient
+from starlette.testclient import TestClient
+
+from aiokprod.testing import MockCluster
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "frameworks.md"
+TOPICS = ("orders", "clicks", "events", "audit")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[MockCluster]:
+    """A cluster that `ProducerConfig.from_env` finds."""
+    for name in [name for name in os.environ if name.startswith("AIOKPROD_")]:
+        monkeypatch.delenv(name)  # those of the test run itself are no options of a producer
+    with MockCluster() as started:
+        for topic in TOPICS:
+            started.create_topic(topic, partitions=1)
+        monkeypatch.setenv("AIOKPROD_BOOTSTRAP_SERVERS", started.bootstrap_servers)
+        yield started
+
+
+def program_lines(title: str | None) -> str:
+    """The page with everything blank but the programs (of one section), so that a traceback tells the page's own lines."""
+    lines, heading, is_program = [], None, False
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("## ") and not is_program:
+            heading = line.removeprefix("## ")
+        is_fence = line.startswith("```")
+        if is_fence:
+            is_program = line == "```python"
+        lines.append(line if is_program and not is_fence and title in (None, heading) else "")
+    return "\n".join(lines)
+
+
+@pytest.fixture
+def program(request: pytest.FixtureRequest, cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The section named by the test's parameter, imported."""
+    title: str = request.param
+    module = ModuleType(f"page_{title.lower()}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses and pydantic look names up there
+    exec(compile(program_lines(title), PAGE, "exec"), module.__dict__)
+    return module
+
+
+def values(cluster: MockCluster, topic: str) -> list[bytes | None]:
+    return [record.value for record in cluster.records(topic)]
+
+
+@pytest.mark.parametrize("program", ["FastAPI"], indirect=True)
+def test_the_fastapi_program_sends_waits_and_tells_its_health(program: ModuleType, cluster: MockCluster) -> None:
+    for round_number in range(2):
+        with TestClient(program.app) as client:
+            answer = client.post("/orders", json={"id": "a", "amount": round_number})
+            assert (answer.status_code, answer.json()) == (201, {"partition": 0, "offset": round_number})
+            assert client.post("/clicks").status_code == 202
+            answer = client.get("/health/ready")
+            assert (answer.status_code, answer.json()["state"]) == (200, "READY")
+            assert client.get("/health/live").status_code == 200
+    assert values(cluster, "orders") == [b'{"id":"a","amount":0}', b'{"id":"a","amount":1}']
+    assert values(cluster, "clicks") == [b"clicked", b"clicked"]
+
+
+@pytest.mark.parametrize("program", ["FastAPI"], indirect=True)
+def test_the_test_on_the_page_passes_without_a_cluster(program: ModuleType, cluster: MockCluster) -> None:
+    program.test_an_order_is_sent()
+    assert cluster.requests() == []
+
+
+@pytest.mark.parametrize("program", ["Starlette"], indirect=True)
+def test_the_starlette_program_sends_at_startup_in_requests_and_at_shutdown(
+    program: ModuleType, cluster: MockCluster
+) -> None:
+    for round_number in range(2):
+        with TestClient(program.app) as client:
+            answer = client.post("/orders", content=b"%d" % round_number)
+            assert (answer.status_code, answer.json()) == (201, {"greeting": "hello", "offset": round_number})
+            with client.websocket_connect("/clicks") as websocket:
+                websocket.send_text("one")
+                websocket.send_text("two")
+    assert values(cluster, "orders") == [b"0", b"1"]
+    assert values(cluster, "clicks") == [b"one", b"two"] * 2
+    assert values(cluster, "events") == [b"started", b"stopped"] * 2
+
+
+@pytest.mark.parametrize("program", ["Starlette"], indirect=True)
+def test_two_producers_are_two_names_in_one_state(program: ModuleType, cluster: MockCluster) -> None:
+    with TestClient(program.two) as client:
+        assert client.post("/orders", content=b"v").json() == {"offset": 0}
+    assert (values(cluster, "audit"), values(cluster, "orders")) == ([b"asked"], [b"v"])
+    assert len({seen.client_id for seen in cluster.requests("Produce")}) == 2
+
+
+@pytest.mark.parametrize("program", ["aiohttp"], indirect=True)
+def test_the_aiohttp_program_sends_from_the_application_and_its_part(program: ModuleType, cluster: MockCluster) -> None:
+    async def scenario() -> None:
+        async with AiohttpClient(TestServer(program.make_app())) as client:
+            answer = await client.post("/orders", data=b"one")
+            assert (answer.status, await answer.json()) == (201, {"offset": 0})
+            assert (await client.post("/shop/orders", data=b"two")).status == 202
+
+    asyncio.run(scenario())
+    assert values(cluster, "orders") == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("program", ["Litestar"], indirect=True)
+def test_the_litestar_program_sends_and_may_be_run_twice(program: ModuleType, cluster: MockCluster) -> None:
+    for round_number in range(2):
+        with LitestarClient(program.app) as client:
+            answer = client.post("/orders", json={"id": "a", "amount": round_number})
+            assert (answer.status_code, answer.json()) == (201, {"partition": 0, "offset": round_number})
+    assert values(cluster, "orders") == [b"0", b"1"]
+
+
+def test_every_program_of_the_page_belongs_to_a_section_that_is_run() -> None:
+    run = [program_lines(title).splitlines() for title in ("FastAPI", "Starlette", "aiohttp", "Litestar")]
+    assert ["".join(lines) for lines in zip(*run, strict=True)] == program_lines(None).splitlines()
