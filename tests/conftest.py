@@ -1,4 +1,8 @@
-"""For every test: which event loop, and a clear word about what needs an engine that is not there."""
+"""For every test: which event loop, and a clear word about what needs an engine that is not there.
+
+.ci/run runs the unit tests on asyncio's loop and on uvloop, in Python's development mode, and with eager tasks where
+Python has them (faults: L23).
+"""
 
 from __future__ import annotations
 

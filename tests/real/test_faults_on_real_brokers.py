@@ -200,7 +200,7 @@ def test_close_while_all_brokers_are_frozen_accounts_for_each_record(cluster: Ka
 @pytest.mark.parametrize("answers", ["wait in the socket", "come later"])
 def test_a_client_that_was_stopped_and_continued_sends_nothing_twice(
     cluster: KafkaCluster, kafka_name: str, delivery_timeout_ms: int, stopped_s: float, answers: str
-) -> None:  # faults: L15
+) -> None:  # faults: N20
     cluster.create_topic(kafka_name, partitions=3)
     options = {"request_timeout_ms": 1_500, "delivery_timeout_ms": delivery_timeout_ms}
     is_too_late = stopped_s * 1_000 > delivery_timeout_ms
@@ -293,7 +293,7 @@ def test_the_metadata_says_what_the_acknowledgement_told(
 
 def test_too_few_replicas_are_a_typed_error_at_the_deadline_and_none_when_one_comes_back(
     cluster: KafkaCluster, kafka_name: str
-) -> None:  # faults: P11
+) -> None:  # faults: B8, P11
     # All three must be in sync: with two of three stopped the controllers would have no majority to say who is.
     cluster.create_topic(kafka_name, config={"min.insync.replicas": "3"})
     follower = cluster.broker(next(node for node in cluster.brokers if node != cluster.leaders(kafka_name)[0]))

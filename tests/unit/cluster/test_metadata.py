@@ -132,7 +132,7 @@ def test_a_known_topic_is_not_asked_for_again_because_it_is_wanted() -> None:
     scene(everything, play)
 
 
-def test_unused_topics_leave_and_used_ones_stay() -> None:  # faults: T21
+def test_unused_topics_leave_and_used_ones_stay() -> None:  # faults: I21
     async def play(rig: Rig) -> None:
         rig.cache.want("used")
         rig.cache.want("idle")

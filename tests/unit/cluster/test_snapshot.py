@@ -74,7 +74,7 @@ def test_a_partial_answer_leaves_other_topics_alone() -> None:
     assert second.topics["t"] is first.topics["t"]
 
 
-def test_topics_nobody_is_interested_in_leave_and_come_back_harmlessly() -> None:  # faults: T21, I21
+def test_topics_nobody_is_interested_in_leave_and_come_back_harmlessly() -> None:  # faults: I21
     first = take(EMPTY, answer(topic("t", [(1, 5)])))
     gone = merge_answer(first, answer(), asked=[], keep=[])
     assert gone.topics == {}

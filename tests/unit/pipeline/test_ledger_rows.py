@@ -33,7 +33,7 @@ def test_45_behind_a_refused_head_is_invisible() -> None:
 
 
 def test_45_on_a_clean_head_bumps_and_starts_at_0() -> None:
-    """faults: I2"""
+    """faults: I2, P22"""
     desk = Desk()
     desk.warm()
     first, second = desk.send(2), desk.send(3)
