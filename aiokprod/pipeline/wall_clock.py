@@ -11,19 +11,23 @@ from time import time
 
 
 class _Clock:
-    seconds: Callable[[], float] = time
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self.seconds = seconds
+
+
+_clock = _Clock(time)
 
 
 def wall_ms() -> int:
     """Milliseconds since 1970."""
-    return int(_Clock.seconds() * 1000)
+    return int(_clock.seconds() * 1000)
 
 
 @contextmanager
 def on(seconds: Callable[[], float]) -> Iterator[None]:
     """Another clock for the whole process, for a run in virtual time."""
-    before, _Clock.seconds = _Clock.seconds, staticmethod(seconds)
+    before, _clock.seconds = _clock.seconds, seconds
     try:
         yield
     finally:
-        _Clock.seconds = staticmethod(before)
+        _clock.seconds = before
