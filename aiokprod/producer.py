@@ -35,6 +35,7 @@ from aiokprod.pipeline.intake import Intake
 from aiokprod.pipeline.unwatched import UnwatchedFailures
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.batch import record_size_bound
+from aiokprod.records.compression import check_codec
 from aiokprod.wire.messages.metadata import MetadataRequest
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
@@ -77,6 +78,7 @@ class Producer:
 
     Raises:
         ConfigError: an option is unknown, has the wrong type or conflicts with another.
+        CodecUnavailableError: the package of `compression_type` is not installed.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Producer:
         else:
             options["bootstrap_servers"] = servers
             config = ProducerConfig.of(**options)
+        check_codec(config.compression_type, config.compression_level)
         self.config = config
         self._metrics = Metrics()
         self._log = StateLog("producer", client_id=config.client_id)

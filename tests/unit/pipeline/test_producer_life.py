@@ -19,6 +19,7 @@ from aiokprod.errors import (
     AiokprodError,
     BootstrapError,
     ClusterAuthorizationError,
+    CodecUnavailableError,
     PartitionerError,
     PartitionOutOfRangeError,
     ProducerClosedError,
@@ -142,6 +143,16 @@ def test_without_waiting_it_comes_up_before_the_cluster_does() -> None:
             await producer.close()
 
     run(scenario())
+
+
+@pytest.mark.parametrize("codec", ["lz4", "snappy", "zstd"])
+def test_a_codec_whose_package_is_missing_is_refused_where_the_producer_is_made(
+    codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("lz4.frame", "cramjam", "zstandard"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(CodecUnavailableError, match=rf"pip install \"aiokprod\[{codec}\]\""):
+        Producer("127.0.0.1:1", compression_type=codec)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------- who may call
