@@ -1,4 +1,4 @@
-"""Tests for people who send to Kafka: an in-process cluster, a real one, a proxy that breaks connections.
+"""Tests for people who send to Kafka: a producer in memory, a cluster in this process, a real one, a breaking proxy.
 
 Everything here is imported when first asked for: the pytest plugin lives in this package and is loaded by every run of
 pytest, also by those that test something else.
@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aiokprod.testing.kafka_cluster import KafkaCluster
+    from aiokprod.testing.memory import MemoryProducer, MemoryRecord
     from aiokprod.testing.mock import MockCluster
     from aiokprod.testing.proxy import FaultProxy, ProxyRule
 
-__all__ = ["MockCluster", "KafkaCluster", "FaultProxy", "ProxyRule"]
+__all__ = ["MemoryProducer", "MemoryRecord", "MockCluster", "KafkaCluster", "FaultProxy", "ProxyRule"]
 
 _HOMES = {
+    "MemoryProducer": "aiokprod.testing.memory",
+    "MemoryRecord": "aiokprod.testing.memory",
     "MockCluster": "aiokprod.testing.mock",
     "KafkaCluster": "aiokprod.testing.kafka_cluster",
     "FaultProxy": "aiokprod.testing.proxy",

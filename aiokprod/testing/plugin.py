@@ -1,4 +1,4 @@
-"""pytest fixtures for tests against Kafka: `kafka_cluster kafka_bootstrap kafka_topic mock_kafka`.
+"""pytest fixtures for tests against Kafka: `memory_kafka mock_kafka kafka_cluster kafka_bootstrap kafka_topic`.
 
 Loaded by every run of pytest where aiokprod is installed, so nothing is imported here but pytest; a fixture brings in
 what it needs. All fixtures are synchronous: they serve tests of any kind, under pytest-asyncio, anyio or neither.
@@ -18,6 +18,7 @@ import pytest
 
 if TYPE_CHECKING:
     from aiokprod.testing.kafka_cluster import BackendName, KafkaCluster
+    from aiokprod.testing.memory import MemoryProducer
     from aiokprod.testing.mock import MockCluster
 
 BOOTSTRAP_VARIABLE = "AIOKPROD_TEST_BOOTSTRAP_SERVERS"
@@ -68,3 +69,11 @@ def mock_kafka() -> Iterator[MockCluster]:
 
     with MockCluster() as cluster:
         yield cluster
+
+
+@pytest.fixture
+def memory_kafka() -> MemoryProducer:
+    """A producer that keeps its records in memory, new for each test and not started: give it to the application."""
+    from aiokprod.testing.memory import MemoryProducer
+
+    return MemoryProducer()

@@ -1,8 +1,8 @@
 """`MemoryPartition`: where the records of one partition wait for their outcome. In the place of a PartitionQueue.
 
-First in, first out: a record that is delayed keeps those behind it waiting, as in a partition of Kafka. An outcome
-comes on a later turn of the loop, never within `send`. No record here has been written anywhere: until its outcome each
-can be recalled, and one that runs out of time is certainly not persisted.
+First in, first out: a record that is delayed keeps those behind it waiting, as in a partition of Kafka. Nothing here
+has been written anywhere: until its outcome each record can be recalled, and one that runs out of time is certainly
+not persisted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from aiokprod.pipeline.batch import Headers
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.ports import House, IntakeQueue
+from aiokprod.testing.memory.broker import MemoryBroker
 from aiokprod.testing.memory.log import MemoryLog
 from aiokprod.testing.memory.pending import PendingRecord
 from aiokprod.testing.memory.script import Script
@@ -33,6 +34,7 @@ class MemoryPartition(IntakeQueue):
         metrics: Metrics,
         log: MemoryLog,
         script: Script,
+        broker: MemoryBroker,
         on_new_batch: Callable[[int], None],
         acknowledge: Callable[[RecordMetadata | None, AiokprodError | None], None],
     ) -> None:
@@ -43,12 +45,11 @@ class MemoryPartition(IntakeQueue):
         self.metrics = metrics
         self._log = log
         self._script = script
+        self._broker = broker
         self._on_new_batch = on_new_batch
         self._acknowledge = acknowledge
         self._pending: deque[PendingRecord] = deque()
         self._batch_left_bytes = 0  # until a real producer would open another batch: partitioners hear of it
-        self._timer_at: float | None = None  # None: no timer is set
-        self._timer_number = 0
 
     # ------------------------------------------------------------------ filling
     def append(
@@ -100,8 +101,9 @@ class MemoryPartition(IntakeQueue):
             size_bytes,
             sent_at,
             generation,
-            self.withdraw,
+            self.take_back,
         )
+        self._broker.came(record)
         record.scripted = self._script.error_of_next(self.topic)
         delay_s = self._script.delay_of_next(self.topic)
         record.due_at = sent_at + delay_s
@@ -110,39 +112,21 @@ class MemoryPartition(IntakeQueue):
             record.place = f"the end of a delay of {delay_s:g} s"
         self.house.flushes.began(generation)
         self._pending.append(record)
-        if len(self._pending) == 1:
-            self._look_at(self.loop.time())
         return record
 
     # ------------------------------------------------------------------ outcomes
-    def pump(self) -> None:
-        """Give every record its outcome whose time has come; note when to look again."""
-        self._timer_at = None
-        pending = self._pending
-        now = self.loop.time()
-        try:
-            while pending and pending[0].deadline <= now:
-                late = DeliveryTimeoutError("delivery_timeout_ms passed" + ("; the producer is held" * self._script.is_held))
-                self._fail(pending.popleft(), late, 0)
-            while pending and not self._script.is_held and pending[0].due_at <= now:
-                self._answer(pending.popleft(), now)
-        except Exception as bug:  # no delivery may hang
-            self.house.crashed(bug)
-            return
-        if pending:
-            head = pending[0]
-            self._look_at(head.deadline if self._script.is_held else min(head.due_at, head.deadline))
+    def head(self) -> PendingRecord | None:
+        """The record whose turn it is."""
+        return self._pending[0] if self._pending else None
 
-    def _look_at(self, at: float) -> None:
-        """One look is planned at a time; a newer one takes its place."""
-        if self._timer_at is None or at < self._timer_at:
-            self._timer_at = at
-            self._timer_number += 1
-            self.loop.call_at(at, self._ring, self._timer_number)
+    def expire_head(self) -> None:
+        """The delivery timeout of the first record is over."""
+        held = "; the producer is held" if self._script.is_held else ""
+        self._fail(self._pending.popleft(), DeliveryTimeoutError(f"delivery_timeout_ms passed{held}"), 0)
 
-    def _ring(self, number: int) -> None:
-        if number == self._timer_number and self._timer_at is not None:
-            self.pump()
+    def answer_head(self, now: float) -> None:
+        """The first record goes into the log, or fails as the script says."""
+        self._answer(self._pending.popleft(), now)
 
     def _answer(self, record: PendingRecord, now: float) -> None:
         scripted = record.scripted
@@ -182,17 +166,17 @@ class MemoryPartition(IntakeQueue):
         self.house.give_back(record.size_bytes + self.house.record_overhead_bytes)
 
     # ------------------------------------------------------------------ taking back
-    def withdraw(self, record: PendingRecord, error: AiokprodError | None) -> bool:
-        """Take a record out and fail it (None: recalled); False if it has its outcome."""
-        if record.outcome is not None or record not in self._pending:
+    def take_back(self, record: PendingRecord, error: AiokprodError) -> bool:
+        """Take a record out and fail it; False if it has its outcome."""
+        if record.outcome is not None:
             return False
         self._pending.remove(record)
-        self._fail(record, RecordRecalledError("recalled") if error is None else error, 0)
+        self._fail(record, error, 0)
+        self._broker.look_at(self.loop.time())  # whoever stood behind it
         return True
 
     def purge(self, error: Callable[[], AiokprodError]) -> None:
         """The end: whatever waits here fails."""
-        self._timer_at = None
         while self._pending:
             self._fail(self._pending.popleft(), error(), 0)
 

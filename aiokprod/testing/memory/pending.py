@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from aiokprod.errors import AiokprodError
+from aiokprod.errors import AiokprodError, RecordRecalledError
 from aiokprod.model import RecordMetadata
 from aiokprod.pipeline.delivery import Delivery, DeliveryState, RecordHolder
 
@@ -23,15 +23,16 @@ class PendingRecord(RecordHolder):
         "headers",
         "key",
         "loop",
+        "number",
         "outcome",
         "place",
         "scripted",
         "sent_at",
         "settled_at",
         "size_bytes",
+        "take_back",
         "timestamp_ms",
         "value",
-        "withdraw",
     )
 
     def __init__(
@@ -44,7 +45,7 @@ class PendingRecord(RecordHolder):
         size_bytes: int,
         sent_at: float,
         generation: int,
-        withdraw: Callable[[PendingRecord, AiokprodError | None], bool],
+        take_back: Callable[[PendingRecord, AiokprodError], bool],
     ) -> None:
         self.loop = loop
         self.value: tuple[bytes | None, Any] = (value, value)  # and what it was before its serializer
@@ -54,15 +55,21 @@ class PendingRecord(RecordHolder):
         self.size_bytes = size_bytes
         self.sent_at = sent_at  # loop time, seconds
         self.generation = generation
-        self.withdraw = withdraw  # fails it with the error, None: it was recalled; False: it has its outcome
+        self.take_back = take_back  # fails it with the error; False: it has its outcome
         self.scripted: AiokprodError | None = None  # it will fail of this
         self.due_at = sent_at
         self.deadline = sent_at  # of its delivery timeout
+        self.number = 0  # in the order of the sends, over all partitions
         self.place = "its turn"
         self.outcome: RecordMetadata | AiokprodError | None = None
         self.attempt_count = 0
         self.settled_at = sent_at
         self.delivery: Delivery | None = None  # until it is settled
+
+    @property
+    def next_at(self) -> float:
+        """When to look at it: its outcome is due, or its time is over."""
+        return min(self.due_at, self.deadline)
 
     def was_made_from(self, value: Any, key: Any) -> None:
         """What the serializers were given."""
@@ -99,7 +106,7 @@ class PendingRecord(RecordHolder):
         """Nothing to note: the delivery is at hand when the record settles."""
 
     def recall(self, index: int) -> bool:
-        return self.withdraw(self, None)
+        return self.take_back(self, RecordRecalledError("recalled"))
 
     def describe(self, index: int) -> DeliveryState:
         if isinstance(self.outcome, AiokprodError):

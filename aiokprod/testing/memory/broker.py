@@ -1,0 +1,89 @@
+"""`MemoryBroker`: when the records of a `MemoryProducer` have their outcome. One per start of a producer.
+
+On a later turn of the loop, never within `send`; in the order of the sends over all partitions, unless a delay keeps
+some of them back. One timer for all partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from aiokprod.testing.memory.pending import PendingRecord
+from aiokprod.testing.memory.script import Script
+
+if TYPE_CHECKING:
+    from aiokprod.testing.memory.partition import MemoryPartition
+
+
+class MemoryBroker:
+    """Lets the partitions answer."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, script: Script, crashed: Callable[[BaseException], None]
+    ) -> None:
+        self.partitions: list[MemoryPartition] = []
+        self._loop = loop
+        self._script = script
+        self._crashed = crashed
+        self._count = 0  # records that came
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0
+
+    def came(self, record: PendingRecord) -> None:
+        """A partition takes the record now."""
+        record.number = self._count
+        self._count += 1
+        self.look_at(self._loop.time())
+
+    def look_at(self, at: float) -> None:
+        """Some record may have its outcome then (loop time, seconds). Never within this call."""
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        soon = at <= self._loop.time()
+        self._timer = self._loop.call_soon(self.pump) if soon else self._loop.call_at(at, self.pump)
+
+    def pump(self) -> None:
+        """Give every record its outcome whose time has come; note when to look again."""
+        self.stop()
+        now = self._loop.time()
+        try:
+            self._answer(now)
+        except Exception as bug:  # no delivery may hang
+            self._crashed(bug)
+            return
+        heads = [head for partition in self.partitions if (head := partition.head()) is not None]
+        if heads:
+            self.look_at(min(head.deadline if self._script.is_held else head.next_at for head in heads))
+
+    def _answer(self, now: float) -> None:
+        heads: list[tuple[int, int]] = []
+        for place, partition in enumerate(self.partitions):
+            while (head := partition.head()) is not None and head.deadline <= now:
+                partition.expire_head()
+            if head is not None:
+                heads.append((head.number, place))
+        if self._script.is_held:
+            return
+        heapify(heads)
+        while heads:
+            _, place = heappop(heads)
+            partition = self.partitions[place]
+            head = partition.head()
+            if head is None or head.due_at > now:
+                continue
+            partition.answer_head(now)
+            following = partition.head()
+            if following is not None:
+                heappush(heads, (following.number, place))
+
+    def stop(self) -> None:
+        """Look at nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
