@@ -1,0 +1,308 @@
+"""`Reader` on the in-process cluster: offsets, times, transactions, and what it says when it cannot read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from aiokprod import Producer
+from aiokprod.errors import AiokprodError, BootstrapError, BrokerAnswerError, ProtocolError, UnknownTopicError
+from aiokprod.reader import Reader
+from aiokprod.records.batch import batch_header, encode_records
+from aiokprod.testing import MockCluster
+from aiokprod.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+T0 = 1_700_000_000_000
+TRANSACTIONAL, CONTROL = 0x10, 0x20
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 30))
+
+
+@asynccontextmanager
+async def reading(
+    records: int = 0, *, partitions: int = 1, **options: Any
+) -> AsyncIterator[tuple[MockCluster, Reader]]:
+    """A topic `t` with so many records in partition 0, ten a batch, a second between them; and a reader."""
+    async with MockCluster() as cluster:
+        cluster.create_topic("t", partitions=partitions)
+        async with Producer(cluster.bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
+            for number in range(records):
+                producer.send("t", b"%d" % number, partition=0, timestamp_ms=T0 + 1_000 * number)
+                if number % 10 == 9:
+                    await producer.flush()
+        async with Reader(cluster.bootstrap_servers, **options) as reader:
+            yield cluster, reader
+        assert not cluster.counters.crashes
+
+
+async def numbers(reader: Reader, *arguments: Any, **options: Any) -> list[int]:
+    return [int(record.value or b"-1") async for record in reader.read("t", 0, *arguments, **options)]
+
+
+# ---------------------------------------------------------------------- offsets
+def test_the_ends_of_a_partition_are_its_first_offset_and_the_one_after_its_last() -> None:
+    async def scenario() -> None:
+        async with reading(25, partitions=2) as (cluster, reader):
+            assert await reader.partitions("t") == [0, 1]
+            assert (await reader.earliest("t", 0), await reader.latest("t", 0)) == (0, 25)
+            assert (await reader.earliest("t", 1), await reader.latest("t", 1)) == (0, 0)
+            cluster.delete_records("t", 0, 7)
+            assert await reader.earliest("t", 0) == 7
+            assert await numbers(reader) == list(range(7, 25))
+
+    run(scenario())
+
+
+def test_a_time_is_the_first_offset_not_older_or_none() -> None:
+    async def scenario() -> None:
+        async with reading(30) as (_, reader):
+            for at_ms, offset in ((0, 0), (T0, 0), (T0 + 1, 1), (T0 + 12_000, 12), (T0 + 29_000, 29)):
+                assert await reader.offset_at("t", 0, at_ms) == offset
+            assert await reader.offset_at("t", 0, T0 + 29_001) is None
+
+    run(scenario())
+
+
+# ---------------------------------------------------------------------- reading
+@pytest.mark.parametrize(
+    ("start", "stop", "expected"),
+    [
+        (None, None, range(35)),
+        (0, 35, range(35)),
+        (13, None, range(13, 35)),  # in the middle of a batch
+        (13, 14, range(13, 14)),
+        (None, 9, range(9)),
+        (20, 20, range(0)),
+        (35, None, range(0)),
+        (30, 20, range(0)),
+    ],
+)
+def test_it_reads_from_start_up_to_and_not_including_stop(start: int | None, stop: int | None, expected: range) -> None:
+    async def scenario() -> None:
+        async with reading(35) as (_, reader):
+            records = [record async for record in reader.read("t", 0, start, stop)]
+            assert [record.offset for record in records] == list(expected)
+            assert [record.value for record in records] == [b"%d" % number for number in expected]
+            assert [record.timestamp_ms for record in records] == [T0 + 1_000 * number for number in expected]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("max_bytes", [1, 100, 500])
+def test_it_reads_on_however_little_comes_at_once(max_bytes: int) -> None:
+    async def scenario() -> None:
+        async with reading(40) as (_, reader):
+            assert await numbers(reader, max_bytes=max_bytes) == list(range(40))
+
+    run(scenario())
+
+
+def test_it_ends_where_the_partition_ended_when_it_began() -> None:
+    async def scenario() -> None:
+        async with reading(10) as (cluster, reader), Producer(cluster.bootstrap_servers) as producer:
+            seen: list[int] = []
+            async for record in reader.read("t", 0):
+                seen.append(record.offset)
+                await producer.send("t", b"later", partition=0)
+            assert seen == list(range(10))
+            assert await reader.latest("t", 0) == 20
+
+    run(scenario())
+
+
+def test_a_stop_beyond_the_end_waits_for_records_to_come() -> None:
+    async def scenario() -> None:
+        async with reading(10) as (cluster, reader):
+            task = asyncio.create_task(numbers(reader, 0, 11))
+            await asyncio.sleep(0.05)
+            assert not task.done()
+            async with Producer(cluster.bootstrap_servers) as producer:
+                await producer.send("t", b"10", partition=0)
+            assert await task == list(range(11))
+
+    run(scenario())
+
+
+def test_keys_headers_nulls_and_every_codec_come_back() -> None:
+    async def scenario() -> None:
+        async with reading() as (cluster, reader):
+            for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+                async with Producer(cluster.bootstrap_servers, compression_type=codec) as producer:
+                    await producer.send("t", None, b"k", headers=[("a", b"1"), ("b", None)])
+                    await producer.send("t", b"x" * 5_000, None)
+            records = [record async for record in reader.read("t", 0)]
+            assert [record.offset for record in records] == list(range(10))
+            for first, second in zip(records[::2], records[1::2], strict=True):
+                assert (first.key, first.value, list(first.headers)) == (b"k", None, [("a", b"1"), ("b", None)])
+                assert (second.key, second.value, list(second.headers)) == (None, b"x" * 5_000, [])
+
+    run(scenario())
+
+
+# ---------------------------------------------------------------------- transactions
+def batch(base_offset: int, *values: bytes, producer_id: int = -1, attributes: int = 0) -> bytes:
+    section = bytes(encode_records(list(values), None, None, [0] * len(values)))
+    header = batch_header(
+        section, count=len(values), attributes=attributes, base_timestamp_ms=T0, max_timestamp_ms=T0,
+        producer_id=producer_id, producer_epoch=0, base_sequence=0,
+    )  # fmt: skip
+    return base_offset.to_bytes(8, "big") + bytes(header)[8:] + section
+
+
+def a_log_with_transactions(topic_id: bytes) -> Any:
+    """7 aborts 0 and 3, commits 6; 8 commits 1; 5 is nobody's."""
+    data = b"".join(
+        [
+            batch(0, b"aborted", producer_id=7, attributes=TRANSACTIONAL),
+            batch(1, b"committed", producer_id=8, attributes=TRANSACTIONAL),
+            batch(2, b"marker", producer_id=8, attributes=TRANSACTIONAL | CONTROL),
+            batch(3, b"aborted too", producer_id=7, attributes=TRANSACTIONAL),
+            batch(4, b"marker", producer_id=7, attributes=TRANSACTIONAL | CONTROL),
+            batch(5, b"plain"),
+            batch(6, b"after the abort", producer_id=7, attributes=TRANSACTIONAL),
+            batch(7, b"marker", producer_id=7, attributes=TRANSACTIONAL | CONTROL),
+        ]
+    )
+
+    def answer(request: object, version: int) -> FetchResponse:
+        assert isinstance(request, FetchRequest)
+        aborted = [AbortedTransaction(producer_id=7, first_offset=0)] if request.isolation_level else None
+        found = PartitionData(
+            partition_index=0, high_watermark=8, last_stable_offset=8, aborted_transactions=aborted, records=data
+        )
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=topic_id, partitions=[found])])
+
+    return answer
+
+
+def test_aborted_records_are_hidden_from_read_committed_and_markers_from_everybody() -> None:
+    async def scenario() -> None:
+        async with reading() as (cluster, reader):
+            cluster.answer_with("Fetch", a_log_with_transactions(cluster.topic_id("t")), times=None)
+            seen = [record.value async for record in reader.read("t", 0, 0, 8, read_committed=True)]
+            assert seen == [b"committed", b"plain", b"after the abort"]
+            seen = [record.value async for record in reader.read("t", 0, 0, 8)]
+            assert seen == [b"aborted", b"committed", b"aborted too", b"plain", b"after the abort"]
+
+    run(scenario())
+
+
+# ---------------------------------------------------------------------- trouble
+def test_a_leader_that_moves_or_fails_is_followed() -> None:
+    async def scenario() -> None:
+        async with reading(30) as (cluster, reader):
+            seen: list[int] = []
+            async for record in reader.read("t", 0, max_bytes=1):
+                seen.append(record.offset)
+                if record.offset == 9:
+                    leader = cluster.leader("t")
+                    cluster.move_leader("t", 0, next(node for node in cluster.broker_ids if node != leader))
+                if record.offset == 19:
+                    cluster.close_connections(abort=True)
+            assert seen == list(range(30))
+            cluster.fail_next("Fetch", "NOT_LEADER_OR_FOLLOWER", times=2)
+            cluster.fail_next("ListOffsets", "LEADER_NOT_AVAILABLE", times=2)
+            assert await numbers(reader) == list(range(30))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("api", "code"), [("Fetch", "TOPIC_AUTHORIZATION_FAILED"), ("ListOffsets", "UNSUPPORTED_VERSION")]
+)
+def test_a_refusal_for_good_is_told_at_once_with_its_code(api: str, code: str) -> None:
+    async def scenario() -> None:
+        async with reading(10) as (cluster, reader):
+            cluster.fail_next(api, code, times=None)
+            async with asyncio.timeout(1):
+                with pytest.raises(BrokerAnswerError, match=code) as raised:
+                    await numbers(reader)
+            assert (raised.value.topic, raised.value.partition) == ("t", 0)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("start", [-5, 11, 10_000])
+def test_an_offset_that_is_not_there_is_told_at_once(start: int) -> None:
+    async def scenario() -> None:
+        async with reading(10) as (_, reader):
+            async with asyncio.timeout(2):
+                with pytest.raises(BrokerAnswerError, match="OFFSET_OUT_OF_RANGE"):
+                    await numbers(reader, start, 20_000)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("never", 0), ("t", 7)])
+def test_what_does_not_exist_is_told_when_the_time_is_over(topic: str, partition: int) -> None:
+    async def scenario() -> None:
+        async with reading(timeout=0.5) as (_, reader):
+            began = time.monotonic()
+            with pytest.raises(UnknownTopicError):
+                await reader.earliest(topic, partition)
+            assert time.monotonic() - began < 2
+
+    run(scenario())
+
+
+def test_a_partition_without_a_leader_is_an_error_when_the_time_is_over() -> None:
+    async def scenario() -> None:
+        async with reading(10, timeout=0.5) as (cluster, reader):
+            assert await reader.latest("t", 0) == 10
+            cluster.move_leader("t", 0, None)
+            async with asyncio.timeout(3):
+                with pytest.raises(AiokprodError):
+                    await numbers(reader)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("at", [25, 70])
+def test_bytes_that_were_changed_on_the_way_are_no_records(at: int) -> None:
+    async def scenario() -> None:
+        async with reading(1) as (cluster, reader):
+            broken = bytearray(batch(0, b"value"))
+            broken[at] ^= 0xFF
+
+            def answer(request: object, version: int) -> FetchResponse:
+                found = PartitionData(partition_index=0, high_watermark=1, records=bytes(broken))
+                topic = FetchableTopicResponse(topic="t", topic_id=cluster.topic_id("t"), partitions=[found])
+                return FetchResponse(responses=[topic])
+
+            cluster.answer_with("Fetch", answer, times=None)
+            with pytest.raises(ProtocolError):
+                await numbers(reader)
+
+    run(scenario())
+
+
+def test_a_cluster_that_is_not_there_is_told_by_start() -> None:
+    async def scenario() -> None:
+        with pytest.raises(BootstrapError, match=r"127\.0\.0\.1:1"):
+            await Reader("127.0.0.1:1").start(timeout=0.3)
+
+    run(scenario())
+
+
+def test_a_producers_own_config_serves_a_reader() -> None:
+    async def scenario() -> None:
+        async with reading(3) as (cluster, _):
+            config = Producer(cluster.bootstrap_servers, client_id="me").config
+            async with Reader(config, client_id="reads") as reader:
+                assert await numbers(reader) == [0, 1, 2]
+            assert {seen.client_id for seen in cluster.requests("Fetch")} == {"reads"}
+
+    run(scenario())
