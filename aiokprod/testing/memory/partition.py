@@ -154,7 +154,8 @@ class MemoryPartition(IntakeQueue):
         error.persistence = error.persistence or Persistence.NOT_PERSISTED
         self.metrics.records_failed.add(1)
         delivery = record.delivery
-        if not isinstance(error, RecordRecalledError) and (delivery is None or not delivery.is_watched):
+        assert delivery is not None
+        if not isinstance(error, RecordRecalledError) and not delivery.is_watched:
             self.house.failed(error, 1)
         self.house.undelivered(self.topic, self.partition, error.persistence, 1)
         record.settle(error, error.attempts, now)

@@ -80,8 +80,8 @@ class PendingRecord(RecordHolder):
         """Its outcome: who waits is woken."""
         self.outcome, self.attempt_count, self.settled_at = outcome, attempts, now
         delivery, self.delivery = self.delivery, None
-        if delivery is not None:
-            delivery.fire()
+        assert delivery is not None
+        delivery.fire()
 
     # ------------------------------------------------------------------ what a Delivery asks
     def is_settled(self, index: int) -> bool:

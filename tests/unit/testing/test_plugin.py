@@ -68,9 +68,33 @@ def test_the_mock_cluster_is_new_for_each_test(pytester: pytest.Pytester) -> Non
     pytester.runpytest_subprocess(*ARGUMENTS).assert_outcomes(passed=2)
 
 
+def test_the_producer_in_memory_is_new_for_each_test_and_brings_in_no_cluster(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import asyncio, sys
+
+        seen = []
+
+        def test_first(memory_kafka):
+            async def scenario():
+                async with memory_kafka:
+                    await memory_kafka.send("orders", b"v")
+            asyncio.run(scenario())
+            seen.append(memory_kafka)
+            assert len(memory_kafka.records) == 1
+
+        def test_second(memory_kafka):
+            assert memory_kafka is not seen[0]
+            assert memory_kafka.records == []
+            assert not any(name.startswith("aiokprod.testing.mock") for name in sys.modules)
+        """
+    )
+    pytester.runpytest_subprocess(*ARGUMENTS).assert_outcomes(passed=2)
+
+
 def test_the_fixtures_are_listed_with_what_they_give(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--fixtures", *ARGUMENTS)
-    for name in ("kafka_cluster", "kafka_bootstrap", "kafka_topic", "mock_kafka"):
+    for name in ("memory_kafka", "kafka_cluster", "kafka_bootstrap", "kafka_topic", "mock_kafka"):
         result.stdout.fnmatch_lines([f"{name}*"])
 
 
