@@ -7,10 +7,10 @@ application's shutdown would close it for the other owner. One after the other i
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from aiokprod.config import ProducerConfig
-from aiokprod.errors import AiokprodError, UsageError
+from aiokprod.errors import UsageError
 from aiokprod.model import ProducerState
 from aiokprod.producer import Producer
 
@@ -45,8 +45,5 @@ async def running(
     await producer.start(start_timeout, wait=wait)
     try:
         yield producer
-    except BaseException:
-        with suppress(AiokprodError):  # the application's exception wins, as in `async with producer`
-            await producer.close(close_timeout)
-        raise
-    await producer.close(close_timeout)
+    finally:
+        await producer.close(close_timeout)

@@ -75,8 +75,9 @@ def test_the_fastapi_program_sends_waits_and_tells_its_health(program: ModuleTyp
 
 
 @pytest.mark.parametrize("program", ["FastAPI"], indirect=True)
-def test_the_test_on_the_page_passes_without_a_cluster(program: ModuleType, cluster: MockCluster) -> None:
+def test_the_tests_on_the_page_pass_without_a_cluster(program: ModuleType, cluster: MockCluster) -> None:
     program.test_an_order_is_sent()
+    program.test_an_order_that_cannot_be_sent_is_our_failure()
     assert cluster.requests() == []
 
 
