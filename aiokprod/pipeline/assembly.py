@@ -76,6 +76,7 @@ class Pipeline(House, ClusterListener):
         self.random = new_random()
         self.failure: BaseException | None = None
         self.is_closing = False
+        self._is_ending = False  # the flush of close() is over: what ends now ends because we end it
         self.client = ClusterClient(config, metrics, self)
         self.flushes = Flushes(self.loop)
         self.entrance = Entrance(
@@ -137,12 +138,13 @@ class Pipeline(House, ClusterListener):
         self._tasks.spawn(work, name)
 
     def crashed(self, cause: BaseException) -> None:
-        """A bug, or a fatal answer: every Delivery fails with the cause; sends raise from now on."""
-        if self.failure is not None or self.is_closing:
+        """A bug, or a fatal answer: every Delivery fails with the cause; sends raise from now on, a close ends at once."""
+        if self.failure is not None or self._is_ending:
             return
         self.failure = cause
         self._log.failed(cause)
-        self._on_failed(cause)
+        if not self.is_closing:
+            self._on_failed(cause)
         self._fail_everything(cause)
 
     def _fail_everything(self, cause: BaseException | None) -> None:
@@ -180,7 +182,8 @@ class Pipeline(House, ClusterListener):
                 except TimeoutError:
                     pass
         finally:
-            self._fail_everything(None)
+            self._is_ending = True
+            self._fail_everything(self.failure)
             self._wakes.stop()
             self._expiries.stop()
             self.entrance.stop()
