@@ -88,7 +88,8 @@ class Failures:
             return RecordOvertakenError("a later batch is in the log and this one is not: the cluster lost data")
         if why in ("bump", "old"):
             return IdentityLostError(
-                "the producer had to begin anew on this partition before a broker answered for this record" + self._last()
+                "the producer had to begin anew on this partition before a broker answered for this record"
+                + self._last()
             )
         code = settle.code
         if code is None:

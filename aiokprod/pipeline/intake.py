@@ -103,7 +103,9 @@ class Intake:
                 try:
                     name.encode()
                 except UnicodeEncodeError as broken:
-                    raise RecordTypeError(f"the header's key {name!r} cannot be encoded: {broken}", topic=topic) from None
+                    raise RecordTypeError(
+                        f"the header's key {name!r} cannot be encoded: {broken}", topic=topic
+                    ) from None
             if value is not None and not isinstance(value, bytes):
                 if not isinstance(value, bytearray | memoryview):
                     raise RecordTypeError(
