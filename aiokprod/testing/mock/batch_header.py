@@ -25,6 +25,7 @@ LENGTH_END: Final = 12
 
 _CRC_FROM: Final = 21
 _MAGIC_END: Final = 17
+_ATTRIBUTES_LOW: Final = 22
 _SMALLEST_RECORD: Final = 14
 """A length below a v0 record's overhead is corrupt before anything else is looked at (broker: 13.3)."""
 
@@ -106,6 +107,11 @@ def read_header(records: bytes | memoryview) -> HeaderVerdict:
         return BadBatch(ErrorCode.CORRUPT_MESSAGE)
     base_offset, _, _, _, *fields = _HEADER.unpack_from(records)
     return BatchHeader(length + LENGTH_END, base_offset, *fields)
+
+
+def is_transactional(records: bytes | memoryview) -> bool:
+    """Whether the batch says that it belongs to a transaction; no other look at it."""
+    return len(records) > _ATTRIBUTES_LOW and bool(records[_ATTRIBUTES_LOW] & TRANSACTIONAL_BIT)
 
 
 def check_size(header: BatchHeader, max_message_bytes: int) -> BadBatch | None:

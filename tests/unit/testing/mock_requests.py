@@ -19,6 +19,12 @@ from aiokprod.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from aiokprod.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from aiokprod.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from aiokprod.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from aiokprod.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -79,6 +85,9 @@ def requests_of(key: int, version: int, cluster: MockCluster) -> tuple[Any, Any]
             if version >= 6:
                 return DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), DeleteTopicsResponse
             return DeleteTopicsRequest(topic_names=["t"]), DeleteTopicsResponse
+        case 21:
+            gone = DeleteRecordsPartition(partition_index=0, offset=-1)
+            return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[gone])]), DeleteRecordsResponse
         case 22:
             return InitProducerIdRequest(transactional_id=None), InitProducerIdResponse
         case 37:

@@ -7,6 +7,7 @@ from typing import Final
 from aiokprod.wire.messages.api_versions import ApiVersionsRequest
 from aiokprod.wire.messages.create_partitions import CreatePartitionsRequest
 from aiokprod.wire.messages.create_topics import CreateTopicsRequest
+from aiokprod.wire.messages.delete_records import DeleteRecordsRequest
 from aiokprod.wire.messages.delete_topics import DeleteTopicsRequest
 from aiokprod.wire.messages.describe_cluster import DescribeClusterRequest
 from aiokprod.wire.messages.fetch import FetchRequest
@@ -20,6 +21,7 @@ from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 from .api import AnyApi, Api
 from .api_versions import api_versions
+from .delete_records import delete_records, delete_records_items
 from .fetch import fetch, fetch_items
 from .list_offsets import list_offsets, list_offsets_items
 from .metadata import describe_cluster, metadata, metadata_items
@@ -46,6 +48,7 @@ _TABLE: Final[tuple[AnyApi, ...]] = (
     Api(ApiVersionsRequest, api_versions),
     Api(CreateTopicsRequest, create_topics, create_topics_items),
     Api(DeleteTopicsRequest, delete_topics, delete_topics_items),
+    Api(DeleteRecordsRequest, delete_records, delete_records_items),
     # InitProducerId v6 is unstable and not advertised. broker: 11.8
     Api(InitProducerIdRequest, init_producer_id, highest=5),
     Api(SaslAuthenticateRequest, sasl_authenticate),

@@ -24,6 +24,7 @@ from aiokprod.wire.messages.produce import (
     TopicProduceResponse,
 )
 
+from ..batch_header import is_transactional
 from ..cluster_state import Topic
 from ..faults import Fail, Omit
 from ..partition import Appended, AppendOutcome, Partition, Refused
@@ -65,6 +66,8 @@ class _Turn:
     call: Call
     request: ProduceRequest
     pending: list[_Pending]
+    lacks_transactional_id: bool
+    """It carries a batch of a transaction and no transactional id: nothing of it is taken (broker: 9)."""
 
 
 def produce_items(call: Call, request: ProduceRequest) -> Items:
@@ -78,7 +81,7 @@ def produce(call: Call, request: ProduceRequest) -> Outcome:
     """Append, then answer, wait or close."""
     response = ProduceResponse()
     pending: list[_Pending] = []
-    turn = _Turn(call, request, pending)
+    turn = _Turn(call, request, pending, request.transactional_id is None and _has_transactional(request))
     failed = False
     for data in sorted(request.topic_data, key=_hash_order):
         topic = _find(call, data)
@@ -110,7 +113,9 @@ def _one_partition(
     if isinstance(action, Fail | Omit) and not action.after_append:
         return _scripted(call, index, partition, action, None)
     outcome: AppendOutcome
-    if topic is None and call.version >= BY_TOPIC_ID:
+    if turn.lacks_transactional_id:
+        outcome = Refused(code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif topic is None and call.version >= BY_TOPIC_ID:
         outcome = Refused(code=ErrorCode.UNKNOWN_TOPIC_ID)  # broker: 7.1
     elif partition is None:
         outcome = Refused(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # broker: 7.2, 7.3, 8.5
@@ -201,6 +206,12 @@ async def _when_replicated(
             item.answer.error_code = int(ErrorCode.REQUEST_TIMED_OUT)  # with its base offset too. broker: 6.1, 6.3
     _name_endpoints(call, response)
     return response
+
+
+def _has_transactional(request: ProduceRequest) -> bool:
+    return any(
+        is_transactional(partition.records or b"") for topic in request.topic_data for partition in topic.partition_data
+    )
 
 
 def _find(call: Call, data: TopicProduceData) -> Topic | None:

@@ -1,0 +1,191 @@
+"""`Target`: a cluster the cases talk to, a MockCluster or a real one; what is done to it besides requests.
+
+One per name and session. Requests never go through here: cases send them by `Asker`s of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TypeVar
+
+from asker import Asker
+
+from aiokprod.testing import KafkaCluster, MockCluster
+from aiokprod.testing.kafka_cluster.admin import Admin, PartitionState
+
+Value = TypeVar("Value")
+
+
+class Target(ABC):
+    """What cases need of a cluster."""
+
+    def __init__(self, name: str, version: tuple[int, int]) -> None:
+        self.name = name
+        self.version = version
+        self.produce_version = 12 if version >= (4, 0) else 11 if version >= (3, 8) else 9
+        """The newest Produce that names topics by name."""
+        self.admin: Admin
+        self._opened: list[Asker] = []
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def by_version(self, table: dict[tuple[int, int], Value]) -> Value:
+        """The entry of the newest Kafka in the table that is not newer than this one."""
+        return table[max(known for known in table if known <= self.version)]
+
+    # ---- connections
+
+    @abstractmethod
+    def address(self, node: int) -> tuple[str, int]: ...
+
+    def connect(self, node: int = 1, client_id: str = "conformance") -> Asker:
+        host, port = self.address(node)
+        asker = Asker(host, port, self.produce_version, client_id)
+        self._opened.append(asker)
+        return asker
+
+    def connect_to_leader(self, topic: str, partition: int = 0, client_id: str = "conformance") -> Asker:
+        return self.connect(self.state(topic, partition).leader, client_id)
+
+    def hang_up(self) -> None:
+        """Close what the case has opened."""
+        while self._opened:
+            self._opened.pop().close()
+
+    def close(self) -> None:
+        """At the end of the session."""
+        self.admin.close()
+
+    # ---- topics
+
+    @abstractmethod
+    def create(self, name: str, partitions: int, replicas: int, config: dict[str, str]) -> None: ...
+
+    @abstractmethod
+    def delete(self, name: str) -> None: ...
+
+    @abstractmethod
+    def alter(self, name: str, **config: str | None) -> None: ...
+
+    @abstractmethod
+    def move_leader(self, name: str, node: int) -> None: ...
+
+    def new_topic(self, partitions: int = 1, replicas: int = 1, **config: str) -> str:
+        """A topic whose leaders know that they lead; options with underscores."""
+        name = f"conform-{uuid.uuid4().hex[:12]}"
+        self.create(name, partitions, replicas, {key.replace("_", "."): value for key, value in config.items()})
+        return name
+
+    def recreate(self, name: str) -> None:
+        self.delete(name)
+        self.create(name, 1, 1, {})
+
+    def state(self, topic: str, partition: int = 0) -> PartitionState:
+        partitions = self.admin.topic(topic)
+        assert partitions is not None
+        return partitions[partition]
+
+    def end_offset(self, topic: str, partition: int = 0) -> int:
+        return self.admin.end_offsets(topic)[partition]
+
+    # ---- trouble
+
+    @abstractmethod
+    def frozen(self, topic: str) -> contextlib.AbstractContextManager[None]:
+        """The follower of a topic with two replicas stops copying."""
+
+    @abstractmethod
+    def stopped(self, node: int) -> contextlib.AbstractContextManager[None]:
+        """The broker is stopped in order and started again afterwards."""
+
+
+class MockTarget(Target):
+    """A MockCluster on a thread of its own."""
+
+    def __init__(self, name: str, version: tuple[int, int], cluster: MockCluster) -> None:
+        super().__init__(name, version)
+        self.cluster = cluster
+        self.admin = Admin.from_bootstrap(cluster.bootstrap_servers, timeout_s=10.0)
+
+    def address(self, node: int) -> tuple[str, int]:
+        broker = self.cluster.broker(node)
+        return broker.host, broker.port
+
+    def create(self, name: str, partitions: int, replicas: int, config: dict[str, str]) -> None:
+        self.cluster.create_topic(name, partitions, replicas, **config)
+
+    def delete(self, name: str) -> None:
+        self.cluster.delete_topic(name)
+
+    def alter(self, name: str, **config: str | None) -> None:
+        self.cluster.alter_topic(name, **config)
+
+    def move_leader(self, name: str, node: int) -> None:
+        self.cluster.move_leader(name, 0, node)
+
+    @contextlib.contextmanager
+    def frozen(self, topic: str) -> Iterator[None]:
+        self.cluster.freeze_replicas(topic, 0)
+        try:
+            yield
+        finally:
+            self.cluster.thaw_replicas(topic, 0)
+
+    @contextlib.contextmanager
+    def stopped(self, node: int) -> Iterator[None]:
+        self.cluster.stop_broker(node)
+        try:
+            yield
+        finally:
+            self.cluster.start_broker(node)
+
+
+class KafkaTarget(Target):
+    """Real brokers."""
+
+    def __init__(self, name: str, version: tuple[int, int], cluster: KafkaCluster) -> None:
+        super().__init__(name, version)
+        self.cluster = cluster
+        self.admin = cluster.admin
+
+    def address(self, node: int) -> tuple[str, int]:
+        broker = self.cluster.broker(node)
+        return broker.host, broker.port
+
+    def create(self, name: str, partitions: int, replicas: int, config: dict[str, str]) -> None:
+        self.cluster.create_topic(name, partitions, replicas, config)
+        self.cluster.end_offsets(name)  # answered by leaders that know they are (broker: 8.2)
+
+    def delete(self, name: str) -> None:
+        self.cluster.delete_topic(name)
+
+    def alter(self, name: str, **config: str | None) -> None:
+        self.cluster.alter_topic(name, {key.replace("_", "."): value for key, value in config.items()})
+        time.sleep(0.3)  # brokers hear of it a moment after the controller has answered
+
+    def move_leader(self, name: str, node: int) -> None:
+        self.cluster.move_leader(name, 0, node)
+
+    @contextlib.contextmanager
+    def frozen(self, topic: str) -> Iterator[None]:
+        state = self.state(topic)
+        (follower,) = (node for node in state.replicas if node != state.leader)
+        self.cluster.broker(follower).pause()
+        try:
+            yield
+        finally:
+            self.cluster.broker(follower).resume()
+
+    @contextlib.contextmanager
+    def stopped(self, node: int) -> Iterator[None]:
+        self.cluster.broker(node).stop()
+        try:
+            yield
+        finally:
+            self.cluster.broker(node).start()
+            self.cluster.wait_ready()
