@@ -15,12 +15,14 @@ def main() -> None:
         raise SystemExit(2) from None
 
     from aiokprod import __version__
+    from aiokprod.cli.cluster import cluster
     from aiokprod.cli.demo import demo
 
     @click.group()
     @click.version_option(__version__, prog_name="aiokprod")
     def aiokprod() -> None:
-        """An asyncio-native Apache Kafka producer: try it."""
+        """An asyncio-native Apache Kafka producer: try it, and develop with it."""
 
     aiokprod.add_command(demo)
+    aiokprod.add_command(cluster)
     aiokprod(prog_name="aiokprod")

@@ -1,0 +1,166 @@
+"""`aiokprod cluster`: a development broker. A MockCluster on fixed ports, alone or around another command.
+
+    aiokprod cluster --topic orders:6                 until SIGINT or SIGTERM
+    aiokprod cluster --port 0 -- uvicorn app:app      as long as the command runs, and with its exit status
+
+The records are in this process's memory and end with it. The cluster lives on a thread of its own; the main thread waits
+for a signal or for the command, so that signals always find somebody.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+import click
+
+from aiokprod.testing.mock import MockCluster
+from aiokprod.testing.mock.cluster_state import RefusalError
+
+HOST: Final = "127.0.0.1"
+BOOTSTRAP_VARIABLE: Final = "AIOKPROD_BOOTSTRAP_SERVERS"
+NOT_FOUND, NOT_EXECUTABLE, BY_SIGNAL = 127, 126, 128  # as shells have it; by a signal: 128 and its number
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Topic(click.ParamType[tuple[str, int]]):
+    """`name` or `name:partitions`."""
+
+    name = "name[:partitions]"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        name, _, count = str(value).partition(":")
+        if not name or not (count or "1").isdecimal():
+            self.fail(f"{value!r} is not name:partitions", param, ctx)
+        return name, int(count or 1)
+
+
+class Waiter:
+    """What the main thread waits for: a signal, or the end of a command that gets the signals. One per process."""
+
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Take the signals."""
+        before = {number: signal.signal(number, self._signalled) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _signalled(self, number: int, _frame: FrameType | None) -> None:
+        self._stopped.set()
+        if self._child is not None and not (number == signal.SIGINT and _is_at_terminal()):
+            self._child.send_signal(number)
+
+    def until_signal(self) -> int:
+        """Wait; the exit status."""
+        self._stopped.wait()
+        return 0
+
+    def run(self, command: Sequence[str], environment: dict[str, str]) -> int:
+        """Run the command to its end; its exit status."""
+        if self._stopped.is_set():
+            return BY_SIGNAL + signal.SIGTERM
+        try:
+            self._child = subprocess.Popen(command, env=environment)  # noqa: S603 - what our user asked us to run
+        except FileNotFoundError:
+            click.echo(f"aiokprod cluster: {command[0]}: no such command", err=True)
+            return NOT_FOUND
+        except OSError as error:
+            click.echo(f"aiokprod cluster: {command[0]}: {error.strerror}", err=True)
+            return NOT_EXECUTABLE
+        if self._stopped.is_set():  # it came while the command was being started
+            self._child.terminate()
+        status = self._child.wait()
+        return status if status >= 0 else BY_SIGNAL - status
+
+
+def _is_at_terminal() -> bool:
+    """Ctrl-C at a terminal reaches the command by itself: a second SIGINT would be a second Ctrl-C."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except (AttributeError, OSError, ValueError):
+        return False
+
+
+def check_ports(ports: Sequence[int]) -> None:
+    """Are they free?
+
+    Raises:
+        click.ClickException: one is not; the text says which.
+    """
+    for port in ports:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+                probe.listen(1)
+            except OSError as error:
+                raise click.ClickException(
+                    f"port {port} of {HOST} cannot be had: {os.strerror(error.errno or 0)}."
+                    " Choose others with --port, or --port 0 for any that are free."
+                ) from error
+
+
+def ports_of(brokers: int, port: int) -> list[int] | None:
+    """One after the other from `port`; None: whichever are free."""
+    return list(range(port, port + brokers)) if port else None
+
+
+def start_line(cluster: MockCluster) -> str:
+    """What whoever waits for the cluster looks for."""
+    count = len(cluster.broker_ids)
+    return f"{count} {'broker' if count == 1 else 'brokers'}, bootstrap.servers={cluster.bootstrap_servers}"
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--brokers", type=click.IntRange(1, 100), default=3, show_default=True, help="How many.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=9092, show_default=True, help="Of the first; 0: free ones."
+)
+@click.option("--topic", "topics", type=Topic(), multiple=True, help="Create it at the start (repeatable).")
+@click.option("--no-auto-create", is_flag=True, help="Unknown topics are refused, not created.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def cluster(
+    brokers: int, port: int, topics: Sequence[tuple[str, int]], no_auto_create: bool, command: Sequence[str]
+) -> None:
+    """Run a Kafka cluster for development in this process, until SIGINT or SIGTERM.
+
+    With a COMMAND (after --) it runs as long as that does. The command finds the cluster in
+    AIOKPROD_BOOTSTRAP_SERVERS, gets the signals, and its exit status is that of this program.
+
+    Records are kept in memory and end with the program. Not for production, nor for measuring throughput.
+    """
+    ports = ports_of(brokers, port)
+    if ports is not None and ports[-1] > 65_535:
+        raise click.UsageError(f"{brokers} brokers from port {port} on: there is no port {ports[-1]}")
+    check_ports(ports or ())
+    waiter = Waiter()
+    with waiter.installed(), MockCluster(brokers, ports=ports, auto_create_topics=not no_auto_create) as running:
+        for name, partitions in topics:
+            try:
+                running.create_topic(name, partitions)
+            except RefusalError as refusal:
+                raise click.ClickException(
+                    f"topic {name!r} cannot be created: {refusal.message or refusal.code}"
+                ) from refusal
+        click.echo(start_line(running), err=bool(command))
+        if command:
+            status = waiter.run(command, os.environ | {BOOTSTRAP_VARIABLE: running.bootstrap_servers})
+        else:
+            click.echo("Records are kept in memory. Ctrl-C (SIGINT) or SIGTERM ends it.")
+            status = waiter.until_signal()
+    sys.exit(status)

@@ -1,0 +1,219 @@
+"""`aiokprod cluster`, as a process: it answers, ends when it is told to, and serves another command."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from click.testing import CliRunner
+
+from aiokprod import Producer
+from aiokprod.cli.cluster import cluster as cluster_command
+from aiokprod.errors import UnknownTopicError
+
+BENCH = Path(__file__).resolve().parents[3] / "bench" / "cluster_start.py"
+LIMIT_S = 30.0
+COMMAND = [sys.executable, "-m", "aiokprod", "cluster"]
+
+
+@contextmanager
+def cluster(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process and its bootstrap servers; it has ended by itself when the block has."""
+    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.search(r"bootstrap\.servers=(\S+)", line)
+            assert found is not None, line + process.communicate()[1]
+            yield process, found[1]
+            process.wait(LIMIT_S)
+        finally:
+            process.kill()
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=LIMIT_S)
+
+
+def bench() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("cluster_start", BENCH)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_takes_records_until_a_signal_ends_it_without_a_word(number: signal.Signals) -> None:
+    async def send(servers: str) -> None:
+        async with Producer(servers, allow_auto_create_topics=True, max_block_ms=10_000) as producer:
+            assert len(await producer.partitions_for("orders")) == 6
+            assert len(await producer.partitions_for("audit")) == 1
+            await producer.send("orders", b"v")
+            await producer.send("made-by-writing", b"v")
+
+    with cluster("--port", "0", "--topic", "orders:6", "--topic", "audit") as (process, servers):
+        assert len(servers.split(",")) == 3
+        asyncio.run(send(servers))
+        process.send_signal(number)
+        assert process.stdout is not None and process.stderr is not None
+        output, errors = process.stdout.read(), process.stderr.read()
+    assert process.returncode == 0
+    assert "Ctrl-C" in output and not errors
+
+
+def test_the_brokers_have_the_ports_one_after_the_other_and_unknown_topics_stay_unknown() -> None:
+    async def send(servers: str) -> None:
+        async with Producer(servers, allow_auto_create_topics=True, max_block_ms=200) as producer:
+            with pytest.raises(UnknownTopicError):
+                await producer.send("orders", b"v")
+
+    with closing(_TwoPorts()) as ports:
+        first = ports.first
+        ports.close()
+        with cluster("--brokers", "2", "--port", str(first), "--no-auto-create") as (process, servers):
+            assert servers == f"127.0.0.1:{first},127.0.0.1:{first + 1}"
+            asyncio.run(send(servers))
+            process.terminate()
+
+
+class _TwoPorts:
+    """Two neighbouring ports that were free a moment ago."""
+
+    def __init__(self) -> None:
+        while True:
+            self._sockets = [socket.create_server(("127.0.0.1", 0))]
+            self.first = int(self._sockets[0].getsockname()[1])
+            try:
+                self._sockets.append(socket.create_server(("127.0.0.1", self.first + 1)))
+                return
+            except (OSError, OverflowError):
+                self._sockets[0].close()
+
+    def close(self) -> None:
+        for one in self._sockets:
+            one.close()
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = CliRunner().invoke(cluster_command, ["--brokers", "1", "--port", str(port)])
+    assert done.exit_code == 1
+    assert re.search(rf"port {port} of 127.0.0.1 cannot be had: Address already in use.*--port 0", done.stderr)
+    assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["--topic", "orders:many"], 2, "is not name:partitions"),
+        (["--topic", ":3"], 2, "is not name:partitions"),
+        (["--brokers", "0"], 2, "--brokers"),
+        (["--port", "65535"], 2, "there is no port 65537"),
+        (["--port", "0", "--topic", "no spaces"], 1, "topic 'no spaces' cannot be created"),
+        (["--port", "0", "--topic", "orders:0"], 1, "topic 'orders' cannot be created"),
+        (["--port", "0", "--", "no-such-command-anywhere"], 127, "no-such-command-anywhere: no such command"),
+        (["--port", "0", "--", "/"], 126, "/: Permission denied"),
+    ],
+)
+def test_what_makes_no_sense_is_said_in_one_line(arguments: list[str], status: int, text: str) -> None:
+    done = CliRunner().invoke(cluster_command, arguments)
+    assert done.exit_code == status
+    assert text in done.stderr
+
+
+def test_a_command_finds_the_cluster_in_its_environment_and_its_status_is_ours() -> None:
+    program = """
+import asyncio, sys
+from aiokprod import Producer, ProducerConfig
+
+async def main():
+    async with Producer(ProducerConfig.from_env()) as producer:
+        print((await producer.send("orders", b"v")).offset, sys.argv[1:])
+    return 7
+
+sys.exit(asyncio.run(main()))
+"""
+    done = run("--port", "0", "--topic", "orders", "--", sys.executable, "-c", program, "--port", "x")
+    assert done.returncode == 7, done.stderr
+    assert done.stdout == "0 ['--port', 'x']\n"  # nothing of ours in the command's output
+    assert "bootstrap.servers=127.0.0.1:" in done.stderr
+
+
+WAITS = """
+import signal, sys
+signal.signal(signal.{taken}, lambda number, frame: sys.exit(40 + number))
+print("bootstrap.servers=none of them", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("taken", ["SIGINT", "SIGTERM"])
+def test_a_command_gets_our_signals_and_ends_as_it_likes(taken: str) -> None:
+    number = signal.Signals[taken]
+    with cluster("--port", "0", "--", sys.executable, "-c", WAITS.format(taken=taken)) as (process, _):
+        process.send_signal(number)
+    assert process.returncode == 40 + number
+
+
+def test_a_command_that_a_signal_ends_has_the_status_a_shell_gives_it() -> None:
+    with cluster("--port", "0", "--", sys.executable, "-c", WAITS.format(taken="SIGINT")) as (process, _):
+        process.terminate()
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_ctrl_c_at_a_terminal_reaches_the_command_once() -> None:
+    """The terminal gives it to both; a second one would make a server give up its clean end."""
+    program = (
+        "import signal, time\n"
+        "count = 0\n"
+        "def note(number, frame):\n"
+        "    global count\n"
+        "    count += 1\n"
+        "signal.signal(signal.SIGINT, note)\n"
+        "print('ready', flush=True)\n"
+        "signal.pause()\n"
+        "until = time.monotonic() + 0.5\n"
+        "while time.monotonic() < until: pass\n"
+        "print('interrupted', count, flush=True)\n"
+    )
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(COMMAND[0], [*COMMAND, "--port", "0", "--", sys.executable, "-c", program])
+    output = b""
+    with os.fdopen(terminal, "r+b", buffering=0) as both:
+        while b"ready" not in output:
+            output += both.read(1024)
+        both.write(b"\x03")
+        try:
+            while chunk := both.read(1024):
+                output += chunk
+        except OSError:
+            pass  # the terminal ends with its last process
+    _, status = os.waitpid(child, 0)
+    assert b"interrupted 1" in output, output
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_the_handlers_of_signals_are_given_back() -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    assert CliRunner().invoke(cluster_command, ["--port", "0", "--", "true"]).exit_code == 0
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_it_answers_within_half_a_second_of_its_imports() -> None:
+    after_imports_s, _ = bench().one_run_s()
+    assert after_imports_s < 0.5
