@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+
+from aiokprod.testing.checker import Kind, LogRecord, Outcome, Sent, check_delivery
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +28,12 @@ class Verdict:
 
 def judge_log(sent: Sequence[tuple[int, bytes]], log: Mapping[int, Sequence[bytes]]) -> Verdict:
     """Compare per partition; `sent` is in the order of the sends, each value unlike every other."""
-    by_partition: dict[int, list[bytes]] = {}
-    for partition, value in sent:
-        by_partition.setdefault(partition, []).append(value)
-    lost = duplicated = reordered = 0
-    for partition, values in by_partition.items():
-        found = log.get(partition, ())
-        counts = Counter(found)
-        lost += sum(1 for value in values if not counts[value])
-        duplicated += sum(count - 1 for count in counts.values() if count > 1)
-        place = {value: index for index, value in reversed(list(enumerate(found)))}
-        places = [place[value] for value in values if value in place]
-        reordered += sum(1 for before, after in pairwise(places) if after < before)
-    return Verdict(lost, duplicated, reordered)
+    sends = [Sent(value, "", partition, outcome=Outcome.DELIVERED, settled=1) for partition, value in sent]
+    found = [
+        LogRecord("", partition, index, value)
+        for partition, values in log.items()
+        for index, value in enumerate(values)
+    ]
+    kinds = Counter(finding.kind for finding in check_delivery(sends, found, others_write=True))
+    # Acknowledged for one partition and found in another: it is lost where it was looked for.
+    return Verdict(kinds[Kind.LOST] + kinds[Kind.WRONG_OFFSET], kinds[Kind.DUPLICATE], kinds[Kind.REORDERED])

@@ -1,16 +1,16 @@
-"""What was told of each record against what a client that is not ours finds in the log. The judge is pure."""
+"""What was told of each record against what a client that is not ours finds in the log."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, TopicPartition
 
-DELIVERED, NOT, POSSIBLY = "delivered", "not", "possibly"
+from aiokprod.testing.checker import Finding, LogRecord, Outcome, Promise, Sent, check_delivery
+
+DELIVERED, NOT, POSSIBLY = Outcome.DELIVERED, Outcome.NOT_PERSISTED, Outcome.POSSIBLY_PERSISTED
 
 
 @dataclass(slots=True)
@@ -19,61 +19,26 @@ class Told:
 
     partition: int
     number: int
-    outcome: str | None = None
+    outcome: Outcome | None = None
     offset: int | None = None
 
 
-@dataclass(slots=True)
-class Findings:
-    """Numbers of records that are wrong."""
+def judge(
+    told: Sequence[Told], logs: Mapping[int, Sequence[tuple[int, int]]], *, idempotent: bool = True
+) -> list[Finding]:
+    """What is wrong. `logs`: per partition (offset, number) in log order; `told` is in the order of the sends.
 
-    lost: list[int] = field(default_factory=list)
-    ghosts: list[int] = field(default_factory=list)
-    duplicates: list[int] = field(default_factory=list)
-    reordered: list[int] = field(default_factory=list)
-    wrong_offset: list[int] = field(default_factory=list)
-    unresolved: list[int] = field(default_factory=list)
-    possibly: int = 0
-
-    @property
-    def is_clean(self) -> bool:
-        return not (
-            self.lost or self.ghosts or self.duplicates or self.reordered or self.wrong_offset or self.unresolved
+    Others may write to the topic: a test warms a partition up, or sends from a second producer.
+    """
+    sends = [
+        Sent(
+            one.number, "", one.partition, outcome=one.outcome, offset=one.offset, settled=int(one.outcome is not None)
         )
-
-
-def judge(told: Sequence[Told], logs: Mapping[int, Sequence[tuple[int, int]]], *, idempotent: bool = True) -> Findings:
-    """`logs`: per partition (offset, number) in log order; numbers grow with the sends of a partition."""
-    found = Findings()
-    present: Counter[int] = Counter()
-    places: dict[int, set[tuple[int, int]]] = {}
-    for partition, log in logs.items():
-        for offset, number in log:
-            present[number] += 1
-            places.setdefault(number, set()).add((partition, offset))
-    delivered: set[int] = set()
-    for record in told:
-        number = record.number
-        if record.outcome is None:
-            found.unresolved.append(number)
-        elif record.outcome == DELIVERED:
-            delivered.add(number)
-            if not present[number]:
-                found.lost.append(number)
-            elif record.offset is not None and (record.partition, record.offset) not in places[number]:
-                found.wrong_offset.append(number)
-        elif record.outcome == NOT and present[number]:
-            found.ghosts.append(number)
-        elif record.outcome == POSSIBLY:
-            found.possibly += 1
-    if idempotent:
-        found.duplicates = sorted(number for number, times in present.items() if times > 1)
-    for log in logs.values():
-        firsts = [number for number in dict.fromkeys(number for _, number in log) if number in delivered]
-        for before, after in pairwise(firsts):
-            if after < before:
-                found.reordered.append(after)
-    return found
+        for one in told
+    ]
+    log = [LogRecord("", partition, offset, number) for partition, part in logs.items() for offset, number in part]
+    promise = Promise.EXACTLY_ONCE if idempotent else Promise.AT_LEAST_ONCE
+    return check_delivery(sends, log, promise=promise, others_write=True)
 
 
 def read_log(

@@ -8,10 +8,11 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from delivery_check import DELIVERED, NOT, POSSIBLY, Findings, Told, judge, read_log
+from delivery_check import DELIVERED, NOT, POSSIBLY, Told, judge, read_log
 
 from aiokprod import Delivery, Persistence, Producer
 from aiokprod.testing import KafkaCluster
+from aiokprod.testing.checker import Finding
 
 FULL = bool(os.environ.get("AIOKPROD_FULL"))  # durations and counts of the fault catalogue, not the short ones
 
@@ -47,7 +48,7 @@ def under_load(
     partitions: int = 6,
     rate: float = 1_000,
     **options: Any,
-) -> tuple[Findings, list[Told], dict[str, Any]]:
+) -> tuple[list[Finding], list[Told], dict[str, Any]]:
     """Send numbered records at a steady rate while `deed` runs on a thread, and a while after; read everything back.
 
     Returns what is wrong, what was told of each record, and the producer's metrics.
