@@ -1,0 +1,88 @@
+"""What brokers of several Kafka releases advertise, and which rules of transactions they keep.
+
+`MockCluster(kafka_version=...)` names one. The ranges of older releases are those of the `ApiKeys` of kafka-clients
+2.1.1, 2.8.2 and 3.9.1; the newest release offers what our codecs know. A lower bound is the real one, even where the
+mock only serves what is newer: a request below that closes the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+Ranges: TypeAlias = dict[int, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRelease:
+    """One release. `ranges` by API key; None: as far as the codecs go."""
+
+    ranges: Mapping[int, tuple[int, int]] | None
+    transaction_version: int
+    verifies_transactions: bool
+    """Whether a first write is checked with the coordinator, from 3.6 on (KIP-890); before, it opens a transaction that
+    nobody ends."""
+
+    def advertised(self, served: Ranges) -> Ranges:
+        """What of the served APIs a broker of this release advertises."""
+        if self.ranges is None:
+            return dict(served)
+        return {key: self.ranges[key] for key in served if key in self.ranges}
+
+
+def _from_zero(highest: Mapping[int, int]) -> Ranges:
+    return {key: (0, high) for key, high in highest.items()}
+
+
+_2_1: Final = _from_zero(
+    {
+        0: 7, 1: 10, 2: 4, 3: 7, 8: 6, 9: 5, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2, 17: 1, 18: 2, 19: 3, 20: 3,
+        21: 1, 22: 1, 23: 2, 24: 1, 25: 1, 26: 1, 28: 2, 32: 2, 33: 1, 36: 0, 37: 1, 42: 1,
+    }
+)  # fmt: skip
+
+_2_8: Final = _from_zero(
+    {
+        0: 9, 1: 12, 2: 6, 3: 11, 8: 8, 9: 7, 10: 3, 11: 7, 12: 4, 13: 4, 14: 5, 15: 5, 16: 4, 17: 1, 18: 3, 19: 7, 20: 6,
+        21: 2, 22: 4, 23: 4, 24: 3, 25: 3, 26: 3, 28: 3, 32: 4, 33: 2, 36: 2, 37: 3, 42: 2, 43: 2, 44: 1, 45: 0, 46: 0,
+        47: 0, 48: 1, 49: 1, 57: 0, 60: 0, 61: 0,
+    }
+)  # fmt: skip
+
+_3_9: Final = _from_zero(
+    {
+        0: 11, 1: 17, 2: 9, 3: 12, 8: 9, 9: 9, 10: 6, 11: 9, 12: 4, 13: 5, 14: 5, 15: 5, 16: 5, 17: 1, 18: 4, 19: 7, 20: 6,
+        21: 2, 22: 5, 23: 4, 24: 5, 25: 4, 26: 4, 28: 4, 32: 4, 33: 2, 36: 2, 37: 3, 42: 2, 43: 2, 44: 1, 45: 0, 46: 0,
+        47: 0, 48: 1, 49: 1, 55: 2, 57: 1, 60: 1, 61: 0, 65: 0, 66: 1, 75: 0,
+    }
+)  # fmt: skip
+
+RELEASES: Final[dict[str, KafkaRelease]] = {
+    "2.1": KafkaRelease(_2_1, 0, False),
+    "2.8": KafkaRelease(_2_8, 0, False),
+    "3.9": KafkaRelease(_3_9, 0, True),
+    "4.3": KafkaRelease(None, 2, True),
+}
+
+NEWEST: Final = "4.3"
+
+TRANSACTION_VERSION: Final = "transaction.version"
+"""The finalized feature by which clients choose versions of transactional requests. broker: 0, item 7"""
+
+
+def release_of(kafka_version: str) -> KafkaRelease:
+    """The release of `"4.3"` or `"4.3.1"`. Raises ValueError naming those there are."""
+    release = RELEASES.get(".".join(kafka_version.split(".")[:2]))
+    if release is None:
+        raise ValueError(f"the mock knows Kafka {', '.join(RELEASES)}; not {kafka_version!r}")
+    return release
+
+
+def transaction_version_of(release: KafkaRelease, asked: int | None) -> int:
+    """transaction.version of a cluster; ValueError if the release has no such version."""
+    if asked is None:
+        return release.transaction_version
+    if asked not in (0, 1, 2) or (asked and not release.transaction_version):
+        raise ValueError(f"this release of Kafka has no transaction version {asked}")
+    return asked

@@ -1,0 +1,104 @@
+"""`GroupOffsets`: the offsets that groups committed, and those that wait for the end of a transaction.
+
+One per cluster; pure. There are no members: a group is what somebody committed offsets under.
+
+Invariants: an offset of a transaction is visible after its commit, never before; the offset that was written last wins,
+not the one whose transaction ended last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from aiokprod.wire.codes import ErrorCode
+
+from .directory import partition_of
+from .metadata import ProducerIdentity, TopicIndex
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+MAX_METADATA_BYTES: Final = 4096
+"""offset.metadata.max.bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """Where a group goes on reading."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An offset with its place in the order of writes."""
+
+    order: int
+    value: CommittedOffset
+
+
+_Offsets: TypeAlias = dict[TopicIndex, _Written]
+
+
+class GroupOffsets:
+    """All groups."""
+
+    def __init__(self) -> None:
+        self._committed: dict[str, _Offsets] = {}
+        self._pending: dict[tuple[str, int], _Offsets] = {}
+        self._epochs: dict[tuple[int, int], int] = {}
+        self._writes = 0
+
+    def __repr__(self) -> str:
+        return f"<GroupOffsets groups={len(self._committed)} pending={len(self._pending)}>"
+
+    def knows(self, group: str) -> bool:
+        """Whether anything was ever committed under this name."""
+        return group in self._committed
+
+    def offsets(self, group: str) -> dict[TopicIndex, CommittedOffset]:
+        """What the group has committed."""
+        return {where: written.value for where, written in self._committed.get(group, {}).items()}
+
+    def is_unstable(self, group: str, where: TopicIndex) -> bool:
+        """Whether a transaction that is not decided yet holds an offset of this partition."""
+        return any(name == group and where in offsets for (name, _), offsets in self._pending.items())
+
+    def commit(self, group: str, where: TopicIndex, value: CommittedOffset) -> None:
+        """OffsetCommit."""
+        self._put(self._committed.setdefault(group, {}), where, value)
+
+    def commit_in_transaction(
+        self, group: str, who: ProducerIdentity, where: TopicIndex, value: CommittedOffset
+    ) -> ErrorCode:
+        """TxnOffsetCommit: kept until the transaction ends. 47 for an epoch that is over."""
+        log = (who.producer_id, partition_of(group))
+        if who.epoch < self._epochs.get(log, -1):
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        self._epochs[log] = who.epoch
+        self._committed.setdefault(group, {})
+        self._put(self._pending.setdefault((group, who.producer_id), {}), where, value)
+        return ErrorCode.NONE
+
+    def end(self, log: int, who: ProducerIdentity, *, commits: bool) -> None:
+        """A marker is written to one partition of the offsets topic: its groups' offsets count, or are gone."""
+        self._epochs[who.producer_id, log] = who.epoch
+        ended = [key for key in self._pending if key[1] == who.producer_id and partition_of(key[0]) == log]
+        for group, producer_id in ended:
+            offsets = self._pending.pop((group, producer_id))
+            committed = self._committed[group]
+            for where, written in offsets.items():
+                before = committed.get(where)
+                if commits and (before is None or before.order < written.order):
+                    committed[where] = written
+
+    def _put(self, offsets: _Offsets, where: TopicIndex, value: CommittedOffset) -> None:
+        self._writes += 1
+        offsets[where] = _Written(self._writes, value)
+
+
+def offsets_partition(group: str) -> TopicIndex:
+    """The partition of the offsets topic that a transaction reaches with this group."""
+    return OFFSETS_TOPIC, partition_of(group)
