@@ -27,8 +27,19 @@ from aiokprod.wire.messages.delete_records import (
 )
 from aiokprod.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from aiokprod.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from aiokprod.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from aiokprod.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from aiokprod.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aiokprod.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -90,6 +101,13 @@ def requests_of(key: int, version: int, cluster: MockCluster) -> tuple[Any, Any]
             return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[gone])]), DeleteRecordsResponse
         case 22:
             return InitProducerIdRequest(transactional_id=None), InitProducerIdResponse
+        case 32:
+            named = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=None)
+            return DescribeConfigsRequest(resources=[named]), DescribeConfigsResponse
+        case 44:
+            change = AlterableConfig(name="min.insync.replicas", value="1")
+            altered = AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
+            return IncrementalAlterConfigsRequest(resources=[altered]), IncrementalAlterConfigsResponse
         case 37:
             return CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=3)]), CreatePartitionsResponse
         case _:

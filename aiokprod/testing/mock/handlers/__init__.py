@@ -10,8 +10,10 @@ from aiokprod.wire.messages.create_topics import CreateTopicsRequest
 from aiokprod.wire.messages.delete_records import DeleteRecordsRequest
 from aiokprod.wire.messages.delete_topics import DeleteTopicsRequest
 from aiokprod.wire.messages.describe_cluster import DescribeClusterRequest
+from aiokprod.wire.messages.describe_configs import DescribeConfigsRequest
 from aiokprod.wire.messages.fetch import FetchRequest
 from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest
+from aiokprod.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest
 from aiokprod.wire.messages.list_offsets import ListOffsetsRequest
 from aiokprod.wire.messages.metadata import MetadataRequest
@@ -21,6 +23,12 @@ from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 from .api import AnyApi, Api
 from .api_versions import api_versions
+from .configs import (
+    describe_configs,
+    describe_configs_items,
+    incremental_alter_configs,
+    incremental_alter_configs_items,
+)
 from .delete_records import delete_records, delete_records_items
 from .fetch import fetch, fetch_items
 from .list_offsets import list_offsets, list_offsets_items
@@ -51,8 +59,10 @@ _TABLE: Final[tuple[AnyApi, ...]] = (
     Api(DeleteRecordsRequest, delete_records, delete_records_items),
     # InitProducerId v6 is unstable and not advertised. broker: 11.8
     Api(InitProducerIdRequest, init_producer_id, highest=5),
+    Api(DescribeConfigsRequest, describe_configs, describe_configs_items),
     Api(SaslAuthenticateRequest, sasl_authenticate),
     Api(CreatePartitionsRequest, create_partitions, create_partitions_items),
+    Api(IncrementalAlterConfigsRequest, incremental_alter_configs, incremental_alter_configs_items),
     Api(DescribeClusterRequest, describe_cluster),
 )
 
