@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from aiokprod.testing.faults import Rule
+
 from .broker import MockBroker
 from .cluster import MockCluster
 from .cluster_state import RefusalError
 from .counters import RequestSeen
-from .faults import Rule
 from .log import StoredBatch
 from .stored_records import StoredRecord
 

@@ -15,10 +15,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from aiokprod.testing.faults import FaultRules
+
 from .cluster_state import ClusterState
 from .connection import MockConnection
 from .counters import Counters
-from .faults import FaultRules
 from .listening import Listening, MemoryListening, MemoryNetwork, SocketListening
 
 CLOSING_TURNS: Final = 5
@@ -74,6 +75,8 @@ class MockBroker:
         self._timers: set[asyncio.TimerHandle] = set()
         self._accepted = 0
         self.is_listening = False
+        self.is_frozen = False
+        """As a stopped process: connections open, nothing read and nothing written."""
 
     def __repr__(self) -> str:
         state = "up" if self.is_listening else "down"
@@ -89,6 +92,7 @@ class MockBroker:
     def start(self) -> None:
         """Listen. Clients that connect before the next turn of the loop wait in the backlog."""
         self.is_listening = True
+        self.is_frozen = False
         self._listening.open()
 
     def stop(self, *, abort: bool) -> None:
@@ -101,6 +105,16 @@ class MockBroker:
         for task in self._tasks:
             task.cancel()
         self.close_connections(abort=abort)
+
+    def freeze(self) -> None:
+        """Fall silent until `thaw`."""
+        self.is_frozen = True
+
+    def thaw(self) -> None:
+        """Go on where it stopped."""
+        self.is_frozen = False
+        for connection in self.connections:
+            connection.thawed()
 
     def reserve_port(self) -> None:
         """Bind the port again after `stop`, without listening."""
@@ -136,7 +150,7 @@ class MockBroker:
         """A client has connected."""
         self.counters.connections[self.node_id] += 1
         self._connections[connection] = None
-        if not self.is_listening:
+        if not self.is_listening or self.faults.refuses_connection(self.node_id):
             connection.abort()
 
     def closed(self, connection: MockConnection) -> None:

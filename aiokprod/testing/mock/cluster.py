@@ -21,16 +21,16 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from .api_names import api_key_of, api_name_of
+from aiokprod.testing.faults import FaultRules, FaultVerbs
+from aiokprod.testing.faults.apis import api_key_of, api_name_of
+
+from ..own_thread import LoopHome
 from .broker import BrokerSettings, MockBroker
 from .cluster_state import ClusterState, Node
 from .counters import Counters, RequestSeen
-from .faults import FaultRules
 from .handlers import APIS
 from .listening import MemoryNetwork
-from .own_thread import LoopHome
 from .scram_server import MECHANISMS
-from .script import FaultVerbs
 from .topic_verbs import TopicVerbs
 
 EXPIRATION_CHECK_S: Final = 600.0
@@ -256,6 +256,14 @@ class MockCluster(TopicVerbs, FaultVerbs):
         """Close the connections of one broker or all (FIN, or RST with `abort`); returns how many."""
         chosen = list(self._brokers.values()) if node is None else [self._brokers[node]]
         return self._home.call(lambda: sum(broker.close_connections(abort=abort) for broker in chosen))
+
+    def freeze_broker(self, node: int) -> None:
+        """SIGSTOP: connections stay open, new ones are taken, nothing is read or written. It stays leader."""
+        self._home.call(self._brokers[node].freeze)
+
+    def thaw_broker(self, node: int) -> None:
+        """SIGCONT."""
+        self._home.call(self._brokers[node].thaw)
 
     def _down(self, node: int, *, abort: bool, elect: bool, lose_uncopied: bool) -> None:
         self._state.node_down(node, elect=elect, lose_uncopied=lose_uncopied)

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Final, cast
 from aiokprod.errors import ProtocolError
 from aiokprod.wire.frames import FrameReader
 
+from .answering import Pause, Reply, Step, Then
 from .handlers.api import HangUpError, SilenceError
 from .handlers.sasl import SaslGate
-from .service import Pause, Reply, Step, serve
+from .service import serve
 
 if TYPE_CHECKING:
     from .broker import MockBroker
@@ -53,7 +54,9 @@ class MockConnection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._is_muted = False
         self._is_dead = False
+        self._is_mute = False  # what it writes is lost
         self._may_write = True
+        self._unsent: list[Reply] = []  # of a frozen broker
         self._closes_after_answer = False
 
     def __repr__(self) -> str:
@@ -115,10 +118,21 @@ class MockConnection(asyncio.Protocol):
         """Close as soon as the request in hand is answered."""
         self._closes_after_answer = True
 
+    def write_no_more(self) -> None:
+        """From now on answers are lost, and the connection stays open."""
+        self._is_mute = True
+
+    def thawed(self) -> None:
+        """The broker goes on: what was ready goes out, what came in is served."""
+        unsent, self._unsent = self._unsent, []
+        for reply in unsent:
+            self._write(reply)
+        self._serve()
+
     @property
     def is_serving(self) -> bool:
-        """Whether a request waits for its answer, or the channel is muted."""
-        return self._task is not None or self._is_muted or self._is_dead
+        """Whether a request waits for its answer, or none is taken up for another reason."""
+        return self._task is not None or self._is_muted or self._is_dead or self.broker.is_frozen
 
     def _serve(self) -> None:
         while self._frames and not self.is_serving and self._may_write and self._is_open:
@@ -167,13 +181,23 @@ class MockConnection(asyncio.Protocol):
             self._task = None
         self._serve()
 
+    def write(self, data: bytes) -> None:
+        """Bytes to the client, unless they are lost."""
+        if self._transport is not None and not self._is_mute:
+            self._transport.write(data)
+
     def _write(self, reply: Reply) -> None:
         if self._transport is None:
             return
+        if self.broker.is_frozen:
+            self._unsent.append(reply)
+            return
         if reply.frame is not None:
-            self._transport.write(reply.frame)
-        if self._closes_after_answer:
-            self._transport.close()
+            self.write(reply.frame)
+        if reply.then is Then.RESET:
+            self._refuse("the fault script resets it", abort=True)
+        elif reply.then is Then.CLOSE or self._closes_after_answer:
+            self._refuse("of the fault script, or its answer was its last")
         elif reply.mute_s > 0:
             # The answer is out at once, the next request is read only after the throttle. broker: 14.1, 14.2
             self._is_muted = True
@@ -183,11 +207,11 @@ class MockConnection(asyncio.Protocol):
         self._is_muted = False
         self._serve()
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, reason: str, *, abort: bool = False) -> None:
         log.debug("connection %d of broker %d: OPEN -> CLOSED because %s", self.number, self.broker.node_id, reason)
         self._frames.clear()
         self._waiting_bytes = 0
-        self.close()
+        self.abort() if abort else self.close()
 
     def _crashed(self, crash: Exception) -> None:
         # A mistake of the mock or of a test's callable: it must be seen, and must not take the loop with it.

@@ -6,9 +6,9 @@ changes is changed when it returns.
 
 from __future__ import annotations
 
+from ..own_thread import LoopHome
 from .cluster_state import ClusterState, Topic
 from .log import StoredBatch
-from .own_thread import LoopHome
 from .partition import NO_LEADER, Partition
 from .stored_records import StoredRecord, stored_records
 

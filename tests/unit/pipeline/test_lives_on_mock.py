@@ -255,7 +255,7 @@ def test_nothing_of_ours_reaches_the_wire_or_a_metric_while_closing_in_the_middl
             await producer.send("t", b"0")
             await producer.send("t", b"1")
             cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", times=None)
-            held = cluster.hold("Produce", skip=1)
+            held = cluster.hold("Produce", nth=2)
             deliveries = [producer.send("t", b"%d" % number) for number in range(2, 12)]
             await until(lambda: held.hits >= 1 and producer.metrics()["chaser_rounds"] >= 1)
             report = await producer.close(timeout=0.1)

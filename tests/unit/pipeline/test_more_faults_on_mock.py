@@ -145,7 +145,7 @@ def test_sequences_pass_their_end_without_a_bump_even_when_answers_are_lost(befo
             await producer.send("t", b"0")
             cluster.forget_producers("t")
             ledger_of(producer, "t").next_sequence = SEQUENCES - before
-            cluster.drop_answer("Produce", after_append=True, skip=1)
+            cluster.drop_answer("Produce", after_append=True, nth=2)
             deliveries = [producer.send("t", b"%02d" % number + b"x" * 90) for number in range(1, 13)]
             assert [m.offset for m in await asyncio.gather(*deliveries)] == list(range(1, 13))
             records = cluster.records("t")[1:]

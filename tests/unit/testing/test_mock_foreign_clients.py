@@ -99,10 +99,10 @@ def test_librdkafka_retries_through_refusals_and_torn_connections_without_copy_o
             cluster, enable_idempotence=True, retry_backoff_ms=1, retry_backoff_max_ms=20, reconnect_backoff_ms=1,
             reconnect_backoff_max_ms=20, batch_num_messages=10, topic_metadata_refresh_fast_interval_ms=20,
         )  # fmt: skip
-        cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", skip=2)
-        cluster.fail_next("Produce", "REQUEST_TIMED_OUT", after_append=True, skip=5)
-        cluster.drop_answer("Produce", after_append=True, skip=8)
-        cluster.drop_answer("Produce", after_append=False, skip=10)
+        cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", nth=3)
+        cluster.fail_next("Produce", "REQUEST_TIMED_OUT", after_append=True, nth=6)
+        cluster.drop_answer("Produce", after_append=True, nth=9)
+        cluster.drop_answer("Produce", after_append=False, nth=11)
         cluster.on_request("Produce", lambda: cluster.move_leader("t", 0, 2), nth=12)
         sent = [b"%d" % n for n in range(400)]
         for value in sent:
@@ -242,8 +242,8 @@ def test_aiokafka_retries_a_lost_answer_without_a_copy() -> None:
     async def scenario() -> None:
         async with MockCluster(3) as cluster:
             cluster.create_topic("t")
-            cluster.drop_answer("Produce", after_append=True, skip=1)
-            cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", skip=3)
+            cluster.drop_answer("Produce", after_append=True, nth=2)
+            cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", nth=4)
             producer = AIOKafkaProducer(
                 bootstrap_servers=cluster.bootstrap_servers, enable_idempotence=True, retry_backoff_ms=5
             )

@@ -124,7 +124,7 @@ def test_a_dropped_answer_closes_the_connection(appended: bool) -> None:
     async def scenario() -> None:
         async with mock() as cluster, RawClient(cluster) as client:
             cluster.create_topic("t")
-            cluster.drop_answer("Produce", after_append=appended, topic="t", skip=1)
+            cluster.drop_answer("Produce", after_append=appended, topic="t", nth=2)
             assert (await client.produce("t", batch(b"a"))).error_code == 0
             client.send_produce({("t", 0): batch(b"b")})
             assert await client.is_closed()

@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar
 
+from aiokprod.testing.faults import Fail, ItemEffect
 from aiokprod.wire.reader import Reader
 
 from ..cluster_state import RefusalError
-from ..faults import Fail, ItemAction
 
 if TYPE_CHECKING:
     from ..broker import MockBroker
@@ -78,7 +78,7 @@ class Call:
     version: int
     client_id: str | None
 
-    def item_action(self, topic: str = "", partition: int = -1) -> ItemAction | None:
+    def item_action(self, topic: str = "", partition: int = -1) -> ItemEffect | None:
         """What the fault script does with this topic, partition or whole request."""
         rules = self.broker.faults
         return rules.for_item(self.api_key, self.broker.node_id, topic, partition) if rules else None

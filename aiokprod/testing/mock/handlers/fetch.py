@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from aiokprod.testing.faults import Fail, Omit
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.fetch import (
     FetchableTopicResponse,
@@ -19,7 +20,6 @@ from aiokprod.wire.messages.fetch import (
 )
 
 from ..cluster_state import RefusalError, Topic
-from ..faults import Fail, Omit
 from ..partition import Partition
 from ..waiting import until
 from .api import Call, Items, Outcome, Waits

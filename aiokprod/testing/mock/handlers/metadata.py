@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from aiokprod.testing.faults import Fail, Omit
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -20,7 +21,6 @@ from aiokprod.wire.messages.metadata import (
 )
 
 from ..cluster_state import ZERO_ID, ClusterState, RefusalError, Topic
-from ..faults import Fail, Omit
 from ..partition import NO_LEADER, Partition
 from .api import Call, Items
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
+from aiokprod.testing.faults import Fail, Omit
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -26,7 +27,6 @@ from aiokprod.wire.messages.produce import (
 
 from ..batch_header import is_transactional
 from ..cluster_state import Topic
-from ..faults import Fail, Omit
 from ..partition import Appended, AppendOutcome, Partition, Refused
 from ..waiting import until
 from .api import Call, HangUpError, Items, Outcome, SilenceError, Waits

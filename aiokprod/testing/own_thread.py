@@ -1,6 +1,6 @@
-"""Where the cluster's loop runs: the caller's own, or a thread made for it; and calls into it from anywhere.
+"""Where a test cluster's loop runs: the caller's own, or a thread made for it; and calls into it from anywhere.
 
-One `LoopHome` per cluster. Invariant: cluster state changes only on the home loop, so no handler ever sees half a
+One `LoopHome` per MockCluster or FaultProxy. Invariant: its state changes only on the home loop, so nobody sees half a
 change. Before the cluster is started and after it is closed calls run at once, in the caller.
 """
 
@@ -19,7 +19,7 @@ CALL_TIMEOUT_S: Final = 30.0
 
 
 class LoopHome:
-    """The loop the brokers live on."""
+    """The loop the brokers, or the links of a proxy, live on."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -1,0 +1,178 @@
+"""What a fault does: one small value per kind, without saying where or how often. Pure.
+
+Four families. Item effects befall one partition or topic inside a request; request effects befall a request or its
+answer; damage befalls the bytes of either; `Refuse` befalls a new connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from aiokprod.wire.codes import ErrorCode
+
+LARGEST_LENGTH: Final = 2**31 - 1
+
+
+# ---------------------------------------------------------------------- one partition, topic or whole API
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Answer this code. With `after_append` the batch is appended first and the answer carries its base offset."""
+
+    code: int
+    message: str | None = None
+    after_append: bool = False
+    with_hint: bool = False
+    """Produce v10+: name the current leader beside the code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Omit:
+    """Leave the partition out of the answer; with `after_append` its batch is appended all the same."""
+
+    after_append: bool = True
+
+
+# ---------------------------------------------------------------------- a request or its answer
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Close the connection in place of it: FIN, or RST with `reset`."""
+
+    reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close the connection behind the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swallow:
+    """Lose it; the connection goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blackhole:
+    """Lose it and everything after it that goes the same way on this connection, which stays open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Keep it, and what is behind it, for so long."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Keep it, and what is behind it, until `release`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """Answer with this throttle_time_ms and leave the channel unread for as long (broker: 14.1, 14.2)."""
+
+    milliseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Let a callable make the answer: it gets (request, version) and returns a message, raw body bytes, or None."""
+
+    make: Callable[[object, int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Let a callable change the answer: it gets (answer, version) and returns a message, raw body bytes, or None."""
+
+    change: Callable[[object, int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Call something just before the request is served; the request goes on."""
+
+    call: Callable[[], object]
+
+
+# ---------------------------------------------------------------------- bytes
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Pass so many bytes of the frame (its length prefix counts), then close."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rechunk:
+    """Pass the frame in pieces of 1 to `largest` bytes, drawn, each written by itself."""
+
+    largest: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Drip:
+    """Pass the frame at this rate, in pieces of drawn sizes."""
+
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """Pass the frame twice. Of a request only the first answer goes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corrupt:
+    """Change one byte behind the length prefix: which one and how is drawn unless said.
+
+    Attributes:
+        offset: negative counts from the end; None: drawn.
+        mask: 1 to 255, the bits that flip; None: drawn.
+    """
+
+    offset: int | None = None
+    mask: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WrongCorrelation:
+    """Give the frame another correlation id."""
+
+
+@dataclass(frozen=True, slots=True)
+class HugeLength:
+    """Let the length prefix say this, whatever follows."""
+
+    length: int = LARGEST_LENGTH
+
+
+# ---------------------------------------------------------------------- a connection
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Reset a new connection at once."""
+
+
+ItemEffect: TypeAlias = Fail | Omit
+Damage: TypeAlias = Truncate | Rechunk | Drip | Duplicate | Corrupt | WrongCorrelation | HugeLength
+RequestEffect: TypeAlias = (
+    Drop | Close | Swallow | Blackhole | Delay | Hold | Throttle | Answer | Rewrite | Run
+    | Truncate | Rechunk | Drip | Duplicate | Corrupt | WrongCorrelation | HugeLength
+)  # fmt: skip
+Effect: TypeAlias = ItemEffect | RequestEffect | Refuse
+
+DAMAGE: Final = (Truncate, Rechunk, Drip, Duplicate, Corrupt, WrongCorrelation, HugeLength)
+EITHER_WAY: Final = (Drop, Swallow, Blackhole, Delay, Hold, *DAMAGE)
+"""What can befall the request as well as its answer."""
+
+
+def code_of(error: int | str | ErrorCode) -> int:
+    """A code from a number (also an unknown one) or Kafka's name."""
+    if isinstance(error, str):
+        try:
+            return int(ErrorCode[error])
+        except KeyError:
+            raise ValueError(f"unknown error name {error!r}") from None
+    return int(error)
