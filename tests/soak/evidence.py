@@ -1,0 +1,90 @@
+"""What a soak leaves behind, for the verdict and the report. Values only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from book import Book
+from plan import CLASS
+
+from aiokprod.testing.checker import LogRecord
+
+
+@dataclass(slots=True, kw_only=True)
+class Done:
+    """A deed that was done. Times are of the monotonic clock."""
+
+    kind: str
+    text: str
+    began: float
+    healed: float = 0.0  # what we did is undone: the broker starts, the rule is gone
+    settled: float = 0.0  # and the cluster is whole again
+    failure: str | None = None
+
+    @property
+    def is_client(self) -> bool:
+        """Was it done to a client, and not to the cluster?"""
+        return CLASS[self.kind] == "client"
+
+    @property
+    def hurts_majority(self) -> bool:
+        """May a partition be without a leader that can acknowledge?"""
+        return self.kind.endswith((" two", " all"))
+
+
+@dataclass(slots=True, kw_only=True)
+class Life:
+    """One life of a workload process."""
+
+    name: str
+    client: str
+    book: Book
+    log: str  # what it wrote to standard error
+    killed_at: float | None = None  # by the nemesis
+    status: int | None = 0  # None: it did not end by itself
+    away: list[tuple[float, float]] = field(default_factory=list)  # when we kept its loop from turning
+
+    def away_s(self, begin: float, end: float) -> float:
+        """For how long of this span its loop could not turn."""
+        return sum(max(0.0, min(end, until) - max(begin, since)) for since, until in self.away)
+
+
+@dataclass(slots=True, kw_only=True)
+class Evidence:
+    """Everything."""
+
+    began: float
+    ended: float  # of the faults; the drain follows
+    lives: list[Life]
+    deeds: list[Done]
+    log: list[LogRecord]
+    dials: list[tuple[float, dict[int, int]]] = field(default_factory=list)  # connections taken so far, by broker
+    volatile: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """One thing that is wrong."""
+
+    check: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.text}"
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What is wrong, and figures that are no judgement."""
+
+    complaints: list[Complaint]
+    figures: dict[str, float | str]
+
+    @property
+    def is_good(self) -> bool:
+        return not self.complaints
+
+    def counts(self) -> Counter[str]:
+        """How many complaints of each check."""
+        return Counter(each.check for each in self.complaints)

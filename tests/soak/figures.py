@@ -1,0 +1,102 @@
+"""The figures of a soak: what was done, how fast, how soon it was well again. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+
+from book import DETACHED
+from evidence import Evidence
+from verdict import growth_bytes_per_h, own_stalls, successes
+
+from aiokprod.testing.checker import Outcome
+
+WELL = 0.9  # of the rate
+
+
+def figures_of(evidence: Evidence) -> dict[str, float | str]:
+    """By name."""
+    sends = [sent for life in evidence.lives for sent in life.book.sends]
+    outcomes = Counter(sent.outcome for sent in sends)
+    unsure = [sent for sent in sends if sent.outcome is Outcome.POSSIBLY_PERSISTED]
+    told = [sent for sent in unsure if sent.error not in (DETACHED, "killed", "")]
+    latencies = sorted(sent.settled_at - sent.sent_at for sent in sends if sent.outcome is Outcome.DELIVERED)
+    stalls = sorted(cpu for life in evidence.lives for _, cpu in own_stalls(life))
+    recoveries = sorted(recovery_times(evidence))
+    found: dict[str, float | str] = {
+        "records sent": len(sends),
+        "acknowledged": outcomes[Outcome.DELIVERED],
+        "failed, certainly not in the log": outcomes[Outcome.NOT_PERSISTED],
+        "possibly in the log, as told": len(told),
+        "possibly in the log: handle cancelled": sum(sent.error == DETACHED for sent in unsure),
+        "possibly in the log: producer killed": sum(sent.error == "killed" for sent in unsure),
+        "records read back": len(evidence.log),
+        "producers opened": sum(len(life.book.sessions) for life in evidence.lives),
+        "client lives": len(evidence.lives),
+        "deeds": len(evidence.deeds),
+        "deeds that failed themselves": sum(deed.failure is not None for deed in evidence.deeds),
+        "kinds of deeds": len({deed.kind for deed in evidence.deeds}),
+        "connections": sum(evidence.dials[-1][1].values()) if evidence.dials else 0,
+        "acknowledged per second": round(outcomes[Outcome.DELIVERED] / max(1.0, evidence.ended - evidence.began), 1),
+        "batches sent again": _total(evidence, "batches_resent"),
+        "chaser rounds": _total(evidence, "chaser_rounds"),
+        "epoch bumps": _total(evidence, "epoch_bumps"),
+    }
+    for name, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)):
+        found[f"latency {name} s"] = round(_at(latencies, share), 3)
+    found["latency worst s"] = round(latencies[-1], 3) if latencies else 0
+    found["longest own computing in one turn of a loop s"] = round(stalls[-1], 3) if stalls else 0
+    found["back to 90 % of the rate after a deed, median s"] = round(_at(recoveries, 0.5), 1)
+    found["back to 90 % of the rate after a deed, worst s"] = round(recoveries[-1], 1) if recoveries else 0
+    slopes = [slope for life in evidence.lives if (slope := growth_bytes_per_h(life)) is not None]
+    if slopes:
+        found["resident memory, MB per hour"] = round(max(slopes) / 1e6, 2)
+    return found
+
+
+def recovery_times(evidence: Evidence) -> list[float]:
+    """From the end of each deed until a second with 90 % of the usual rate; deeds followed by another too soon not counted."""
+    times = successes(evidence.lives)
+    rate = per_second(times, evidence.began, evidence.ended)
+    usual = sorted(rate)[len(rate) // 2] if rate else 0
+    begins = sorted(deed.began for deed in evidence.deeds)
+    found = []
+    for deed in evidence.deeds:
+        after = bisect_left(begins, deed.healed)
+        until = begins[after] if after < len(begins) else evidence.ended
+        at = deed.healed
+        while at + 1.0 <= until:
+            if bisect_left(times, at + 1.0) - bisect_left(times, at) >= WELL * usual:
+                found.append(at - deed.healed)
+                break
+            at += 0.5
+        else:
+            if until - deed.healed > 10.0:
+                found.append(until - deed.healed)
+    return found
+
+
+def per_second(times: Sequence[float], begin: float, end: float) -> list[int]:
+    """How many of these fall into each second."""
+    counts = [0] * max(1, int(end - begin))
+    for at in times:
+        if 0 <= (second := int(at - begin)) < len(counts):
+            counts[second] += 1
+    return counts
+
+
+def _total(evidence: Evidence, name: str) -> float:
+    """A counter over all sessions: what it grew by."""
+    total = 0.0
+    for life in evidence.lives:
+        before = 0.0
+        for _, sample in life.book.samples:
+            now = sample.get(name, 0.0)
+            total += now - before if now >= before else now
+            before = now
+    return total
+
+
+def _at(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0

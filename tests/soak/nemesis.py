@@ -1,0 +1,225 @@
+"""The nemesis of a soak: does what the plan says to brokers, leaders, network, clients and topics, and heals each deed.
+
+One per soak. Rounds one after another on the caller's thread, the deeds of a mixture on threads of their own. What needs
+the cluster's admin connections holds a lock: they are not for many threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+
+from clients import Client
+from confluent_kafka import ElectionType, KafkaException
+from confluent_kafka.admin import AdminClient
+from evidence import Done
+from network import harm
+from plan import CLASS, Deed, Plan
+from profiles import CYCLE, GROWING, MANY, ONE, SIX, TOPICS
+
+from aiokprod.testing import KafkaCluster
+from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
+from aiokprod.testing.kafka_cluster.spec import HOST, INTERNAL
+
+MOST_PARTITIONS = 24
+
+
+class Nemesis:
+    """Does deeds until the time is over."""
+
+    def __init__(self, cluster: KafkaCluster, clients: Sequence[Client], plan: Plan) -> None:
+        self.done: list[Done] = []
+        self._cluster = cluster
+        self._clients = clients
+        self._plan = plan
+        self._admin_lock = threading.Lock()
+        self._new_topics: list[str] = []
+        self._stop = threading.Event()
+        self._work: dict[str, Callable[[Deed, Done], None]] = {
+            "kill": self._kill,
+            "terminate": self._terminate,
+            "freeze": self._freeze,
+            "kill two": lambda deed, done: self._down(done, self._some(deed, 2), deed.seconds),
+            "kill all": lambda deed, done: self._down(done, self._some(deed, 3), deed.seconds),
+            "freeze two": lambda deed, done: self._frost(done, self._some(deed, 2), deed.seconds),
+            "freeze all": lambda deed, done: self._frost(done, self._some(deed, 3), deed.seconds),
+            "shuffle leaders": self._shuffle,
+            "elect preferred": self._elect,
+            "freeze client": self._freeze_client,
+            "block loop": self._block_loop,
+            "kill client": self._kill_client,
+            "new topic": self._new_topic,
+            "grow topic": self._grow,
+            "make topic anew": self._make_anew,
+        }
+
+    @property
+    def topics(self) -> list[str]:
+        """All topics there are by now."""
+        return [*TOPICS, *self._new_topics]
+
+    def run(self, seconds: float) -> None:
+        """Rounds until so many seconds are over; everything is healed when this returns."""
+        began = time.monotonic()
+        while (share := (time.monotonic() - began) / seconds) < 1.0:
+            step = self._plan.next_round(share)
+            self._stop.wait(step.gap_s)
+            if len(step.deeds) == 1:
+                self._do(step.deeds[0])
+                continue
+            threads = [threading.Thread(target=self._do, args=(deed,), name=deed.kind) for deed in step.deeds]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.heal()
+
+    def heal(self) -> None:
+        """Everything runs, nothing is held, all replicas are in sync."""
+        self._cluster.proxy.clear()
+        for node, broker in self._cluster.brokers.items():
+            self._cluster.proxy.allow(node)
+            with contextlib.suppress(KafkaClusterError):
+                broker.resume()
+            broker.start(wait=False)
+        self._cluster.wait_ready()
+        for topic in self.topics:
+            self._cluster.wait_all_in_sync(topic)
+
+    def _do(self, deed: Deed) -> None:
+        done = Done(kind=deed.kind, text=deed.kind, began=time.monotonic())
+        self.done.append(done)
+        try:
+            work = self._work.get(deed.kind, self._network)
+            if CLASS[deed.kind] == "cluster":
+                with self._admin_lock:
+                    work(deed, done)
+            else:
+                work(deed, done)
+        except (KafkaClusterError, KafkaException, OSError, TimeoutError) as failure:  # the deed failed, not the soak
+            done.failure = f"{type(failure).__name__}: {str(failure)[:200]}"
+        except BaseException:
+            done.failure = traceback.format_exc()
+            raise
+        finally:
+            done.settled = time.monotonic()
+            done.healed = done.healed or done.settled
+            print(
+                f"  {done.settled - done.began:6.1f} s  {done.text}{'  FAILED ' + done.failure if done.failure else ''}"
+            )
+
+    # Brokers.
+
+    def _some(self, deed: Deed, count: int) -> list[int]:
+        return random.Random(deed.seed).sample(sorted(self._cluster.brokers), count)
+
+    def _kill(self, deed: Deed, done: Done) -> None:
+        self._down(done, [deed.node], deed.seconds)
+
+    def _down(self, done: Done, nodes: list[int], seconds: float) -> None:
+        done.text = f"kill -9 {nodes}, down {seconds} s"
+        for node in nodes:
+            self._cluster.broker(node).kill()
+        time.sleep(seconds)
+        self._up(done, nodes)
+
+    def _terminate(self, deed: Deed, done: Done) -> None:
+        done.text = f"SIGTERM {deed.node}, down {deed.seconds} s"
+        self._cluster.broker(deed.node).stop()
+        time.sleep(deed.seconds)
+        self._up(done, [deed.node])
+
+    def _up(self, done: Done, nodes: list[int]) -> None:
+        for node in nodes:
+            self._cluster.broker(node).start(wait=False)
+        self._cluster.wait_ready()
+        done.healed = time.monotonic()
+        self._whole()
+
+    def _freeze(self, deed: Deed, done: Done) -> None:
+        self._frost(done, [deed.node], deed.seconds)
+
+    def _frost(self, done: Done, nodes: list[int], seconds: float) -> None:
+        done.text = f"SIGSTOP {nodes} for {seconds} s"
+        for node in nodes:
+            self._cluster.broker(node).pause()
+        time.sleep(seconds)
+        for node in nodes:
+            self._cluster.broker(node).resume()
+        done.healed = time.monotonic()
+        self._cluster.wait_ready()
+        self._whole()
+
+    def _whole(self) -> None:
+        """One broker at a time: with two replicas of three out of sync nothing can be acknowledged."""
+        for topic in self.topics:
+            self._cluster.wait_all_in_sync(topic)
+
+    # Leaders.
+
+    def _shuffle(self, deed: Deed, done: Done) -> None:
+        draw = random.Random(deed.seed)
+        places = [
+            (ONE, 0),
+            *((SIX, partition) for partition in range(6)),
+            *((MANY, draw.randrange(48)) for _ in range(3)),
+        ]
+        done.text = f"move the leaders of {len(places)} partitions"
+        for topic, partition in places:
+            self._cluster.move_leader(topic, partition, draw.choice(sorted(self._cluster.brokers)))
+
+    def _elect(self, deed: Deed, done: Done) -> None:
+        addresses = ",".join(f"{HOST}:{broker.node.bound[INTERNAL]}" for broker in self._cluster.brokers.values())
+        client = AdminClient({"bootstrap.servers": addresses})
+        results = client.elect_leaders(ElectionType.PREFERRED, None, request_timeout=10.0).result(15.0)
+        done.text = f"preferred leaders: {sum(error is None for error in results.values())} elected"
+
+    # Network and clients.
+
+    def _network(self, deed: Deed, done: Done) -> None:
+        met = harm(self._cluster.proxy, deed, time.sleep)
+        done.text = f"{deed.kind} (broker {deed.node}, {deed.chance:.0%}), {met} met"
+
+    def _freeze_client(self, deed: Deed, done: Done) -> None:
+        client = self._clients[deed.client]
+        done.text = f"SIGSTOP client {client.name} for {deed.seconds} s"
+        client.freeze(deed.seconds)
+
+    def _block_loop(self, deed: Deed, done: Done) -> None:
+        client = self._clients[deed.client]
+        done.text = f"block the loop of {client.name} for {deed.seconds} s"
+        client.block(deed.seconds)
+
+    def _kill_client(self, deed: Deed, done: Done) -> None:
+        client = self._clients[deed.client]
+        done.text = f"kill -9 client {client.name}"
+        client.kill()
+        client.start()
+
+    # Topics.
+
+    def _new_topic(self, deed: Deed, done: Done) -> None:
+        name = f"soak-new-{len(self._new_topics)}"
+        partitions = random.Random(deed.seed).choice((1, 3, 12))
+        done.text = f"a new topic with {partitions} partitions"
+        self._clients[-1].tell(f"topic {name} {partitions}")  # first sent to, then there
+        time.sleep(0.5)
+        self._cluster.create_topic(name, partitions)
+        self._new_topics.append(name)
+
+    def _grow(self, deed: Deed, done: Done) -> None:
+        count = len(self._cluster.leaders(GROWING)) + 1 + deed.seed % 2
+        done.text = f"{GROWING} grows to {count} partitions"
+        if count <= MOST_PARTITIONS:
+            self._cluster.add_partitions(GROWING, count)
+            self._clients[-1].tell(f"topic {GROWING} {count}")
+
+    def _make_anew(self, deed: Deed, done: Done) -> None:
+        done.text = f"{CYCLE} deleted and made anew"
+        self._cluster.delete_topic(CYCLE)
+        time.sleep(min(deed.seconds, 2.0))
+        self._cluster.create_topic(CYCLE, TOPICS[CYCLE])

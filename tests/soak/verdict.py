@@ -1,0 +1,209 @@
+"""The judge of a soak. Pure: evidence in, complaints out. (faults: section 3, checks 1 to 6 and 8 to 11)"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from book import DETACHED
+from evidence import Complaint, Evidence, Life
+from values import DAMAGED
+
+from aiokprod.testing.checker import LogRecord, Outcome, Promise, Sent, check_delivery
+
+LATE_S: Final = 1.0  # after the delivery timeout
+WINDOW_S: Final = 60.0
+LIVELY: Final = 100  # successes in every window in which at most one broker is hurt
+STALL_S: Final = 0.25  # of our own computing, in one turn of the loop
+STALL_P999_S: Final = 0.05
+DIALS_PER_S: Final = 5  # per broker and producer
+METADATA_PER_S: Final = 2  # per producer
+RATE_WINDOW_S: Final = 10
+GROWTH_BYTES_PER_H: Final = 1_000_000  # of resident memory, after the warm-up
+WARM_UP_S: Final = 600.0
+SLOPE_FROM_S: Final = 1800.0  # shorter lives tell nothing of a slope
+NOISE = (
+    "never retrieved",
+    "was destroyed but it is pending",
+    "ResourceWarning",
+    "never awaited",
+    "Traceback (most recent",
+)
+
+
+def complaints_of(evidence: Evidence) -> list[Complaint]:
+    """Everything that is wrong."""
+    found = [*records(evidence)]
+    for life in evidence.lives:
+        found += [*endings(life), *manners(life), *silence(life), *stalls(life), *memory(life)]
+    found += [*liveness(evidence), *dials(evidence)]
+    return found
+
+
+# Records: checks 1 to 6.
+
+
+def records(evidence: Evidence, promise: Promise = Promise.EXACTLY_ONCE) -> Iterator[Complaint]:
+    """Lost, ghosts, duplicates, order, offsets, persistence, resolution, lateness; damage; one partition for a key."""
+    sends = [sent for life in evidence.lives for sent in _as_known(life)]
+    present = {record.identity for record in evidence.log}
+    for sent in sends:
+        if sent.topic in evidence.volatile and sent.outcome is Outcome.DELIVERED and sent.identity not in present:
+            sent.outcome, sent.offset = Outcome.POSSIBLY_PERSISTED, None  # gone with its topic
+    intact: list[LogRecord] = []
+    for record in evidence.log:
+        if isinstance(record.identity, tuple):
+            yield Complaint(DAMAGED, f"{record.topic}-{record.partition}@{record.offset}")
+        else:
+            intact.append(record)
+    for finding in check_delivery(sends, intact, promise=promise, lenience_s=LATE_S):
+        yield Complaint(str(finding.kind), finding.text)
+    yield from keys(evidence)
+
+
+def _as_known(life: Life) -> list[Sent]:
+    """A killed producer could not tell more; a stopped one could not tell in time."""
+    for sent in life.book.sends:
+        if sent.settled == 0 and life.killed_at is not None:
+            sent.settled, sent.outcome, sent.due_at = 1, Outcome.POSSIBLY_PERSISTED, None
+            sent.error = "killed"
+        elif sent.due_at is not None and sent.settled_at > sent.due_at:
+            sent.due_at += life.away_s(sent.sent_at, sent.settled_at)
+    return life.book.sends
+
+
+def keys(evidence: Evidence) -> Iterator[Complaint]:
+    """A key has one partition, whoever sends it, as long as the topic does not grow."""
+    of: dict[tuple[str, int], tuple[int, Sent]] = {}
+    for life in evidence.lives:
+        for number, key in life.book.keys.items():
+            sent = life.book.sends[number]
+            if sent.outcome is not Outcome.DELIVERED or sent.partition is None or "growing" in sent.topic:
+                continue
+            partition, first = of.setdefault((sent.topic, key), (sent.partition, sent))
+            if partition != sent.partition:
+                yield Complaint("key moved", f"key {key} of {first} is in partition {sent.partition} with {sent}")
+
+
+# A producer's end: checks 6 and 8.
+
+
+def endings(life: Life) -> Iterator[Complaint]:
+    """Each life ends in order or is killed by us; a closed producer leaves nothing behind."""
+    if life.killed_at is None and (life.status != 0 or life.book.ended_at is None):
+        yield Complaint("end", f"{life.name} ended with status {life.status}; its last words: {life.log[-500:]!r}")
+    for session in life.book.sessions:
+        if session.closed_at is None:
+            if life.killed_at is None:
+                yield Complaint("end", f"{session.name} was never closed")
+            continue
+        report = session.report
+        if report["buffer_used_bytes"]:
+            yield Complaint(
+                "memory", f"{session.name} was closed with {report['buffer_used_bytes']} bytes in its buffer"
+            )
+        for leak in report["leaks"]:
+            yield Complaint("leak", f"{session.name}: {leak}")
+        if report["undelivered"] and not report["hasty"]:
+            yield Complaint("end", f"{session.name} had {report['undelivered']} records left when it was closed")
+
+
+def memory(life: Life) -> Iterator[Complaint]:
+    """Resident memory does not grow for ever."""
+    slope = growth_bytes_per_h(life)
+    if slope is not None and slope > GROWTH_BYTES_PER_H:
+        yield Complaint("memory", f"{life.name} grows by {slope / 1e6:.1f} MB an hour")
+
+
+def growth_bytes_per_h(life: Life) -> float | None:
+    """The slope of resident memory after the warm-up (least squares); None if the life was too short."""
+    samples = life.book.samples
+    if not samples or samples[-1][0] - samples[0][0] < SLOPE_FROM_S:
+        return None
+    points = [(at, sample["rss"]) for at, sample in samples if at - samples[0][0] > WARM_UP_S]
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    return 3600 * sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+
+
+# Manners, silence, the loop: checks 9 to 11.
+
+
+def manners(life: Life) -> Iterator[Complaint]:
+    """Metadata is asked for at a decent rate."""
+    worst = _worst_rate([(at, sample.get("metadata_refreshes", 0)) for at, sample in life.book.samples])
+    if worst > METADATA_PER_S:
+        yield Complaint("storm", f"{life.name} asked for metadata {worst:.1f} times a second for {RATE_WINDOW_S} s")
+
+
+def dials(evidence: Evidence) -> Iterator[Complaint]:
+    """Brokers are dialled at a decent rate, of all producers together."""
+    clients = len({life.client for life in evidence.lives})
+    for node in sorted({node for _, counts in evidence.dials for node in counts}):
+        worst = _worst_rate([(at, counts.get(node, 0)) for at, counts in evidence.dials])
+        if worst > DIALS_PER_S * clients:
+            yield Complaint("storm", f"broker {node} was dialled {worst:.1f} times a second for {RATE_WINDOW_S} s")
+
+
+def _worst_rate(counter: Sequence[tuple[float, float]]) -> float:
+    """The most a counter grew in any window, per second; a new session begins at nought."""
+    worst, total, window = 0.0, 0.0, [(0.0, 0.0)] if not counter else [(counter[0][0], 0.0)]
+    for (_, before), (at, now) in pairwise(counter):
+        total += now - before if now >= before else now
+        window.append((at, total))
+        while at - window[0][0] > RATE_WINDOW_S:
+            window.pop(0)
+        if at - window[0][0] >= RATE_WINDOW_S * 0.8:
+            worst = max(worst, (total - window[0][1]) / (at - window[0][0]))
+    return worst
+
+
+def silence(life: Life) -> Iterator[Complaint]:
+    """Nothing is said that no user wants to read."""
+    for line in life.log.splitlines():
+        if any(noise in line for noise in NOISE):
+            yield Complaint("noise", f"{life.name}: {line[:300]}")
+
+
+def stalls(life: Life) -> Iterator[Complaint]:
+    """The loop turns. What others did with the processors meanwhile is not counted: only our own computing."""
+    own = own_stalls(life)
+    for at, cpu_s in own:
+        if cpu_s > STALL_S:
+            yield Complaint("stall", f"{life.name} computed for {cpu_s:.3f} s in one turn of its loop, at {at:.1f}")
+    turns = len(life.book.samples) * 100
+    if turns and sum(cpu_s > STALL_P999_S for _, cpu_s in own) > max(1, turns / 1000):
+        yield Complaint("stall", f"{life.name}: more than one turn in a thousand took over {STALL_P999_S} s")
+
+
+def own_stalls(life: Life) -> list[tuple[float, float]]:
+    """(when, seconds of our own computing) of late turns, except where we kept the loop from turning."""
+    return [(at, cpu) for at, late, cpu in life.book.stalls if not life.away_s(at - late - 0.1, at + 0.1)]
+
+
+def liveness(evidence: Evidence) -> Iterator[Complaint]:
+    """Records are acknowledged all the time, as long as a majority of the brokers lives."""
+    times = successes(evidence.lives)
+    hurt = [(deed.began, deed.settled) for deed in evidence.deeds if deed.hurts_majority]
+    at = evidence.began
+    while at + WINDOW_S <= evidence.ended:
+        if not any(begin < at + WINDOW_S and end > at for begin, end in hurt):
+            count = bisect_left(times, at + WINDOW_S) - bisect_left(times, at)
+            if count < LIVELY:
+                yield Complaint(
+                    "dead", f"{count} records were acknowledged in the minute from {at - evidence.began:.0f} s"
+                )
+        at += WINDOW_S / 4
+
+
+def successes(lives: Iterable[Life]) -> list[float]:
+    """When records were acknowledged, in order."""
+    return sorted(
+        sent.settled_at
+        for life in lives
+        for sent in life.book.sends
+        if sent.outcome is Outcome.DELIVERED and sent.error != DETACHED
+    )
