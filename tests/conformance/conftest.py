@@ -17,7 +17,7 @@ REAL = pytest.mark.real
 SLOW = (pytest.mark.real, pytest.mark.slow)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its thread shall not live on beside tests that count threads
 def mock_three() -> Iterator[Target]:
     with MockCluster(3, validate_records=True, auto_create_topics=False) as cluster:
         mock = MockTarget("mock", (4, 3), cluster)

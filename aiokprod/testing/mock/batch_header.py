@@ -89,29 +89,50 @@ _INVALID: Final = BadBatch(ErrorCode.INVALID_RECORD)
 
 def read_header(records: bytes | memoryview) -> HeaderVerdict:
     """Take exactly one v2 batch out of the records of one partition; no CRC yet, no look at the records."""
-    size = len(records)
-    if size < _MAGIC_END:
-        return _INVALID  # broker: 13.4 - empty, truncated
-    _, length, _, magic = _FIRST.unpack_from(records)
+    magic = _magic_at(records, 0)
+    if isinstance(magic, BadBatch):
+        return magic
+    if magic is None or magic < 2:
+        return _INVALID  # broker: 13.4 - empty, truncated, too long, an old format
+    size_bytes = _size_at(records, 0)
+    second = _magic_at(records, size_bytes)  # a few bytes behind are no batch and are taken. broker: 13.5c
+    if isinstance(second, BadBatch):
+        return BadBatch(second.code)
+    if second is not None:
+        return _INVALID  # broker: 13.4
+    if size_bytes < HEADER_BYTES:
+        return BadBatch(ErrorCode.CORRUPT_MESSAGE)  # broker: 13.3
+    base_offset, _, _, _, *fields = _HEADER.unpack_from(records)
+    return BatchHeader(size_bytes, base_offset, *fields)
+
+
+def _size_at(records: bytes | memoryview, start: int) -> int:
+    return int.from_bytes(records[start + 8 : start + LENGTH_END], "big", signed=True) + LENGTH_END
+
+
+def _magic_at(records: bytes | memoryview, start: int) -> int | BadBatch | None:
+    """The magic of the batch that begins here, or None if no whole batch does."""
+    if len(records) - start < _MAGIC_END:
+        return None
+    _, length, _, magic = _FIRST.unpack_from(records, start)
     if length < _SMALLEST_RECORD:
-        message = f"Record size {length} is less than the minimum record overhead" if length <= 0 else None
+        message = f"Record size {length} is less than the minimum record overhead ({_SMALLEST_RECORD})"
         return BadBatch(ErrorCode.CORRUPT_MESSAGE, message)  # broker: 13.3
     if not 0 <= magic <= 2:
-        return BadBatch(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
+        return BadBatch(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")  # broker: 13.3
     if length > 2**31 - 1 - LENGTH_END:
         return BadBatch(ErrorCode.UNKNOWN_SERVER_ERROR)  # broker: 13.5
-    rest = size - LENGTH_END - length
-    if rest < 0 or rest >= _MAGIC_END or magic < 2:
-        return _INVALID  # broker: 13.4 - too long, a second batch, an old format; a few bytes behind are taken (13.5c)
-    if length < HEADER_BYTES - LENGTH_END:
-        return BadBatch(ErrorCode.CORRUPT_MESSAGE)
-    base_offset, _, _, _, *fields = _HEADER.unpack_from(records)
-    return BatchHeader(length + LENGTH_END, base_offset, *fields)
+    if len(records) - start < length + LENGTH_END:
+        return None
+    return int(magic)
 
 
-def is_transactional(records: bytes | memoryview) -> bool:
-    """Whether the batch says that it belongs to a transaction; no other look at it."""
-    return len(records) > _ATTRIBUTES_LOW and bool(records[_ATTRIBUTES_LOW] & TRANSACTIONAL_BIT)
+def first_look(records: bytes | memoryview) -> bool | BadBatch:
+    """Whether the batch says that it belongs to a transaction. What fails here fails the whole request (broker: 13)."""
+    magic = _magic_at(records, 0)
+    if isinstance(magic, BadBatch):
+        return magic
+    return magic == 2 and bool(records[_ATTRIBUTES_LOW] & TRANSACTIONAL_BIT)
 
 
 def check_size(header: BatchHeader, max_message_bytes: int) -> BadBatch | None:
@@ -136,8 +157,6 @@ def check_fields(header: BatchHeader, produce_version: int) -> BadBatch | None:
         return _INVALID  # broker: 13.4
     if header.producer_id >= 0 and header.base_sequence < 0:
         return _INVALID  # broker: 1.10
-    if header.is_transactional:
-        return BadBatch(ErrorCode.INVALID_TXN_STATE, "no transaction is open here")
     codec = header.attributes & CODEC_MASK
     if codec >= _CODECS:
         return BadBatch(ErrorCode.UNKNOWN_SERVER_ERROR)  # broker: 13.5

@@ -21,10 +21,15 @@ from .batch_header import BadBatch, BatchHeader, check_crc, check_fields, check_
 from .log import PartitionLog, StoredBatch, TopicSettings
 from .producer_state import Duplicate, OutOfOrder, ProducerStates
 from .record_rules import BadRecords, judge_records
+from .transactions.index import TransactionIndex
+from .transactions.markers import marker_batch
 
 NO_LEADER: Final = -1
 NO_OFFSET: Final = -1
 ALL_REPLICAS: Final = -1
+
+ADDS_TO_TRANSACTION: Final = 12
+"""The Produce version from which a write adds its partition to the transaction by itself (KIP-890)."""
 
 _WITHOUT_LOG_START: Final = frozenset(
     {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
@@ -85,6 +90,7 @@ class Partition:
         "log",
         "name",
         "replicas",
+        "transactions",
         "validate_records",
         "watchers",
     )
@@ -105,6 +111,7 @@ class Partition:
         self.leader_epoch = 0
         self.isr = list(replicas)
         self.log = PartitionLog()
+        self.transactions = TransactionIndex()
         self.high_watermark = 0
         self.validate_records = validate_records
         self.watchers: set[Callable[[], None]] = set()
@@ -128,7 +135,7 @@ class Partition:
         """
         header = read_header(records)
         if isinstance(header, BadBatch):
-            return self._refused(header.code, header.message)
+            return Refused(code=header.code, message=header.message)
         if node != self.leader:
             return self._refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         settings = self._settings()
@@ -146,45 +153,76 @@ class Partition:
         )
         if judged is not None:
             return self._refused(judged.code, judged.message, judged)
-        return self._sequence_and_append(records, header, settings, now_ms)
-
-    def _sequence_and_append(
-        self, records: bytes | memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int
-    ) -> AppendOutcome:
-        leader = self.replicas[self.leader]
         if header.producer_id >= 0:
-            verdict = leader.states.check(header.sequenced())
-            if isinstance(verdict, OutOfOrder):
-                return self._refused(verdict.code)
-            if isinstance(verdict, Duplicate):
-                stored = verdict.stored
-                return Appended(
-                    base_offset=stored.base_offset,
-                    next_offset=stored.base_offset + stored.count,
-                    timestamp_ms=stored.max_timestamp_ms,  # broker: 2.2, on CreateTime topics too
-                    log_start_offset=self.log.start_offset,
-                    is_duplicate=True,
-                )
+            known = self._sequence(header, version)
+            if known is not None:
+                return known
         append_time_ms = now_ms if settings.is_log_append_time else None
-        base_offset = self.log.end_offset
-        data = stored_bytes(records, header, base_offset, self.leader_epoch, append_time_ms)
-        batch = StoredBatch.of(header, data, base_offset, self.leader_epoch, append_time_ms)
-        self.log.append(batch)
-        self._copy(leader)
-        self.replicate()
+        batch = self._write(records, header, append_time_ms)
         if settings.retention_bytes >= 0:
             self.log.retain(settings.retention_bytes, self.high_watermark)
         return Appended(
-            base_offset=base_offset,
+            base_offset=batch.base_offset,
             next_offset=batch.next_offset,
             timestamp_ms=-1 if append_time_ms is None else append_time_ms,
             log_start_offset=self.log.start_offset,
         )
 
+    def _sequence(self, header: BatchHeader, version: int) -> AppendOutcome | None:
+        """What an idempotent batch is answered without being appended, None if it is in order."""
+        states = self.replicas[self.leader].states
+        if not header.is_transactional and header.producer_id in self.transactions.open:
+            return self._refused(ErrorCode.INVALID_TXN_STATE)  # broker: 9, "Plain batch with the pid of an open..."
+        if header.is_transactional and version >= ADDS_TO_TRANSACTION and header.base_sequence != 0:
+            if states.entry(header.producer_id) is None:
+                return self._refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)  # broker: 1.7
+        verdict = states.check(header.sequenced())
+        if isinstance(verdict, OutOfOrder):
+            return self._refused(verdict.code)
+        if isinstance(verdict, Duplicate):
+            stored = verdict.stored
+            return Appended(
+                base_offset=stored.base_offset,
+                next_offset=stored.base_offset + stored.count,
+                timestamp_ms=stored.max_timestamp_ms,  # broker: 2.2, on CreateTime topics too
+                log_start_offset=self.log.start_offset,
+                is_duplicate=True,
+            )
+        return None
+
+    def _write(self, records: bytes | memoryview, header: BatchHeader, append_time_ms: int | None) -> StoredBatch:
+        base_offset = self.log.end_offset
+        data = stored_bytes(records, header, base_offset, self.leader_epoch, append_time_ms)
+        batch = StoredBatch.of(header, data, base_offset, self.leader_epoch, append_time_ms)
+        self.log.append(batch)
+        self.transactions.note(batch)
+        self._copy(self.replicas[self.leader])
+        self.replicate()
+        return batch
+
     def _refused(self, code: ErrorCode, message: str | None = None, bad: BadRecords | None = None) -> Refused:
         log_start = -1 if code in _WITHOUT_LOG_START else self.log.start_offset
         record_errors = () if bad is None else bad.record_errors
         return Refused(code=code, log_start_offset=log_start, record_errors=record_errors, message=message)
+
+    # ---- transactions
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where read_committed readers stop (broker: 12.1)."""
+        return self.transactions.last_stable_offset(self.high_watermark)
+
+    def has_transaction_of(self, producer_id: int, epoch: int) -> bool:
+        """Whether this producer wrote here in the transaction it has open."""
+        entry = self.replicas[self.leader].states.entry(producer_id) if self.leader != NO_LEADER else None
+        return producer_id in self.transactions.open and entry is not None and entry.epoch == epoch
+
+    def append_marker(self, producer_id: int, epoch: int, *, commits: bool, now_ms: int) -> int:
+        """Write the marker that ends a transaction; there must be a leader. Returns the offset behind it."""
+        records = marker_batch(producer_id, epoch, commits=commits, now_ms=now_ms)
+        header = read_header(records)
+        assert isinstance(header, BatchHeader)
+        return self._write(records, header, None).next_offset
 
     # ---- replication
 
@@ -210,7 +248,9 @@ class Partition:
         if replica.end_offset == self.log.end_offset:
             return
         for batch in self.log.since(replica.end_offset):
-            if batch.producer_id >= 0:
+            if batch.is_control:
+                replica.states.mark(batch.producer_id, batch.producer_epoch, batch.max_timestamp_ms)
+            elif batch.producer_id >= 0:
                 replica.states.record(batch.sequenced)
         replica.end_offset = self.log.end_offset
 
@@ -265,6 +305,7 @@ class Partition:
 
     def _cut(self, leader: Replica) -> None:
         self.log.truncate(leader.end_offset)
+        self.transactions.rebuild(self.log.batches)
         leader.end_offset = self.log.end_offset
         self.high_watermark = min(self.high_watermark, self.log.end_offset)
         for replica in self.replicas.values():
@@ -294,7 +335,7 @@ class Partition:
             return
         replica.is_up = True
         replica.states.restart()
-        replica.states.expire(now_ms, expiration_ms)
+        replica.states.expire(now_ms, expiration_ms, self.transactions.open)
         if self.leader == NO_LEADER and node in self.isr:
             self.elect(node)
         if node not in self.isr and replica.follows:

@@ -52,11 +52,14 @@ def judge_records(
     if settings.is_compacted:
         bad = _without_key(decoded, where)
         if bad:
-            named = ", ".join(text for _, text in bad[:_NAMED_IN_MESSAGE])
-            return BadRecords(ErrorCode.INVALID_RECORD, f"One or more records have been rejected: {named}", bad)
+            return BadRecords(ErrorCode.INVALID_RECORD, _rejected(bad), bad)
     if timed:
         bad = tuple(
-            (index, f"Timestamp {record.timestamp_ms} of message {index} in {where} is out of range")
+            (
+                index,
+                f"Timestamp {record.timestamp_ms} of message with offset {index} is out of range. "
+                f"The timestamp should be within [{earliest_ms}, {latest_ms}]",
+            )
             for index, record in enumerate(decoded)
             if not earliest_ms <= record.timestamp_ms <= latest_ms
         )
@@ -67,8 +70,13 @@ def judge_records(
 
 
 def _without_key(decoded: list[DecodedRecord], where: str) -> tuple[tuple[int, str], ...]:
-    return tuple(
-        (index, f"Compacted topic cannot accept message {index} without key in topic partition {where}.")
-        for index, record in enumerate(decoded)
-        if record.key is None
+    text = f"Compacted topic cannot accept message without key in topic partition {where}"
+    return tuple((index, text) for index, record in enumerate(decoded) if record.key is None)
+
+
+def _rejected(bad: tuple[tuple[int, str], ...]) -> str:
+    named = ", ".join(f"RecordError(batchIndex={index}, message='{text}')" for index, text in bad[:_NAMED_IN_MESSAGE])
+    return (
+        f"One or more records have been rejected due to {len(bad)} record errors in total, "
+        f"and only showing the first three errors at most: [{named}]"
     )

@@ -72,7 +72,7 @@ ROWS = {
     "magic -1": (patched(GOOD, 16, ">b", -1), 2),
     "length 0": (patched(GOOD, 8, ">i", 0), 2),
     "length -1": (patched(GOOD, 8, ">i", -1), 2),
-    "length below the header": (patched(GOOD, 8, ">i", 40), 87),  # what is left looks like a second batch
+    "length below the header": (patched(GOOD, 8, ">i", 40), 2),
     "length a little short": (patched(GOOD, 8, ">i", len(GOOD) - 12 - 3), 2),
     "magic 0": (patched(GOOD, 16, ">b", 0), 87),  # broker: 13.4
     "magic 1": (patched(GOOD, 16, ">b", 1), 87),
@@ -93,7 +93,6 @@ ROWS = {
     "bytes behind": (GOOD + b"12345", 0),  # broker: 13.5c
     "partition leader epoch 77": (patched(GOOD, 12, ">i", 77), 0),
     "attribute bit 0x4000": (batch(b"a", attributes=0x4000), 0),
-    "transactional": (batch(b"a", pid=1, epoch=0, first=0, attributes=0x10), 48),
 }
 
 

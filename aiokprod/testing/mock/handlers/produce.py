@@ -25,7 +25,7 @@ from aiokprod.wire.messages.produce import (
     TopicProduceResponse,
 )
 
-from ..batch_header import is_transactional
+from ..batch_header import BadBatch, first_look
 from ..cluster_state import Topic
 from ..partition import Appended, AppendOutcome, Partition, Refused
 from ..waiting import until
@@ -66,8 +66,8 @@ class _Turn:
     call: Call
     request: ProduceRequest
     pending: list[_Pending]
-    lacks_transactional_id: bool
-    """It carries a batch of a transaction and no transactional id: nothing of it is taken (broker: 9)."""
+    refused: Refused | None
+    """Nothing of the request is taken."""
 
 
 def produce_items(call: Call, request: ProduceRequest) -> Items:
@@ -81,7 +81,7 @@ def produce(call: Call, request: ProduceRequest) -> Outcome:
     """Append, then answer, wait or close."""
     response = ProduceResponse()
     pending: list[_Pending] = []
-    turn = _Turn(call, request, pending, request.transactional_id is None and _has_transactional(request))
+    turn = _Turn(call, request, pending, _refused_whole(request))
     failed = False
     for data in sorted(request.topic_data, key=_hash_order):
         topic = _find(call, data)
@@ -113,18 +113,16 @@ def _one_partition(
     if isinstance(action, Fail | Omit) and not action.after_append:
         return _scripted(call, index, partition, action, None)
     outcome: AppendOutcome
-    if turn.lacks_transactional_id:
-        outcome = Refused(code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if turn.refused is not None:
+        outcome = turn.refused
     elif topic is None and call.version >= BY_TOPIC_ID:
         outcome = Refused(code=ErrorCode.UNKNOWN_TOPIC_ID)  # broker: 7.1
     elif partition is None:
         outcome = Refused(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # broker: 7.2, 7.3, 8.5
     elif request.acks not in _ACKS:
         outcome = Refused(code=ErrorCode.INVALID_REQUIRED_ACKS)  # broker: 5.3
-    elif partition_data.records is None:
-        raise SilenceError  # broker: 13.5b
     else:
-        outcome = _append(call, request, partition, partition_data.records)
+        outcome = _append(call, request, partition, partition_data.records or b"")
     if action is not None and isinstance(outcome, Appended):
         return _scripted(call, index, partition, action, outcome)
     answer = _answer(call, index, outcome)
@@ -208,10 +206,22 @@ async def _when_replicated(
     return response
 
 
-def _has_transactional(request: ProduceRequest) -> bool:
-    return any(
-        is_transactional(partition.records or b"") for topic in request.topic_data for partition in topic.partition_data
-    )
+def _refused_whole(request: ProduceRequest) -> Refused | None:
+    """What a broker finds when it looks for batches of transactions, before it looks at any partition for itself.
+
+    Raises SilenceError at null records (broker: 13.5b).
+    """
+    for data in request.topic_data:
+        for partition in data.partition_data:
+            if partition.records is None:
+                raise SilenceError
+            looked = first_look(partition.records)
+            if isinstance(looked, BadBatch):
+                return Refused(code=looked.code, message=looked.message)
+            if looked:  # it looks no further
+                without_id = request.transactional_id is None
+                return Refused(code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED) if without_id else None
+    return None
 
 
 def _find(call: Call, data: TopicProduceData) -> Topic | None:
