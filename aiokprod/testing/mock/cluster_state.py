@@ -220,7 +220,7 @@ class ClusterState:
     def expire_producers(self, now_ms: int) -> int:
         """The periodic check of producer.id.expiration.ms (broker: 1.12, 1.13); returns how many entries went."""
         return sum(
-            replica.states.expire(now_ms, self.expiration_ms)
+            replica.states.expire(now_ms, self.expiration_ms, partition.transactions.open)
             for partition in self.every_partition()
             for replica in partition.replicas.values()
         )

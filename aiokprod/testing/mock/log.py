@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
-from .batch_header import LOG_APPEND_TIME_BIT, BatchHeader
+from .batch_header import CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, BatchHeader
 from .producer_state import Sequenced
 
 MAX_MESSAGE_BYTES: Final = 1_048_588
@@ -30,6 +30,9 @@ _NUMBERS: Final = (
 )
 
 _BASE_OFFSET: Final = attrgetter("base_offset")
+
+_MARKER_TYPE: Final = slice(68, 70)
+"""Where a control batch, always of one small uncompressed record, says how the transaction ended: 0 aborted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,21 @@ class StoredBatch:
     def next_offset(self) -> int:
         """The offset behind the last record."""
         return self.base_offset + self.count
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is a marker, which ends a transaction, and no record of anybody."""
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def is_abort_marker(self) -> bool:
+        """Whether it is the marker of an abort."""
+        return self.is_control and self.data[_MARKER_TYPE] == b"\0\0"
 
     @property
     def sequenced(self) -> Sequenced:

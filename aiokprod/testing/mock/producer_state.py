@@ -11,7 +11,7 @@ carry any sequence (broker: 1.1), a first batch of a newer epoch must carry 0.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -127,19 +127,33 @@ class ProducerStates:
         entry.last_timestamp_ms = batch.max_timestamp_ms
         entry.batches.append(batch)
 
+    def mark(self, producer_id: int, epoch: int, timestamp_ms: int) -> None:
+        """Note a transaction's marker: its epoch holds from now on (broker: 12.4), sequences go on under an old one."""
+        entry = self._entries.get(producer_id)
+        if entry is None or entry.epoch < epoch:
+            entry = self._entries[producer_id] = ProducerEntry(epoch)
+        entry.last_timestamp_ms = timestamp_ms
+
     def restart(self) -> None:
         """The replica was stopped and started: of each producer only the last batch is left (broker: 2.6)."""
         for entry in self._entries.values():
             while len(entry.batches) > 1:
                 entry.batches.popleft()
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
+    def expire(self, now_ms: int, expiration_ms: int, in_transaction: Container[int] = ()) -> int:
         """Forget producers by the timestamps of their records, not by when they wrote (broker: 1.6, 1.12, 1.13).
+
+        Args:
+            in_transaction: producer ids with an open transaction, which are kept.
 
         Returns:
             How many producers were forgotten.
         """
-        old = [pid for pid, entry in self._entries.items() if now_ms - entry.last_timestamp_ms >= expiration_ms]
+        old = [
+            producer_id
+            for producer_id, entry in self._entries.items()
+            if now_ms - entry.last_timestamp_ms >= expiration_ms and producer_id not in in_transaction
+        ]
         for producer_id in old:
             del self._entries[producer_id]
         return len(old)
