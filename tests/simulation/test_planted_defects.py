@@ -16,7 +16,7 @@ MOST_SEEDS = 4_000
 
 def wrongs_of(seed: int) -> list[str]:
     try:
-        return explore(seed).wrongs
+        return [str(wrong) for wrong in explore(seed).wrongs]
     except Exception as crash:  # a defect may also show as a crash, a deadlock or a leftover
         return [f"{type(crash).__name__}: {crash}"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aiokprod.pipeline.ledger import Action, Entry, Ledger, Outcome
+from aiokprod.pipeline.verdicts import Kind, judge
 
 
 class AnOkBehindTheHeadIsIgnored(Ledger):
@@ -78,6 +79,20 @@ class OldTimestampsAreNotMinded(Ledger):
         return False
 
 
+class AnOldAmbiguousBatchIsSentAgain(Ledger):
+    """R5.4 off, R5.3 on."""
+
+    _decides = False
+
+    def _decide(self, now: float, now_ms: int, moved: bool) -> None:
+        self._decides = True
+        super()._decide(now, now_ms, moved)
+        self._decides = False
+
+    def _is_old(self, entry: Entry, now_ms: int) -> bool:
+        return not self._decides and super()._is_old(entry, now_ms)
+
+
 class NoChaser(Ledger):
     """R6 off: a rewind at the first bounce, whatever is on its way."""
 
@@ -114,11 +129,55 @@ class ATransactionalLedgerBumpsByItself(Ledger):
 
 
 # ---------------------------------------------------------------------- rules of cost
+def _is_fatal(entry: Entry) -> bool:
+    return entry.is_open_ended and entry.code is not None and judge(entry.code).kind != Kind.RETRY
+
+
 class NothingIsProved(Ledger):
     """R3.1 off."""
 
     def _is_proved(self, entry: Entry) -> bool:
         return False
+
+
+class TheFirstErrorActs(Ledger):
+    """R1.3 off: not the head's error, the first in the list that no retry mends."""
+
+    _decides = False
+
+    def _decide(self, now: float, now_ms: int, moved: bool) -> None:
+        self._decides = True
+        super()._decide(now, now_ms, moved)
+        self._decides = False
+
+    def _head(self) -> Entry | None:
+        head = super()._head()
+        if not self._decides:
+            return head
+        return next((entry for entry in self._sent() if _is_fatal(entry)), head)
+
+
+class APossiblyPersistedBatchBumps(Ledger):
+    """R2.3 off: its numbers are not trusted to fit, a new identity is asked for at once."""
+
+    _eager = False
+
+    def _give_up(self, entry: Entry, why: str) -> None:
+        self._eager |= not self._is_proved(entry)
+        super()._give_up(entry, why)
+
+    def _expire_outcome(self, entry: Entry, why: str) -> None:
+        if entry.is_stamped and why == "deadline" and (entry.flying or entry.doubt) and not self._is_proved(entry):
+            self._eager = True
+            self._bounce()
+        super()._expire_outcome(entry, why)
+
+    def _rewind(self, now: float, now_ms: int) -> None:
+        super()._rewind(now, now_ms)
+        if self._eager:
+            self._eager = False
+            if self.identity is not None:
+                self._bump(fresh=False)
 
 
 class ARejectionAlwaysBumps(Ledger):
@@ -144,10 +203,11 @@ SAFETY = (
     TheGuardOutlivesTheRound,
     TheGuardOutlivesASilence,
     OldTimestampsAreNotMinded,
+    AnOldAmbiguousBatchIsSentAgain,
     NoChaser,
     AnExpiredStampedBatchIsNotPersisted,
     NotIdempotentWithFiveInFlight,
     ATransactionalLedgerBumpsByItself,
 )
-COST = (NothingIsProved, ARejectionAlwaysBumps, FortyFiveDecidesAtOnce)
+COST = (NothingIsProved, TheFirstErrorActs, APossiblyPersistedBatchBumps, ARejectionAlwaysBumps, FortyFiveDecidesAtOnce)
 __all__ = ["COST", "SAFETY", "Action"]
