@@ -16,7 +16,7 @@ from aiokprod import Delivery, Producer, RecordMetadata
 from aiokprod.errors import BrokerRejectedError
 from aiokprod.model import Persistence
 from aiokprod.testing import MockCluster
-from aiokprod.testing.mock.faults import Rule
+from aiokprod.testing.faults import Rule
 
 LIMIT_S = 60.0
 

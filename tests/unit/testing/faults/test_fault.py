@@ -46,7 +46,9 @@ def test_nonsense_is_refused_with_its_reason(fields: dict[str, Any], says: str) 
 
 
 @pytest.mark.parametrize(
-    "effect", [Fail(1), Throttle(1), Answer(lambda *_: None), Rewrite(lambda *_: None), Close(), Refuse()], ids=repr
+    "effect",
+    [Fail(1), Throttle(1), Answer(lambda *_: None), Rewrite(lambda *_: None), Close(), Refuse()],
+    ids=lambda effect: type(effect).__name__,
 )
 def test_what_befalls_answers_alone_has_no_before_serving(effect: Any) -> None:
     with pytest.raises(ValueError, match=f"{type(effect).__name__} has no before_serving"):
