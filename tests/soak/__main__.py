@@ -17,7 +17,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="of faults; from 15 on, the long form (default: 5)")
     parser.add_argument("--seed", type=int, default=1, help="of the plan and of the records (default: 1)")
     parser.add_argument("--rate", type=float, default=300.0, help="records per second of each of the three workloads")
-    parser.add_argument("--options", default="{}", help="options of every producer, as JSON: to plant a defect")
+    parser.add_argument(
+        "--options", default="{}", help="""as JSON, by workload: {"five": {"acks": 0}}, to plant a defect"""
+    )
     parser.add_argument("--report", type=Path, help="the directory for report.md, report.json and timeline.svg")
     given = parser.parse_args()
     replay = f"nox -s soak -- --minutes {given.minutes:g} --seed {given.seed} --rate {given.rate:g}"

@@ -21,6 +21,7 @@ class Done:
     healed: float = 0.0  # what we did is undone: the broker starts, the rule is gone
     settled: float = 0.0  # and the cluster is whole again
     failure: str | None = None
+    is_bug: bool = False  # of the soak itself
 
     @property
     def is_client(self) -> bool:

@@ -29,13 +29,13 @@ DRAIN_S = 150.0  # longer than any delivery timeout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Soak:
-    """What is to be done. `options` go on top of every producer's, to plant a defect."""
+    """What is to be done. `options`, by profile, go on top of its producers' own: to plant a defect."""
 
     minutes: float
     seed: int
     rate: float = 300.0  # records per second of each workload
     profiles: tuple[str, ...] = tuple(each.name for each in PROFILES)
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
     plan: Plan | None = None
 
     def run(self) -> tuple[Evidence, Verdict]:
@@ -57,9 +57,8 @@ class Soak:
             "rate": self.rate,
             "seed": self.seed,
             "session_s": 30.0 if self.minutes >= LONG_FROM_MINUTES else 12.0,
-            "options": self.options,
         }
-        clients = [Client(name, folder, job) for name in self.profiles]
+        clients = [Client(name, folder, job | {"options": self.options.get(name, {})}) for name in self.profiles]
         plan = self.plan or Plan(self.seed, form_for(self.minutes), clients=len(clients))
         nemesis = Nemesis(cluster, clients, plan)
         dials: list[tuple[float, dict[int, int]]] = []

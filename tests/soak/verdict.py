@@ -24,6 +24,7 @@ RATE_WINDOW_S: Final = 10
 GROWTH_BYTES_PER_H: Final = 1_000_000  # of resident memory, after the warm-up
 WARM_UP_S: Final = 600.0
 SLOPE_FROM_S: Final = 1800.0  # shorter lives tell nothing of a slope
+POOLS = ("AnyIO worker thread", "asyncio_")  # the loop's own threads: they wait for its next work, or go when idle
 NOISE = (
     "never retrieved",
     "was destroyed but it is pending",
@@ -39,6 +40,7 @@ def complaints_of(evidence: Evidence) -> list[Complaint]:
     for life in evidence.lives:
         found += [*endings(life), *manners(life), *silence(life), *stalls(life), *memory(life)]
     found += [*liveness(evidence), *dials(evidence)]
+    found += [Complaint("bug of the soak", f"{deed.kind}: {deed.failure}") for deed in evidence.deeds if deed.is_bug]
     return found
 
 
@@ -105,7 +107,8 @@ def endings(life: Life) -> Iterator[Complaint]:
                 "memory", f"{session.name} was closed with {report['buffer_used_bytes']} bytes in its buffer"
             )
         for leak in report["leaks"]:
-            yield Complaint("leak", f"{session.name}: {leak}")
+            if not any(pool in leak for pool in POOLS):
+                yield Complaint("leak", f"{session.name}: {leak}")
         if report["undelivered"] and not report["hasty"]:
             yield Complaint("end", f"{session.name} had {report['undelivered']} records left when it was closed")
 

@@ -105,7 +105,7 @@ class Workload:
         await asyncio.gather(*self._own, return_exceptions=True)
         await asyncio.sleep(0.05)  # transports close their sockets a turn later
         gc.collect()
-        leaks = [str(leak) for leak in Footprint.take().leaks_since(before) if "asyncio_" not in str(leak)]
+        leaks = [str(leak) for leak in Footprint.take().leaks_since(before)]
         left = {
             "hasty": hasty,
             "undelivered": report.count,

@@ -1,0 +1,42 @@
+"""The test of the test: producers whose options break the promise are reported bad, by the whole machinery."""
+
+from __future__ import annotations
+
+import pytest
+from plan import Deed, Plan, Round
+from run import Soak
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+
+class InTurn(Plan):
+    """These kinds in turn, on every broker, hitting often."""
+
+    def __init__(self, *kinds: str) -> None:
+        self._kinds = kinds
+        self._count = 0
+
+    def next_round(self, share_done: float) -> Round:
+        kind = self._kinds[self._count % len(self._kinds)]
+        self._count += 1
+        deed = Deed(kind=kind, node=1, client=0, seconds=2.0, chance=0.2, seed=self._count)
+        return Round(gap_s=0.2, deeds=(deed,))
+
+
+def test_a_producer_that_tells_before_the_broker_has_and_one_that_does_not_number_its_batches_are_found_out() -> None:
+    early = {"acks": 0, "enable_idempotence": False}
+    unnumbered = {"acks": 1, "enable_idempotence": False}
+    soak = Soak(
+        minutes=0.15,
+        seed=1,
+        profiles=("five", "one", "churn"),
+        options={"five": early, "one": unnumbered},
+        plan=InTurn("cut requests", "cut answers"),
+    )
+    evidence, verdict = soak.run()
+    lost = [each.text for each in verdict.complaints if each.check == "lost"]
+    twice = [each.text for each in verdict.complaints if each.check == "duplicate"]
+    assert lost and all("five-0:" in text for text in lost), verdict.counts()
+    assert twice and all("one-0:" in text for text in twice), verdict.counts()
+    assert not [each for each in verdict.complaints if "churn" in each.text], "the third one keeps its promise"
+    assert len(evidence.log) > 1000
