@@ -122,6 +122,11 @@ class TopicVerbs:
 
     # ---- what is there
 
+    @property
+    def topics(self) -> dict[str, int]:
+        """The number of partitions of each topic, by name, in the order they were created."""
+        return self._home.call(lambda: {name: len(topic.partitions) for name, topic in self._state.topics.items()})
+
     def records(self, topic: str, partition: int | None = None, *, committed: bool = False) -> list[StoredRecord]:
         """Decoded records in log order, partition after partition; with `committed` only below the high watermark."""
 

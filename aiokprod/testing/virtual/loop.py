@@ -1,5 +1,7 @@
 """`VirtualLoop`: an asyncio event loop without sockets and without waiting. One per virtual run.
 
+Connections made by asyncio's own means (`create_connection`, `open_connection`, `sock_connect`) go to its `network`.
+
 When nothing is ready the clock jumps to the next timer, so a minute of timeouts takes a moment. With a seed the ready
 callbacks run in a drawn order: those of one object (a task, a connection, a stage) stay in theirs, as asyncio promises
 it to whoever schedules them, those of different objects are mixed.
@@ -12,13 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import ipaddress
+import socket
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
 
 EPOCH_S: Final = 1_700_000_000.0
 """What the wall clock shows when a virtual run begins, seconds since 1970."""
+
+LOOPBACK: Final = "127.0.0.1"
 
 MOST_TURNS: Final = 5_000_000
 """A run that needs more turns of the loop spins."""
@@ -26,6 +33,17 @@ MOST_TURNS: Final = 5_000_000
 
 class DeadlockError(RuntimeError):
     """Everybody waits and nothing will ever happen, or the loop spins without end."""
+
+
+class Network(Protocol):
+    """`VirtualNetwork`, as much as the loop needs of it."""
+
+    async def reach(self, port: int) -> None:
+        """The way to a port and back."""
+
+    def connect(self, port: int, protocol_factory: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
+        """Join a protocol to whoever listens there."""
+        ...
 
 
 class _JumpingSelector:
@@ -54,6 +72,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._random = random
         self._turns = 0
+        self.network: Network | None = None
+        """Where connections go that are made by asyncio's own means."""
+        self._reached: WeakKeyDictionary[socket.socket, int] = WeakKeyDictionary()
         self.faults: list[dict[str, Any]] = []  # what reached the loop's exception handler
         self.set_exception_handler(lambda _, context: self.faults.append(context))
 
@@ -87,6 +108,62 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         """There is nobody to wake: the loop never waits."""
+
+    # ------------------------------------------------------------------ connections
+    async def getaddrinfo(  # type: ignore[override]
+        self, host: str | bytes | None, port: int | str | None, *, family: int = 0, type: int = 0, **flags: int
+    ) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
+        """This machine and addresses as they stand; no resolver is asked.
+
+        Raises:
+            socket.gaierror: any other name.
+        """
+        name = host.decode() if isinstance(host, bytes) else host or LOOPBACK
+        address = LOOPBACK if name == "localhost" else name
+        try:
+            ipaddress.IPv4Address(address)
+        except ValueError:
+            raise socket.gaierror(socket.EAI_NONAME, f"{name}: in virtual time there are no names") from None
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, int(port or 0)))]
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        """Reach the port in the virtual network; the socket itself is never connected."""
+        await self._joined_network().reach(address[1])
+        self._reached[sock] = address[1]
+
+    async def create_connection(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.Protocol],
+        host: str | None = None,
+        port: int | None = None,
+        *,
+        ssl: object = None,
+        sock: socket.socket | None = None,
+        **_ignored: object,
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        """A connection in the virtual network, by address or by a socket that `sock_connect` was told of.
+
+        Raises:
+            ConnectionRefusedError: nobody listens there.
+        """
+        network = self._joined_network()
+        if ssl:
+            raise NotImplementedError("the virtual network has no TLS")
+        if sock is not None:
+            at = self._reached.pop(sock)
+            sock.close()  # a transport would own it
+        else:
+            ((*_family, (_address, at)),) = await self.getaddrinfo(host, port)
+            await network.reach(at)
+        transport = network.connect(at, protocol_factory)
+        protocol = transport.get_protocol()
+        assert isinstance(protocol, asyncio.Protocol)
+        return transport, protocol
+
+    def _joined_network(self) -> Network:
+        if self.network is None:
+            raise NotImplementedError("this loop has no network")
+        return self.network
 
     # ------------------------------------------------------------------ threads
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]

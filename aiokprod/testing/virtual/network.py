@@ -223,13 +223,28 @@ class VirtualNetwork:
         """
         if ssl_context is not None:
             raise NotImplementedError("the virtual network has no TLS")
+        await self.reach(port)
+        return self.connect(port, protocol_factory)
+
+    async def reach(self, port: int) -> None:
+        """The way to a port and back.
+
+        Raises:
+            ConnectionRefusedError: nobody listens there.
+        """
         self.dials.setdefault(port, []).append(self.loop.time())
         await asyncio.sleep(2 * self.latency_s(port))
         while (silent_until := self.silent_until(port)) > self.loop.time():  # noqa: ASYNC110
             await asyncio.sleep(silent_until - self.loop.time())
-        listener = self._listeners.get(port)
-        if listener is None or not listener.is_open:
-            raise ConnectionRefusedError(111, "Connection refused")
+        self._listener(port)
+
+    def connect(self, port: int, protocol_factory: ProtocolFactory) -> asyncio.Transport:
+        """Join a protocol to whoever listens at a port that was reached.
+
+        Raises:
+            ConnectionRefusedError: nobody listens there any more.
+        """
+        listener = self._listener(port)
         ours, theirs = VirtualTransport(self, port), VirtualTransport(self, port)
         our_protocol, their_protocol = protocol_factory(), listener.accept()
         ours.join(our_protocol, theirs)
@@ -238,6 +253,12 @@ class VirtualNetwork:
         their_protocol.connection_made(theirs)
         our_protocol.connection_made(ours)
         return ours
+
+    def _listener(self, port: int) -> VirtualListener:
+        listener = self._listeners.get(port)
+        if listener is None or not listener.is_open:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return listener
 
     def ended(self, transport: VirtualTransport) -> None:
         """One end of a connection is gone."""

@@ -279,6 +279,8 @@ def test_topics_can_be_made_before_the_cluster_runs_and_the_blocking_wait_refuse
     async def scenario() -> None:
         cluster = mock(3)
         cluster.create_topic("t", partitions=3)
+        cluster.create_topic("another")
+        assert list(cluster.topics.items()) == [("t", 3), ("another", 1)]
         async with cluster:
             async with RawClient(cluster, 3) as client:
                 assert (await client.produce("t", batch(b"v"), partition=2)).error_code == 0
