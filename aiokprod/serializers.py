@@ -74,5 +74,8 @@ def checked(result: object, what: str, topic: str) -> Serialized:
     if result is None or type(result) is bytes:
         return result
     if isinstance(result, bytes | bytearray | memoryview):
-        return bytes(result)
+        try:
+            return bytes(result)
+        except ValueError as released:
+            raise SerializationError(f"{what}_serializer returned {released}", topic=topic) from None
     raise SerializationError(f"{what}_serializer returned {type(result).__name__}, not bytes or None", topic=topic)

@@ -43,12 +43,11 @@ class Failures:
         self.gone: str | None = None  # why the partition is no more
         self._cause: BaseException | None = None
         self._text = ""
-        self._texts: dict[int, str] = {}
 
     def note(self, code: int, message: str | None, record_errors: Sequence[tuple[int, str | None]]) -> None:
         """A broker answered an error."""
-        self._text = printable(message or "", TEXT_LIMIT)
-        self._texts = {index: printable(text or "", TEXT_LIMIT) for index, text in record_errors[:1000]}
+        first = next((text for _, text in record_errors if text), None)
+        self._text = printable(message or first or "", TEXT_LIMIT)
         cause = BrokerAnswerError(f"{name_of(code)} {self._text}".rstrip(), code=code)
         self._cause = cause
 
@@ -86,7 +85,12 @@ class Failures:
             return UndeliveredAtCloseError("close() ended before the record was delivered" + self._last())
         if why == "overtaken":
             return RecordOvertakenError("a later batch is in the log and this one is not: the cluster lost data")
-        if why in ("bump", "old"):
+        if why == "old":
+            return IdentityLostError(
+                "an answer was lost, and the timestamps are so old that a broker may have forgotten what it has:"
+                " to send it again could write it twice" + self._last()
+            )
+        if why == "bump":
             return IdentityLostError(
                 "the producer had to begin anew on this partition before a broker answered for this record"
                 + self._last()

@@ -76,7 +76,10 @@ class Intake:
     def to_bytes(data: object, what: str, topic: str) -> bytes:
         """Copy a bytearray or memoryview; refuse what is not bytes."""
         if isinstance(data, bytes | bytearray | memoryview):
-            return bytes(data)
+            try:
+                return bytes(data)
+            except ValueError as released:
+                raise RecordTypeError(f"{what}: {released}", topic=topic) from None
         raise RecordTypeError(
             f"{what} must be bytes or None, not {type(data).__name__}: encode it, or give the producer a {what}_serializer",
             topic=topic,
@@ -111,7 +114,7 @@ class Intake:
                     raise RecordTypeError(
                         f"the header {name!r} must be bytes or None, not {type(value).__name__}", topic=topic
                     )
-                value = bytes(value)
+                value = Intake.to_bytes(value, f"header {name!r}", topic)
             frozen.append((name, value))
         return tuple(frozen) or None
 

@@ -35,7 +35,6 @@ LAST_EPOCH = 32767
 IDLE_S = 1.0  # R5.2: so long without an acknowledgement, and the guard is up again
 AGE_MS = 12 * 3600 * 1000  # R5.3: half of the time after which a broker forgets a producer (broker: 1.12)
 NO_TOPIC_ID = bytes(16)
-INVALID_RECORD = 87
 
 __all__ = ["Abort", "Action", "Chase", "Entry", "Ledger", "NeedIdentity", "Outcome", "Settle", "WantMetadata"]
 
@@ -463,9 +462,9 @@ class Ledger:
 
     def _reject(self, head: Entry) -> None:
         """Refused for certain: the whole batch, or the records that were named (R4.1)."""
-        named = head.named if head.code == INVALID_RECORD and 0 < len(head.named) < head.count else ()
-        if named:
-            indices = head.positions(named)
+        assert head.code is not None
+        indices = head.positions(head.named) if judge(head.code).kind == Kind.INVALID else []
+        if 0 < len(indices) < head.count:
             bad = [(index, index + 1) for index in indices]
             self._out.append(Settle(head.batch, bad, Outcome.NOT, None, "rejected", head.code, head.attempt))
             head.without(indices)

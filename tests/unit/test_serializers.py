@@ -54,3 +54,10 @@ def test_a_result_is_copied_to_bytes_or_refused() -> None:
     assert result == b"x"
     with pytest.raises(SerializationError, match="value_serializer returned str"):
         checked("x", "value", "orders")
+
+
+def test_a_view_of_what_is_no_more_is_no_result() -> None:
+    view = memoryview(b"gone")
+    view.release()
+    with pytest.raises(SerializationError, match=r"value_serializer returned .*released"):
+        checked(view, "value", "orders")

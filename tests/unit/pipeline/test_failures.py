@@ -34,6 +34,11 @@ def error(why: str, outcome: Outcome = Outcome.NOT, code: int | None = None) -> 
     return Failures("t", 4).error_of(settle(why, outcome, code), 1.5)
 
 
+def test_old_timestamps_and_a_new_identity_are_told_apart() -> None:
+    assert "timestamps are so old" in str(error("old", Outcome.POSSIBLY))
+    assert "begin anew" in str(error("bump", Outcome.POSSIBLY))
+
+
 @pytest.mark.parametrize(
     ("why", "kind"),
     [

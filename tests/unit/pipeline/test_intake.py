@@ -101,6 +101,16 @@ def test_what_a_caller_may_change_is_copied() -> None:
     assert all(type(each) is bytes for each in taken[:2])
 
 
+@pytest.mark.parametrize("where", ["key", "value", "headers"])
+def test_a_view_of_what_is_no_more_is_refused_like_any_other_type(where: str) -> None:
+    view = memoryview(b"gone")
+    view.release()
+    given = {"key": b"k", "value": b"v", "headers": []} | {where: [("h", view)] if where == "headers" else view}
+    with pytest.raises(RecordTypeError, match="released") as refused:
+        frozen(intake(), **given)
+    assert ("header 'h'" if where == "headers" else where) in str(refused.value)
+
+
 def test_headers_come_as_pairs_a_dict_or_anything_one_can_walk_once() -> None:
     freeze = Intake.freeze_headers
     expected = (("a", b"1"), ("b", None))

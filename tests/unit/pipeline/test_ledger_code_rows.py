@@ -259,30 +259,33 @@ def test_one_record_too_large_for_the_topic_is_found_by_halving_and_fails_alone(
     assert not desk.bumps
 
 
-@pytest.mark.parametrize("named", [(0,), (1, 3), (0, 1, 2), (3,)])
-def test_records_named_by_the_broker_leave_and_the_rest_is_renumbered(named: tuple[int, ...]) -> None:
-    """faults: P24"""
+@pytest.mark.parametrize("code", [32, 87])
+@pytest.mark.parametrize("named", [(0,), (1, 3), (0, 1, 2), (3,), (-1, 2, 4, 99)])
+def test_records_named_by_the_broker_leave_and_the_rest_is_renumbered(named: tuple[int, ...], code: int) -> None:
+    """faults: P14, P24. Positions that the batch does not have name nothing."""
     desk = Desk()
     desk.warm()
     mixed = desk.send(4)
     desk.fly()
-    desk.answer(mixed, 87, named=named)
+    desk.answer(mixed, code, named=named)
     desk.returned()
-    assert desk.records(NOT) == [1 + position for position in named]
+    bad = [position for position in named if 0 <= position < 4]
+    assert desk.records(NOT) == [1 + position for position in bad]
     assert desk.fly() == [mixed]
-    assert numbers([mixed]) == [(0, 1, 4 - len(named))]
+    assert numbers([mixed]) == [(0, 1, 4 - len(bad))]
     desk.answer(mixed, 0, 1)
-    assert desk.offsets() == list(range(5 - len(named)))
+    assert desk.offsets() == list(range(5 - len(bad)))
 
 
-@pytest.mark.parametrize("named", [(), (0, 1, 2, 3)])
-def test_names_of_no_record_or_of_all_refuse_the_batch(named: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("code", [32, 87])
+@pytest.mark.parametrize("named", [(), (0, 1, 2, 3), (4,)])
+def test_names_of_no_record_or_of_all_refuse_the_batch(named: tuple[int, ...], code: int) -> None:
     """faults: P24"""
     desk = Desk()
     desk.warm()
     mixed = desk.send(4)
     desk.fly()
-    desk.answer(mixed, 87, named=named)
+    desk.answer(mixed, code, named=named)
     desk.returned()
     assert desk.records(NOT) == [1, 2, 3, 4]
     assert not desk.bumps

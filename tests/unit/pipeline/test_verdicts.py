@@ -54,7 +54,7 @@ EXPECTED: dict[str, Kind] = {
     "POLICY_VIOLATION": Kind.REFUSED,
     "UNSUPPORTED_FOR_MESSAGE_FORMAT": Kind.REFUSED,
     "UNSUPPORTED_COMPRESSION_TYPE": Kind.REFUSED,
-    "INVALID_TIMESTAMP": Kind.REFUSED,
+    "INVALID_TIMESTAMP": Kind.INVALID,
     "INVALID_REQUIRED_ACKS": Kind.REFUSED,
     "INVALID_REQUEST": Kind.REFUSED,
     "TOPIC_AUTHORIZATION_FAILED": Kind.REFUSED,  # faults: P15
@@ -125,7 +125,7 @@ def _documented(first_words: str) -> set[int]:
         ("2, 3, 5", {Kind.RETRY}, False),
         ("7, 20", {Kind.RETRY}, True),
         ("10, several records", {Kind.TOO_LARGE}, False),
-        ("87 with named", {Kind.INVALID}, False),
+        ("32, 87 with named", {Kind.INVALID}, False),
         ("10 with one record", {Kind.TOO_LARGE, Kind.REFUSED, Kind.INVALID}, False),
         ("\N{MINUS SIGN}1, unknown codes", {Kind.UNKNOWN}, True),
         ("45", {Kind.OUT_OF_ORDER}, False),
