@@ -38,6 +38,11 @@ def three(request: pytest.FixtureRequest) -> Iterator[Target]:
     yield from _for_one_case(request)
 
 
+@pytest.fixture(params=[THREE[0], pytest.param("kafka_three", id="kafka-4.3", marks=SLOW)])
+def three_slowly(request: pytest.FixtureRequest) -> Iterator[Target]:
+    yield from _for_one_case(request)
+
+
 @pytest.fixture(params=THREE)
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     yield from _for_one_case(request)

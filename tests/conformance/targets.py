@@ -176,6 +176,7 @@ class KafkaTarget(Target):
         state = self.state(topic)
         (follower,) = (node for node in state.replicas if node != state.leader)
         self.cluster.broker(follower).pause()
+        time.sleep(0.05)  # until each of its threads has come to a stop
         try:
             yield
         finally:

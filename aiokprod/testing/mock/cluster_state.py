@@ -120,6 +120,11 @@ class ClusterState:
         self.check_name(name)
         if name in self.topics:
             raise RefusalError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        twin = self._twin(name)
+        if twin is not None:
+            raise RefusalError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {twin}"
+            )
         try:
             settings = TopicSettings.of(options or {})
             settings.check()
@@ -132,6 +137,12 @@ class ClusterState:
             self.topics[name] = topic
             self.topics_by_id[topic.topic_id] = topic
         return topic
+
+    def _twin(self, name: str) -> str | None:
+        """A topic that the brokers' metrics could not tell from this one: there, a dot is an underscore."""
+        if "." not in name and "_" not in name:
+            return None
+        return next((other for other in self.topics if other.replace(".", "_") == name.replace(".", "_")), None)
 
     def delete_topic(self, topic: Topic) -> None:
         """Forget the topic; whoever waits for one of its partitions is woken."""

@@ -29,6 +29,48 @@ _NUMBERS: Final = (
     "message.timestamp.before.max.ms",
 )
 
+KNOWN_OPTIONS: Final = frozenset(
+    [
+        "cleanup.policy",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "delete.retention.ms",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "follower.replication.throttled.replicas",
+        "index.interval.bytes",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.downconversion.enable",
+        "message.format.version",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.difference.max.ms",
+        "message.timestamp.type",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "min.insync.replicas",
+        "preallocate",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+        "unclean.leader.election.enable",
+    ]
+)
+"""Topic options of Kafka 2.1 to 4.3; any other name is refused with 40."""
+
 _BASE_OFFSET: Final = attrgetter("base_offset")
 
 _MARKER_TYPE: Final = slice(68, 70)
@@ -245,7 +287,10 @@ class TopicSettings:
         return self._number("message.timestamp.before.max.ms", 2**63 - 1)
 
     def check(self) -> None:
-        """Raise ValueError if an option the mock obeys cannot be read."""
+        """Raise ValueError if an option is unknown, or one the mock obeys cannot be read."""
+        for name in self.options:
+            if name not in KNOWN_OPTIONS:
+                raise ValueError(f"Unknown topic config name: {name}")
         for name in _NUMBERS:
             value = self.options.get(name)
             if value is not None and not value.lstrip("-").isdigit():
