@@ -21,6 +21,7 @@ from .cluster_state import ClusterState
 from .connection import MockConnection
 from .counters import Counters
 from .listening import Listening, MemoryListening, MemoryNetwork, SocketListening
+from .transactions.cluster_transactions import ClusterTransactions
 
 CLOSING_TURNS: Final = 5
 """Turns of the loop a connection gets to close by itself (TLS says goodbye first); then it is aborted."""
@@ -31,6 +32,7 @@ class BrokerSettings:
     """What all brokers of a cluster share."""
 
     state: ClusterState
+    transactions: ClusterTransactions
     faults: FaultRules
     counters: Counters
     advertised: Mapping[int, tuple[int, int]]
@@ -53,6 +55,7 @@ class MockBroker:
         self.node_id = node_id
         self._settings = settings
         self.state = settings.state
+        self.transactions = settings.transactions
         self.faults = settings.faults
         self.counters = settings.counters
         self.advertised = dict(settings.advertised)
@@ -105,6 +108,16 @@ class MockBroker:
         for task in self._tasks:
             task.cancel()
         self.close_connections(abort=abort)
+
+    def refuse_connections(self) -> None:
+        """Listen no more; open connections go on, and the port stays ours."""
+        self._listening.shut()
+        self.reserve_port()
+
+    def allow_connections(self) -> None:
+        """Listen again, if the broker is up."""
+        if self.is_listening:
+            self._listening.open()
 
     def freeze(self) -> None:
         """Fall silent until `thaw`."""

@@ -9,7 +9,8 @@ As many as a test likes. Runs on the caller's loop (`async with MockCluster() as
         assert [record.value for record in cluster.records("orders")] == [b"one", b"two"]
 
 What it keeps to is measured: producer state, refusals and their order, duplicate answers, hints, throttling, one
-request of a connection at a time. What it has not: transactions, groups, quotas, log compaction.
+request of a connection at a time; transactions with their markers, fences and timeouts. What it has not: groups with
+members, quotas, log compaction.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ from aiokprod.testing.faults.apis import api_key_of, api_name_of
 from ..own_thread import LoopHome
 from .broker import BrokerSettings, MockBroker
 from .cluster_state import ClusterState, Node
+from .coordinator_verbs import CoordinatorVerbs
 from .counters import Counters, RequestSeen
 from .handlers import APIS
+from .kafka_versions import NEWEST, TRANSACTION_VERSION, KafkaRelease, release_of, transaction_version_of
 from .listening import MemoryNetwork
 from .scram_server import MECHANISMS
 from .topic_verbs import TopicVerbs
+from .transactions.cluster_transactions import ClusterTransactions, TransactionSettings
 
 EXPIRATION_CHECK_S: Final = 600.0
 """producer.id.expiration.check.interval.ms. broker: 1.13"""
@@ -41,13 +45,18 @@ def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class MockCluster(TopicVerbs, FaultVerbs):
+class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
     """The cluster.
 
     Args:
         brokers: how many; their ids are 1, 2, 3...
         ports: fixed ports, one per broker; free ones by default.
         racks: one per broker.
+        kafka_version: the release whose API versions are offered: 4.3, 3.9, 2.8, 2.1.
+        transaction_version: the finalized feature transaction.version: 2 (KIP-890) as a new 4.x cluster has it, 1, or
+            0 as a cluster that was upgraded; 0 before 4.0.
+        transaction_check_interval_ms: how often open transactions are compared with their timeouts.
+        transaction_completion_ms: from the verdict on a transaction to its markers; a real broker's are asynchronous.
         api_versions: what is advertised, by API name: (lowest, highest), or None for not at all. Beyond what the codecs
             know nothing is offered.
         features: finalized features of ApiVersions v3+.
@@ -73,6 +82,10 @@ class MockCluster(TopicVerbs, FaultVerbs):
         host: str = "127.0.0.1",
         ports: Sequence[int] | None = None,
         racks: Sequence[str | None] | None = None,
+        kafka_version: str = NEWEST,
+        transaction_version: int | None = None,
+        transaction_check_interval_ms: int = 10_000,
+        transaction_completion_ms: float = 0.0,
         api_versions: Mapping[str | int, tuple[int, int] | None] | None = None,
         features: Mapping[str, int] | None = None,
         auto_create_topics: bool = True,
@@ -103,14 +116,28 @@ class MockCluster(TopicVerbs, FaultVerbs):
             validate_records=validate_records,
             expiration_ms=producer_expiration_ms,
         )
+        release = release_of(kafka_version)
+        asked_version = (features or {}).get(TRANSACTION_VERSION, transaction_version)
+        version = transaction_version_of(release, asked_version)
+        self._transactions = ClusterTransactions(
+            self._state,
+            TransactionSettings(
+                version=version,
+                verifies=release.verifies_transactions,
+                check_interval_s=transaction_check_interval_ms / 1000,
+                completion_s=transaction_completion_ms / 1000,
+            ),
+            now_ms,
+        )
         self.counters = Counters()
         """What was seen and appended; see `requests_seen` for the usual question."""
         self._settings = BrokerSettings(
             state=self._state,
+            transactions=self._transactions,
             faults=self._faults,
             counters=self.counters,
-            advertised=_advertised(api_versions or {}, with_sasl=bool(sasl_mechanisms)),
-            features=dict(features or {}),
+            advertised=_advertised(release, api_versions or {}, with_sasl=bool(sasl_mechanisms)),
+            features={**({TRANSACTION_VERSION: version} if version else {}), **(features or {})},
             now_ms=now_ms,
             host=host,
             sasl_mechanisms=tuple(sasl_mechanisms),
@@ -172,6 +199,7 @@ class MockCluster(TopicVerbs, FaultVerbs):
 
     async def _close(self) -> None:
         self._faults.clear()
+        self._transactions.close()
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -265,7 +293,16 @@ class MockCluster(TopicVerbs, FaultVerbs):
         """SIGCONT."""
         self._home.call(self._brokers[node].thaw)
 
+    def refuse_connections(self, node: int) -> None:
+        """Who dials this broker is refused. Open connections go on."""
+        self._home.call(self._brokers[node].refuse_connections)
+
+    def allow_connections(self, node: int) -> None:
+        """Listen again after `refuse_connections`."""
+        self._home.call(self._brokers[node].allow_connections)
+
     def _down(self, node: int, *, abort: bool, elect: bool, lose_uncopied: bool) -> None:
+        self._transactions.node_stops(node)
         self._state.node_down(node, elect=elect, lose_uncopied=lose_uncopied)
         self._brokers[node].stop(abort=abort)
         self._brokers[node].reserve_port()
@@ -316,8 +353,10 @@ class MockCluster(TopicVerbs, FaultVerbs):
         return self._home.call(lambda: self._state.expire_producers(self._now_ms()))
 
 
-def _advertised(caps: Mapping[str | int, tuple[int, int] | None], *, with_sasl: bool) -> dict[int, tuple[int, int]]:
-    ranges = {api.key: (api.advertised_from, api.max_version) for api in APIS.values()}
+def _advertised(
+    release: KafkaRelease, caps: Mapping[str | int, tuple[int, int] | None], *, with_sasl: bool
+) -> dict[int, tuple[int, int]]:
+    ranges = release.advertised({api.key: (api.advertised_from, api.max_version) for api in APIS.values()})
     if not with_sasl:
         del ranges[api_key_of("SaslHandshake")], ranges[api_key_of("SaslAuthenticate")]
     for name, cap in caps.items():

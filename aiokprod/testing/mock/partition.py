@@ -21,8 +21,8 @@ from .batch_header import BadBatch, BatchHeader, check_crc, check_fields, check_
 from .log import PartitionLog, StoredBatch, TopicSettings
 from .producer_state import Duplicate, OutOfOrder, ProducerStates
 from .record_rules import BadRecords, judge_records
-from .transactions.index import TransactionIndex
-from .transactions.markers import marker_batch
+from .transaction_index import TransactionIndex
+from .transaction_markers import marker_batch
 
 NO_LEADER: Final = -1
 NO_OFFSET: Final = -1

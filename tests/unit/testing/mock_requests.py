@@ -6,6 +6,7 @@ from typing import Any
 
 from mock_batches import batch
 from mock_client import RawClient, produce_request
+from mock_transaction_requests import transaction_requests_of
 
 from aiokprod.testing import MockCluster
 from aiokprod.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -80,6 +81,8 @@ def requests_of(key: int, version: int, cluster: MockCluster) -> tuple[Any, Any]
             return ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[asked])]), ListOffsetsResponse
         case 3:
             return MetadataRequest(topics=[MetadataRequestTopic(name="t")]), MetadataResponse
+        case 8 | 9 | 24 | 25 | 26 | 28 | 65 | 66:
+            return transaction_requests_of(key, version, cluster)
         case 10:
             batched = version >= 4
             return (
