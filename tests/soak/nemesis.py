@@ -77,9 +77,9 @@ class Nemesis:
 
     def heal(self) -> None:
         """Everything runs, nothing is held, all replicas are in sync."""
-        self._cluster.proxy.clear()
+        self._cluster.proxy.clear_faults()
         for node, broker in self._cluster.brokers.items():
-            self._cluster.proxy.allow(node)
+            self._cluster.proxy.allow_connections(node)
             with contextlib.suppress(KafkaClusterError):
                 broker.resume()
             broker.start(wait=False)
