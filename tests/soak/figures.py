@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
-from book import DETACHED
+from book import DETACHED, GONE, KILLED
 from evidence import Evidence
 from verdict import growth_bytes_per_h, own_stalls, successes
 
@@ -20,7 +20,7 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
     sends = [sent for life in evidence.lives for sent in life.book.sends]
     outcomes = Counter(sent.outcome for sent in sends)
     unsure = [sent for sent in sends if sent.outcome is Outcome.POSSIBLY_PERSISTED]
-    told = [sent for sent in unsure if sent.error not in (DETACHED, "killed", "")]
+    told = [sent for sent in unsure if sent.error not in (DETACHED, KILLED, GONE)]
     latencies = sorted(sent.settled_at - sent.sent_at for sent in sends if sent.outcome is Outcome.DELIVERED)
     stalls = sorted(cpu for life in evidence.lives for _, cpu in own_stalls(life))
     recoveries = sorted(recovery_times(evidence))
@@ -30,7 +30,8 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
         "failed, certainly not in the log": outcomes[Outcome.NOT_PERSISTED],
         "possibly in the log, as told": len(told),
         "possibly in the log: handle cancelled": sum(sent.error == DETACHED for sent in unsure),
-        "possibly in the log: producer killed": sum(sent.error == "killed" for sent in unsure),
+        "possibly in the log: producer killed": sum(sent.error == KILLED for sent in unsure),
+        "acknowledged, then gone with a topic that was deleted": sum(sent.error == GONE for sent in unsure),
         "records read back": len(evidence.log),
         "producers opened": sum(len(life.book.sessions) for life in evidence.lives),
         "client lives": len(evidence.lives),

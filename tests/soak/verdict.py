@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from book import DETACHED
+from book import DETACHED, GONE, KILLED
 from evidence import Complaint, Evidence, Life
 from values import DAMAGED
 
@@ -53,15 +53,17 @@ def records(evidence: Evidence, promise: Promise = Promise.EXACTLY_ONCE) -> Iter
     present = {record.identity for record in evidence.log}
     for sent in sends:
         if sent.topic in evidence.volatile and sent.outcome is Outcome.DELIVERED and sent.identity not in present:
-            sent.outcome, sent.offset = Outcome.POSSIBLY_PERSISTED, None  # gone with its topic
+            sent.outcome, sent.offset, sent.error = Outcome.POSSIBLY_PERSISTED, None, GONE
     intact: list[LogRecord] = []
     for record in evidence.log:
         if isinstance(record.identity, tuple):
-            yield Complaint(DAMAGED, f"{record.topic}-{record.partition}@{record.offset}")
+            place = (record.topic, record.partition)
+            yield Complaint(DAMAGED, f"{record.topic}-{record.partition}@{record.offset}", place)
         else:
             intact.append(record)
     for finding in check_delivery(sends, intact, promise=promise, lenience_s=LATE_S):
-        yield Complaint(str(finding.kind), finding.text)
+        where = None if finding.topic is None or finding.partition is None else (finding.topic, finding.partition)
+        yield Complaint(str(finding.kind), finding.text, where)
     yield from keys(evidence)
 
 
@@ -70,7 +72,7 @@ def _as_known(life: Life) -> list[Sent]:
     for sent in life.book.sends:
         if sent.settled == 0 and life.killed_at is not None:
             sent.settled, sent.outcome, sent.due_at = 1, Outcome.POSSIBLY_PERSISTED, None
-            sent.error = "killed"
+            sent.error = KILLED
         elif sent.due_at is not None and sent.settled_at > sent.due_at:
             sent.due_at += life.away_s(sent.sent_at, sent.settled_at)
     return life.book.sends
