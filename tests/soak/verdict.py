@@ -25,6 +25,9 @@ GROWTH_BYTES_PER_H: Final = 1_000_000  # of resident memory, after the warm-up
 WARM_UP_S: Final = 600.0
 SLOPE_FROM_S: Final = 1800.0  # shorter lives tell nothing of a slope
 POOLS = ("AnyIO worker thread", "asyncio_")  # the loop's own threads: they wait for its next work, or go when idle
+UNSURE_SHARE: Final = 0.001  # of the sends of a patient producer: for so few we may not know what became of them
+UNSURE_FROM: Final = 10
+PATIENT_S: Final = 60.0  # the shortest delivery timeout that is longer than any fault
 NOISE = (
     "never retrieved",
     "was destroyed but it is pending",
@@ -38,7 +41,7 @@ def complaints_of(evidence: Evidence) -> list[Complaint]:
     """Everything that is wrong."""
     found = [*records(evidence)]
     for life in evidence.lives:
-        found += [*endings(life), *manners(life), *silence(life), *stalls(life), *memory(life)]
+        found += [*endings(life), *certainty(life), *manners(life), *silence(life), *stalls(life), *memory(life)]
     found += [*liveness(evidence), *dials(evidence)]
     found += [Complaint("bug of the soak", f"{deed.kind}: {deed.failure}") for deed in evidence.deeds if deed.is_bug]
     return found
@@ -113,6 +116,20 @@ def endings(life: Life) -> Iterator[Complaint]:
                 yield Complaint("leak", f"{session.name}: {leak}")
         if report["undelivered"] and not report["hasty"]:
             yield Complaint("end", f"{session.name} had {report['undelivered']} records left when it was closed")
+
+
+def certainty(life: Life) -> Iterator[Complaint]:
+    """A producer with time to wait knows in the end, of nearly all, whether they are in the log."""
+    if any(session.settings["delivery_timeout_ms"] < PATIENT_S * 1000 for session in life.book.sessions):
+        return
+    unsure = [sent for sent in life.book.sends if is_unsure(sent)]
+    if len(unsure) > max(UNSURE_FROM, UNSURE_SHARE * len(life.book.sends)):
+        yield Complaint("unsure", f"{life.name} does not know of {len(unsure)} records; the first is {unsure[0]}")
+
+
+def is_unsure(sent: Sent) -> bool:
+    """Did the producer say that it may be in the log? Not: nobody was there to be told."""
+    return sent.outcome is Outcome.POSSIBLY_PERSISTED and sent.error not in (DETACHED, KILLED, GONE)
 
 
 def memory(life: Life) -> Iterator[Complaint]:
