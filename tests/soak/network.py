@@ -9,7 +9,19 @@ from collections.abc import Callable
 from plan import Deed
 from profiles import REQUEST_TIMEOUT_S
 
-from aiokprod.testing.faults import Answer, Blackhole, Drip, Drop, Effect, Fault, Hold, Rewrite, Truncate
+from aiokprod.testing.faults import (
+    Answer,
+    Blackhole,
+    Delay,
+    Drip,
+    Drop,
+    Effect,
+    Fault,
+    Hold,
+    Rewrite,
+    Throttle,
+    Truncate,
+)
 from aiokprod.testing.proxy import FaultProxy
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.produce import (
@@ -19,6 +31,8 @@ from aiokprod.wire.messages.produce import (
     TopicProduceResponse,
 )
 
+SLOW_S = 0.1  # of every answer
+THROTTLED_MS = 700
 HELD_S = REQUEST_TIMEOUT_S + 1.0
 # Told of a batch that the broker has not seen.
 BEFORE_APPEND = (
@@ -76,6 +90,10 @@ def fault_of(deed: Deed) -> Fault:
             return sometimes(Answer(_refusal(deed)))
         case "errors after append":
             return sometimes(Rewrite(_spoilt(deed)))
+        case "throttle":
+            return sometimes(Throttle(THROTTLED_MS))
+        case "slow network":
+            return Fault(effect=Delay(SLOW_S), broker=deed.node, times=None)
     raise ValueError(f"no fault for {deed.kind}")
 
 

@@ -10,7 +10,7 @@ from plan import CLASS, LONG, NETWORK, SHORT, Deed, Form, Plan, form_for
 from profiles import PROFILES, draw_size
 
 from aiokprod import ProducerConfig
-from aiokprod.testing.faults import Answer, Blackhole, Drip, Drop, Hold, Rewrite, Truncate
+from aiokprod.testing.faults import Answer, Blackhole, Delay, Drip, Drop, Hold, Rewrite, Throttle, Truncate
 from aiokprod.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -65,7 +65,7 @@ def test_the_proxy_takes_every_fault_of_the_network() -> None:
         (deed,) = plan.next_round(0.0).deeds
         if deed.kind in NETWORK and deed.kind not in ("reset storm", "part one broker"):
             seen.add(type(fault_of(deed).effect))
-    assert seen == {Drop, Hold, Truncate, Drip, Blackhole, Answer, Rewrite}
+    assert seen == {Drop, Hold, Truncate, Drip, Blackhole, Answer, Rewrite, Throttle, Delay}
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
