@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from targets import Target
+from conformance_targets import Target
 from wire_batches import now_ms, of_size, plain, sequenced, with_wrong_crc
 
 from aiokprod.wire.codes import ErrorCode as E
@@ -18,7 +18,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_batch_refused_with_acks_0_closes_the_connection(target: Target, kind: str) -> None:  # broker: 5.1
-    topic = target.new_topic(max_message_bytes="2000")
+    topic = target.new_topic(max_message_bytes="2000", **target.an_hour_ahead)
     broker = target.connect_to_leader(topic)
     for batch in (plain(), REFUSED[kind], plain()):
         broker.send_produce(topic, batch, acks=0)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from asker import Written
-from targets import Target
+from conformance_targets import Target
 from wire_batches import plain, sequenced
 
 from aiokprod.wire.codes import ErrorCode as E

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asker import Written
-from targets import Target
+from conformance_targets import Target
 from wire_batches import plain, sequenced
 
 from aiokprod.wire.codes import ErrorCode as E

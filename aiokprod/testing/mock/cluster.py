@@ -33,6 +33,7 @@ from .counters import Counters, RequestSeen
 from .handlers import APIS
 from .kafka_versions import NEWEST, TRANSACTION_VERSION, KafkaRelease, release_of, transaction_version_of
 from .listening import MemoryNetwork
+from .log import TopicSettings
 from .scram_server import MECHANISMS
 from .topic_verbs import TopicVerbs
 from .transactions.cluster_transactions import ClusterTransactions, TransactionSettings
@@ -62,6 +63,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
         features: finalized features of ApiVersions v3+.
         auto_create_topics: auto.create.topics.enable.
         default_partitions: num.partitions.
+        topic_defaults: options of topics that have none of their own, as a broker's settings give them.
         producer_expiration_ms: producer.id.expiration.ms, by the records' timestamps (broker: 1.12).
         validate_records: decode every batch and refuse nonsense as a broker does (broker: 13.4, 13.5); slow, so by
             default only the header, the CRC and what a rule needs is looked at.
@@ -90,6 +92,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
         features: Mapping[str, int] | None = None,
         auto_create_topics: bool = True,
         default_partitions: int = 1,
+        topic_defaults: Mapping[str, object] | None = None,
         producer_expiration_ms: int = 86_400_000,
         validate_records: bool = False,
         sasl_mechanisms: Sequence[str] = (),
@@ -106,6 +109,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
         unknown = set(sasl_mechanisms) - set(MECHANISMS)
         if unknown:
             raise ValueError(f"unknown SASL mechanisms {sorted(unknown)}; the mock knows {', '.join(MECHANISMS)}")
+        release = release_of(kafka_version)
         self._home = LoopHome()
         self._faults = FaultRules()
         self._now_ms = now_ms
@@ -115,8 +119,8 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
             auto_create_topics=auto_create_topics,
             validate_records=validate_records,
             expiration_ms=producer_expiration_ms,
+            topic_defaults={**release.topic_defaults, **TopicSettings.of(topic_defaults or {}).options},
         )
-        release = release_of(kafka_version)
         asked_version = (features or {}).get(TRANSACTION_VERSION, transaction_version)
         version = transaction_version_of(release, asked_version)
         self._transactions = ClusterTransactions(

@@ -74,6 +74,7 @@ class ClusterState:
         auto_create_topics: bool = True,
         validate_records: bool = False,
         expiration_ms: int = 86_400_000,
+        topic_defaults: Mapping[str, str] | None = None,
     ) -> None:
         self._random = random.Random(seed)
         self.cluster_id = f"mock-{self._random.randbytes(8).hex()}"
@@ -84,6 +85,7 @@ class ClusterState:
         self.auto_create_topics = auto_create_topics
         self.validate_records = validate_records
         self.expiration_ms = expiration_ms
+        self.topic_defaults = dict(topic_defaults or {})
         self._next_producer_id = 1000
 
     def __repr__(self) -> str:
@@ -126,7 +128,7 @@ class ClusterState:
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {twin}"
             )
         try:
-            settings = TopicSettings.of(options or {})
+            settings = TopicSettings.of(options or {}, self.topic_defaults)
             settings.check()
         except ValueError as bad:
             raise RefusalError(ErrorCode.INVALID_CONFIG, str(bad)) from bad

@@ -53,6 +53,7 @@ from aiokprod.wire.messages.produce import ProduceResponse
 
 NOW_MS = 1_700_000_000_000
 ZERO_ID = bytes(16)
+WHO_ASKS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
 
 def mock(brokers: int = 1, **options: Any) -> MockCluster:
@@ -90,7 +91,7 @@ def requests_of(key: int, version: int, cluster: MockCluster) -> tuple[Any, Any]
                 FindCoordinatorResponse,
             )
         case 18:
-            return ApiVersionsRequest(), ApiVersionsResponse
+            return WHO_ASKS, ApiVersionsResponse
         case 19:
             return CreateTopicsRequest(topics=[CreatableTopic(name="n", num_partitions=2, replication_factor=1)]), (
                 CreateTopicsResponse

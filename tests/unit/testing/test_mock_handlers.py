@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from mock_batches import batch
 from mock_client import RawClient
-from mock_requests import ZERO_ID, fetch_request, mock, requests_of
+from mock_requests import WHO_ASKS, ZERO_ID, fetch_request, mock, requests_of
 
 from aiokprod.testing.mock.handlers import APIS
 from aiokprod.wire.frames import encode_request_header
-from aiokprod.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from aiokprod.wire.messages.api_versions import ApiVersionsResponse
 from aiokprod.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -71,7 +71,7 @@ def test_api_versions_too_new_is_answered_in_the_oldest_layout() -> None:
             answer = await client.receive(ApiVersionsResponse, 0, 5)
             assert answer.error_code == 35
             assert [(k.api_key, k.min_version, k.max_version) for k in answer.api_keys] == [(18, 0, 4)]
-            assert (await client.ask(ApiVersionsRequest(), ApiVersionsResponse, 4)).error_code == 0
+            assert (await client.ask(WHO_ASKS, ApiVersionsResponse, 4)).error_code == 0
 
     asyncio.run(scenario())
 
@@ -83,7 +83,7 @@ def test_advertised_ranges_can_be_capped_and_hold() -> None:
         ) as c:
             c.create_topic("t")
             async with RawClient(c) as client:
-                answer = await client.ask(ApiVersionsRequest(), ApiVersionsResponse, 4)
+                answer = await client.ask(WHO_ASKS, ApiVersionsResponse, 4)
                 ranges = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
                 assert ranges[0] == (3, 9) and 60 not in ranges and 17 not in ranges
                 assert [(f.name, f.max_version_level) for f in answer.finalized_features] == [
@@ -104,7 +104,7 @@ def test_advertised_ranges_can_be_capped_and_hold() -> None:
 def test_produce_versions_that_are_advertised_or_not_close_the_connection(version: int) -> None:
     async def scenario() -> None:
         async with mock() as cluster, RawClient(cluster) as client:
-            answer = await client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
+            answer = await client.ask(WHO_ASKS, ApiVersionsResponse, 0)
             assert next(k.min_version for k in answer.api_keys if k.api_key == 0) == 0
             client.send_frame(encode_request_header(0, version, 1, None, version >= 9) + b"\0\0")
             assert await client.is_closed()

@@ -49,7 +49,7 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
                     raise RefusalError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 check_leader(call, partition, asked.current_leader_epoch)
                 answer.offset, answer.timestamp = _look_up(partition, asked, request.isolation_level)
-                if call.version >= WITH_LEADER_EPOCH:
+                if call.version >= WITH_LEADER_EPOCH and answer.offset >= 0:
                     answer.leader_epoch = partition.leader_epoch
             except RefusalError as refusal:
                 answer.error_code = int(refusal.code)
