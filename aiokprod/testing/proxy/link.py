@@ -345,8 +345,8 @@ class Link:
 
     async def _write_pieces(self, passage: Passage, direction: Direction) -> None:
         for piece in passage.pieces:
-            await self._write(direction, piece.data)
             await asyncio.sleep(piece.pause_s)  # a turn of the loop at least: each write goes out by itself
+            await self._write(direction, piece.data)
         if passage.then_closes:
             raise self._cut()
 

@@ -65,7 +65,7 @@ class Script:
         if not (self._faults and self._faults.has_request_rules(key)):
             return TakenUp(frame, payload, None)
         request = read_request(frame, payload)
-        items = [] if request is None else items_of(key, request, self.view)
+        items = [] if request is None else items_of(key, frame.version, request, self.view)
         return TakenUp(frame, payload, self._faults.for_request(key, frame.broker, items))
 
     def made_answer(self, effect: Answer, taken: TakenUp) -> bytes | None:
@@ -89,9 +89,7 @@ class Script:
         if not edits:
             return Edited(payload)
         if edits.is_answered_here and not edits.closes:
-            return Edited(
-                payload, own_answer=answer_payload(frame, answer_here(edits, codec, request).encode(frame.version))
-            )
+            return Edited(payload, own_answer=answer_payload(frame, answer_here(edits, codec).encode(frame.version)))
         return Edited(request_payload(frame, payload, request) if edits.taken_out else payload, edits)
 
     def answer(self, frame: ProxyFrame, rule: Rule | None, edits: Edits | None, payload: bytes) -> bytes | None:
