@@ -6,6 +6,7 @@ One per name and session. Requests never go through here: cases send them by `As
 from __future__ import annotations
 
 import contextlib
+import struct
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -20,6 +21,8 @@ from aiokprod.testing.kafka_cluster.errors import KafkaAdminError
 from aiokprod.wire.codes import ErrorCode
 
 Value = TypeVar("Value")
+
+ALTER_CLIENT_QUOTAS = 49
 
 
 class Target(ABC):
@@ -112,6 +115,9 @@ class Target(ABC):
     # ---- trouble
 
     @abstractmethod
+    def set_quota(self, client_id: str, producer_byte_rate: int) -> None: ...
+
+    @abstractmethod
     def frozen(self, topic: str) -> contextlib.AbstractContextManager[None]:
         """The follower of a topic with two replicas stops copying."""
 
@@ -143,6 +149,9 @@ class MockTarget(Target):
 
     def move_leader(self, name: str, node: int) -> None:
         self.cluster.move_leader(name, 0, node)
+
+    def set_quota(self, client_id: str, producer_byte_rate: int) -> None:
+        self.cluster.set_quota(client_id, producer_byte_rate)
 
     @contextlib.contextmanager
     def frozen(self, topic: str) -> Iterator[None]:
@@ -187,6 +196,13 @@ class KafkaTarget(Target):
     def move_leader(self, name: str, node: int) -> None:
         self.cluster.move_leader(name, 0, node)
 
+    def set_quota(self, client_id: str, producer_byte_rate: int) -> None:
+        asker = self.connect()
+        asker.send_body(ALTER_CLIENT_QUOTAS, 0, _client_quota(client_id, producer_byte_rate), flexible=False)
+        throttle_ms, entries, code = struct.unpack_from(">iih", asker.answer_body(flexible=False))
+        assert (throttle_ms, entries, code) == (0, 1, 0)
+        time.sleep(0.3)  # brokers hear of it a moment after the controller has answered
+
     @contextlib.contextmanager
     def frozen(self, topic: str) -> Iterator[None]:
         state = self.state(topic)
@@ -206,3 +222,14 @@ class KafkaTarget(Target):
         finally:
             self.cluster.broker(node).start()
             self.cluster.wait_ready()
+
+
+def _client_quota(client_id: str, rate: float) -> bytes:
+    """The body of AlterClientQuotas v0, for which we have no codec."""
+
+    def text(value: str) -> bytes:
+        return struct.pack(">h", len(value)) + value.encode()
+
+    entity = struct.pack(">i", 1) + text("client-id") + text(client_id)
+    operation = struct.pack(">i", 1) + text("producer_byte_rate") + struct.pack(">d?", rate, False)
+    return struct.pack(">i", 1) + entity + operation + b"\0"

@@ -21,6 +21,7 @@ from .cluster_state import ClusterState
 from .connection import MockConnection
 from .counters import Counters
 from .listening import Listening, MemoryListening, MemoryNetwork, SocketListening
+from .quotas import ClientQuotas
 from .transactions.cluster_transactions import ClusterTransactions
 
 CLOSING_TURNS: Final = 5
@@ -46,6 +47,8 @@ class BrokerSettings:
     network: MemoryNetwork | None = None
     max_frame_bytes: int = 104_857_600
     """socket.request.max.bytes. broker: 13.2"""
+    producer_byte_rates: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Quotas by client id. broker: 14"""
 
 
 class MockBroker:
@@ -65,6 +68,7 @@ class MockBroker:
         self.users = settings.users
         self.session_lifetime_s = settings.session_lifetime_s
         self.max_frame_bytes = settings.max_frame_bytes
+        self.quotas = ClientQuotas(settings.producer_byte_rates)
         self.host = settings.host
         network = settings.network
         self._listening: Listening = (

@@ -10,7 +10,7 @@ As many as a test likes. Runs on the caller's loop (`async with MockCluster() as
 
 What it keeps to is measured: producer state, refusals and their order, duplicate answers, hints, throttling, one
 request of a connection at a time; transactions with their markers, fences and timeouts. What it has not: groups with
-members, quotas, log compaction.
+members, log compaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from aiokprod.testing.faults import FaultRules, FaultVerbs
 from aiokprod.testing.faults.apis import api_key_of, api_name_of
@@ -37,9 +37,6 @@ from .log import TopicSettings
 from .scram_server import MECHANISMS
 from .topic_verbs import TopicVerbs
 from .transactions.cluster_transactions import ClusterTransactions, TransactionSettings
-
-EXPIRATION_CHECK_S: Final = 600.0
-"""producer.id.expiration.check.interval.ms. broker: 1.13"""
 
 
 def _wall_clock_ms() -> int:
@@ -65,6 +62,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
         default_partitions: num.partitions.
         topic_defaults: options of topics that have none of their own, as a broker's settings give them.
         producer_expiration_ms: producer.id.expiration.ms, by the records' timestamps (broker: 1.12).
+        producer_expiration_check_ms: producer.id.expiration.check.interval.ms (broker: 1.13).
         validate_records: decode every batch and refuse nonsense as a broker does (broker: 13.4, 13.5); slow, so by
             default only the header, the CRC and what a rule needs is looked at.
         sasl_mechanisms: of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; none means that nobody is asked.
@@ -94,6 +92,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
         default_partitions: int = 1,
         topic_defaults: Mapping[str, object] | None = None,
         producer_expiration_ms: int = 86_400_000,
+        producer_expiration_check_ms: int = 600_000,
         validate_records: bool = False,
         sasl_mechanisms: Sequence[str] = (),
         users: Mapping[str, str] | None = None,
@@ -113,6 +112,8 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
         self._home = LoopHome()
         self._faults = FaultRules()
         self._now_ms = now_ms
+        self._expiry_check_s = producer_expiration_check_ms / 1000
+        self._producer_byte_rates: dict[str, float] = {}
         self._state = ClusterState(
             seed=seed,
             default_partitions=default_partitions,
@@ -150,6 +151,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
             ssl_context=ssl_context,
             max_frame_bytes=max_request_bytes,
             network=network,
+            producer_byte_rates=self._producer_byte_rates,
         )
         self._brokers: dict[int, MockBroker] = {}
         self._expiry: asyncio.TimerHandle | None = None
@@ -212,7 +214,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
 
     def _check_expiry(self) -> None:
         self._state.expire_producers(self._now_ms())
-        self._expiry = asyncio.get_running_loop().call_later(EXPIRATION_CHECK_S, self._check_expiry)
+        self._expiry = asyncio.get_running_loop().call_later(self._expiry_check_s, self._check_expiry)
 
     # ---- brokers
 
@@ -283,6 +285,17 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
     def cap_versions(self, node: int, api: str | int, lowest: int, highest: int) -> None:
         """Let one broker offer another range from now on (mixed clusters, downgrades)."""
         self._home.call(lambda: self._brokers[node].advertised.update({api_key_of(api): (lowest, highest)}))
+
+    def set_quota(self, client_id: str, producer_byte_rate: float | None) -> None:
+        """What a client may send to each broker, in bytes per second; None: all it likes (broker: 14)."""
+
+        def change() -> None:
+            if producer_byte_rate is None:
+                self._producer_byte_rates.pop(client_id, None)
+            else:
+                self._producer_byte_rates[client_id] = producer_byte_rate
+
+        self._home.call(change)
 
     def close_connections(self, node: int | None = None, *, abort: bool = False) -> int:
         """Close the connections of one broker or all (FIN, or RST with `abort`); returns how many."""
