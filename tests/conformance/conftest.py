@@ -34,7 +34,11 @@ def mock_three() -> Iterator[Target]:
 
 def _mock_alone(version: str) -> Iterator[Target]:
     with MockCluster(
-        1, kafka_version=version, validate_records=True, max_request_bytes=SMALL_REQUESTS_BYTES
+        1,
+        kafka_version=version,
+        validate_records=True,
+        max_request_bytes=SMALL_REQUESTS_BYTES,
+        producer_expiration_check_ms=500,
     ) as cluster:
         yield from _until_closed(MockTarget(f"mock-{version}", VERSIONS[version][1], cluster))
 
@@ -127,6 +131,18 @@ def _for_one_case(request: pytest.FixtureRequest) -> Iterator[Target]:
     found: Target = request.getfixturevalue(request.param)
     yield found
     found.hang_up()
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("mock_alone_4_3", id="mock"),
+        pytest.param("kafka_alone_4_3", id="kafka-4.3", marks=SLOW),
+        *OLDER[:2],
+    ]
+)
+def looking(request: pytest.FixtureRequest) -> Iterator[Target]:
+    """A broker that looks for old producers all the time; 2.8 cannot be told to."""
+    yield from _for_one_case(request)
 
 
 @pytest.fixture(params=[OLDER[1], OLDER[3]])

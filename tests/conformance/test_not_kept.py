@@ -6,10 +6,11 @@ import struct
 
 import pytest
 from conformance_targets import Target
-from wire_batches import plain, with_field
+from wire_batches import now_ms, plain, with_field
 
 from aiokprod.wire.codes import ErrorCode as E
 from aiokprod.wire.messages import create_topics as creation
+from aiokprod.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 pytestmark = pytest.mark.slow
 
@@ -41,4 +42,11 @@ def test_2_8_answers_twice_for_a_topic_named_twice(kafka_alone_2_8: Target) -> N
     request = creation.CreateTopicsRequest(topics=topics, timeout_ms=10_000)
     results = kafka_alone_2_8.connect().ask(request, creation.CreateTopicsResponse, 7).topics
     assert [(each.name, each.error_code) for each in results] == [("twice", E.INVALID_REQUEST)] * 2
+    kafka_alone_2_8.hang_up()
+
+
+def test_2_8_says_of_a_topic_it_has_just_created_that_it_has_no_leader(kafka_alone_2_8: Target) -> None:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=f"created-{now_ms()}")], allow_auto_topic_creation=True)
+    (topic,) = kafka_alone_2_8.connect().ask(request, MetadataResponse, 9).topics
+    assert topic.error_code == E.LEADER_NOT_AVAILABLE
     kafka_alone_2_8.hang_up()
