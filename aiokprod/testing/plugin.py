@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -62,6 +62,18 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         return None
     run_seeds(nextitem)
     return True
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """The async fixtures of a marked test run where it does."""
+    running = getattr(request.node, "running_fixture", None)
+    if running is None:
+        return (yield)
+    with running(fixturedef):
+        return (yield)
 
 
 @pytest.fixture(scope="session")

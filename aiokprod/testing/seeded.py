@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Self
 
@@ -41,6 +41,8 @@ class SeededTest(pytest.Function):
     _cluster_options: dict[str, Any] = {}  # noqa: RUF012 - replaced by `instead_of`, never changed
     _run: VirtualRun | None = None
     _nemesis: Nemesis | None = None
+    _story: Sequence[str] = ()
+    _is_whole = False  # the test has ended as it should
 
     @classmethod
     def instead_of(cls, item: pytest.Function) -> Self:
@@ -96,6 +98,9 @@ class SeededTest(pytest.Function):
             self.kafka_seed = seed
             # The parent as the next item: this item is torn down, and what it shares with others stays.
             reports = runtestprotocol(self, log=False, nextitem=self.parent)  # type: ignore[arg-type]
+            for report in reports:
+                if report.failed and "--kafka-seed" not in report.longreprtext:  # a fixture failed, not the test
+                    report.sections.append((MARK, self._replay()))
             if not all(report.passed for report in reports):
                 break
         shared = pytest.CallInfo.from_call(lambda: self.session._setupstate.teardown_exact(nextitem), when="teardown")
@@ -113,16 +118,25 @@ class SeededTest(pytest.Function):
         self._report_sections.clear()  # what other seeds have printed
         for cached in ("_obj", "_instance"):  # a test class has a new instance for each seed
             vars(self).pop(cached, None)
+        self._story = []
         self._run = VirtualRun(self.kafka_seed)
         self._run.__enter__()
         super().setup()
 
     def teardown(self) -> None:
-        """After the fixtures are gone."""
-        run, self._run, self._nemesis = self._run, None, None
-        if run is not None:
-            run.__exit__(None, None, None)
+        """After the fixtures are gone: is anything left of the test?"""
+        __tracebackhide__ = True
+        run, is_whole = self._run, self._is_whole
+        self._run, self._nemesis, self._is_whole = None, None, False
         super().teardown()
+        if run is None:
+            return
+        try:
+            if is_whole:
+                with self._telling():
+                    run.check()
+        finally:
+            run.__exit__(None, None, None)
 
     @contextmanager
     def seeded_cluster(self) -> Iterator[MockCluster]:
@@ -137,9 +151,47 @@ class SeededTest(pytest.Function):
         run.wait_for(cluster.__aenter__())
         try:
             self._nemesis = Nemesis(cluster, run.network, run.random, self._faults)
+            self._story = self._nemesis.story
             yield cluster
         finally:
             run.wait_for(cluster.__aexit__(None, None, None))
+
+    @contextmanager
+    def running_fixture(self, fixture: pytest.FixtureDef[Any]) -> Iterator[None]:
+        """Meanwhile an async fixture is one that runs on the loop of this seed.
+
+        What stands in its place has nothing of it, so that plugins of async runners take it for what it is: not async.
+        """
+        replaceable: Any = fixture  # `func` is final to type checkers; plugins of async runners replace it as well
+        function = replaceable.func
+        run = self._run
+        assert run is not None
+
+        def bound() -> Any:
+            """To the instance that the test has."""
+            if inspect.ismethod(function) and type(function.__self__) is type(self.instance):
+                return function.__func__.__get__(self.instance)
+            return function
+
+        async def step(values: AsyncIterator[object]) -> object:
+            return await anext(values, None)
+
+        def of_coroutine(**arguments: object) -> object:
+            return run.wait_for(bound()(**arguments))
+
+        def of_generator(**arguments: object) -> Iterator[object]:
+            values = bound()(**arguments)
+            yield run.wait_for(step(values))
+            run.wait_for(step(values))
+
+        if inspect.isasyncgenfunction(function):
+            replaceable.func = of_generator
+        elif inspect.iscoroutinefunction(function):
+            replaceable.func = of_coroutine
+        try:
+            yield
+        finally:
+            replaceable.func = function
 
     def runtest(self) -> None:
         """The test, and what befalls the cluster meanwhile."""
@@ -160,20 +212,25 @@ class SeededTest(pytest.Function):
             if isinstance(ended, Exception):
                 raise ended
 
-        try:
+        with self._telling():
             run.wait_for(play())
-            run.check()
+        self._is_whole = True
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """An error gets the story and the seed to its message."""
+        __tracebackhide__ = True
+        try:
+            yield
         except PASSED_THROUGH:
             raise
         except BaseException as error:
-            error.add_note(self._replay(nemesis.story))
+            error.add_note(f"\n{self._replay()}")
             raise
 
-    def _replay(self, story: Sequence[str]) -> str:
-        lines = [
-            "",
-            f"seed {self.kafka_seed} fails after {self.seeds.index(self.kafka_seed)} that passed. What befell the cluster:",
-        ]
-        lines += [f"  {deed}" for deed in story or ["nothing"]]
+    def _replay(self) -> str:
+        before = self.seeds.index(self.kafka_seed)
+        lines = [f"seed {self.kafka_seed} fails after {before} that passed. What befell the cluster:"]
+        lines += [f"  {deed}" for deed in self._story or ["nothing"]]
         lines += ["This seed alone:", f'  pytest "{self.nodeid}" --kafka-seed {self.kafka_seed}']
         return "\n".join(lines)
