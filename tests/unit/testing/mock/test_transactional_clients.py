@@ -27,10 +27,10 @@ FAST: dict[str, Any] = {
 
 VERSIONS = [
     pytest.param({"kafka_version": "4.3"}, id="4.3"),
-    pytest.param({"transaction_version": 1}, id="4.3-tv1"),
-    pytest.param({"transaction_version": 0}, id="4.3-tv0"),
-    pytest.param({"kafka_version": "3.9"}, id="3.9"),
-    pytest.param({"kafka_version": "2.8"}, id="2.8"),
+    pytest.param({"transaction_version": 1}, id="4.3-tv1", marks=pytest.mark.slow),
+    pytest.param({"transaction_version": 0}, id="4.3-tv0", marks=pytest.mark.slow),
+    pytest.param({"kafka_version": "3.9"}, id="3.9", marks=pytest.mark.slow),
+    pytest.param({"kafka_version": "2.8"}, id="2.8", marks=pytest.mark.slow),
     pytest.param({"kafka_version": "2.1"}, id="2.1"),
 ]
 
@@ -239,7 +239,7 @@ async def aiokafka_read(cluster: MockCluster, count: int) -> list[bytes]:
         async with asyncio.timeout(DEADLINE_S):
             while len(values) < count:
                 for messages in (await consumer.getmany(timeout_ms=50)).values():
-                    values += [message.value for message in messages]
+                    values += [message.value or b"" for message in messages]
         return values
     finally:
         await consumer.stop()
