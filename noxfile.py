@@ -113,6 +113,13 @@ def simulation(session: nox.Session) -> None:
 
 
 @nox.session
+def soak(session: nox.Session) -> None:
+    """Producers on a real cluster under faults: `-- --minutes 5 --seed 1 --report DIR` (docs/soak.md)."""
+    install(session, "test")
+    session.run("python", "tests/soak", *session.posargs)
+
+
+@nox.session
 def wire(session: nox.Session) -> None:
     """Generate aiokprod/wire/messages from Kafka's own definitions (`-- --check`: compare only)."""
     install(session, "lint")

@@ -24,6 +24,7 @@ import click
 
 from aiokprod.testing.mock import MockCluster
 from aiokprod.testing.mock.cluster_state import RefusalError
+from aiokprod.testing.mock.kafka_versions import NEWEST, RELEASES
 
 HOST: Final = "127.0.0.1"
 BOOTSTRAP_VARIABLE: Final = "AIOKPROD_BOOTSTRAP_SERVERS"
@@ -133,9 +134,17 @@ def start_line(cluster: MockCluster) -> str:
 )
 @click.option("--topic", "topics", type=Topic(), multiple=True, help="Create it at the start (repeatable).")
 @click.option("--no-auto-create", is_flag=True, help="Unknown topics are refused, not created.")
+@click.option(
+    "--kafka-version", type=click.Choice(list(RELEASES)), default=NEWEST, show_default=True, help="What to behave like."
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def cluster(
-    brokers: int, port: int, topics: Sequence[tuple[str, int]], no_auto_create: bool, command: Sequence[str]
+    brokers: int,
+    port: int,
+    topics: Sequence[tuple[str, int]],
+    no_auto_create: bool,
+    kafka_version: str,
+    command: Sequence[str],
 ) -> None:
     """Run a Kafka cluster for development in this process, until SIGINT or SIGTERM.
 
@@ -149,7 +158,8 @@ def cluster(
         raise click.UsageError(f"{brokers} brokers from port {port} on: there is no port {ports[-1]}")
     check_ports(ports or ())
     waiter = Waiter()
-    with waiter.installed(), MockCluster(brokers, ports=ports, auto_create_topics=not no_auto_create) as running:
+    made = MockCluster(brokers, ports=ports, auto_create_topics=not no_auto_create, kafka_version=kafka_version)
+    with waiter.installed(), made as running:
         for name, partitions in topics:
             try:
                 running.create_topic(name, partitions)

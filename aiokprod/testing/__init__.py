@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from aiokprod.testing.faults import Fault
     from aiokprod.testing.kafka_cluster import KafkaCluster
     from aiokprod.testing.memory import MemoryProducer, MemoryRecord
     from aiokprod.testing.mock import MockCluster
-    from aiokprod.testing.proxy import FaultProxy, ProxyRule
+    from aiokprod.testing.proxy import FaultProxy
 
-__all__ = ["MemoryProducer", "MemoryRecord", "MockCluster", "KafkaCluster", "FaultProxy", "ProxyRule"]
+__all__ = ["MemoryProducer", "MemoryRecord", "MockCluster", "KafkaCluster", "FaultProxy", "Fault"]
 
 _HOMES = {
     "MemoryProducer": "aiokprod.testing.memory",
@@ -22,7 +23,7 @@ _HOMES = {
     "MockCluster": "aiokprod.testing.mock",
     "KafkaCluster": "aiokprod.testing.kafka_cluster",
     "FaultProxy": "aiokprod.testing.proxy",
-    "ProxyRule": "aiokprod.testing.proxy",
+    "Fault": "aiokprod.testing.faults",
 }
 
 

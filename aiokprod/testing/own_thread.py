@@ -21,7 +21,8 @@ CALL_TIMEOUT_S: Final = 30.0
 class LoopHome:
     """The loop the brokers, or the links of a proxy, live on."""
 
-    def __init__(self) -> None:
+    def __init__(self, thread_name: str = "mock-cluster") -> None:
+        self._thread_name = thread_name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._thread_id: int | None = None
@@ -36,7 +37,7 @@ class LoopHome:
         """Live on a thread of our own."""
         assert self._loop is None, "the cluster is running already"
         loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, args=(loop,), name="mock-cluster", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(loop,), name=self._thread_name, daemon=True)
         self._loop = loop
         started: Future[None] = Future()
         loop.call_soon(started.set_result, None)

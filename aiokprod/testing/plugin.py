@@ -1,5 +1,7 @@
 """pytest fixtures for tests against Kafka: `memory_kafka mock_kafka kafka_cluster kafka_bootstrap kafka_topic`.
 
+And the marker `kafka_seeds(count)`, for an async test that is run seed after seed in virtual time (`SeededTest`).
+
 Loaded by every run of pytest where aiokprod is installed, so nothing is imported here but pytest; a fixture brings in
 what it needs. All fixtures are synchronous: they serve tests of any kind, under pytest-asyncio, anyio or neither.
 
@@ -11,8 +13,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,6 +26,54 @@ if TYPE_CHECKING:
 BOOTSTRAP_VARIABLE = "AIOKPROD_TEST_BOOTSTRAP_SERVERS"
 BACKEND_VARIABLE = "AIOKPROD_TEST_BACKEND"
 BACKENDS: dict[str, BackendName] = {"processes": "processes", "containers": "containers", "auto": "auto"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Which seeds."""
+    group = parser.getgroup("aiokprod", "Kafka in virtual time (aiokprod)")
+    group.addoption("--kafka-seed", type=int, action="append", metavar="N", help="run kafka_seeds tests with this seed")
+    group.addoption("--kafka-seeds", type=int, metavar="COUNT", help="run kafka_seeds tests with so many seeds")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker is known, also with --strict-markers."""
+    config.addinivalue_line(
+        "markers",
+        "kafka_seeds(count, *, faults=..., **options): run this async test once per seed, in virtual time, on a mock_kafka"
+        " that things befall; options are those of MockCluster",
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Take over the marked tests from whoever was to run them."""
+    for index, item in enumerate(session.items):
+        if item.get_closest_marker("kafka_seeds") is not None and isinstance(item, pytest.Function):
+            from aiokprod.testing.seeded import SeededTest
+
+            session.items[index] = SeededTest.instead_of(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A marked test runs its seeds."""
+    run_seeds = getattr(item, "run_seeds", None)
+    if run_seeds is None:
+        return None
+    run_seeds(nextitem)
+    return True
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """The async fixtures of a marked test run where it does."""
+    running = getattr(request.node, "running_fixture", None)
+    if running is None:
+        return (yield)
+    with running(fixturedef):
+        return (yield)
 
 
 @pytest.fixture(scope="session")
@@ -63,12 +113,22 @@ def kafka_topic(kafka_bootstrap: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def mock_kafka() -> Iterator[MockCluster]:
-    """An in-process cluster on real sockets, new for each test."""
+def mock_kafka(request: pytest.FixtureRequest) -> Iterator[MockCluster]:
+    """An in-process cluster on real sockets, new for each test; in memory, new for each seed, with kafka_seeds."""
     from aiokprod.testing.mock import MockCluster
 
-    with MockCluster() as cluster:
+    make = getattr(request.node, "seeded_cluster", MockCluster)
+    with make() as cluster:
         yield cluster
+
+
+@pytest.fixture
+def kafka_seed(request: pytest.FixtureRequest) -> int:
+    """The seed of this run of a test marked kafka_seeds, for chance of its own."""
+    seed: int | None = getattr(request.node, "kafka_seed", None)
+    if seed is None:
+        raise pytest.UsageError("kafka_seed is for tests marked kafka_seeds")
+    return seed
 
 
 @pytest.fixture

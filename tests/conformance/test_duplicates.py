@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from asker import Asker, Written
-from targets import Target
+from conformance_targets import Target
 from wire_batches import now_ms, of_size, sequenced, with_field
 
 from aiokprod.wire.codes import ErrorCode as E
@@ -100,7 +100,7 @@ def test_refusals_of_size_come_before_duplicates(target: Target) -> None:  # bro
 
 
 def test_refusals_of_records_come_before_duplicates(target: Target) -> None:  # broker: 2.12
-    topic = target.new_topic()
+    topic = target.new_topic(**target.an_hour_ahead)
     broker = target.connect_to_leader(topic)
     pid = broker.new_producer_id()
     assert broker.produce(topic, sequenced(pid, 0)) == (0, 0)

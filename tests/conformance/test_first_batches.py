@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from asker import Written
-from targets import Target
+from conformance_targets import Target
 from wire_batches import plain, sequenced, with_field
 
 from aiokprod.wire.codes import ErrorCode as E

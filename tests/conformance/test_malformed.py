@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from asker import Asker, produce_request
-from targets import Target
+from conformance_targets import Target
 from wire_batches import around, batch, now_ms, of_size, plain, sequenced, with_field, with_wrong_crc
 
 from aiokprod.records.batch import encode_records
@@ -92,7 +92,6 @@ TOLERATED = {
     "leader epoch 77": with_field(good(), partition_leader_epoch=77),
     "unknown attribute": with_field(good(), attributes=0x4000),
     "wrong max timestamp": with_field(good(), max_timestamp=5),
-    "timestamp type bit": with_field(good(), attributes=0x08),
     "offset deltas from 1": around(record_section(b"a", b"b")[len(record_section(b"a")) :], 1),
     "a null value": plain(None),
     "an empty value": plain(b""),
@@ -150,9 +149,14 @@ def test_what_looks_odd_is_taken(target: Target, kind: str) -> None:  # broker: 
     assert broker.produce(topic, TOLERATED[kind]) == (0, 0)
 
 
-def test_null_records_are_never_answered(target: Target) -> None:  # broker: 13.5b
-    topic = target.new_topic()
-    broker = target.connect_to_leader(topic)
+def test_the_timestamp_type_is_the_topics(since_3_9: Target) -> None:  # broker: 13.5c
+    topic = since_3_9.new_topic()
+    assert since_3_9.connect_to_leader(topic).produce(topic, with_field(good(), attributes=0x08)) == (0, 0)
+
+
+def test_null_records_are_never_answered(since_3_9: Target) -> None:  # broker: 13.5b
+    topic = since_3_9.new_topic()
+    broker = since_3_9.connect_to_leader(topic)
     broker.send_produce(topic, None)
     broker.send(MetadataRequest(topics=[]), 9)
     assert broker.says_nothing_for(0.3)
@@ -184,7 +188,7 @@ def test_a_timestamp_of_minus_two(target: Target) -> None:  # broker: 13.7
 
 @pytest.mark.parametrize("ahead_ms", [HOUR_MS + 10_000, 2**62])
 def test_timestamps_from_the_future_are_refused(target: Target, ahead_ms: int) -> None:  # broker: 13.7
-    topic = target.new_topic()
+    topic = target.new_topic(**target.an_hour_ahead)
     at = now_ms() + ahead_ms
     answer = target.connect_to_leader(topic).produce_fully(topic, plain(b"a", b"b", timestamp_ms=at))
     assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (E.INVALID_TIMESTAMP, -1, 0)
@@ -194,9 +198,15 @@ def test_timestamps_from_the_future_are_refused(target: Target, ahead_ms: int) -
     assert text.startswith(f"Timestamp {at} of message with offset 1 is out of range. The timestamp should be within [")
 
 
-def test_the_bounds_of_timestamps_are_the_topics(target: Target) -> None:  # broker: 13.7
-    topic = target.new_topic(message_timestamp_before_max_ms="60000", message_timestamp_after_max_ms="120000")
-    broker = target.connect_to_leader(topic)
+def test_the_future_is_limited_by_default_since_4_0(target: Target) -> None:  # broker: 13.7
+    topic = target.new_topic()
+    expected = target.by_version({(2, 8): 0, (4, 0): E.INVALID_TIMESTAMP})
+    assert target.connect_to_leader(topic).produce(topic, plain(timestamp_ms=now_ms() + 2 * HOUR_MS)).code == expected
+
+
+def test_the_bounds_of_timestamps_are_the_topics(since_3_9: Target) -> None:  # broker: 13.7
+    topic = since_3_9.new_topic(message_timestamp_before_max_ms="60000", message_timestamp_after_max_ms="120000")
+    broker = since_3_9.connect_to_leader(topic)
     codes = [
         broker.produce(topic, plain(timestamp_ms=now_ms() + away)).code for away in (-90_000, -30_000, 90_000, 150_000)
     ]
@@ -232,8 +242,8 @@ def test_a_compressed_batch_is_judged_by_its_records(target: Target) -> None:  #
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_old_produce_is_advertised_and_closes_the_connection(target: Target, version: int) -> None:  # broker: 13.6
-    broker = target.connect()
+def test_old_produce_is_advertised_and_closes_the_connection(three: Target, version: int) -> None:  # broker: 13.6
+    broker = three.connect()
     broker.send_body(0, version, struct.pack(">hii", 1, 1000, 0), flexible=False)
     assert broker.is_closed()
 

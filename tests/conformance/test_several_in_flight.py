@@ -6,7 +6,7 @@ import time
 
 import pytest
 from asker import Asker, Written, produce_request
-from targets import Target
+from conformance_targets import Target
 from wire_batches import batch, now_ms, of_size, plain, sequenced, with_wrong_crc
 
 from aiokprod.wire.codes import ErrorCode as E
@@ -60,7 +60,7 @@ def test_a_gap_is_refused_and_changes_nothing(target: Target, distance: int) -> 
 def test_behind_a_refused_batch_of_a_known_producer_all_are_out_of_order_and_may_be_sent_again(
     target: Target, kind: str
 ) -> None:  # broker: 4.1, 4.2, 4.3
-    topic = target.new_topic(max_message_bytes="2000", cleanup_policy="compact")
+    topic = target.new_topic(max_message_bytes="2000", cleanup_policy="compact", **target.an_hour_ahead)
     broker = target.connect_to_leader(topic)
     pid = broker.new_producer_id()
     assert broker.produce(topic, keyed(pid, 0)) == (0, 0)
@@ -74,7 +74,7 @@ def test_behind_a_refused_batch_of_a_known_producer_all_are_out_of_order_and_may
 def test_behind_a_refused_first_batch_all_are_taken_and_it_is_lost(
     target: Target, kind: str
 ) -> None:  # broker: 4.1, 4.3
-    topic = target.new_topic(max_message_bytes="2000", cleanup_policy="compact")
+    topic = target.new_topic(max_message_bytes="2000", cleanup_policy="compact", **target.an_hour_ahead)
     broker = target.connect_to_leader(topic)
     pid = broker.new_producer_id()
     got = pipelined(broker, topic, [bad_batch(kind, pid, 0), *(keyed(pid, number) for number in range(1, 5))])
@@ -83,7 +83,7 @@ def test_behind_a_refused_first_batch_all_are_taken_and_it_is_lost(
 
 
 def test_what_a_refusal_says(target: Target) -> None:  # broker: 4.1, 4.2, 4.3, 4.10, 4.11
-    topic = target.new_topic(max_message_bytes="2000", cleanup_policy="compact")
+    topic = target.new_topic(max_message_bytes="2000", cleanup_policy="compact", **target.an_hour_ahead)
     broker = target.connect_to_leader(topic)
     pid = broker.new_producer_id()
     said = {kind: broker.produce_fully(topic, bad_batch(kind, pid, 0)) for kind in BAD}
@@ -98,9 +98,9 @@ def test_what_a_refusal_says(target: Target) -> None:  # broker: 4.1, 4.2, 4.3, 
     assert (gap.record_errors, gap.error_message, gap.log_start_offset) == ([], None, 0)
 
 
-def test_every_bad_record_of_a_batch_is_named(target: Target) -> None:  # broker: 4.10
-    topic = target.new_topic(cleanup_policy="compact")
-    broker = target.connect_to_leader(topic)
+def test_every_bad_record_of_a_batch_is_named(since_3_9: Target) -> None:  # broker: 4.10
+    topic = since_3_9.new_topic(cleanup_policy="compact", **since_3_9.an_hour_ahead)
+    broker = since_3_9.connect_to_leader(topic)
     keyless = broker.produce_fully(topic, plain(*[b"v"] * 5, keys=[b"k", None, None, None, None]))
     assert [each.batch_index for each in keyless.record_errors] == [1, 2, 3, 4]
     text = f"Compacted topic cannot accept message without key in topic partition {topic}-0"
@@ -117,7 +117,7 @@ def test_every_bad_record_of_a_batch_is_named(target: Target) -> None:  # broker
 
 @pytest.mark.parametrize("version", [3, 5, 7])
 def test_before_version_8_a_refusal_is_only_a_code(target: Target, version: int) -> None:  # broker: 4.10
-    topic = target.new_topic(cleanup_policy="compact")
+    topic = target.new_topic(cleanup_policy="compact", **target.an_hour_ahead)
     answer = target.connect_to_leader(topic).produce_fully(topic, plain(b"v"), version=version)
     assert (answer.error_code, answer.base_offset) == (E.INVALID_RECORD, -1)
     assert (answer.record_errors, answer.error_message) == ([], None)

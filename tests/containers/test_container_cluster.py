@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from aiokprod.testing import KafkaCluster, ProxyRule
+from aiokprod.testing import KafkaCluster
 from aiokprod.testing.kafka_cluster import BrokerState, KafkaClusterError
 from aiokprod.testing.kafka_cluster.containers import ContainerBroker
 
@@ -49,7 +49,7 @@ def test_a_client_of_another_make_writes_and_reads(cluster: KafkaCluster) -> Non
 
 def test_a_lost_acknowledgement_makes_no_second_copy(cluster: KafkaCluster) -> None:
     cluster.create_topic("proxied")
-    lost = cluster.proxy.add(ProxyRule(action="cut_after", api="Produce"))
+    lost = cluster.proxy.drop_answer("Produce")
     produce(cluster, "proxied", b"value")
     assert lost.hits == 1
     assert cluster.end_offsets("proxied") == [1]

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,13 @@ RUNNERS = {  # the line in a module, and the settings
     "pytest-asyncio auto": ("", f"asyncio_mode = auto\n{SCOPE}"),
 }
 ON_KAFKA = "_on_kafka.py"
-MODULES = {"test_shop.py": 3, "test_shop_plainly.py": 1, "test_kiosk.py": 4, "test_memory_producer.py": 7}
+MODULES = {
+    "test_shop.py": 3,
+    "test_shop_plainly.py": 1,
+    "test_shop_seeds.py": 1,
+    "test_kiosk.py": 4,
+    "test_memory_producer.py": 7,
+}
 MODULES_ON_KAFKA = {"test_shop_on_kafka.py": 1, "test_kiosk_on_kafka.py": 1}
 
 
@@ -55,12 +62,21 @@ def pytest_asyncio(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(folder: Path, runner: str, modules: dict[str, int], path: Path | None = None) -> None:
     """The page's files in `folder`, the modules run by `runner`: each of their tests passes, and says nothing."""
+    done = outcome(folder, runner, modules, path)
+    assert re.search(rf"^{sum(modules.values())} passed in ", done.stdout, re.MULTILINE), done.stdout + done.stderr
+    assert done.returncode == 0
+
+
+def outcome(
+    folder: Path, runner: str, modules: Iterable[str], path: Path | None = None, change: tuple[str, str] = (MARK, MARK)
+) -> subprocess.CompletedProcess[str]:
+    """How it goes; `change`: a text of the files, and what stands there instead."""
     mark, settings = RUNNERS[runner]
     for name, text in files().items():
         assert text.count(MARK) == ("async def test_" in text), (
             f"{name} has the mark of a runner and needs none, or none"
         )
-        (folder / name).write_text(text.replace(MARK, mark))
+        (folder / name).write_text(text.replace(MARK, mark).replace(*change))
     (folder / "pytest.ini").write_text(f"[pytest]\nfilterwarnings = error\n{settings}\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "aiokprod.testing.plugin", "-p", "anyio.pytest_plugin"]
     # Only what the page names is loaded: the same with aiokprod installed and without.
@@ -68,11 +84,15 @@ def run(folder: Path, runner: str, modules: dict[str, int], path: Path | None = 
     if path is not None:
         command += ["-p", "pytest_asyncio.plugin"]
         environment["PYTHONPATH"] += f"{os.pathsep}{path}"
-    done = subprocess.run(
-        [*command, *modules], cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT_S
+    return subprocess.run(
+        [*command, *modules],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
     )
-    assert re.search(rf"^{sum(modules.values())} passed in ", done.stdout, re.MULTILINE), done.stdout + done.stderr
-    assert done.returncode == 0
 
 
 def test_every_program_of_the_page_is_a_file_that_is_run() -> None:
@@ -92,6 +112,22 @@ def test_each_application_is_tested_with_each_fixture() -> None:
 
 def test_the_page_under_anyio(tmp_path: Path) -> None:
     run(tmp_path, "anyio", MODULES)
+
+
+def test_a_seed_that_fails_is_reported_as_the_page_shows_it(tmp_path: Path) -> None:
+    made = "Producer(mock_kafka.bootstrap_servers"
+    broken = (f"{made})", f"{made}, enable_idempotence=False)")
+    assert f"`{broken[1]}`" in PAGE.read_text()
+    (report,) = re.findall(r"^```text\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    done = outcome(tmp_path, "anyio", ["test_shop_seeds.py"], change=broken)
+    assert done.returncode == 1
+    assert shapes(report) <= shapes(done.stdout), done.stdout
+
+
+def shapes(report: str) -> set[str]:
+    """Its lines; but which seed it is, and what its story, changes with every change of the code."""
+    stories = re.sub(r"^E +\d+\.\d{4} s  \w.*$", "E a deed", report, flags=re.MULTILINE)
+    return {re.sub(r"\d+", "N", line).rstrip() for line in stories.splitlines()}
 
 
 @pytest.mark.real

@@ -18,7 +18,6 @@ from sending import scaled, send_numbered, under_load
 from aiokprod import Producer
 from aiokprod.errors import AiokprodError, DeliveryTimeoutError, UnknownTopicError
 from aiokprod.testing import KafkaCluster
-from aiokprod.testing.proxy import ProxyRule
 
 pytestmark = pytest.mark.real
 
@@ -32,9 +31,9 @@ def cluster() -> Iterator[KafkaCluster]:
 @pytest.fixture(autouse=True)
 def healed(cluster: KafkaCluster) -> Iterator[None]:
     yield
-    cluster.proxy.clear()
+    cluster.proxy.clear_faults()
     for node, broker in cluster.brokers.items():
-        cluster.proxy.allow(node)
+        cluster.proxy.allow_connections(node)
         broker.start(wait=False) if not broker.is_running else None
     cluster.wait_ready()
 
@@ -150,16 +149,13 @@ def test_leaders_that_move_all_the_time_keep_the_order(cluster: KafkaCluster, ka
 
 # ---------------------------------------------------------------------- network
 def test_a_slow_and_jittery_network_causes_no_retries(cluster: KafkaCluster, kafka_name: str) -> None:  # faults: N13
-    draw = random.Random(3)
     cluster.create_topic(kafka_name, partitions=6)
 
     def slow() -> None:
         for delay_s in (0.05, 0.1, 0.15):
-            cluster.proxy.add(
-                ProxyRule(action="delay", delay_s=delay_s, keep=True, fits=lambda *_: draw.random() < 0.5)
-            )
+            cluster.proxy.delay_next(None, delay_s, before_serving=True, times=None, chance=0.5, seed=3)
         time.sleep(scaled(3, 60))
-        cluster.proxy.clear()
+        cluster.proxy.clear_faults()
 
     findings, told, metrics = under_load(cluster, kafka_name, slow)
     assert not findings, findings
@@ -179,8 +175,8 @@ def test_one_broker_out_of_reach_keeps_only_its_own_records(
         async with Producer(cluster.bootstrap_servers, **options) as producer:  # type: ignore[arg-type]
             for partition in range(6):
                 await producer.send(kafka_name, b"%d first" % (1000 + partition), partition=partition)
-            cluster.proxy.refuse(3)
-            cluster.proxy.cut(3)
+            cluster.proxy.refuse_connections(3)
+            cluster.proxy.close_connections(3)
             deliveries = []
             for number in range(60):
                 record = Told(number % 6, number)
@@ -190,7 +186,7 @@ def test_one_broker_out_of_reach_keeps_only_its_own_records(
             for number, outcome in enumerate(outcomes):
                 expected = DeliveryTimeoutError if leaders[number % 6] == 3 else None
                 assert type(outcome) is expected if expected else not isinstance(outcome, BaseException), outcome
-            cluster.proxy.allow(3)
+            cluster.proxy.allow_connections(3)
             after = [Told(partition, 100 + partition) for partition in range(6)]
             told += after
             await asyncio.gather(*(send_numbered(producer, kafka_name, record) for record in after))
@@ -213,7 +209,7 @@ def test_connections_that_are_reset_all_the_time_lose_nothing(
         until = time.monotonic() + lasts_s
         while time.monotonic() < until:
             time.sleep(draw.uniform(0.2, 1.0))
-            cluster.proxy.cut(reset=True)
+            cluster.proxy.close_connections(abort=True)
 
     findings, told, metrics = under_load(cluster, kafka_name, reset)
     assert not findings, findings
@@ -226,8 +222,8 @@ def test_a_connection_that_goes_silent_is_found_at_the_request_timeout(
     cluster: KafkaCluster, kafka_name: str
 ) -> None:  # faults: N7
     def silence() -> None:
-        for direction in ("request", "answer"):
-            rule = cluster.proxy.add(ProxyRule(action="blackhole", api="Produce", direction=direction))
+        for before_serving in (True, False):
+            rule = cluster.proxy.blackhole_next("Produce", before_serving=before_serving)
             rule.wait_hit()
             time.sleep(scaled(2, 30))
 
@@ -244,11 +240,11 @@ def test_a_cluster_out_of_reach_is_logged_in_moderation(
 
     def refuse() -> None:
         for node in cluster.brokers:
-            cluster.proxy.refuse(node)
-        cluster.proxy.cut()
+            cluster.proxy.refuse_connections(node)
+        cluster.proxy.close_connections()
         time.sleep(lasts_s)
         for node in cluster.brokers:
-            cluster.proxy.allow(node)
+            cluster.proxy.allow_connections(node)
 
     with caplog.at_level(logging.INFO, logger="aiokprod"):
         findings, told, _ = under_load(cluster, kafka_name, refuse, rate=100, delivery_timeout_ms=900_000)
@@ -277,14 +273,14 @@ def test_a_topic_that_never_comes_fails_at_max_block_and_frees_its_bytes(
 ) -> None:  # faults: T2
     async def scenario() -> None:
         async with Producer(cluster.bootstrap_servers, max_block_ms=1_500) as producer:
-            before = cluster.proxy.requests("Metadata")
+            before = cluster.proxy.requests_seen("Metadata")
             outcomes = await asyncio.gather(
                 *(producer.send(kafka_name, b"v") for _ in range(1_000)), return_exceptions=True
             )
             assert {type(outcome) for outcome in outcomes} == {UnknownTopicError}
             assert "UNKNOWN_TOPIC_OR_PARTITION" in str(outcomes[0])
             assert producer.health().buffered_bytes == 0
-            assert cluster.proxy.requests("Metadata") - before <= 20
+            assert cluster.proxy.requests_seen("Metadata") - before <= 20
 
     asyncio.run(scenario())
 

@@ -26,7 +26,7 @@ from aiokprod.errors import BrokerAnswerError, DeliveryTimeoutError
 from aiokprod.model import TimestampType
 from aiokprod.testing import KafkaCluster
 from aiokprod.testing.checker import Finding, Outcome
-from aiokprod.testing.proxy import ProxyRule
+from aiokprod.testing.faults import Drop, Effect, Fault, Swallow, Truncate, WrongCorrelation
 from aiokprod.wire.codes import ErrorCode
 
 pytestmark = pytest.mark.real
@@ -43,7 +43,7 @@ def cluster() -> Iterator[KafkaCluster]:
 @pytest.fixture(autouse=True)
 def healed(cluster: KafkaCluster) -> Iterator[None]:
     yield
-    cluster.proxy.clear()
+    cluster.proxy.clear_faults()
     for broker in cluster.brokers.values():
         if not broker.is_running:
             broker.start(wait=False)
@@ -81,17 +81,10 @@ def everything_frozen(cluster: KafkaCluster) -> Iterator[None]:
 
 # ---------------------------------------------------------------------- lost answers
 @pytest.mark.parametrize(
-    "rule",
-    [
-        ProxyRule(action="cut_after", api="Produce"),
-        ProxyRule(action="drop", api="Produce", direction="answer"),
-        ProxyRule(action="truncate", api="Produce", direction="answer", size=20),
-        ProxyRule(action="wrong_correlation", api="Produce", direction="answer"),
-    ],
-    ids=lambda rule: str(rule.action),
+    "effect", [Drop(), Swallow(), Truncate(20), WrongCorrelation()], ids=lambda effect: type(effect).__name__
 )
 def test_an_answer_lost_after_the_append_is_asked_for_again_and_told_with_its_offset(
-    cluster: KafkaCluster, kafka_name: str, rule: ProxyRule
+    cluster: KafkaCluster, kafka_name: str, effect: Effect
 ) -> None:  # faults: N2
     cluster.create_topic(kafka_name)
 
@@ -99,7 +92,7 @@ def test_an_answer_lost_after_the_append_is_asked_for_again_and_told_with_its_of
         async with Producer(cluster.bootstrap_servers, request_timeout_ms=2_000) as producer:
             for number in range(3):
                 assert (await producer.send(kafka_name, b"%d" % number)).offset == number
-            lost = cluster.proxy.add(rule)
+            lost = cluster.proxy.add_fault(Fault(effect=effect, api="Produce"))
             delivery = producer.send(kafka_name, b"3")
             metadata = await delivery
             assert lost.hits == 1
@@ -120,8 +113,8 @@ def test_answers_lost_again_and_again_with_five_in_flight_make_no_copy(
     async def scenario() -> None:
         options = {"linger_ms": 0, "batch_size": 1_000, "request_timeout_ms": 5_000}
         async with Producer(cluster.bootstrap_servers, **options) as producer:  # type: ignore[arg-type]
-            for action in ("cut_after", "cut_before") * 5:
-                rule = cluster.proxy.add(ProxyRule(action=action, api="Produce", nth=7))
+            for after_append in (True, False) * 5:
+                rule = cluster.proxy.drop_answer("Produce", after_append=after_append, nth=7)
                 while not rule.hits:
                     await asyncio.gather(*send(producer, kafka_name, told, 300, partitions=3))
 
@@ -216,14 +209,14 @@ def test_a_client_that_was_stopped_and_continued_sends_nothing_twice(
         assert client.stdout is not None
         assert client.stdout.readline() == "sending\n"
         if answers == "come later":
-            held = cluster.proxy.add(ProxyRule(action="hold", api="Produce", direction="answer", keep=True))
+            held = cluster.proxy.hold("Produce")
             held.wait_hit()
         client.send_signal(signal.SIGSTOP)
         time.sleep(stopped_s)
         client.send_signal(signal.SIGCONT)
         if answers == "come later" and is_too_late:
             assert client.stdout.readline() == "failed\n"
-        cluster.proxy.clear()
+        cluster.proxy.clear_faults()
         said, _ = client.communicate(timeout=PATIENCE_S)
     finally:
         if client.poll() is None:
@@ -254,7 +247,7 @@ def test_without_idempotence_a_copy_is_explained_by_a_second_attempt(cluster: Ka
         options: dict[str, Any] = {"linger_ms": 0, "batch_size": 1_000, "enable_idempotence": False}
         async with Producer(cluster.bootstrap_servers, **options) as producer:
             for _ in range(4):
-                lost = cluster.proxy.add(ProxyRule(action="cut_after", api="Produce", nth=5))
+                lost = cluster.proxy.drop_answer("Produce", nth=5)
                 while not lost.hits:
                     some = send(producer, kafka_name, told, 200)
                     deliveries.extend(some)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from aiokprod.testing import KafkaCluster, ProxyRule
+from aiokprod.testing import KafkaCluster
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.metadata import MetadataResponse
 
@@ -23,7 +23,7 @@ def cluster() -> Iterator[KafkaCluster]:
 @pytest.fixture(autouse=True)
 def calm(cluster: KafkaCluster) -> Iterator[None]:
     yield
-    cluster.proxy.clear()
+    cluster.proxy.clear_faults()
 
 
 def produce(cluster: KafkaCluster, topic: str, *, idempotent: bool) -> None:
@@ -33,12 +33,12 @@ def produce(cluster: KafkaCluster, topic: str, *, idempotent: bool) -> None:
 
 
 def test_clients_go_through_the_proxy_and_brokers_past_it(cluster: KafkaCluster, kafka_name: str) -> None:
-    before = cluster.proxy.requests("Produce")
+    before = cluster.proxy.requests_seen("Produce")
     cluster.create_topic(kafka_name)
     produce(cluster, kafka_name, idempotent=True)
-    assert cluster.proxy.requests("Produce", broker=cluster.leaders(kafka_name)[0]) >= 1
-    assert cluster.proxy.requests("Produce") == before + 1
-    assert cluster.proxy.requests("Fetch") == 0  # followers fetch past it
+    assert cluster.proxy.requests_seen("Produce", broker=cluster.leaders(kafka_name)[0]) >= 1
+    assert cluster.proxy.requests_seen("Produce") == before + 1
+    assert cluster.proxy.requests_seen("Fetch") == 0  # followers fetch past it
     assert cluster.bootstrap_servers == cluster.proxy.bootstrap_servers
 
 
@@ -47,7 +47,7 @@ def test_a_lost_acknowledgement_makes_a_copy_only_without_idempotence(
     cluster: KafkaCluster, kafka_name: str, idempotent: bool, copies: int
 ) -> None:
     cluster.create_topic(kafka_name)
-    lost = cluster.proxy.add(ProxyRule(action="cut_after", api="Produce"))
+    lost = cluster.proxy.drop_answer("Produce")
     produce(cluster, kafka_name, idempotent=idempotent)
     assert lost.hits == 1
     assert cluster.end_offsets(kafka_name) == [copies]
@@ -55,7 +55,7 @@ def test_a_lost_acknowledgement_makes_a_copy_only_without_idempotence(
 
 def test_a_request_cut_on_its_way_makes_no_copy(cluster: KafkaCluster, kafka_name: str) -> None:
     cluster.create_topic(kafka_name)
-    cut = cluster.proxy.add(ProxyRule(action="cut_before", api="Produce"))
+    cut = cluster.proxy.drop_answer("Produce", after_append=False)
     produce(cluster, kafka_name, idempotent=False)
     assert cut.hits == 1
     assert cluster.end_offsets(kafka_name) == [1]
@@ -64,14 +64,13 @@ def test_a_request_cut_on_its_way_makes_no_copy(cluster: KafkaCluster, kafka_nam
 def test_an_answer_can_be_changed_in_its_own_version(cluster: KafkaCluster, kafka_name: str) -> None:
     cluster.create_topic(kafka_name)
 
-    def not_yet(frame: object, payload: bytes) -> bytes:
-        version = frame.version  # type: ignore[attr-defined]
-        answer = MetadataResponse.decode(payload[5 if version >= 9 else 4 :], version)
+    def not_yet(answer: object, version: int) -> object:
+        assert isinstance(answer, MetadataResponse)
         for topic in answer.topics:
             topic.error_code = ErrorCode.LEADER_NOT_AVAILABLE
-        return answer.encode(version)
+        return answer
 
-    changed = cluster.proxy.add(ProxyRule(action="rewrite", api="Metadata", direction="answer", body=not_yet))
+    changed = cluster.proxy.rewrite_answer("Metadata", not_yet)
     produce(cluster, kafka_name, idempotent=True)
     assert changed.hits == 1
     assert cluster.end_offsets(kafka_name) == [1]

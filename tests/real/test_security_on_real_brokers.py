@@ -138,7 +138,7 @@ def test_records_arrive_once_and_in_order_while(
     def reset() -> None:
         for _ in range(10):
             time.sleep(0.3)
-            cluster.proxy.cut(reset=True)
+            cluster.proxy.close_connections(abort=True)
 
     async def scenario() -> dict[str, Any]:
         async with Producer(cluster.bootstrap_for("SASL_SSL"), **with_sasl(cluster, "SCRAM-SHA-256")) as producer:

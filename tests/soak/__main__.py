@@ -26,7 +26,7 @@ def main() -> int:
     began = time.monotonic()
     print(replay)
     soak = Soak(minutes=given.minutes, seed=given.seed, rate=given.rate, options=json.loads(given.options))
-    evidence, verdict = soak.run()
+    evidence, verdict = soak.run(None if given.report is None else given.report / "books")
     for name, value in verdict.figures.items():
         print(f"  {name}: {value}")
     for complaint in verdict.complaints[:50]:

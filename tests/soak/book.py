@@ -29,7 +29,7 @@ from typing import Any
 from aiokprod.testing.checker import Outcome, Sent
 
 CHUNK_BYTES = 1 << 16
-DETACHED = "detached"
+DETACHED, KILLED, GONE = "detached", "killed", "gone with its topic"  # why nobody can say more of a record
 SETTLED = {b"o": Outcome.DELIVERED, b"n": Outcome.NOT_PERSISTED, b"p": Outcome.POSSIBLY_PERSISTED}
 
 

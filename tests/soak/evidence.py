@@ -70,6 +70,7 @@ class Complaint:
 
     check: str
     text: str
+    place: tuple[str, int] | None = None  # topic and partition
 
     def __str__(self) -> str:
         return f"{self.check}: {self.text}"

@@ -6,9 +6,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
-from book import DETACHED
+from book import DETACHED, GONE, KILLED
 from evidence import Evidence
-from verdict import growth_bytes_per_h, own_stalls, successes
+from verdict import growth_bytes_per_h, is_unsure, own_stalls, successes
 
 from aiokprod.testing.checker import Outcome
 
@@ -20,7 +20,6 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
     sends = [sent for life in evidence.lives for sent in life.book.sends]
     outcomes = Counter(sent.outcome for sent in sends)
     unsure = [sent for sent in sends if sent.outcome is Outcome.POSSIBLY_PERSISTED]
-    told = [sent for sent in unsure if sent.error not in (DETACHED, "killed", "")]
     latencies = sorted(sent.settled_at - sent.sent_at for sent in sends if sent.outcome is Outcome.DELIVERED)
     stalls = sorted(cpu for life in evidence.lives for _, cpu in own_stalls(life))
     recoveries = sorted(recovery_times(evidence))
@@ -28,9 +27,10 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
         "records sent": len(sends),
         "acknowledged": outcomes[Outcome.DELIVERED],
         "failed, certainly not in the log": outcomes[Outcome.NOT_PERSISTED],
-        "possibly in the log, as told": len(told),
+        "possibly in the log, as told": sum(is_unsure(sent) for sent in unsure),
         "possibly in the log: handle cancelled": sum(sent.error == DETACHED for sent in unsure),
-        "possibly in the log: producer killed": sum(sent.error == "killed" for sent in unsure),
+        "possibly in the log: producer killed": sum(sent.error == KILLED for sent in unsure),
+        "acknowledged, then gone with a topic that was deleted": sum(sent.error == GONE for sent in unsure),
         "records read back": len(evidence.log),
         "producers opened": sum(len(life.book.sessions) for life in evidence.lives),
         "client lives": len(evidence.lives),
@@ -49,6 +49,8 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
     found["longest own computing in one turn of a loop s"] = round(stalls[-1], 3) if stalls else 0
     found["back to 90 % of the rate after a deed, median s"] = round(_at(recoveries, 0.5), 1)
     found["back to 90 % of the rate after a deed, worst s"] = round(recoveries[-1], 1) if recoveries else 0
+    if idle := cpu_while_all_down(evidence):
+        found["processor of a workload while every broker was away, worst share"] = round(max(idle), 3)
     slopes = [slope for life in evidence.lives if (slope := growth_bytes_per_h(life)) is not None]
     if slopes:
         found["resident memory, MB per hour"] = round(max(slopes) / 1e6, 2)
@@ -74,6 +76,23 @@ def recovery_times(evidence: Evidence) -> list[float]:
         else:
             if until - deed.healed > 10.0:
                 found.append(until - deed.healed)
+    return found
+
+
+def cpu_while_all_down(evidence: Evidence) -> list[float]:
+    """The share of a processor that a workload took, of each time without any broker, but for its first two seconds."""
+    found = []
+    for deed in evidence.deeds:
+        if not deed.kind.endswith(" all"):
+            continue
+        for life in evidence.lives:
+            within = [
+                (at, each["cpu_s"])
+                for at, each in life.book.samples
+                if deed.began + 2.0 < at < min(deed.healed, deed.began + 30.0)
+            ]
+            if len(within) > 3:
+                found.append((within[-1][1] - within[0][1]) / (within[-1][0] - within[0][0]))
     return found
 
 

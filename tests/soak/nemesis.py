@@ -77,15 +77,19 @@ class Nemesis:
 
     def heal(self) -> None:
         """Everything runs, nothing is held, all replicas are in sync."""
-        self._cluster.proxy.clear()
-        for node, broker in self._cluster.brokers.items():
-            self._cluster.proxy.allow(node)
-            with contextlib.suppress(KafkaClusterError):
-                broker.resume()
-            broker.start(wait=False)
+        self._cluster.proxy.clear_faults()
+        for node in self._cluster.brokers:
+            self._cluster.proxy.allow_connections(node)
+        self._revive()
         self._cluster.wait_ready()
         for topic in self.topics:
             self._cluster.wait_all_in_sync(topic)
+
+    def _revive(self) -> None:
+        for broker in self._cluster.brokers.values():
+            with contextlib.suppress(KafkaClusterError):  # one that is stopped has nothing to resume
+                broker.resume()
+            broker.start(wait=False)
 
     def _do(self, deed: Deed) -> None:
         done = Done(kind=deed.kind, text=deed.kind, began=time.monotonic())
@@ -99,6 +103,9 @@ class Nemesis:
                 work(deed, done)
         except (KafkaClusterError, OSError) as failure:  # the deed failed, not the soak
             done.failure = f"{type(failure).__name__}: {str(failure)[:200]}"
+            if CLASS[deed.kind] == "cluster":
+                with self._admin_lock:
+                    self._revive()
         except Exception:  # a bug of ours: the verdict tells it
             done.failure, done.is_bug = traceback.format_exc(), True
         finally:

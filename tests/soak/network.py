@@ -9,9 +9,21 @@ from collections.abc import Callable
 from plan import Deed
 from profiles import REQUEST_TIMEOUT_S
 
-from aiokprod.testing.proxy import FaultProxy, ProxyFrame, ProxyRule
+from aiokprod.testing.faults import (
+    Answer,
+    Blackhole,
+    Delay,
+    Drip,
+    Drop,
+    Effect,
+    Fault,
+    Hold,
+    Rewrite,
+    Throttle,
+    Truncate,
+)
+from aiokprod.testing.proxy import FaultProxy
 from aiokprod.wire.codes import ErrorCode
-from aiokprod.wire.frames import decode_request_header
 from aiokprod.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -19,6 +31,8 @@ from aiokprod.wire.messages.produce import (
     TopicProduceResponse,
 )
 
+SLOW_S = 0.1  # of every answer
+THROTTLED_MS = 700
 HELD_S = REQUEST_TIMEOUT_S + 1.0
 # Told of a batch that the broker has not seen.
 BEFORE_APPEND = (
@@ -30,69 +44,67 @@ AFTER_APPEND = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER
 
 
 def harm(proxy: FaultProxy, deed: Deed, pause: Callable[[float], object]) -> int:
-    """Do the deed, wait with `pause`, undo it; how many frames, or connections, it met."""
+    """Do the deed, wait with `pause`, undo it; how many requests, or connections, it met."""
     if deed.kind == "reset storm":
         return _reset_storm(proxy, deed, pause)
     if deed.kind == "part one broker":
-        proxy.refuse(deed.node)
-        before = proxy.open_connections(deed.node)
-        proxy.cut(deed.node)
+        proxy.refuse_connections(deed.node)
+        closed = proxy.close_connections(deed.node)
         pause(deed.seconds)
-        proxy.allow(deed.node)
-        return before
-    active = proxy.add(rule_of(deed))
+        proxy.allow_connections(deed.node)
+        return closed
+    rule = proxy.add_fault(fault_of(deed))
     pause(HELD_S if deed.kind in ("hold answer", "hold request") else deed.seconds)
-    active.release()
-    return active.hits
+    proxy.release(rule)
+    return rule.hits
 
 
-def rule_of(deed: Deed) -> ProxyRule:
+def fault_of(deed: Deed) -> Fault:
     """What the proxy is told."""
-    sometimes = _sometimes(deed)
+
+    def sometimes(effect: Effect, *, before_serving: bool = False) -> Fault:
+        return Fault(
+            effect=effect, api="Produce", times=None, chance=deed.chance, seed=deed.seed, before_serving=before_serving
+        )
+
     match deed.kind:
         case "cut requests":
-            return ProxyRule(action="cut_before", api="Produce", keep=True, fits=sometimes)
+            return sometimes(Drop(), before_serving=True)
         case "cut answers":
-            return ProxyRule(action="cut_after", api="Produce", keep=True, fits=sometimes)
+            return sometimes(Drop())
         case "hold answer":
-            return ProxyRule(action="hold", api="Produce", direction="answer", broker=deed.node)
+            return Fault(effect=Hold(), api="Produce", broker=deed.node)
         case "hold request":
-            return ProxyRule(action="hold", api="Produce", broker=deed.node)
+            return Fault(effect=Hold(), api="Produce", broker=deed.node, before_serving=True)
         case "half request":
-            return ProxyRule(action="truncate", api="Produce", size=40, keep=True, fits=sometimes)
+            return sometimes(Truncate(40), before_serving=True)
         case "half answer":
-            return ProxyRule(action="truncate", api="Produce", direction="answer", size=12, keep=True, fits=sometimes)
+            return sometimes(Truncate(12))
         case "drip":
-            return ProxyRule(
-                action="drip", direction="answer", broker=deed.node, bytes_per_s=500, keep=True, fits=sometimes
-            )
+            return Fault(effect=Drip(500), broker=deed.node, times=None, chance=deed.chance, seed=deed.seed)
         case "blackhole requests":
-            return ProxyRule(action="blackhole", api="Produce", broker=deed.node)
+            return Fault(effect=Blackhole(), api="Produce", broker=deed.node, before_serving=True)
         case "blackhole answers":
-            return ProxyRule(action="blackhole", direction="answer", broker=deed.node)
+            return Fault(effect=Blackhole(), broker=deed.node)
         case "errors before append":
-            return ProxyRule(action="answer", api="Produce", keep=True, fits=sometimes, body=_refusal(deed))
+            return sometimes(Answer(_refusal(deed)))
         case "errors after append":
-            return ProxyRule(
-                action="rewrite", api="Produce", direction="answer", keep=True, fits=sometimes, body=_spoilt(deed)
-            )
-    raise ValueError(f"no rule for {deed.kind}")
+            return sometimes(Rewrite(_spoilt(deed)))
+        case "throttle":
+            return sometimes(Throttle(THROTTLED_MS))
+        case "slow network":
+            return Fault(effect=Delay(SLOW_S), broker=deed.node, times=None)
+    raise ValueError(f"no fault for {deed.kind}")
 
 
-def _sometimes(deed: Deed) -> Callable[[ProxyFrame, bytes], bool]:
-    draw = random.Random(deed.seed)
-    return lambda frame, payload: draw.random() < deed.chance
-
-
-def _refusal(deed: Deed) -> Callable[[ProxyFrame, bytes], bytes]:
+def _refusal(deed: Deed) -> Callable[[object, int], object]:
     """The answer of a broker that refuses every batch of a request it has not looked at."""
     draw = random.Random(deed.seed)
 
-    def body(frame: ProxyFrame, payload: bytes) -> bytes:
-        header = decode_request_header(payload, {0: ProduceRequest.FLEXIBLE_FROM})
-        request = ProduceRequest.decode(header.body, frame.version)
+    def refusal(request: object, version: int) -> object:
+        assert isinstance(request, ProduceRequest)
         code = draw.choice(BEFORE_APPEND)
-        answer = ProduceResponse(
+        return ProduceResponse(
             responses=[
                 TopicProduceResponse(
                     name=topic.name,
@@ -105,27 +117,24 @@ def _refusal(deed: Deed) -> Callable[[ProxyFrame, bytes], bytes]:
                 for topic in request.topic_data
             ]
         )
-        return answer.encode(frame.version)
 
-    return body
+    return refusal
 
 
-def _spoilt(deed: Deed) -> Callable[[ProxyFrame, bytes], bytes]:
+def _spoilt(deed: Deed) -> Callable[[object, int], object]:
     """The broker's answer with an error for every batch that it has appended."""
     draw = random.Random(deed.seed)
 
-    def body(frame: ProxyFrame, payload: bytes) -> bytes:
-        answer = ProduceResponse.decode(
-            payload[5 if frame.version >= ProduceResponse.FLEXIBLE_FROM else 4 :], frame.version
-        )
+    def spoilt(answer: object, version: int) -> object:
+        assert isinstance(answer, ProduceResponse)
         code = draw.choice(AFTER_APPEND)
         for topic in answer.responses:
             for each in topic.partition_responses:
                 if each.error_code == 0:
                     each.error_code, each.base_offset = code, -1
-        return answer.encode(frame.version)
+        return answer
 
-    return body
+    return spoilt
 
 
 def _reset_storm(proxy: FaultProxy, deed: Deed, pause: Callable[[float], object]) -> int:
@@ -133,7 +142,6 @@ def _reset_storm(proxy: FaultProxy, deed: Deed, pause: Callable[[float], object]
     until = time.monotonic() + deed.seconds
     cut = 0
     while time.monotonic() < until:
-        cut += proxy.open_connections()
-        proxy.cut(reset=True)
+        cut += proxy.close_connections(abort=True)
         pause(draw.uniform(0.5, 1.5))
     return cut

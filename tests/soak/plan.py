@@ -16,6 +16,7 @@ LEADERS = ("shuffle leaders", "elect preferred")
 NETWORK = (
     "cut requests", "cut answers", "hold answer", "hold request", "half request", "half answer", "drip", "reset storm",
     "blackhole requests", "blackhole answers", "part one broker", "errors before append", "errors after append",
+    "throttle", "slow network",
 )  # fmt: skip
 CLIENT = ("freeze client", "block loop", "kill client")
 TOPICS = ("new topic", "grow topic", "make topic anew")

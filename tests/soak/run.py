@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import tempfile
 import threading
 import time
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from batches import keep_batches
 from book import Book
 from clients import Client
 from evidence import Evidence, Life, Verdict
@@ -38,18 +40,25 @@ class Soak:
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
     plan: Plan | None = None
 
-    def run(self) -> tuple[Evidence, Verdict]:
-        """Do it: minutes and what start, drain and reading back take."""
+    def run(self, keep: Path | None = None) -> tuple[Evidence, Verdict]:
+        """Do it: minutes and what start, drain and reading back take.
+
+        `keep` is a directory for books, logs and the batches of partitions, written only if the verdict is bad.
+        """
         with (
-            tempfile.TemporaryDirectory(prefix="aiokprod-soak-") as folder,
+            tempfile.TemporaryDirectory(prefix="aiokprod-soak-") as made,
             KafkaCluster(brokers=3, proxied=True, heap="384m", config=self._broker_options()) as cluster,
         ):
+            folder = Path(made)
             for topic, partitions in TOPICS.items():
                 cluster.create_topic(topic, partitions)
-            evidence = self._run_on(cluster, Path(folder))
-        print(f"{len(evidence.log):,} records read back; the verdict:")
-        complaints = complaints_of(evidence)
-        return evidence, Verdict(complaints, figures_of(evidence))
+            evidence = self._run_on(cluster, folder)
+            print(f"{len(evidence.log):,} records read back; the verdict:")
+            verdict = Verdict(complaints_of(evidence), figures_of(evidence))
+            if keep is not None and not verdict.is_good:
+                keep_batches(cluster, folder, verdict.complaints)
+                shutil.copytree(folder, keep, dirs_exist_ok=True)
+        return evidence, verdict
 
     def _run_on(self, cluster: KafkaCluster, folder: Path) -> Evidence:
         job = {

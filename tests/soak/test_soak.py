@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from plan import Deed, Plan, Round
 from run import Soak
@@ -23,7 +25,9 @@ class InTurn(Plan):
         return Round(gap_s=0.2, deeds=(deed,))
 
 
-def test_a_producer_that_tells_before_the_broker_has_and_one_that_does_not_number_its_batches_are_found_out() -> None:
+def test_a_producer_that_tells_before_the_broker_has_and_one_that_does_not_number_its_batches_are_found_out(
+    tmp_path: Path,
+) -> None:
     early = {"acks": 0, "enable_idempotence": False}
     unnumbered = {"acks": 1, "enable_idempotence": False}
     soak = Soak(
@@ -33,10 +37,13 @@ def test_a_producer_that_tells_before_the_broker_has_and_one_that_does_not_numbe
         options={"five": early, "one": unnumbered},
         plan=InTurn("cut requests", "cut answers"),
     )
-    evidence, verdict = soak.run()
+    evidence, verdict = soak.run(tmp_path / "books")
     lost = [each.text for each in verdict.complaints if each.check == "lost"]
     twice = [each.text for each in verdict.complaints if each.check == "duplicate"]
     assert lost and all("five-0:" in text for text in lost), verdict.counts()
     assert twice and all("one-0:" in text for text in twice), verdict.counts()
     assert not [each for each in verdict.complaints if "churn" in each.text], "the third one keeps its promise"
     assert len(evidence.log) > 1000
+    assert {"five-0.book", "one-0.log"} <= {path.name for path in (tmp_path / "books").iterdir()}
+    batches = next((tmp_path / "books").glob("*.batches")).read_text()
+    assert "producer -1 epoch -1 base-sequence -1" in batches

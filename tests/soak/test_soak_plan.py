@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import random
-import struct
 
 import pytest
-from network import AFTER_APPEND, BEFORE_APPEND, rule_of
+from network import AFTER_APPEND, BEFORE_APPEND, fault_of
 from plan import CLASS, LONG, NETWORK, SHORT, Deed, Form, Plan, form_for
 from profiles import PROFILES, draw_size
 
 from aiokprod import ProducerConfig
-from aiokprod.testing.proxy import Direction, ProxyFrame
+from aiokprod.testing.faults import Answer, Blackhole, Delay, Drip, Drop, Hold, Rewrite, Throttle, Truncate
 from aiokprod.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -59,14 +58,14 @@ def test_the_short_form_leaves_a_majority_alone() -> None:
     assert form_for(60) is LONG
 
 
-def test_the_proxy_takes_every_rule_for_the_network() -> None:
+def test_the_proxy_takes_every_fault_of_the_network() -> None:
     plan = Plan(5, SHORT)
     seen = set()
     for _ in range(200):
         (deed,) = plan.next_round(0.0).deeds
         if deed.kind in NETWORK and deed.kind not in ("reset storm", "part one broker"):
-            seen.add(rule_of(deed).action)
-    assert seen == {"cut_before", "cut_after", "hold", "truncate", "drip", "blackhole", "answer", "rewrite"}
+            seen.add(type(fault_of(deed).effect))
+    assert seen == {Drop, Hold, Truncate, Drip, Blackhole, Answer, Rewrite, Throttle, Delay}
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
@@ -75,25 +74,20 @@ def test_errors_are_told_in_the_version_of_the_request(version: int) -> None:
         acks=-1,
         topic_data=[TopicProduceData(name="t", topic_id=b"i" * 16, partition_data=[PartitionProduceData(index=4)])],
     )
-    flexible = version >= ProduceRequest.FLEXIBLE_FROM
-    frame = ProxyFrame(
-        broker=1, connection=1, direction=Direction.REQUEST, api="Produce", api_key=0, version=version,
-        correlation_id=5, size=0, at_s=0.0,
-    )  # fmt: skip
-    header = struct.pack(">hhih", 0, version, 5, -1) + (b"\0" if flexible else b"")
-    before = rule_of(deed_of("errors before append"))
-    assert before.body is not None
-    (topic,) = ProduceResponse.decode(before.body(frame, header + request.encode(version)), version).responses
+    before = fault_of(deed_of("errors before append")).effect
+    assert isinstance(before, Answer)
+    refusal = before.make(request, version)
+    assert isinstance(refusal, ProduceResponse)
+    (topic,) = ProduceResponse.decode(refusal.encode(version), version).responses
     assert (topic.topic_id if version == 13 else topic.name) == (b"i" * 16 if version == 13 else "t")
     assert topic.partition_responses[0].index == 4
     assert topic.partition_responses[0].error_code in BEFORE_APPEND
 
     good, refused = PartitionProduceResponse(index=4, base_offset=7), PartitionProduceResponse(index=5, error_code=6)
     answer = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[good, refused])])
-    after = rule_of(deed_of("errors after append"))
-    assert after.body is not None
-    payload = struct.pack(">i", 5) + (b"\0" if flexible else b"") + answer.encode(version)
-    (topic,) = ProduceResponse.decode(after.body(frame, payload), version).responses
+    after = fault_of(deed_of("errors after append")).effect
+    assert isinstance(after, Rewrite)
+    (topic,) = after.change(answer, version).responses  # type: ignore[attr-defined]
     assert topic.partition_responses[0].error_code in AFTER_APPEND
     assert topic.partition_responses[1].error_code == 6, "what was refused in truth stays refused"
 

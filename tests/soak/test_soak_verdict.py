@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from book import Book
 from evidence import Complaint, Done, Evidence, Life, Verdict
-from figures import figures_of, recovery_times
+from figures import cpu_while_all_down, figures_of, recovery_times
 from report import write_report
 from values import DAMAGED, identity_of, value_of
 from verdict import complaints_of, growth_bytes_per_h
@@ -199,6 +199,29 @@ def test_a_minute_without_acknowledgements_is_told_unless_a_majority_was_away() 
     assert lived(130.0, []) == ["dead"] * 4
     assert lived(130.0, [Done(kind="freeze", text="", began=3.0, settled=130.0)]) == ["dead"] * 4
     assert lived(130.0, [Done(kind="freeze two", text="", began=3.0, settled=130.0)]) == []
+
+
+def test_a_patient_producer_that_does_not_know_of_many_records_is_told() -> None:
+    def unsure(timeout_ms: int, lines: list[str]) -> list[str]:
+        book = book_of(*lines)
+        book.sessions[0].settings["delivery_timeout_ms"] = timeout_ms
+        return checks_of(evidence_of(book))
+
+    lost = [line for number in range(11) for line in sent(number, "p ConnectionLostError")]
+    detached = [line for number in range(11) for line in sent(number, "d")]
+    assert unsure(120_000, lost) == ["unsure"]
+    assert unsure(120_000, lost[:-2]) == [], "ten are few"
+    assert unsure(120_000, detached) == []
+    assert unsure(10_000, lost) == []
+
+
+def test_the_processor_time_without_any_broker_is_measured() -> None:
+    lines = [f'm {second} {{"cpu_s": {0.05 * second}}}' for second in range(20)]
+    deeds = [
+        Done(kind="freeze all", text="", began=1.0, healed=15.0),
+        Done(kind="freeze", text="", began=1.0, healed=15.0),
+    ]
+    assert cpu_while_all_down(evidence_of(book_of(*lines), deeds=deeds)) == [pytest.approx(0.05)]
 
 
 def test_a_bug_of_the_soak_itself_makes_it_bad() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from book import DETACHED
+from book import DETACHED, GONE, KILLED
 from evidence import Complaint, Evidence, Life
 from values import DAMAGED
 
@@ -25,6 +25,9 @@ GROWTH_BYTES_PER_H: Final = 1_000_000  # of resident memory, after the warm-up
 WARM_UP_S: Final = 600.0
 SLOPE_FROM_S: Final = 1800.0  # shorter lives tell nothing of a slope
 POOLS = ("AnyIO worker thread", "asyncio_")  # the loop's own threads: they wait for its next work, or go when idle
+UNSURE_SHARE: Final = 0.001  # of the sends of a patient producer: for so few we may not know what became of them
+UNSURE_FROM: Final = 10
+PATIENT_S: Final = 60.0  # the shortest delivery timeout that is longer than any fault
 NOISE = (
     "never retrieved",
     "was destroyed but it is pending",
@@ -38,7 +41,7 @@ def complaints_of(evidence: Evidence) -> list[Complaint]:
     """Everything that is wrong."""
     found = [*records(evidence)]
     for life in evidence.lives:
-        found += [*endings(life), *manners(life), *silence(life), *stalls(life), *memory(life)]
+        found += [*endings(life), *certainty(life), *manners(life), *silence(life), *stalls(life), *memory(life)]
     found += [*liveness(evidence), *dials(evidence)]
     found += [Complaint("bug of the soak", f"{deed.kind}: {deed.failure}") for deed in evidence.deeds if deed.is_bug]
     return found
@@ -53,15 +56,17 @@ def records(evidence: Evidence, promise: Promise = Promise.EXACTLY_ONCE) -> Iter
     present = {record.identity for record in evidence.log}
     for sent in sends:
         if sent.topic in evidence.volatile and sent.outcome is Outcome.DELIVERED and sent.identity not in present:
-            sent.outcome, sent.offset = Outcome.POSSIBLY_PERSISTED, None  # gone with its topic
+            sent.outcome, sent.offset, sent.error = Outcome.POSSIBLY_PERSISTED, None, GONE
     intact: list[LogRecord] = []
     for record in evidence.log:
         if isinstance(record.identity, tuple):
-            yield Complaint(DAMAGED, f"{record.topic}-{record.partition}@{record.offset}")
+            place = (record.topic, record.partition)
+            yield Complaint(DAMAGED, f"{record.topic}-{record.partition}@{record.offset}", place)
         else:
             intact.append(record)
     for finding in check_delivery(sends, intact, promise=promise, lenience_s=LATE_S):
-        yield Complaint(str(finding.kind), finding.text)
+        where = None if finding.topic is None or finding.partition is None else (finding.topic, finding.partition)
+        yield Complaint(str(finding.kind), finding.text, where)
     yield from keys(evidence)
 
 
@@ -70,7 +75,7 @@ def _as_known(life: Life) -> list[Sent]:
     for sent in life.book.sends:
         if sent.settled == 0 and life.killed_at is not None:
             sent.settled, sent.outcome, sent.due_at = 1, Outcome.POSSIBLY_PERSISTED, None
-            sent.error = "killed"
+            sent.error = KILLED
         elif sent.due_at is not None and sent.settled_at > sent.due_at:
             sent.due_at += life.away_s(sent.sent_at, sent.settled_at)
     return life.book.sends
@@ -111,6 +116,20 @@ def endings(life: Life) -> Iterator[Complaint]:
                 yield Complaint("leak", f"{session.name}: {leak}")
         if report["undelivered"] and not report["hasty"]:
             yield Complaint("end", f"{session.name} had {report['undelivered']} records left when it was closed")
+
+
+def certainty(life: Life) -> Iterator[Complaint]:
+    """A producer with time to wait knows in the end, of nearly all, whether they are in the log."""
+    if any(session.settings["delivery_timeout_ms"] < PATIENT_S * 1000 for session in life.book.sessions):
+        return
+    unsure = [sent for sent in life.book.sends if is_unsure(sent)]
+    if len(unsure) > max(UNSURE_FROM, UNSURE_SHARE * len(life.book.sends)):
+        yield Complaint("unsure", f"{life.name} does not know of {len(unsure)} records; the first is {unsure[0]}")
+
+
+def is_unsure(sent: Sent) -> bool:
+    """Did the producer say that it may be in the log? Not: nobody was there to be told."""
+    return sent.outcome is Outcome.POSSIBLY_PERSISTED and sent.error not in (DETACHED, KILLED, GONE)
 
 
 def memory(life: Life) -> Iterator[Complaint]:

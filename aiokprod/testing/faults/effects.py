@@ -163,9 +163,22 @@ RequestEffect: TypeAlias = (
 )  # fmt: skip
 Effect: TypeAlias = ItemEffect | RequestEffect | Refuse
 
-DAMAGE: Final = (Truncate, Rechunk, Drip, Duplicate, Corrupt, WrongCorrelation, HugeLength)
-EITHER_WAY: Final = (Drop, Swallow, Blackhole, Delay, Hold, *DAMAGE)
+EITHER_WAY: Final = (
+    Drop, Swallow, Blackhole, Delay, Hold, Truncate, Rechunk, Drip, Duplicate, Corrupt, WrongCorrelation, HugeLength
+)  # fmt: skip
 """What can befall the request as well as its answer."""
+
+ON_CHUNKS: Final = (Drop, Close, Swallow, Blackhole, Delay, Hold, Truncate, Rechunk, Drip, Duplicate)
+"""What can befall bytes in which no frames are to be seen."""
+
+
+def damage_of(effect: Effect) -> Damage | None:
+    """The effect, if it is one on bytes."""
+    match effect:
+        case Truncate() | Rechunk() | Drip() | Duplicate() | Corrupt() | WrongCorrelation() | HugeLength():
+            return effect
+        case _:
+            return None
 
 
 def code_of(error: int | str | ErrorCode) -> int:

@@ -26,7 +26,7 @@ class Piece:
 
     data: bytes
     pause_s: float = 0.0
-    """Seconds to wait behind it."""
+    """Seconds to wait before it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from random import Random
 from typing import TypeAlias
 
-from .effects import Fail, Hold, ItemEffect, Omit
+from .effects import ON_CHUNKS, Fail, Hold, ItemEffect, Omit
 from .fault import Fault
 
 OnLoop: TypeAlias = Callable[[Callable[[], None]], object]
@@ -152,6 +152,19 @@ class FaultRules:
             ):
                 self._sweep()
                 return effect
+        return None
+
+    def for_chunk(self, broker: int, *, is_request: bool) -> Rule | None:
+        """The rule for bytes in which no frames are to be seen; counts as a hit. One that names an API fits none."""
+        for rule in self._rules:
+            fault = rule.fault
+            if (
+                isinstance(fault.effect, ON_CHUNKS)
+                and fault.before_serving == is_request
+                and fault.matches_request(-1, broker, ())
+                and rule.take()
+            ):
+                return rule
         return None
 
     def refuses_connection(self, broker: int) -> bool:

@@ -198,6 +198,14 @@ class FaultVerbs(ABC):
     def thaw_broker(self, node: int) -> None:
         """Let it go on where it stopped."""
 
+    @abstractmethod
+    def refuse_connections(self, node: int) -> None:
+        """Listen no more for this broker: who dials is refused. Open connections go on."""
+
+    @abstractmethod
+    def allow_connections(self, node: int) -> None:
+        """Listen again after `refuse_connections`, on the same port."""
+
     # ---- all of them
 
     def add_fault(self, fault: Fault) -> Rule:

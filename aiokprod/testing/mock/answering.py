@@ -12,6 +12,7 @@ from aiokprod.wire.frames import API_VERSIONS, RequestHeader, encode_response
 from .handlers import APIS
 from .handlers.api import AnyApi, BoundRequest, Call, Message, Outcome, Waits
 
+PRODUCE: Final = 0
 FLEXIBLE_FROM: Final = {api.key: api.flexible_from for api in APIS.values()}
 
 Change: TypeAlias = Callable[[object, int], object]
@@ -60,6 +61,8 @@ class Served:
     header: RequestHeader
     api: AnyApi
     bound: BoundRequest
+    size_bytes: int
+    """Of the frame; what quotas count."""
 
 
 def answer(served: Served, *, mute_ms: int = 0, change: Change | None = None) -> Step:
@@ -78,6 +81,10 @@ def answer(served: Served, *, mute_ms: int = 0, change: Change | None = None) ->
 def encoded(served: Served, message: object, *, mute_ms: int = 0, change: Change | None = None) -> Reply:
     """A message, body bytes, or None for silence, as a frame."""
     version = served.header.version
+    if served.api.key == PRODUCE:
+        broker = served.call.broker
+        quota_ms = broker.quotas.charge(served.call.client_id, served.size_bytes, broker.monotonic())
+        mute_ms = max(mute_ms, quota_ms)
     if message is not None and change is not None:
         message = change(message, version)
     if message is None:

@@ -21,6 +21,8 @@ from .cluster_state import ClusterState
 from .connection import MockConnection
 from .counters import Counters
 from .listening import Listening, MemoryListening, MemoryNetwork, SocketListening
+from .quotas import ClientQuotas
+from .transactions.cluster_transactions import ClusterTransactions
 
 CLOSING_TURNS: Final = 5
 """Turns of the loop a connection gets to close by itself (TLS says goodbye first); then it is aborted."""
@@ -31,6 +33,7 @@ class BrokerSettings:
     """What all brokers of a cluster share."""
 
     state: ClusterState
+    transactions: ClusterTransactions
     faults: FaultRules
     counters: Counters
     advertised: Mapping[int, tuple[int, int]]
@@ -44,6 +47,8 @@ class BrokerSettings:
     network: MemoryNetwork | None = None
     max_frame_bytes: int = 104_857_600
     """socket.request.max.bytes. broker: 13.2"""
+    producer_byte_rates: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Quotas by client id. broker: 14"""
 
 
 class MockBroker:
@@ -53,6 +58,7 @@ class MockBroker:
         self.node_id = node_id
         self._settings = settings
         self.state = settings.state
+        self.transactions = settings.transactions
         self.faults = settings.faults
         self.counters = settings.counters
         self.advertised = dict(settings.advertised)
@@ -62,6 +68,7 @@ class MockBroker:
         self.users = settings.users
         self.session_lifetime_s = settings.session_lifetime_s
         self.max_frame_bytes = settings.max_frame_bytes
+        self.quotas = ClientQuotas(settings.producer_byte_rates)
         self.host = settings.host
         network = settings.network
         self._listening: Listening = (
@@ -105,6 +112,16 @@ class MockBroker:
         for task in self._tasks:
             task.cancel()
         self.close_connections(abort=abort)
+
+    def refuse_connections(self) -> None:
+        """Listen no more; open connections go on, and the port stays ours."""
+        self._listening.shut()
+        self.reserve_port()
+
+    def allow_connections(self) -> None:
+        """Listen again, if the broker is up."""
+        if self.is_listening:
+            self._listening.open()
 
     def freeze(self) -> None:
         """Fall silent until `thaw`."""

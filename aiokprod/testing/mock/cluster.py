@@ -9,7 +9,8 @@ As many as a test likes. Runs on the caller's loop (`async with MockCluster() as
         assert [record.value for record in cluster.records("orders")] == [b"one", b"two"]
 
 What it keeps to is measured: producer state, refusals and their order, duplicate answers, hints, throttling, one
-request of a connection at a time. What it has not: transactions, groups, quotas, log compaction.
+request of a connection at a time; transactions with their markers, fences and timeouts. What it has not: groups with
+members, log compaction.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from aiokprod.testing.faults import FaultRules, FaultVerbs
 from aiokprod.testing.faults.apis import api_key_of, api_name_of
@@ -27,33 +28,41 @@ from aiokprod.testing.faults.apis import api_key_of, api_name_of
 from ..own_thread import LoopHome
 from .broker import BrokerSettings, MockBroker
 from .cluster_state import ClusterState, Node
+from .coordinator_verbs import CoordinatorVerbs
 from .counters import Counters, RequestSeen
 from .handlers import APIS
+from .kafka_versions import NEWEST, TRANSACTION_VERSION, KafkaRelease, release_of, transaction_version_of
 from .listening import MemoryNetwork
+from .log import TopicSettings
 from .scram_server import MECHANISMS
 from .topic_verbs import TopicVerbs
-
-EXPIRATION_CHECK_S: Final = 600.0
-"""producer.id.expiration.check.interval.ms. broker: 1.13"""
+from .transactions.cluster_transactions import ClusterTransactions, TransactionSettings
 
 
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class MockCluster(TopicVerbs, FaultVerbs):
+class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
     """The cluster.
 
     Args:
         brokers: how many; their ids are 1, 2, 3...
         ports: fixed ports, one per broker; free ones by default.
         racks: one per broker.
+        kafka_version: the release whose API versions are offered: 4.3, 3.9, 2.8, 2.1.
+        transaction_version: the finalized feature transaction.version: 2 (KIP-890) as a new 4.x cluster has it, 1, or
+            0 as a cluster that was upgraded; 0 before 4.0.
+        transaction_check_interval_ms: how often open transactions are compared with their timeouts.
+        transaction_completion_ms: from the verdict on a transaction to its markers; a real broker's are asynchronous.
         api_versions: what is advertised, by API name: (lowest, highest), or None for not at all. Beyond what the codecs
             know nothing is offered.
         features: finalized features of ApiVersions v3+.
         auto_create_topics: auto.create.topics.enable.
         default_partitions: num.partitions.
+        topic_defaults: options of topics that have none of their own, as a broker's settings give them.
         producer_expiration_ms: producer.id.expiration.ms, by the records' timestamps (broker: 1.12).
+        producer_expiration_check_ms: producer.id.expiration.check.interval.ms (broker: 1.13).
         validate_records: decode every batch and refuse nonsense as a broker does (broker: 13.4, 13.5); slow, so by
             default only the header, the CRC and what a rule needs is looked at.
         sasl_mechanisms: of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; none means that nobody is asked.
@@ -73,11 +82,17 @@ class MockCluster(TopicVerbs, FaultVerbs):
         host: str = "127.0.0.1",
         ports: Sequence[int] | None = None,
         racks: Sequence[str | None] | None = None,
+        kafka_version: str = NEWEST,
+        transaction_version: int | None = None,
+        transaction_check_interval_ms: int = 10_000,
+        transaction_completion_ms: float = 0.0,
         api_versions: Mapping[str | int, tuple[int, int] | None] | None = None,
         features: Mapping[str, int] | None = None,
         auto_create_topics: bool = True,
         default_partitions: int = 1,
+        topic_defaults: Mapping[str, object] | None = None,
         producer_expiration_ms: int = 86_400_000,
+        producer_expiration_check_ms: int = 600_000,
         validate_records: bool = False,
         sasl_mechanisms: Sequence[str] = (),
         users: Mapping[str, str] | None = None,
@@ -93,24 +108,41 @@ class MockCluster(TopicVerbs, FaultVerbs):
         unknown = set(sasl_mechanisms) - set(MECHANISMS)
         if unknown:
             raise ValueError(f"unknown SASL mechanisms {sorted(unknown)}; the mock knows {', '.join(MECHANISMS)}")
+        release = release_of(kafka_version)
         self._home = LoopHome()
         self._faults = FaultRules()
         self._now_ms = now_ms
+        self._expiry_check_s = producer_expiration_check_ms / 1000
+        self._producer_byte_rates: dict[str, float] = {}
         self._state = ClusterState(
             seed=seed,
             default_partitions=default_partitions,
             auto_create_topics=auto_create_topics,
             validate_records=validate_records,
             expiration_ms=producer_expiration_ms,
+            topic_defaults={**release.topic_defaults, **TopicSettings.of(topic_defaults or {}).options},
+        )
+        asked_version = (features or {}).get(TRANSACTION_VERSION, transaction_version)
+        version = transaction_version_of(release, asked_version)
+        self._transactions = ClusterTransactions(
+            self._state,
+            TransactionSettings(
+                version=version,
+                verifies=release.verifies_transactions,
+                check_interval_s=transaction_check_interval_ms / 1000,
+                completion_s=transaction_completion_ms / 1000,
+            ),
+            now_ms,
         )
         self.counters = Counters()
         """What was seen and appended; see `requests_seen` for the usual question."""
         self._settings = BrokerSettings(
             state=self._state,
+            transactions=self._transactions,
             faults=self._faults,
             counters=self.counters,
-            advertised=_advertised(api_versions or {}, with_sasl=bool(sasl_mechanisms)),
-            features=dict(features or {}),
+            advertised=_advertised(release, api_versions or {}, with_sasl=bool(sasl_mechanisms)),
+            features={**({TRANSACTION_VERSION: version} if version else {}), **(features or {})},
             now_ms=now_ms,
             host=host,
             sasl_mechanisms=tuple(sasl_mechanisms),
@@ -119,6 +151,7 @@ class MockCluster(TopicVerbs, FaultVerbs):
             ssl_context=ssl_context,
             max_frame_bytes=max_request_bytes,
             network=network,
+            producer_byte_rates=self._producer_byte_rates,
         )
         self._brokers: dict[int, MockBroker] = {}
         self._expiry: asyncio.TimerHandle | None = None
@@ -172,6 +205,7 @@ class MockCluster(TopicVerbs, FaultVerbs):
 
     async def _close(self) -> None:
         self._faults.clear()
+        self._transactions.close()
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -180,7 +214,7 @@ class MockCluster(TopicVerbs, FaultVerbs):
 
     def _check_expiry(self) -> None:
         self._state.expire_producers(self._now_ms())
-        self._expiry = asyncio.get_running_loop().call_later(EXPIRATION_CHECK_S, self._check_expiry)
+        self._expiry = asyncio.get_running_loop().call_later(self._expiry_check_s, self._check_expiry)
 
     # ---- brokers
 
@@ -252,6 +286,17 @@ class MockCluster(TopicVerbs, FaultVerbs):
         """Let one broker offer another range from now on (mixed clusters, downgrades)."""
         self._home.call(lambda: self._brokers[node].advertised.update({api_key_of(api): (lowest, highest)}))
 
+    def set_quota(self, client_id: str, producer_byte_rate: float | None) -> None:
+        """What a client may send to each broker, in bytes per second; None: all it likes (broker: 14)."""
+
+        def change() -> None:
+            if producer_byte_rate is None:
+                self._producer_byte_rates.pop(client_id, None)
+            else:
+                self._producer_byte_rates[client_id] = producer_byte_rate
+
+        self._home.call(change)
+
     def close_connections(self, node: int | None = None, *, abort: bool = False) -> int:
         """Close the connections of one broker or all (FIN, or RST with `abort`); returns how many."""
         chosen = list(self._brokers.values()) if node is None else [self._brokers[node]]
@@ -265,7 +310,16 @@ class MockCluster(TopicVerbs, FaultVerbs):
         """SIGCONT."""
         self._home.call(self._brokers[node].thaw)
 
+    def refuse_connections(self, node: int) -> None:
+        """Who dials this broker is refused. Open connections go on."""
+        self._home.call(self._brokers[node].refuse_connections)
+
+    def allow_connections(self, node: int) -> None:
+        """Listen again after `refuse_connections`."""
+        self._home.call(self._brokers[node].allow_connections)
+
     def _down(self, node: int, *, abort: bool, elect: bool, lose_uncopied: bool) -> None:
+        self._transactions.node_stops(node)
         self._state.node_down(node, elect=elect, lose_uncopied=lose_uncopied)
         self._brokers[node].stop(abort=abort)
         self._brokers[node].reserve_port()
@@ -316,8 +370,10 @@ class MockCluster(TopicVerbs, FaultVerbs):
         return self._home.call(lambda: self._state.expire_producers(self._now_ms()))
 
 
-def _advertised(caps: Mapping[str | int, tuple[int, int] | None], *, with_sasl: bool) -> dict[int, tuple[int, int]]:
-    ranges = {api.key: (api.advertised_from, api.max_version) for api in APIS.values()}
+def _advertised(
+    release: KafkaRelease, caps: Mapping[str | int, tuple[int, int] | None], *, with_sasl: bool
+) -> dict[int, tuple[int, int]]:
+    ranges = release.advertised({api.key: (api.advertised_from, api.max_version) for api in APIS.values()})
     if not with_sasl:
         del ranges[api_key_of("SaslHandshake")], ranges[api_key_of("SaslAuthenticate")]
     for name, cap in caps.items():

@@ -74,6 +74,7 @@ class ClusterState:
         auto_create_topics: bool = True,
         validate_records: bool = False,
         expiration_ms: int = 86_400_000,
+        topic_defaults: Mapping[str, str] | None = None,
     ) -> None:
         self._random = random.Random(seed)
         self.cluster_id = f"mock-{self._random.randbytes(8).hex()}"
@@ -84,6 +85,7 @@ class ClusterState:
         self.auto_create_topics = auto_create_topics
         self.validate_records = validate_records
         self.expiration_ms = expiration_ms
+        self.topic_defaults = dict(topic_defaults or {})
         self._next_producer_id = 1000
 
     def __repr__(self) -> str:
@@ -120,8 +122,13 @@ class ClusterState:
         self.check_name(name)
         if name in self.topics:
             raise RefusalError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        twin = self._twin(name)
+        if twin is not None:
+            raise RefusalError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {twin}"
+            )
         try:
-            settings = TopicSettings.of(options or {})
+            settings = TopicSettings.of(options or {}, self.topic_defaults)
             settings.check()
         except ValueError as bad:
             raise RefusalError(ErrorCode.INVALID_CONFIG, str(bad)) from bad
@@ -132,6 +139,12 @@ class ClusterState:
             self.topics[name] = topic
             self.topics_by_id[topic.topic_id] = topic
         return topic
+
+    def _twin(self, name: str) -> str | None:
+        """A topic that the brokers' metrics could not tell from this one: there, a dot is an underscore."""
+        if "." not in name and "_" not in name:
+            return None
+        return next((other for other in self.topics if other.replace(".", "_") == name.replace(".", "_")), None)
 
     def delete_topic(self, topic: Topic) -> None:
         """Forget the topic; whoever waits for one of its partitions is woken."""

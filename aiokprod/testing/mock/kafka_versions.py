@@ -8,7 +8,7 @@ mock only serves what is newer: a request below that closes the connection.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 Ranges: TypeAlias = dict[int, tuple[int, int]]
@@ -23,6 +23,9 @@ class KafkaRelease:
     verifies_transactions: bool
     """Whether a first write is checked with the coordinator, from 3.6 on (KIP-890); before, it opens a transaction that
     nobody ends."""
+
+    topic_defaults: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Options of topics whose default was another one then."""
 
     def advertised(self, served: Ranges) -> Ranges:
         """What of the served APIs a broker of this release advertises."""
@@ -58,10 +61,14 @@ _3_9: Final = _from_zero(
     }
 )  # fmt: skip
 
+_ANY_TIMESTAMP: Final = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+_ANY_DIFFERENCE: Final = {"message.timestamp.difference.max.ms": str(2**63 - 1)}
+"""One option for both directions until 3.6 (KIP-937); an hour ahead at most from 4.0 on (KIP-1030). broker: 13.7"""
+
 RELEASES: Final[dict[str, KafkaRelease]] = {
-    "2.1": KafkaRelease(_2_1, 0, False),
-    "2.8": KafkaRelease(_2_8, 0, False),
-    "3.9": KafkaRelease(_3_9, 0, True),
+    "2.1": KafkaRelease(_2_1, 0, False, _ANY_DIFFERENCE),
+    "2.8": KafkaRelease(_2_8, 0, False, _ANY_DIFFERENCE),
+    "3.9": KafkaRelease(_3_9, 0, True, _ANY_TIMESTAMP),
     "4.3": KafkaRelease(None, 2, True),
 }
 

@@ -52,56 +52,65 @@ class Listening:
 
 
 class SocketListening(Listening):
-    """A TCP port of this machine."""
+    """A TCP port of this machine.
+
+    It accepts by itself: an `asyncio.Server` that is closed in the turn in which it accepted loses the connection, open
+    and without an owner (Python 3.11), and clients that dial again and again do meet that turn.
+    """
 
     def __init__(self, host: str, port: int, ssl_context: ssl.SSLContext | None, accept: Accept) -> None:
         self._host = host
         self._ssl_context = ssl_context
         self._accept = accept
-        self._socket: socket.socket | None = self._bind(port)
+        self._socket = self._bind(port)
         self.port = int(self._socket.getsockname()[1])
-        self._server: asyncio.Server | None = None
-        self._task: asyncio.Task[None] | None = None
         self._is_open = False
+        self._arriving: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
         if self._is_open:
             return
         self._is_open = True
-        if self._task is not None and not self._task.done():
-            return  # shut and opened within one turn of the loop: that listener will do
-        listener = self._socket or self._bind(self.port)
-        self._socket = None
-        listener.listen(BACKLOG)
-        self._task = asyncio.get_running_loop().create_task(self._listen(listener), name=f"mock-listen-{self.port}")
-
-    async def _listen(self, listener: socket.socket) -> None:
-        # Never cancelled: it lasts one turn of the loop, and the listener it holds must end up in a server.
-        server = await asyncio.get_running_loop().create_server(self._accept, sock=listener, ssl=self._ssl_context)
-        if self._is_open:
-            self._server = server
-        else:
-            server.close()
+        if self._socket.fileno() < 0:
+            self._socket = self._bind(self.port)
+        self._socket.listen(BACKLOG)
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept_all)
 
     def shut(self) -> None:
-        self._is_open = False
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._is_open:
+            self._is_open = False
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+            self._socket.close()
 
     def reserve(self) -> None:
         """Bind the port again after `shut`, once connections are closed."""
-        if self._socket is None and not self._is_open:
+        if self._socket.fileno() < 0:
             with contextlib.suppress(OSError):
                 self._socket = self._bind(self.port)
 
     async def close(self) -> None:
         self.shut()
-        if self._task is not None:
-            await self._task
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        self._socket.close()
+        await asyncio.sleep(0)  # who just arrived has its transport, which closes what it has
+        for task in self._arriving:
+            task.cancel()
+        await asyncio.gather(*self._arriving, return_exceptions=True)
+
+    def _accept_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(BACKLOG):
+            try:
+                arrived, _ = self._socket.accept()
+            except OSError:
+                return  # nobody else is there, or who was there has gone
+            arrived.setblocking(False)
+            task = loop.create_task(self._take(arrived), name=f"mock-accept-{self.port}")
+            self._arriving.add(task)
+            task.add_done_callback(self._arriving.discard)
+
+    async def _take(self, arrived: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # gone already, or no TLS
+            await asyncio.get_running_loop().connect_accepted_socket(self._accept, arrived, ssl=self._ssl_context)
 
     def _bind(self, port: int) -> socket.socket:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -27,7 +27,52 @@ _NUMBERS: Final = (
     "retention.bytes",
     "message.timestamp.after.max.ms",
     "message.timestamp.before.max.ms",
+    "message.timestamp.difference.max.ms",
 )
+_BOTH_DIRECTIONS: Final = "message.timestamp.difference.max.ms"
+"""Kafka before 3.6 had one option for the future and the past (KIP-937)."""
+
+KNOWN_OPTIONS: Final = frozenset(
+    [
+        "cleanup.policy",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "delete.retention.ms",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "follower.replication.throttled.replicas",
+        "index.interval.bytes",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.downconversion.enable",
+        "message.format.version",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.difference.max.ms",
+        "message.timestamp.type",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "min.insync.replicas",
+        "preallocate",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+        "unclean.leader.election.enable",
+    ]
+)
+"""Topic options of Kafka 2.1 to 4.3; any other name is refused with 40."""
 
 _BASE_OFFSET: Final = attrgetter("base_offset")
 
@@ -200,14 +245,19 @@ class TopicSettings:
     """The topic configuration the mock obeys; every other option is kept and shown, and does nothing."""
 
     options: Mapping[str, str]
+    defaults: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What the brokers say where the topic says nothing."""
 
     @classmethod
-    def of(cls, options: Mapping[str, object]) -> TopicSettings:
+    def of(cls, options: Mapping[str, object], defaults: Mapping[str, str] | None = None) -> TopicSettings:
         """Take options by Kafka's names, also in snake case (`max_message_bytes`)."""
-        return cls({name.replace("_", "."): _text(value) for name, value in options.items()})
+        return cls({name.replace("_", "."): _as_text(value) for name, value in options.items()}, defaults or {})
+
+    def _text(self, name: str, default: str) -> str:
+        return self.options.get(name, self.defaults.get(name, default))
 
     def _number(self, name: str, default: int) -> int:
-        return int(self.options.get(name, default))
+        return int(self._text(name, str(default)))
 
     @property
     def max_message_bytes(self) -> int:
@@ -217,12 +267,17 @@ class TopicSettings:
     @property
     def is_log_append_time(self) -> bool:
         """message.timestamp.type=LogAppendTime."""
-        return self.options.get("message.timestamp.type", "CreateTime") == "LogAppendTime"
+        return self._text("message.timestamp.type", "CreateTime") == "LogAppendTime"
 
     @property
     def is_compacted(self) -> bool:
         """cleanup.policy contains compact: records without key are refused with 87."""
-        return "compact" in self.options.get("cleanup.policy", "delete").split(",")
+        return "compact" in self._text("cleanup.policy", "delete").split(",")
+
+    @property
+    def is_only_compacted(self) -> bool:
+        """cleanup.policy has no delete: records are not deleted on request either."""
+        return "delete" not in self._text("cleanup.policy", "delete").split(",")
 
     @property
     def min_insync_replicas(self) -> int:
@@ -237,15 +292,18 @@ class TopicSettings:
     @property
     def timestamp_after_max_ms(self) -> int:
         """How far in the future a record may be (broker: 13.7)."""
-        return self._number("message.timestamp.after.max.ms", 3_600_000)
+        return self._number("message.timestamp.after.max.ms", self._number(_BOTH_DIRECTIONS, 3_600_000))
 
     @property
     def timestamp_before_max_ms(self) -> int:
         """How far in the past a record may be; unlimited unless set."""
-        return self._number("message.timestamp.before.max.ms", 2**63 - 1)
+        return self._number("message.timestamp.before.max.ms", self._number(_BOTH_DIRECTIONS, 2**63 - 1))
 
     def check(self) -> None:
-        """Raise ValueError if an option the mock obeys cannot be read."""
+        """Raise ValueError if an option is unknown, or one the mock obeys cannot be read."""
+        for name in self.options:
+            if name not in KNOWN_OPTIONS:
+                raise ValueError(f"Unknown topic config name: {name}")
         for name in _NUMBERS:
             value = self.options.get(name)
             if value is not None and not value.lstrip("-").isdigit():
@@ -256,8 +314,8 @@ class TopicSettings:
 
     def altered(self, options: Mapping[str, object]) -> TopicSettings:
         """A copy with some options set anew."""
-        return TopicSettings({**self.options, **TopicSettings.of(options).options})
+        return TopicSettings({**self.options, **TopicSettings.of(options).options}, self.defaults)
 
 
-def _text(value: object) -> str:
+def _as_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -21,8 +21,8 @@ from .batch_header import BadBatch, BatchHeader, check_crc, check_fields, check_
 from .log import PartitionLog, StoredBatch, TopicSettings
 from .producer_state import Duplicate, OutOfOrder, ProducerStates
 from .record_rules import BadRecords, judge_records
-from .transactions.index import TransactionIndex
-from .transactions.markers import marker_batch
+from .transaction_index import TransactionIndex
+from .transaction_markers import marker_batch
 
 NO_LEADER: Final = -1
 NO_OFFSET: Final = -1
@@ -81,6 +81,7 @@ class Partition:
     """One partition of one incarnation of a topic."""
 
     __slots__ = (
+        "_last_in_sync",
         "_settings",
         "high_watermark",
         "index",
@@ -110,6 +111,7 @@ class Partition:
         self.leader = replicas[0]
         self.leader_epoch = 0
         self.isr = list(replicas)
+        self._last_in_sync = NO_LEADER
         self.log = PartitionLog()
         self.transactions = TransactionIndex()
         self.high_watermark = 0
@@ -212,6 +214,15 @@ class Partition:
         """Where read_committed readers stop (broker: 12.1)."""
         return self.transactions.last_stable_offset(self.high_watermark)
 
+    def is_committed(self, batch: StoredBatch) -> bool:
+        """Whether read_committed readers see it."""
+        if batch.next_offset > self.last_stable_offset:
+            return False
+        return not batch.is_transactional or not any(
+            aborted.producer_id == batch.producer_id and aborted.first_offset <= batch.base_offset
+            for aborted in self.transactions.aborted_within(batch.base_offset, batch.next_offset)
+        )
+
     def has_transaction_of(self, producer_id: int, epoch: int) -> bool:
         """Whether this producer wrote here in the transaction it has open."""
         entry = self.replicas[self.leader].states.entry(producer_id) if self.leader != NO_LEADER else None
@@ -300,6 +311,7 @@ class Partition:
                 self._copy(replica)
             if node not in self.isr:
                 self.isr = [node]
+            self._last_in_sync = NO_LEADER
         self.replicate()
         self.wake()
 
@@ -314,13 +326,15 @@ class Partition:
                 replica.end_offset = self.log.end_offset
 
     def node_down(self, node: int, *, elect: bool = True, lose_uncopied: bool = False) -> None:
-        """The node stops: it leaves the in-sync set, unless it is the last of it, and a live member leads."""
+        """The node stops: it leaves the in-sync set, and a live member leads, if there is one."""
         replica = self.replicas.get(node)
         if replica is None:
             return
         replica.is_up = False
-        if len(self.isr) > 1:
+        if self.isr != [node]:
             self.isr = [member for member in self.isr if member != node]
+        elif elect:
+            self.isr, self._last_in_sync = [], node  # it may lead again, and is in sync no more (KIP-966)
         if self.leader == node and elect:
             live = [member for member in self.isr if self.replicas[member].is_up]
             self.elect(live[0] if live else NO_LEADER, lose_uncopied=lose_uncopied)
@@ -336,7 +350,7 @@ class Partition:
         replica.is_up = True
         replica.states.restart()
         replica.states.expire(now_ms, expiration_ms, self.transactions.open)
-        if self.leader == NO_LEADER and node in self.isr:
+        if self.leader == NO_LEADER and node in (*self.isr, self._last_in_sync):
             self.elect(node)
         if node not in self.isr and replica.follows:
             self._copy(replica)

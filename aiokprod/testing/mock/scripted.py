@@ -127,7 +127,7 @@ async def _answer(served: Served, rule: Rule, reply: Reply) -> Reply:
                 return reply
             passage = passage_of(damage, reply.frame, is_request=False, random=rule.random)
             for piece in passage.pieces:
-                connection.write(piece.data)
                 await asyncio.sleep(piece.pause_s)  # a turn of the loop at least: each write goes out by itself
+                connection.write(piece.data)
             return Reply(None, reply.mute_s, Then.CLOSE if passage.then_closes else Then.GO_ON)
     assert_never(rule.fault.effect)

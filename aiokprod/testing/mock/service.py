@@ -59,7 +59,7 @@ def serve(connection: MockConnection, frame: bytes, *, by_script: bool = True, c
     if not connection.gate.lets(header.api_key, broker.monotonic()):
         raise HangUpError(f"API {header.api_key} before authentication")
     call = Call(broker, connection, header.api_key, header.version, header.client_id)
-    served = Served(call, header, api, api.bind(call, header.body))
+    served = Served(call, header, api, api.bind(call, header.body), len(frame))
     faults = broker.faults
     if by_script and faults and faults.has_request_rules(api.key):
         rule = faults.for_request(api.key, broker.node_id, served.bound.items())

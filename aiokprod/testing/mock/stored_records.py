@@ -58,6 +58,8 @@ def decode_records(batch: bytes | memoryview) -> list[DecodedRecord] | BatchTrou
 def stored_records(topic: str, partition: int, batches: list[StoredBatch]) -> Iterator[StoredRecord]:
     """Decode batches of a log. Raises ProtocolError for a batch whose records are nonsense."""
     for batch in batches:
+        if batch.is_control:
+            continue  # a marker is no record of anybody
         for decoded in decode_batches(batch.data, check_crc=False):
             for index, record in enumerate(decoded.records()):
                 yield StoredRecord(

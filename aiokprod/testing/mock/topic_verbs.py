@@ -128,15 +128,12 @@ class TopicVerbs:
         return self._home.call(lambda: {name: len(topic.partitions) for name, topic in self._state.topics.items()})
 
     def records(self, topic: str, partition: int | None = None, *, committed: bool = False) -> list[StoredRecord]:
-        """Decoded records in log order, partition after partition; with `committed` only below the high watermark."""
+        """Decoded records in log order, partition after partition; with `committed` what read_committed readers see."""
 
         def collect() -> list[tuple[int, list[StoredBatch]]]:
             found = self._state.topic(topic)
             chosen = found.partitions if partition is None else [self._partition(topic, partition)]
-            return [
-                (one.index, [b for b in one.log.batches if not committed or b.next_offset <= one.high_watermark])
-                for one in chosen
-            ]
+            return [(one.index, [b for b in one.log.batches if not committed or one.is_committed(b)]) for one in chosen]
 
         return [
             record for index, batches in self._home.call(collect) for record in stored_records(topic, index, batches)

@@ -1,9 +1,10 @@
-"""`Link`: one client connection through the proxy to one broker, and what rules do to its frames.
+"""`Link`: one client connection through the proxy to one broker, and what faults do to its frames.
 
 Two pumps, one per direction, each strictly in order. One per client connection, on the proxy's loop.
 
-Invariants: what is read is passed on in order or the connection ends; a client that leaves does not take a request with
-it that the proxy still holds (that is how a request arrives late); when the link ends both sockets are closed.
+Invariants: what is read is passed on in order or the connection ends; answers go out in the order of their requests,
+ours among them; a client that leaves does not take a request with it that the proxy still holds (that is how a request
+arrives late); when the link ends both sockets are closed.
 """
 
 from __future__ import annotations
@@ -14,15 +15,32 @@ import socket
 import struct
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
+from dataclasses import dataclass, field
 
-from aiokprod.testing.proxy.frames import answer_frame, api_name, damaged, expects_answer, request_header
-from aiokprod.testing.proxy.rules import Action, ActiveRule, Direction, ProxyFrame, ProxyRule
+from aiokprod.testing.faults import (
+    Answer,
+    Blackhole,
+    Close,
+    Delay,
+    Drop,
+    Duplicate,
+    Hold,
+    Rule,
+    Run,
+    Swallow,
+    Throttle,
+)
+from aiokprod.testing.faults.apis import api_name_of
+from aiokprod.testing.faults.effects import damage_of
+from aiokprod.testing.faults.passage import Passage, passage_of
+
+from .edits import Edits
+from .frames import Direction, ProxyFrame, expects_answer, request_header, with_length
+from .script import Script
 
 MAX_FRAME_BYTES = 128 * 1024 * 1024  # more is no Kafka frame: another protocol, passed through as it comes
 CHUNK_BYTES = 64 * 1024
 LATE_ANSWER_S = 30.0  # how long a broker may take to answer a request whose client has gone
-
 
 Address = tuple[str, int]
 
@@ -30,13 +48,33 @@ Address = tuple[str, int]
 class LinkOwner(ABC):
     """What a link needs of its proxy."""
 
+    script: Script
+
     @abstractmethod
-    def noticed(self, frame: ProxyFrame, payload: bytes) -> ActiveRule | None:
-        """Count the frame; the rule that acts on it, if one does."""
+    def noticed(self, frame: ProxyFrame) -> None:
+        """Count the frame."""
+
+    @abstractmethod
+    async def thawed(self, broker: int) -> None:
+        """Wait until this broker is not frozen."""
 
 
-class _LinkEnded(Exception):  # noqa: N818 - not an error: a rule asked for it
-    """The link ends here, by a rule."""
+class _LinkEnded(Exception):  # noqa: N818 - not an error: a fault asked for it
+    """The link ends here, by a fault."""
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    """A request whose answer is to come."""
+
+    frame: ProxyFrame
+    rule: Rule | None = None
+    """What befalls the answer."""
+    edits: Edits | None = None
+    own_answer: bytes | None = None
+    copies: int = 0
+    """Further answers will come, and are dropped."""
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Link:
@@ -48,19 +86,19 @@ class Link:
         self._number = number
         self._client: asyncio.StreamWriter | None = None
         self._upstream: asyncio.StreamWriter | None = None
-        self._pending: dict[int, ProxyFrame] = {}  # requests without an answer yet, in order
-        self._answered: dict[int, bytes] = {}  # our own answers, waiting for the requests before theirs
-        self._has_answer_in_hand = False  # one of the broker's, held, delayed or trickled: ours wait behind it
-        self._cut_at: set[int] = set()  # correlation ids whose answer ends the link
-        self._surplus: Counter[int] = Counter()  # answers to drop, of requests passed on twice
+        self._asked: dict[int, Asked] = {}  # requests without an answer yet, in order, by correlation id
+        self._answering = asyncio.Lock()  # one answer at a time: one that is held keeps the others behind it
         self._black: set[Direction] = set()  # ways on which nothing passes any more
         self._raw: set[Direction] = set() if framed else {Direction.REQUEST, Direction.ANSWER}  # no frames to be seen
         self._client_has_gone = False
 
+    # ---- life
+
     async def run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: Address) -> None:
-        """Join client and broker until either ends, or a rule ends it."""
+        """Join client and broker until either ends, or a fault ends it."""
         self._client = writer
         try:
+            await self._owner.thawed(self._broker)
             upstream_reader, self._upstream = await asyncio.open_connection(*address)
             for connected in (writer, self._upstream):
                 connected.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -109,6 +147,8 @@ class Link:
             self._upstream.write_eof()
         await asyncio.wait({answers}, timeout=LATE_ANSWER_S)
 
+    # ---- both ways
+
     async def _pump(self, direction: Direction, reader: asyncio.StreamReader) -> None:
         """Pass on what comes this way until its sender ends."""
         while True:
@@ -122,7 +162,13 @@ class Link:
                 raise
             if not payload:
                 return
-            await self._handle(direction, payload)
+            await self._owner.thawed(self._broker)
+            if direction in self._raw:
+                await self._chunk(direction, payload)
+            elif direction is Direction.REQUEST:
+                await self._request(payload)
+            else:
+                await self._answer(payload)
 
     async def _read(self, direction: Direction, reader: asyncio.StreamReader) -> bytes:
         """The next frame without its length prefix, or the next chunk; empty at the end."""
@@ -135,138 +181,178 @@ class Link:
         self._raw.add(direction)
         return prefix
 
-    async def _handle(self, direction: Direction, payload: bytes) -> None:
-        if direction is Direction.ANSWER:
-            self._has_answer_in_hand = True
-            await self._handle_frame(direction, payload)
-            self._has_answer_in_hand = False
-            await self._pass_own_answers()
-        else:
-            await self._handle_frame(direction, payload)
-
-    async def _handle_frame(self, direction: Direction, payload: bytes) -> None:
-        frame = self._identify(direction, payload)
-        active = self._owner.noticed(frame, payload)
-        if direction in self._black:
-            return
-        if direction is Direction.ANSWER and self._surplus[frame.correlation_id]:
-            self._surplus[frame.correlation_id] -= 1
-            return
-        if direction is Direction.ANSWER and frame.correlation_id in self._cut_at:
-            raise self._cut()
-        if active is None:
-            await self._pass(direction, payload)
-        else:
-            await self._act(active, frame, payload)
-
-    def _identify(self, direction: Direction, payload: bytes) -> ProxyFrame:
-        """Read the header; of an answer, by the request that waits for it."""
-        key, version, correlation_id = -1, -1, -1
-        if direction not in self._raw:
-            if direction is Direction.REQUEST:
-                key, version, correlation_id = request_header(payload)
-            else:
-                (correlation_id,) = struct.unpack_from(">i", payload)
-                if (request := self._pending.get(correlation_id)) is not None:
-                    key, version = request.api_key, request.version
-                    if not self._surplus[correlation_id]:
-                        del self._pending[correlation_id]
+    def _frame(self, direction: Direction, header: tuple[int, int, int], size: int) -> ProxyFrame:
+        key, version, correlation_id = header
         frame = ProxyFrame(
             broker=self._broker,
             connection=self._number,
             direction=direction,
-            api=api_name(key),
+            api=api_name_of(key) if key >= 0 else None,
             api_key=key,
             version=version,
             correlation_id=correlation_id,
-            size=len(payload),
+            size=size,
             at_s=time.monotonic(),
         )
-        if direction is Direction.REQUEST and key >= 0 and expects_answer(key, version, payload):
-            self._pending[correlation_id] = frame
+        self._owner.noticed(frame)
         return frame
 
-    async def _act(self, active: ActiveRule, frame: ProxyFrame, payload: bytes) -> None:
-        """Do to this frame what the rule says."""
-        rule, direction = active.rule, frame.direction
-        match Action(rule.action):
-            case Action.HOLD:
-                await active.released()
-            case Action.DELAY:
-                await asyncio.sleep(rule.delay_s)
-            case Action.WRONG_CORRELATION | Action.FLIP:
-                payload = damaged(rule, frame, payload)
-            case Action.DUPLICATE:
-                self._surplus[frame.correlation_id] += 1
-                await self._pass(direction, payload)
-            case Action.DROP | Action.BLACKHOLE:
-                self._pending.pop(frame.correlation_id, None)  # no answer will come to it
-                if rule.action == Action.BLACKHOLE:
-                    self._black.add(direction)
+    async def _chunk(self, direction: Direction, data: bytes) -> None:
+        """Bytes without frames: behind TLS, or no Kafka at all."""
+        self._frame(direction, (-1, -1, -1), len(data))
+        if direction in self._black:
+            return
+        rule = self._owner.script.for_chunk(self._broker, is_request=direction is Direction.REQUEST)
+        if rule is not None and not await self._passes(rule, direction):
+            return
+        await self._write_damaged(rule, direction, data)
+        if rule is not None and isinstance(rule.fault.effect, Close):
+            raise self._cut()
+
+    async def _passes(self, rule: Rule, direction: Direction) -> bool:
+        """What time and loss do to a frame or chunk; does it go on?"""
+        match rule.fault.effect:
+            case Drop(reset):
+                raise self._cut(reset=reset)
+            case Swallow():
+                return False
+            case Blackhole():
+                self._black.add(direction)
+                return False
+            case Delay(seconds):
+                await asyncio.sleep(seconds)
+            case Hold():
+                await rule.released()
+            case _:
+                pass
+        return True
+
+    # ---- requests
+
+    async def _request(self, payload: bytes) -> None:
+        frame = self._frame(Direction.REQUEST, request_header(payload), len(payload))
+        if Direction.REQUEST in self._black:
+            return
+        script = self._owner.script
+        taken = script.take_up(frame, payload)
+        rule = taken.rule
+        before = rule if rule is not None and rule.fault.before_serving else None
+        if before is not None and not await self._passes(before, Direction.REQUEST):
+            return
+        asked = Asked(frame, None if before is not None else rule)
+        effect = None if rule is None else rule.fault.effect
+        if isinstance(effect, Answer):
+            asked.own_answer = script.made_answer(effect, taken)
+            if asked.own_answer is None:
                 return
-            case Action.DRIP | Action.RECHUNK:
-                await self._trickle(rule, direction, payload)
+        else:
+            if isinstance(effect, Run):
+                effect.call()
+            edited = script.edit(taken)
+            payload, asked.edits, asked.own_answer = edited.payload, edited.edits, edited.own_answer
+        if asked.own_answer is not None:
+            self._asked[frame.correlation_id] = asked
+            async with self._answering:
+                await self._pass_own_answers()
+        else:
+            await self._pass_request(asked, before, payload)
+        if isinstance(effect, Throttle):
+            # The next request is left unread until the throttle is over. broker: 14.1, 14.2
+            await asked.answered.wait()
+            await asyncio.sleep(effect.milliseconds / 1000)
+
+    async def _pass_request(self, asked: Asked, before: Rule | None, payload: bytes) -> None:
+        damage = None if before is None else damage_of(before.fault.effect)
+        wire = with_length(payload)
+        arrives = payload
+        passage = None
+        if damage is not None and before is not None:
+            passage = passage_of(damage, wire, is_request=True, random=before.random)
+            arrives = passage.data[4:]
+            asked.copies = 1 if isinstance(damage, Duplicate) else 0
+        key, version, correlation_id = request_header(arrives)  # as the broker will answer it
+        is_answered = expects_answer(key, version, arrives)
+        if is_answered:
+            self._asked[correlation_id] = asked
+        if passage is None:
+            await self._write(Direction.REQUEST, wire)
+        else:
+            await self._write_pieces(passage, Direction.REQUEST)
+        if not is_answered:
+            await self._settle_unanswered(asked)
+
+    async def _settle_unanswered(self, asked: Asked) -> None:
+        """A request with acks=0 has gone: what befalls its answer befalls the connection now."""
+        asked.answered.set()
+        if asked.edits is not None and asked.edits.closes:
+            raise self._cut()
+        if asked.rule is not None:
+            await self._passes(asked.rule, Direction.ANSWER)
+            if isinstance(asked.rule.fault.effect, Close):
+                raise self._cut()
+
+    # ---- answers
+
+    async def _answer(self, payload: bytes) -> None:
+        (correlation_id,) = struct.unpack_from(">i", payload)
+        asked = self._asked.get(correlation_id)
+        key, version = (-1, -1) if asked is None else (asked.frame.api_key, asked.frame.version)
+        self._frame(Direction.ANSWER, (key, version, correlation_id), len(payload))
+        async with self._answering:
+            if asked is None:
+                if Direction.ANSWER not in self._black:
+                    await self._write(Direction.ANSWER, with_length(payload))
+            elif asked.answered.is_set():  # a copy
+                del self._asked[correlation_id]
+            else:
+                if not asked.copies:
+                    del self._asked[correlation_id]
+                await self._deliver(asked, payload)
+            await self._pass_own_answers()
+
+    async def _pass_own_answers(self) -> None:
+        """Our own answers go out in their turn: a client takes answers in the order of its requests."""
+        while self._asked:
+            correlation_id, asked = next(iter(self._asked.items()))
+            if asked.own_answer is None:
                 return
-            case Action.ANSWER | Action.REWRITE:
-                await self._answer(rule, frame, payload)
-                return
-            case Action.TRUNCATE | Action.CUT_BEFORE | Action.RESET:
-                if rule.action == Action.TRUNCATE:
-                    await self._write(direction, self._wire(direction, payload)[: rule.size])
-                raise self._cut(reset=rule.action == Action.RESET)
-            case Action.CUT_AFTER:
-                await self._cut_after(frame, payload)
-                return
-            case Action.REFUSE:
-                raise AssertionError("a rule for connections fits no frame")
-        await self._pass(direction, payload)
+            del self._asked[correlation_id]
+            await self._deliver(asked, asked.own_answer)
+
+    async def _deliver(self, asked: Asked, payload: bytes) -> None:
+        rule = asked.rule
+        answer = self._owner.script.answer(asked.frame, rule, asked.edits, payload)
+        if (
+            answer is not None
+            and Direction.ANSWER not in self._black
+            and (rule is None or await self._passes(rule, Direction.ANSWER))
+        ):
+            await self._write_damaged(rule, Direction.ANSWER, with_length(answer))
+        asked.answered.set()
+        if rule is not None and isinstance(rule.fault.effect, Close):
+            raise self._cut()
+
+    # ---- writing
+
+    async def _write_damaged(self, rule: Rule | None, direction: Direction, wire: bytes) -> None:
+        """Write it, in pieces or changed if the rule says so."""
+        damage = None if rule is None else damage_of(rule.fault.effect)
+        if rule is None or damage is None:
+            await self._write(direction, wire)
+        else:
+            is_request = direction is Direction.REQUEST
+            await self._write_pieces(passage_of(damage, wire, is_request=is_request, random=rule.random), direction)
+
+    async def _write_pieces(self, passage: Passage, direction: Direction) -> None:
+        for piece in passage.pieces:
+            await asyncio.sleep(piece.pause_s)  # a turn of the loop at least: each write goes out by itself
+            await self._write(direction, piece.data)
+        if passage.then_closes:
+            raise self._cut()
 
     def _cut(self, *, reset: bool = False) -> _LinkEnded:
         self.end(reset=reset)
         return _LinkEnded()
-
-    async def _cut_after(self, frame: ProxyFrame, payload: bytes) -> None:
-        """Pass it on, then end the link; after a request only when the broker has answered, and so has acted on it."""
-        if frame.correlation_id in self._pending:
-            self._cut_at.add(frame.correlation_id)
-            await self._pass(frame.direction, payload)
-            return
-        await self._pass(frame.direction, payload)
-        raise self._cut()
-
-    async def _answer(self, rule: ProxyRule, frame: ProxyFrame, payload: bytes) -> None:
-        """Answer in the broker's place."""
-        assert rule.body is not None
-        answer = answer_frame(frame, rule.body(frame, payload))
-        if frame.direction is Direction.REQUEST:
-            self._answered[frame.correlation_id] = answer
-            await self._pass_own_answers()
-        else:
-            await self._write(Direction.ANSWER, answer)
-
-    async def _pass_own_answers(self) -> None:
-        """Our own answers go out in their turn: a client takes answers in the order of its requests."""
-        if self._has_answer_in_hand:
-            return
-        while self._pending and (first := next(iter(self._pending))) in self._answered:
-            del self._pending[first]
-            await self._write(Direction.ANSWER, self._answered.pop(first))
-
-    async def _trickle(self, rule: ProxyRule, direction: Direction, payload: bytes) -> None:
-        """In small writes: byte by byte, or at a rate (ten writes a second where one byte each is not slow enough)."""
-        is_drip = rule.action == Action.DRIP
-        size = max(1, int(rule.bytes_per_s / 10)) if is_drip else 1
-        data = self._wire(direction, payload)
-        for start in range(0, len(data), size):
-            part = data[start : start + size]
-            await self._write(direction, part)
-            await asyncio.sleep(len(part) / rule.bytes_per_s if is_drip else 0)
-
-    async def _pass(self, direction: Direction, payload: bytes) -> None:
-        await self._write(direction, self._wire(direction, payload))
-
-    def _wire(self, direction: Direction, payload: bytes) -> bytes:
-        return payload if direction in self._raw else struct.pack(">i", len(payload)) + payload
 
     async def _write(self, direction: Direction, data: bytes) -> None:
         """To the broker, or to the client; a client that has gone no longer counts."""

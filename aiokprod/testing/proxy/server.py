@@ -1,10 +1,11 @@
 """`FaultProxy`: a TCP proxy before every broker that knows Kafka's frames and breaks what it is told to break.
 
-One per test cluster. It runs an event loop of its own on a thread of its own, so a synchronous test, an asyncio test
-and a blocked loop under test can all use it; every public method may be called from any thread.
+One per test cluster. Runs on a thread of its own (`with FaultProxy(...)`), so that a synchronous test, an asyncio test
+and a blocked loop under test can all use it, or on the caller's loop (`async with FaultProxy(...)`). Every public method
+may be called from any thread. Faults are scripted as those of a MockCluster, by the verbs of `FaultVerbs`.
 
     with FaultProxy({1: ("127.0.0.1", 9092)}) as proxy:
-        lost_ack = proxy.add(ProxyRule(action="cut_after", api="Produce", nth=2))
+        lost_ack = proxy.drop_answer("Produce", nth=2)
         ...
         lost_ack.wait_hit()
 
@@ -15,22 +16,28 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Future
+from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import Final, Self
 
-from aiokprod.testing.proxy.link import Address, Link, LinkOwner
-from aiokprod.testing.proxy.rules import Action, ActiveRule, Direction, ProxyFrame, ProxyRule
+from aiokprod.testing.faults import FaultRules, FaultVerbs
+from aiokprod.testing.faults.apis import api_key_of
+
+from ..own_thread import LoopHome
+from .frames import Direction, ProxyFrame
+from .link import Address, Link, LinkOwner
+from .script import Script
 
 HOST: Final = "127.0.0.1"
 FRAMES_KEPT: Final = 10_000
+BACKLOG: Final = 128
 CALL_TIMEOUT_S: Final = 10.0
 
 
-class FaultProxy(LinkOwner):
+class FaultProxy(FaultVerbs, LinkOwner):
     """One listener per broker."""
 
     def __init__(
@@ -41,23 +48,26 @@ class FaultProxy(LinkOwner):
         Args:
             upstreams: the brokers' own addresses, by node id.
             ports: of the proxy's listeners; free ones if not given.
-            framed: False where the stream is encrypted: then rules see chunks and no api.
+            framed: False where the stream is encrypted: then faults see chunks and no api.
         """
         self._upstreams = dict(upstreams)
         self._ports = dict(ports or {})
         self._framed = framed
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._end: asyncio.Event | None = None
+        self._home = LoopHome("kafka-fault-proxy")
+        self._faults = FaultRules()
+        self.script = Script(self._faults)
+        self._listeners: dict[int, socket.socket] = {}
         self._servers: dict[int, asyncio.Server] = {}
         self._links: dict[Link, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count(1)
-        self._lock = threading.Lock()  # rules and counters: written on the proxy's thread, read on a test's
-        self._rules: list[ActiveRule] = []
-        self._requests: Counter[tuple[int, str | None]] = Counter()
+        self._frozen: dict[int, asyncio.Event] = {}  # set when it thaws
+        self._lock = threading.Lock()  # counters: written on the proxy's loop, read on a test's thread
+        self._requests: Counter[tuple[int, int]] = Counter()  # by broker and API key
         self._connections: Counter[int] = Counter()
         self._frames: deque[ProxyFrame] = deque(maxlen=FRAMES_KEPT)
+
+    # ---- life
 
     def __enter__(self) -> Self:
         self.start()
@@ -68,33 +78,41 @@ class FaultProxy(LinkOwner):
     ) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        self._home.adopt_running_loop()
+        try:
+            self._open()
+        except BaseException:
+            self._home.leave()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+        self._home.leave()
+
     def start(self) -> None:
-        """Listen on 127.0.0.1, one port per broker.
+        """Listen on 127.0.0.1, one port per broker, on a thread of our own.
 
         Raises:
             OSError: a port is taken.
         """
-        started: Future[None] = Future()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(started)), name="kafka-fault-proxy", daemon=True
-        )
-        self._thread.start()
+        self._home.start_thread()
         try:
-            started.result()
+            self._home.call(self._open)
         except BaseException:
-            self._thread.join()
-            self._thread = None
+            self._home.leave()
             raise
 
     def close(self) -> None:
         """Stop listening and end every connection. May be called twice."""
-        if self._thread is None or self._loop is None or self._end is None:
-            return
-        self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join()
-        self._thread = None
+        if self._home.is_running:
+            self._home.wait(self._close, CALL_TIMEOUT_S)
+            self._home.leave()
 
-    # Where it is, and what went through.
+    # ---- where it is, and what went through
 
     def address(self, broker: int) -> Address:
         """Where clients reach this broker through the proxy."""
@@ -105,13 +123,14 @@ class FaultProxy(LinkOwner):
         """Every listener, "host:port,..."."""
         return ",".join(f"{HOST}:{self._ports[broker]}" for broker in self._upstreams)
 
-    def requests(self, api: str | None = None, broker: int | None = None) -> int:
-        """Requests seen so far, of this api, for this broker; None: any."""
+    def requests_seen(self, api: str | int | None = None, broker: int | None = None) -> int:
+        """How many requests came, of this API, for this broker; None: any."""
+        key = None if api is None else api_key_of(api)
         with self._lock:
             return sum(
                 count
-                for (node, name), count in self._requests.items()
-                if api in (None, name) and broker in (None, node)
+                for (node, seen), count in self._requests.items()
+                if key in (None, seen) and broker in (None, node)
             )
 
     def connections(self, broker: int | None = None) -> int:
@@ -129,113 +148,116 @@ class FaultProxy(LinkOwner):
             kept = list(self._frames)
         return [each for each in kept if api in (None, each.api) and direction in (None, each.direction)]
 
-    # Faults.
+    # ---- connections and brokers
 
-    def add(self, rule: ProxyRule) -> ActiveRule:
-        """Arm a rule; its frames are counted from now on."""
-        active = ActiveRule(rule, self._started_loop())
-        with self._lock:
-            self._rules.append(active)
-        return active
+    def close_connections(self, node: int | None = None, *, abort: bool = False) -> int:
+        """End the connections that are open now (FIN, or RST with `abort`), on both sides; new ones are taken."""
 
-    def clear(self) -> None:
-        """Remove every rule and let go of everything that is held."""
-        with self._lock:
-            rules, self._rules = self._rules, []
-        for rule in rules:
-            rule.release()
+        def close() -> int:
+            chosen = [link for link, broker in self._links.items() if node in (None, broker)]
+            for link in chosen:
+                link.end(reset=abort)
+            return len(chosen)
 
-    def cut(self, broker: int | None = None, *, reset: bool = False) -> None:
-        """End the connections that are open now; new ones are taken."""
-        self._call(lambda: self._cut(broker, reset))
+        return self._home.call(close)
 
-    def refuse(self, broker: int) -> None:
-        """Listen no more for this broker: new connections are refused. Open ones go on."""
-        self._call(lambda: self._refuse(broker))
+    def freeze_broker(self, node: int) -> None:
+        """Let nothing through to or from this broker; new connections are taken and wait."""
+        self._home.call(lambda: self._frozen.setdefault(node, asyncio.Event()))
 
-    def allow(self, broker: int) -> None:
-        """Listen again after `refuse`, on the same port."""
-        self._call(lambda: self._listen(broker))
+    def thaw_broker(self, node: int) -> None:
+        """Let everything through that has waited."""
 
-    # On the proxy's own loop.
+        def thaw() -> None:
+            if (event := self._frozen.pop(node, None)) is not None:
+                event.set()
 
-    def noticed(self, frame: ProxyFrame, payload: bytes) -> ActiveRule | None:
+        self._home.call(thaw)
+
+    def refuse_connections(self, node: int) -> None:
+        """Listen no more for this broker. Open connections go on."""
+
+        def refuse() -> None:
+            self._listeners.pop(node, None)
+            if (server := self._servers.pop(node, None)) is not None:
+                server.close()
+
+        self._home.call(refuse)
+
+    def allow_connections(self, node: int) -> None:
+        """Listen again, on the same port."""
+        self._home.call(lambda: self._listen(node))
+
+    # ---- on the proxy's own loop
+
+    def noticed(self, frame: ProxyFrame) -> None:
         with self._lock:
             self._frames.append(frame)
             if frame.direction is Direction.REQUEST:
-                self._requests[frame.broker, frame.api] += 1
-            rules = tuple(self._rules)
-        # Outside the lock: a condition of the test's own runs here.
-        return next((each for each in rules if each.takes(each.rule.is_about(frame, payload))), None)
+                self._requests[frame.broker, frame.api_key] += 1
 
-    async def _serve(self, started: Future[None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._end = asyncio.Event()
+    async def thawed(self, broker: int) -> None:
+        while (frozen := self._frozen.get(broker)) is not None:
+            await frozen.wait()
+
+    def _open(self) -> None:
         try:
             for broker in self._upstreams:
-                await self._listen(broker)
-        except OSError as cause:
-            for server in self._servers.values():
-                server.close()
-            started.set_exception(cause)
-            return
-        started.set_result(None)
-        await self._end.wait()
-        for server in self._servers.values():
-            server.close()
+                self._listen(broker)
+        except OSError:
+            self._shut()
+            raise
+
+    async def _close(self) -> None:
+        await asyncio.sleep(0)  # a listener that was opened just now is a server
+        self._shut()
         for link in tuple(self._links):
             link.abort()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._faults.clear()
+        await asyncio.sleep(0)  # transports that were aborted are told so
 
-    async def _listen(self, broker: int) -> None:
-        if broker in self._servers:
+    def _shut(self) -> None:
+        self._listeners.clear()
+        for server in self._servers.values():
+            server.close()
+        self._servers.clear()
+
+    def _listen(self, broker: int) -> None:
+        """The port listens when this returns; who connects at once waits in its backlog."""
+        if broker in self._listeners:
             return
+        listener = socket.create_server((HOST, self._ports.get(broker, 0)), backlog=BACKLOG)
+        self._listeners[broker] = listener
+        self._ports[broker] = listener.getsockname()[1]
+        self._spawn(self._serve(broker, listener))
 
+    async def _serve(self, broker: int, listener: socket.socket) -> None:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.get_running_loop().create_task(self._run_link(broker, reader, writer))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._run_link(broker, reader, writer))
 
-        server = await asyncio.start_server(connected, HOST, self._ports.get(broker, 0))
-        self._servers[broker] = server
-        self._ports[broker] = server.sockets[0].getsockname()[1]
-
-    async def _refuse(self, broker: int) -> None:
-        if (server := self._servers.pop(broker, None)) is not None:
+        server = await asyncio.start_server(connected, sock=listener)
+        if self._listeners.get(broker) is listener:
+            self._servers[broker] = server
+        else:  # refused in the same turn of the loop
             server.close()
 
-    async def _cut(self, broker: int | None, reset: bool) -> None:
-        for link, node in tuple(self._links.items()):
-            if broker in (None, node):
-                link.end(reset=reset)
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _run_link(self, broker: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = Link(self, broker, next(self._numbers), self._framed)
         self._links[link] = broker
+        with self._lock:
+            self._connections[broker] += 1
         try:
-            if self._refuses(broker):
+            if self._faults.refuses_connection(broker):
                 link.refuse(writer)
             else:
                 await link.run(reader, writer, self._upstreams[broker])
         finally:
             del self._links[link]
-
-    def _refuses(self, broker: int) -> bool:
-        with self._lock:
-            self._connections[broker] += 1
-            rules = tuple(self._rules)
-        return any(
-            each.takes(each.rule.action == Action.REFUSE and each.rule.broker in (None, broker)) for each in rules
-        )
-
-    def _started_loop(self) -> asyncio.AbstractEventLoop:
-        if self._thread is None or self._loop is None:
-            raise RuntimeError("the proxy is not started")
-        return self._loop
-
-    def _call(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Run this on the proxy's loop and wait for it."""
-        loop = self._started_loop()
-        asyncio.run_coroutine_threadsafe(work(), loop).result(CALL_TIMEOUT_S)

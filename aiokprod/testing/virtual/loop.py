@@ -95,6 +95,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         self._turns += 1
         if self._turns > MOST_TURNS:
+            self._turns = 0  # whoever cleans up gets its own
             raise DeadlockError(f"{MOST_TURNS} turns of the loop: something spins")
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
         if self._random is not None and len(ready) > 1:

@@ -22,6 +22,7 @@ from click.testing import CliRunner
 from aiokprod import Producer
 from aiokprod.cli.cluster import cluster as cluster_command
 from aiokprod.errors import UnknownTopicError
+from aiokprod.testing.kafka_cluster.blocking import BlockingConnection
 
 BENCH = Path(__file__).resolve().parents[3] / "bench" / "cluster_start.py"
 LIMIT_S = 30.0
@@ -122,6 +123,7 @@ def test_a_port_that_is_taken_is_named() -> None:
         (["--topic", "orders:many"], 2, "is not name:partitions"),
         (["--topic", ":3"], 2, "is not name:partitions"),
         (["--brokers", "0"], 2, "--brokers"),
+        (["--kafka-version", "0.8"], 2, "is not one of '2.1', '2.8', '3.9', '4.3'"),
         (["--port", "65535"], 2, "there is no port 65537"),
         (["--port", "0", "--topic", "no spaces"], 1, "topic 'no spaces' cannot be created"),
         (["--port", "0", "--topic", "orders:0"], 1, "topic 'orders' cannot be created"),
@@ -212,6 +214,15 @@ def test_the_handlers_of_signals_are_given_back() -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     assert CliRunner().invoke(cluster_command, ["--port", "0", "--", "true"]).exit_code == 0
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_it_behaves_like_the_release_it_is_told_to() -> None:
+    with cluster("--port", "0", "--kafka-version", "2.8") as (process, servers):
+        host, _, port = servers.split(",")[0].partition(":")
+        with closing(BlockingConnection(host, int(port), LIMIT_S)) as connection:  # asks for them first
+            highest = {key: high for key, (_, high) in connection._versions.ranges.items()}
+        process.terminate()
+    assert highest[0] == 9  # Produce
 
 
 def test_how_fast_it_answers_is_measured_by_a_script() -> None:

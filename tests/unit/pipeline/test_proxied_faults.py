@@ -12,7 +12,7 @@ from rig import run, until, values
 
 from aiokprod import Producer
 from aiokprod.testing import MockCluster
-from aiokprod.testing.proxy import FaultProxy, ProxyRule
+from aiokprod.testing.proxy import FaultProxy
 
 QUICK: dict[str, Any] = {
     "retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "request_timeout_ms": 2_000,
@@ -51,14 +51,14 @@ def test_a_request_that_arrives_after_its_retry_makes_no_second_copy() -> None:
     async def scenario() -> None:
         async with proxied(request_timeout_ms=300, batch_size=0) as (cluster, proxy, producer):
             assert await numbered(producer, range(2)) == [0, 1]
-            held = proxy.add(ProxyRule(action="hold", api="Produce", keep=True))
+            held = proxy.hold("Produce", before_serving=True)
             sending = asyncio.create_task(numbered(producer, range(2, 7)))
             await until(lambda: held.hits >= 1)
             await asyncio.sleep(0.35)
-            held.remove()  # later ones pass; what is held stays held
+            held.disarm()  # later ones pass; what is held stays held
             assert await sending == [2, 3, 4, 5, 6]
             before = cluster.counters.duplicates + sum(cluster.counters.refusals.values())
-            held.release()
+            proxy.release(held)
             await until(lambda: cluster.counters.duplicates + sum(cluster.counters.refusals.values()) > before)
             assert await numbered(producer, range(7, 9)) == [7, 8]
             assert values(cluster, "t", 0) == texts(range(9))
@@ -73,7 +73,7 @@ def test_an_answer_cut_in_the_middle_is_a_lost_answer(size: int) -> None:
     async def scenario() -> None:
         async with proxied() as (cluster, proxy, producer):
             assert await numbered(producer, range(1)) == [0]
-            cut = proxy.add(ProxyRule(action="truncate", api="Produce", direction="answer", size=size))
+            cut = proxy.truncate_next("Produce", size)
             assert await numbered(producer, range(1, 5)) == [1, 2, 3, 4]
             assert cut.hits == 1
             assert values(cluster, "t", 0) == texts(range(5))
@@ -88,7 +88,7 @@ def test_a_request_cut_in_the_middle_is_written_once(size: int) -> None:
     async def scenario() -> None:
         async with proxied() as (cluster, proxy, producer):
             assert await numbered(producer, range(1)) == [0]
-            cut = proxy.add(ProxyRule(action="truncate", api="Produce", size=size))
+            cut = proxy.truncate_next("Produce", size, before_serving=True)
             assert await numbered(producer, range(1, 5)) == [1, 2, 3, 4]
             assert cut.hits == 1
             assert values(cluster, "t", 0) == texts(range(5))
@@ -102,7 +102,7 @@ def test_an_answer_that_drips_is_left_at_the_request_timeout() -> None:
     async def scenario() -> None:
         async with proxied(request_timeout_ms=300) as (cluster, proxy, producer):
             assert await numbered(producer, range(1)) == [0]
-            proxy.add(ProxyRule(action="drip", api="Produce", direction="answer", bytes_per_s=20))
+            proxy.drip_next("Produce", bytes_per_s=20)
             async with asyncio.timeout(2):
                 assert await numbered(producer, range(1, 3)) == [1, 2]
             assert values(cluster, "t", 0) == texts(range(3))
@@ -116,7 +116,7 @@ def test_answers_byte_by_byte_are_answers() -> None:
 
     async def scenario() -> None:
         async with proxied() as (cluster, proxy, producer):
-            proxy.add(ProxyRule(action="rechunk", direction="answer", keep=True))
+            proxy.rechunk_next(None, times=None)
             assert await numbered(producer, range(5)) == [0, 1, 2, 3, 4]
             assert values(cluster, "t", 0) == texts(range(5))
 
@@ -129,7 +129,7 @@ def test_an_answer_to_another_request_costs_its_connection_and_resolves_nobody()
     async def scenario() -> None:
         async with proxied(request_timeout_ms=300) as (cluster, proxy, producer):
             assert await numbered(producer, range(1)) == [0]
-            proxy.add(ProxyRule(action="wrong_correlation", api="Produce", direction="answer"))
+            proxy.wrong_correlation_next("Produce")
             assert await numbered(producer, range(1, 3)) == [1, 2]
             assert values(cluster, "t", 0) == texts(range(3))
             assert producer.metrics()["connections_lost"] >= 1
@@ -143,7 +143,7 @@ def test_a_request_swallowed_with_its_connection_open_is_sent_again() -> None:
     async def scenario() -> None:
         async with proxied(request_timeout_ms=300) as (cluster, proxy, producer):
             assert await numbered(producer, range(1)) == [0]
-            proxy.add(ProxyRule(action="blackhole", api="Produce"))
+            proxy.blackhole_next("Produce", before_serving=True)
             assert await numbered(producer, range(1, 4)) == [1, 2, 3]
             assert values(cluster, "t", 0) == texts(range(4))
 

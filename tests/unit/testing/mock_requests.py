@@ -6,6 +6,7 @@ from typing import Any
 
 from mock_batches import batch
 from mock_client import RawClient, produce_request
+from mock_transaction_requests import transaction_requests_of
 
 from aiokprod.testing import MockCluster
 from aiokprod.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -52,6 +53,7 @@ from aiokprod.wire.messages.produce import ProduceResponse
 
 NOW_MS = 1_700_000_000_000
 ZERO_ID = bytes(16)
+WHO_ASKS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
 
 def mock(brokers: int = 1, **options: Any) -> MockCluster:
@@ -80,6 +82,8 @@ def requests_of(key: int, version: int, cluster: MockCluster) -> tuple[Any, Any]
             return ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[asked])]), ListOffsetsResponse
         case 3:
             return MetadataRequest(topics=[MetadataRequestTopic(name="t")]), MetadataResponse
+        case 8 | 9 | 24 | 25 | 26 | 28 | 65 | 66:
+            return transaction_requests_of(key, version, cluster)
         case 10:
             batched = version >= 4
             return (
@@ -87,7 +91,7 @@ def requests_of(key: int, version: int, cluster: MockCluster) -> tuple[Any, Any]
                 FindCoordinatorResponse,
             )
         case 18:
-            return ApiVersionsRequest(), ApiVersionsResponse
+            return WHO_ASKS, ApiVersionsResponse
         case 19:
             return CreateTopicsRequest(topics=[CreatableTopic(name="n", num_partitions=2, replication_factor=1)]), (
                 CreateTopicsResponse

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from mock_batches import batch
 from mock_client import RawClient
-from mock_requests import all_topics, mock, values
+from mock_requests import WHO_ASKS, all_topics, mock, values
 
-from aiokprod.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from aiokprod.wire.messages.api_versions import ApiVersionsResponse
 from aiokprod.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -51,7 +51,12 @@ def test_fail_next_refuses_untouched_or_after_the_append() -> None:
 
 FAILED = [
     (InitProducerIdRequest(transactional_id=None), InitProducerIdResponse, 4, lambda a: a.error_code),
-    (ApiVersionsRequest(), ApiVersionsResponse, 3, lambda a: a.error_code),
+    (
+        WHO_ASKS,
+        ApiVersionsResponse,
+        3,
+        lambda a: a.error_code,
+    ),
     (DescribeClusterRequest(), DescribeClusterResponse, 1, lambda a: a.error_code),
     (
         FindCoordinatorRequest(coordinator_keys=["k"]),

@@ -13,11 +13,12 @@ import pytest
 import trustme
 from mock_batches import batch
 from mock_client import RawClient
+from mock_requests import WHO_ASKS
 
 from aiokprod.testing import MockCluster
 from aiokprod.testing.mock.handlers.sasl import SaslGate
 from aiokprod.testing.mock.scram_server import AuthenticationFailedError, ServerMechanism, start
-from aiokprod.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from aiokprod.wire.messages.api_versions import ApiVersionsResponse
 from aiokprod.wire.messages.metadata import MetadataRequest, MetadataResponse
 from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -117,7 +118,7 @@ def test_nothing_but_versions_is_served_before_authentication() -> None:
     async def scenario() -> None:
         async with guarded() as cluster:
             async with RawClient(cluster) as client:
-                versions = await client.ask(ApiVersionsRequest(), ApiVersionsResponse, 3)
+                versions = await client.ask(WHO_ASKS, ApiVersionsResponse, 3)
                 assert {17, 36} <= {key.api_key for key in versions.api_keys}
                 client.send(MetadataRequest(), 12)
                 assert await client.is_closed()
@@ -237,7 +238,7 @@ def test_tls_listeners_serve_and_leave_nothing_behind() -> None:
             await log_in(client)
             assert (await client.produce("t", batch(b"x" * 100_000))).error_code == 0
             async with RawClient(cluster) as plaintext:
-                plaintext.send(ApiVersionsRequest(), 3)
+                plaintext.send(WHO_ASKS, 3)
                 assert (await plaintext.reader.read(1)) in (b"", b"\x15")  # a TLS alert, or nothing
         assert asyncio.all_tasks() == {asyncio.current_task()}
 

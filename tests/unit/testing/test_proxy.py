@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from aiokprod.testing.proxy import FaultProxy, ProxyRule
-from aiokprod.testing.proxy.frames import _APIS, NEVER, api_name, expects_answer
+from aiokprod.testing.faults import Drop, Fault
+from aiokprod.testing.faults.apis import FLEXIBLE_FROM, NEVER, api_key_of
+from aiokprod.testing.proxy import FaultProxy
+from aiokprod.testing.proxy.frames import expects_answer
 from aiokprod.wire.frames import encode_request_header
 from aiokprod.wire.messages import sasl_handshake
-from aiokprod.wire.messages.metadata import MetadataRequest, MetadataResponse
+from aiokprod.wire.messages.metadata import MetadataRequest
 from aiokprod.wire.messages.produce import ProduceRequest
 
 METADATA = 3
@@ -169,8 +171,12 @@ def test_requests_and_connections_are_counted_per_broker(proxy: FaultProxy, clie
         client.answer()
     client.send(3, key=PRODUCE, body=struct.pack(">hi", -1, 0), version=2)
     client.answer()
-    assert (proxy.requests(), proxy.requests("Metadata"), proxy.requests("Produce", broker=1)) == (3, 2, 1)
-    assert proxy.requests(broker=2) == 0
+    assert (proxy.requests_seen(), proxy.requests_seen("Metadata"), proxy.requests_seen("Produce", broker=1)) == (
+        3,
+        2,
+        1,
+    )
+    assert proxy.requests_seen(broker=2) == 0
     assert proxy.connections() == proxy.connections(1) == proxy.open_connections(1) == 1
     seen = proxy.frames("Metadata", "answer")
     assert [(each.api, each.version, each.correlation_id) for each in seen] == [("Metadata", 1, 1), ("Metadata", 1, 2)]
@@ -178,30 +184,30 @@ def test_requests_and_connections_are_counted_per_broker(proxy: FaultProxy, clie
 
 
 def test_cut_before_keeps_the_request_from_the_broker(proxy: FaultProxy, client: Client, broker: EchoBroker) -> None:
-    cut = proxy.add(ProxyRule(action="cut_before", api="Metadata", nth=2))
+    cut = proxy.drop_answer("Metadata", after_append=False, nth=2)
     client.send(1)
     assert client.is_answered(1)
     client.send(2)
     assert client.is_ended()
     assert len(broker.received) == 1
-    assert (cut.hits, cut.is_armed) == (1, False)
+    assert (cut.hits, cut.is_spent) == (1, True)
 
 
 def test_cut_after_lets_the_broker_act_and_drops_only_that_answer(
     proxy: FaultProxy, client: Client, broker: EchoBroker
 ) -> None:
-    hold = proxy.add(ProxyRule(action="hold", direction="answer"))
-    proxy.add(ProxyRule(action="cut_after", fits=lambda frame, _: frame.correlation_id == 2))
+    hold = proxy.hold(None, times=1)
+    proxy.drop_answer(None)
     client.send(1)
     client.send(2)
     eventually(lambda: len(broker.received) == 2)
-    hold.release()
+    proxy.release(hold)
     assert client.is_answered(1)
     assert client.is_ended()
 
 
 def test_cut_after_of_an_answer_delivers_it(proxy: FaultProxy, client: Client) -> None:
-    proxy.add(ProxyRule(action="cut_after", direction="answer"))
+    proxy.close_after(None)
     client.send(1)
     assert client.is_answered(1)
     assert client.is_ended()
@@ -210,14 +216,14 @@ def test_cut_after_of_an_answer_delivers_it(proxy: FaultProxy, client: Client) -
 def test_cut_after_a_request_that_is_never_answered_cuts_at_once(
     proxy: FaultProxy, client: Client, broker: EchoBroker
 ) -> None:
-    proxy.add(ProxyRule(action="cut_after", api="Produce"))
+    proxy.drop_answer("Produce")
     client.send(1, key=PRODUCE, body=struct.pack(">hi", 0, 0), version=2)
     assert client.is_ended()
     eventually(lambda: len(broker.received) == 1)
 
 
 def test_reset_reaches_the_client_as_a_reset(proxy: FaultProxy, client: Client) -> None:
-    proxy.add(ProxyRule(action="reset"))
+    proxy.drop_answer(None, after_append=False, reset=True)
     client.send(1)
     with pytest.raises(ConnectionResetError):
         client.socket.recv(1)
@@ -232,12 +238,12 @@ def test_a_reset_by_the_broker_is_passed_on_as_one(client: Client, broker: EchoB
 
 
 def test_hold_keeps_a_frame_and_its_successors_until_released(proxy: FaultProxy, client: Client) -> None:
-    held = proxy.add(ProxyRule(action="hold", direction="answer"))
+    held = proxy.hold(None, times=1)
     client.send(1)
     client.send(2)
     held.wait_hit()
     assert client.is_silent()
-    held.release()
+    proxy.release(held)
     assert client.is_answered(1)
     assert client.is_answered(2)
 
@@ -245,21 +251,21 @@ def test_hold_keeps_a_frame_and_its_successors_until_released(proxy: FaultProxy,
 def test_a_held_request_arrives_although_its_client_has_gone(
     proxy: FaultProxy, client: Client, broker: EchoBroker
 ) -> None:
-    held = proxy.add(ProxyRule(action="hold"))
+    held = proxy.hold(None, before_serving=True, times=1)
     client.send(7)
     held.wait_hit()
     client.socket.close()
     assert broker.received == []
-    held.release()
+    proxy.release(held)
     eventually(lambda: len(broker.received) == 1)
     assert broker.ended.acquire(timeout=WAIT_S)
 
 
 def test_clear_releases_what_is_held_and_disarms_the_rest(proxy: FaultProxy, client: Client) -> None:
-    held = proxy.add(ProxyRule(action="hold", keep=True))
+    held = proxy.hold(None)
     client.send(1)
     held.wait_hit()
-    proxy.clear()
+    proxy.clear_faults()
     assert client.is_answered(1)
     client.send(2)
     assert client.is_answered(2)
@@ -267,7 +273,7 @@ def test_clear_releases_what_is_held_and_disarms_the_rest(proxy: FaultProxy, cli
 
 
 def test_delay_holds_for_its_time(proxy: FaultProxy, client: Client) -> None:
-    proxy.add(ProxyRule(action="delay", delay_s=0.2))
+    proxy.delay_next(None, 0.2, before_serving=True)
     before = time.monotonic()
     client.send(1)
     assert client.is_answered(1)
@@ -275,32 +281,32 @@ def test_delay_holds_for_its_time(proxy: FaultProxy, client: Client) -> None:
 
 
 def test_drop_swallows_one_frame_and_the_connection_goes_on(proxy: FaultProxy, client: Client) -> None:
-    proxy.add(ProxyRule(action="drop", direction="answer"))
+    proxy.swallow_next(None)
     client.send(1)
     client.send(2)
     assert client.is_answered(2)
 
 
 def test_blackhole_swallows_everything_from_then_on(proxy: FaultProxy, client: Client, broker: EchoBroker) -> None:
-    proxy.add(ProxyRule(action="blackhole", nth=2))
+    proxy.blackhole_next(None, before_serving=True, nth=2)
     client.send(1)
     assert client.is_answered(1)
     client.send(2)
     client.send(3)
-    eventually(lambda: proxy.requests() == 3)
+    eventually(lambda: proxy.requests_seen() == 3)
     assert client.is_silent()
     assert len(broker.received) == 1
 
 
 def test_truncate_passes_so_many_bytes_and_ends(proxy: FaultProxy, client: Client) -> None:
-    proxy.add(ProxyRule(action="truncate", direction="answer", size=6))
+    proxy.truncate_next(None, 6)
     client.send(0x01020304)
     assert client.exactly(6)[4:] == b"\1\2"
     assert client.is_ended()
 
 
 def test_drip_passes_everything_at_the_rate(proxy: FaultProxy, client: Client) -> None:
-    proxy.add(ProxyRule(action="drip", direction="answer", bytes_per_s=200.0))
+    proxy.drip_next(None, bytes_per_s=200.0)
     before = time.monotonic()
     client.send(1, body=b"x" * 40)
     assert client.answer()[1].endswith(b"x" * 40)
@@ -308,14 +314,14 @@ def test_drip_passes_everything_at_the_rate(proxy: FaultProxy, client: Client) -
 
 
 def test_rechunk_passes_every_byte_alone(proxy: FaultProxy, client: Client, broker: EchoBroker) -> None:
-    proxy.add(ProxyRule(action="rechunk", keep=True))
-    proxy.add(ProxyRule(action="rechunk", direction="answer", keep=True))
+    proxy.rechunk_next(None, before_serving=True)
+    proxy.rechunk_next(None)
     client.send(1)
     assert client.answer() == (1, b"echo\0\4testbody")
 
 
 def test_the_correlation_id_of_an_answer_can_be_wrong(proxy: FaultProxy, client: Client) -> None:
-    proxy.add(ProxyRule(action="wrong_correlation", direction="answer"))
+    proxy.wrong_correlation_next(None)
     client.send(1)
     correlation_id, rest = client.answer()
     assert correlation_id != 1
@@ -326,14 +332,14 @@ def test_the_correlation_id_of_an_answer_can_be_wrong(proxy: FaultProxy, client:
 def test_flip_changes_one_byte(
     proxy: FaultProxy, client: Client, broker: EchoBroker, offset: int, expected: bytes
 ) -> None:
-    proxy.add(ProxyRule(action="flip", offset=offset, mask=0x01))
+    proxy.corrupt_next(None, offset=offset, mask=0x01, before_serving=True)
     client.send(1)
     client.answer()
     assert broker.received[0][-4:] == expected
 
 
 def test_duplicate_passes_a_request_twice_and_one_answer(proxy: FaultProxy, client: Client, broker: EchoBroker) -> None:
-    proxy.add(ProxyRule(action="duplicate"))
+    proxy.duplicate_next(None, before_serving=True)
     client.send(1)
     client.send(2)
     assert client.is_answered(1)
@@ -344,29 +350,21 @@ def test_duplicate_passes_a_request_twice_and_one_answer(proxy: FaultProxy, clie
 def test_the_proxy_can_answer_itself_in_the_order_of_requests(
     proxy: FaultProxy, client: Client, broker: EchoBroker
 ) -> None:
-    held = proxy.add(ProxyRule(action="hold", direction="answer"))
-    own = proxy.add(ProxyRule(action="answer", nth=2, body=lambda frame, _: b"mine"))
+    held = proxy.hold(None, times=1)
+    own = proxy.answer_with(None, lambda request, version: b"mine")
     client.send(1)
     held.wait_hit()  # else the hold may meet the proxy's own answer first
     client.send(2, version=9)
     own.wait_hit()
     assert client.is_silent()  # the first answer is still to come
-    held.release()
+    proxy.release(held)
     assert client.is_answered(1)
     assert client.answer() == (2, b"\0mine")  # version 9 has a tagged header
     assert len(broker.received) == 1
 
 
-def test_an_answer_can_be_rewritten(proxy: FaultProxy, client: Client, broker: EchoBroker) -> None:
-    body = MetadataResponse(controller_id=5).encode(1)
-    proxy.add(ProxyRule(action="rewrite", direction="answer", api="Metadata", body=lambda frame, payload: body))
-    client.send(1)
-    assert MetadataResponse.decode(client.answer()[1], 1).controller_id == 5
-    assert len(broker.received) == 1
-
-
 def test_a_connection_can_be_refused_once(proxy: FaultProxy) -> None:
-    refused = proxy.add(ProxyRule(action="refuse", broker=1))
+    refused = proxy.refuse_next(1)
     assert is_reset(proxy.address(1))
     refused.wait_hit()
     second = Client(proxy.address(1))
@@ -377,10 +375,10 @@ def test_a_connection_can_be_refused_once(proxy: FaultProxy) -> None:
 
 
 def test_a_broker_can_refuse_until_it_is_allowed_again(proxy: FaultProxy) -> None:
-    proxy.refuse(1)
+    proxy.refuse_connections(1)
     with pytest.raises(ConnectionRefusedError):
         Client(proxy.address(1))
-    proxy.allow(1)
+    proxy.allow_connections(1)
     again = Client(proxy.address(1))
     with again.socket:
         again.send(1)
@@ -390,7 +388,7 @@ def test_a_broker_can_refuse_until_it_is_allowed_again(proxy: FaultProxy) -> Non
 def test_open_connections_can_be_cut(proxy: FaultProxy, client: Client) -> None:
     client.send(1)
     client.answer()
-    proxy.cut(1)
+    proxy.close_connections(1)
     assert client.is_ended()
     eventually(lambda: proxy.open_connections() == 0)
 
@@ -398,7 +396,7 @@ def test_open_connections_can_be_cut(proxy: FaultProxy, client: Client) -> None:
 def test_open_connections_can_be_reset(proxy: FaultProxy, client: Client) -> None:
     client.send(1)
     client.answer()
-    proxy.cut(reset=True)
+    proxy.close_connections(abort=True)
     with pytest.raises(ConnectionResetError):
         client.socket.recv(1)
 
@@ -410,20 +408,21 @@ def test_a_dead_broker_resets_the_client(broker: EchoBroker) -> None:
         assert is_reset(proxy.address(1))
 
 
-def test_rules_of_another_broker_api_or_condition_do_nothing(proxy: FaultProxy, client: Client) -> None:
+def test_faults_of_another_broker_api_or_topic_do_nothing(proxy: FaultProxy, client: Client) -> None:
     rules = [
-        proxy.add(ProxyRule(action="cut_before", broker=2)),
-        proxy.add(ProxyRule(action="cut_before", api="Produce")),
-        proxy.add(ProxyRule(action="cut_before", fits=lambda frame, payload: b"other" in payload)),
+        proxy.drop_answer(None, broker=2),
+        proxy.drop_answer("Produce"),
+        proxy.drop_answer(None, topic="other"),
+        proxy.refuse_next(1),
     ]
     client.send(1)
     assert client.is_answered(1)
-    assert [rule.hits for rule in rules] == [0, 0, 0]
+    assert [rule.hits for rule in rules] == [0, 0, 0, 0]
 
 
 def test_a_removed_rule_acts_no_more(proxy: FaultProxy, client: Client) -> None:
-    rule = proxy.add(ProxyRule(action="cut_before", keep=True))
-    rule.remove()
+    rule = proxy.drop_answer(None, after_append=False, times=None)
+    rule.cancel()
     client.send(1)
     assert client.is_answered(1)
     with pytest.raises(TimeoutError, match="0 of 1 hits"):
@@ -432,13 +431,13 @@ def test_a_removed_rule_acts_no_more(proxy: FaultProxy, client: Client) -> None:
 
 def test_a_stream_that_is_not_kafka_passes_as_it_comes(proxy: FaultProxy, client: Client, broker: EchoBroker) -> None:
     client.socket.sendall(b"\x16\x03\x01\x02\x00hello")
-    eventually(lambda: proxy.requests() > 0)
+    eventually(lambda: proxy.requests_seen() > 0)
     assert proxy.frames()[0].api is None
 
 
 def test_an_encrypted_stream_can_be_cut_by_its_chunks(broker: EchoBroker) -> None:
     with FaultProxy({1: ("127.0.0.1", broker.port)}, framed=False) as proxy:
-        proxy.add(ProxyRule(action="cut_before", direction="answer", nth=2))
+        proxy.add_fault(Fault(effect=Drop(), nth=2))
         client = Client(proxy.address(1))
         with client.socket:
             client.send(1)
@@ -448,14 +447,13 @@ def test_an_encrypted_stream_can_be_cut_by_its_chunks(broker: EchoBroker) -> Non
 
 
 def test_closing_the_proxy_ends_its_connections_and_its_thread(proxy: FaultProxy, client: Client) -> None:
-    proxy.add(ProxyRule(action="hold"))
+    proxy.hold(None, before_serving=True, times=1)
     client.send(1)
-    eventually(lambda: proxy.requests() == 1)
+    eventually(lambda: proxy.requests_seen() == 1)
     proxy.close()
     proxy.close()
     assert not any(thread.name == "kafka-fault-proxy" for thread in threading.enumerate())
-    with pytest.raises(RuntimeError, match="not started"):
-        proxy.cut()
+    assert proxy.close_connections() == 0
 
 
 def test_a_taken_port_is_an_error_of_start(broker: EchoBroker) -> None:
@@ -463,29 +461,11 @@ def test_a_taken_port_is_an_error_of_start(broker: EchoBroker) -> None:
         FaultProxy({1: ("127.0.0.1", 1)}, ports={1: broker.port}).start()
 
 
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"action": "cut"}, "'cut' is not a valid Action"),
-        ({"action": "hold", "nth": 0}, "the next frame is 1"),
-        ({"action": "answer", "direction": "answer"}, "is for requests"),
-        ({"action": "answer"}, "needs body="),
-        ({"action": "rewrite", "body": lambda frame, payload: b""}, "is for answers"),
-        ({"action": "drip", "bytes_per_s": 0}, "above 0"),
-        ({"action": "flip", "mask": 0}, "changes nothing"),
-    ],
-)
-def test_a_rule_that_makes_no_sense_is_refused(fields: dict[str, object], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        ProxyRule(**fields)  # type: ignore[arg-type]
-
-
 def test_names_and_flexible_versions_are_those_of_the_generated_messages() -> None:
     for request in (MetadataRequest, ProduceRequest, sasl_handshake.SaslHandshakeRequest):
-        name, flexible_from = _APIS[request.API_KEY]
-        assert (name + "Request", flexible_from) == (request.__name__, request.FLEXIBLE_FROM)
+        assert api_key_of(request.__name__.removesuffix("Request")) == request.API_KEY
+        assert FLEXIBLE_FROM[request.API_KEY] == request.FLEXIBLE_FROM
     assert sasl_handshake.SaslHandshakeRequest.FLEXIBLE_FROM == NEVER
-    assert (api_name(-1), api_name(999)) == (None, "Api999")
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 13])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from aiokprod.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from aiokprod.wire.messages.api_versions import ApiVersionsRequest
 from aiokprod.wire.messages.create_partitions import CreatePartitionsRequest
 from aiokprod.wire.messages.create_topics import CreateTopicsRequest
@@ -11,15 +13,21 @@ from aiokprod.wire.messages.delete_records import DeleteRecordsRequest
 from aiokprod.wire.messages.delete_topics import DeleteTopicsRequest
 from aiokprod.wire.messages.describe_cluster import DescribeClusterRequest
 from aiokprod.wire.messages.describe_configs import DescribeConfigsRequest
+from aiokprod.wire.messages.describe_transactions import DescribeTransactionsRequest
+from aiokprod.wire.messages.end_txn import EndTxnRequest
 from aiokprod.wire.messages.fetch import FetchRequest
 from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest
 from aiokprod.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest
 from aiokprod.wire.messages.list_offsets import ListOffsetsRequest
+from aiokprod.wire.messages.list_transactions import ListTransactionsRequest
 from aiokprod.wire.messages.metadata import MetadataRequest
+from aiokprod.wire.messages.offset_commit import OffsetCommitRequest
+from aiokprod.wire.messages.offset_fetch import OffsetFetchRequest
 from aiokprod.wire.messages.produce import ProduceRequest
 from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest
+from aiokprod.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 from .api import AnyApi, Api
 from .api_versions import api_versions
@@ -29,12 +37,15 @@ from .configs import (
     incremental_alter_configs,
     incremental_alter_configs_items,
 )
+from .coordinators import find_coordinator
 from .delete_records import delete_records, delete_records_items
 from .fetch import fetch, fetch_items
 from .list_offsets import list_offsets, list_offsets_items
 from .metadata import describe_cluster, metadata, metadata_items
+from .offset_fetch import offset_fetch
+from .offsets import offset_commit, offset_commit_items, txn_offset_commit, txn_offset_commit_items
 from .produce import produce, produce_items
-from .producer_ids import find_coordinator, init_producer_id
+from .producer_ids import init_producer_id
 from .sasl import sasl_authenticate, sasl_handshake
 from .topics import (
     create_partitions,
@@ -44,6 +55,8 @@ from .topics import (
     delete_topics,
     delete_topics_items,
 )
+from .transaction_admin import describe_transactions, list_transactions
+from .transactions import add_offsets_to_txn, add_partitions_items, add_partitions_to_txn, end_txn
 
 _TABLE: Final[tuple[AnyApi, ...]] = (
     # Produce 0..2 is advertised and closes the connection. broker: 13.6
@@ -51,6 +64,8 @@ _TABLE: Final[tuple[AnyApi, ...]] = (
     Api(FetchRequest, fetch, fetch_items),
     Api(ListOffsetsRequest, list_offsets, list_offsets_items),
     Api(MetadataRequest, metadata, metadata_items),
+    Api(OffsetCommitRequest, offset_commit, offset_commit_items),
+    Api(OffsetFetchRequest, offset_fetch),
     Api(FindCoordinatorRequest, find_coordinator),
     Api(SaslHandshakeRequest, sasl_handshake),
     Api(ApiVersionsRequest, api_versions),
@@ -60,6 +75,12 @@ _TABLE: Final[tuple[AnyApi, ...]] = (
     # InitProducerId v6 is unstable and not advertised. broker: 11.8
     Api(InitProducerIdRequest, init_producer_id, highest=5),
     Api(DescribeConfigsRequest, describe_configs, describe_configs_items),
+    Api(AddPartitionsToTxnRequest, add_partitions_to_txn, add_partitions_items),
+    Api(AddOffsetsToTxnRequest, add_offsets_to_txn),
+    Api(EndTxnRequest, end_txn),
+    Api(TxnOffsetCommitRequest, txn_offset_commit, txn_offset_commit_items),
+    Api(DescribeTransactionsRequest, describe_transactions),
+    Api(ListTransactionsRequest, list_transactions),
     Api(SaslAuthenticateRequest, sasl_authenticate),
     Api(CreatePartitionsRequest, create_partitions, create_partitions_items),
     Api(IncrementalAlterConfigsRequest, incremental_alter_configs, incremental_alter_configs_items),

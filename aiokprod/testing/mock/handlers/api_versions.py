@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.api_versions import (
     ApiVersion,
@@ -14,11 +17,18 @@ from aiokprod.wire.messages.api_versions import (
 from ..cluster_state import RefusalError
 from .api import Call
 
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
+"""What the name and the version of a client's software may be (KIP-511)."""
 
-def api_versions(call: Call, _request: ApiVersionsRequest) -> ApiVersionsResponse:
+
+def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """Every API that is advertised, with its range."""
     try:
         call.refuse_by_script()
+        if call.version >= 3 and not (
+            _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+        ):
+            raise RefusalError(ErrorCode.INVALID_REQUEST)
     except RefusalError as refusal:
         return ApiVersionsResponse(error_code=int(refusal.code))
     broker = call.broker

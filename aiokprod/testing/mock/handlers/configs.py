@@ -50,9 +50,9 @@ TYPES: Final[Mapping[str, int]] = {
 }
 
 
-def _defaults() -> dict[str, str]:
-    """What the mock obeys, where nobody has set it."""
-    settings = TopicSettings({})
+def _defaults(of_brokers: Mapping[str, str]) -> dict[str, str]:
+    """What the mock obeys, where the topic has not set it."""
+    settings = TopicSettings({}, of_brokers)
     return {
         "cleanup.policy": "delete",
         "max.message.bytes": str(settings.max_message_bytes),
@@ -61,6 +61,7 @@ def _defaults() -> dict[str, str]:
         "message.timestamp.type": "CreateTime",
         "min.insync.replicas": str(settings.min_insync_replicas),
         "retention.bytes": str(settings.retention_bytes),
+        **of_brokers,
     }
 
 
@@ -92,7 +93,7 @@ def _options(call: Call, asked: DescribeConfigsResource) -> dict[str, tuple[str,
     """Values and where each comes from."""
     if asked.resource_type == TOPIC:
         topic = _topic(call, asked.resource_name)
-        options = {name: (value, BY_DEFAULT) for name, value in _defaults().items()}
+        options = {name: (value, BY_DEFAULT) for name, value in _defaults(topic.settings.defaults).items()}
         return options | {name: (value, OF_TOPIC) for name, value in topic.settings.options.items()}
     if asked.resource_type == BROKER:
         state = call.broker.state
@@ -144,7 +145,7 @@ def _alter(call: Call, asked: AlterConfigsResource, validate_only: bool) -> None
     options = dict(topic.settings.options)
     for config in asked.configs:
         _change(options, config)
-    settings = TopicSettings(options)
+    settings = TopicSettings(options, topic.settings.defaults)
     try:
         settings.check()
     except ValueError as wrong:
@@ -167,7 +168,7 @@ def _change(options: dict[str, str], config: AlterableConfig) -> None:
         return
     if config.config_operation not in (APPEND, SUBTRACT) or TYPES.get(name) != LIST:
         raise RefusalError(ErrorCode.INVALID_CONFIG, f"Config operation {config.config_operation} is not for {name}")
-    present = [one for one in options.get(name, _defaults()[name]).split(",") if one]
+    present = [one for one in options.get(name, _defaults({})[name]).split(",") if one]
     named = value.split(",")
     if config.config_operation == APPEND:
         present += [one for one in named if one not in present]

@@ -47,6 +47,8 @@ def _delete(call: Call, topic: Topic | None, asked: DeleteRecordsPartition) -> i
     partition = topic.partition(asked.partition_index) if topic else None
     if partition is None:
         raise RefusalError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic is not None and topic.settings.is_only_compacted:
+        raise RefusalError(ErrorCode.POLICY_VIOLATION)
     check_leader(call, partition, -1)
     before = partition.high_watermark if asked.offset == UP_TO_HIGH_WATERMARK else asked.offset
     if not 0 <= before <= partition.high_watermark:

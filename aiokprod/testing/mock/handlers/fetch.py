@@ -1,7 +1,7 @@
-"""Fetch: whole batches below the high watermark, with a long poll.
+"""Fetch: whole batches below the high watermark, or the last stable offset, with a long poll.
 
-There are no fetch sessions (the session id is always 0, so clients send full requests) and no transactions yet: the
-last stable offset is the high watermark.
+There are no fetch sessions: the session id is always 0, so clients send full requests. Readers of committed records are
+told which transactions were aborted, and filter by themselves (broker: 12.2).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Final
 from aiokprod.testing.faults import Fail, Omit
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -74,16 +75,20 @@ def _read(call: Call, request: FetchRequest, *, by_script: bool = True) -> tuple
                 if isinstance(action, Fail):
                     raise RefusalError(action.code, action.message)
                 partition = _readable(call, topic, asked)
+                stable = partition.last_stable_offset
+                up_to = stable if request.isolation_level == READ_COMMITTED else partition.high_watermark
                 records = (
-                    partition.log.read(
-                        asked.fetch_offset, partition.high_watermark, min(asked.partition_max_bytes, room)
-                    )
+                    partition.log.read(asked.fetch_offset, up_to, min(asked.partition_max_bytes, room))
                     if room > 0
                     else b""
                 )
-                answer.high_watermark = answer.last_stable_offset = partition.high_watermark
+                answer.high_watermark, answer.last_stable_offset = partition.high_watermark, stable
                 answer.log_start_offset = partition.log.start_offset
-                answer.aborted_transactions = [] if request.isolation_level == READ_COMMITTED else None
+                answer.aborted_transactions = (
+                    _aborted(partition, asked.fetch_offset, up_to)
+                    if request.isolation_level == READ_COMMITTED
+                    else None
+                )
                 answer.records = records
                 size += len(records)
                 room -= len(records)
@@ -93,6 +98,13 @@ def _read(call: Call, request: FetchRequest, *, by_script: bool = True) -> tuple
             answers.partitions.append(answer)
         response.responses.append(answers)
     return response, size, refused
+
+
+def _aborted(partition: Partition, from_offset: int, up_to: int) -> list[AbortedTransaction]:
+    return [
+        AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+        for one in partition.transactions.aborted_within(from_offset, up_to)
+    ]
 
 
 def _readable(call: Call, topic: Topic | None, asked: FetchPartition) -> Partition:

@@ -18,7 +18,7 @@ from ..log import StoredBatch
 from ..partition import Partition
 from ..stored_records import BatchTrouble, decode_records
 from .api import Call, Items
-from .fetch import check_leader
+from .fetch import READ_COMMITTED, check_leader
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -48,8 +48,8 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
                 if partition is None:
                     raise RefusalError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 check_leader(call, partition, asked.current_leader_epoch)
-                answer.offset, answer.timestamp = _look_up(partition, asked)
-                if call.version >= WITH_LEADER_EPOCH:
+                answer.offset, answer.timestamp = _look_up(partition, asked, request.isolation_level)
+                if call.version >= WITH_LEADER_EPOCH and answer.offset >= 0:
                     answer.leader_epoch = partition.leader_epoch
             except RefusalError as refusal:
                 answer.error_code = int(refusal.code)
@@ -58,18 +58,19 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
     return response
 
 
-def _look_up(partition: Partition, asked: ListOffsetsPartition) -> tuple[int, int]:
-    log, high_watermark = partition.log, partition.high_watermark
+def _look_up(partition: Partition, asked: ListOffsetsPartition, isolation_level: int) -> tuple[int, int]:
+    log = partition.log
+    up_to = partition.last_stable_offset if isolation_level == READ_COMMITTED else partition.high_watermark
     if asked.timestamp == LATEST:
-        return high_watermark, -1
+        return up_to, -1  # broker: 12.1
     if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.start_offset, -1
     if asked.timestamp == LATEST_TIERED:
         return -1, -1
     if asked.timestamp == NEWEST_TIMESTAMP:
-        batch = log.newest(high_watermark)
+        batch = log.newest(up_to)
         return (-1, -1) if batch is None else _first_at(batch, batch.max_timestamp_ms)
-    batch = log.first_since_time(asked.timestamp, high_watermark)
+    batch = log.first_since_time(asked.timestamp, up_to)
     return (-1, -1) if batch is None else _first_at(batch, asked.timestamp)
 
 

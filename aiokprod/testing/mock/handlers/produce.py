@@ -27,9 +27,10 @@ from aiokprod.wire.messages.produce import (
 
 from ..batch_header import BadBatch, first_look
 from ..cluster_state import Topic
-from ..partition import Appended, AppendOutcome, Partition, Refused
+from ..partition import ADDS_TO_TRANSACTION, Appended, AppendOutcome, Partition, Refused
 from ..waiting import until
 from .api import Call, HangUpError, Items, Outcome, SilenceError, Waits
+from .transactional_writes import refuse_produce, when_completed
 
 BY_TOPIC_ID: Final = 13
 WITH_LEADER_HINT: Final = 10
@@ -79,6 +80,12 @@ def produce_items(call: Call, request: ProduceRequest) -> Items:
 
 def produce(call: Call, request: ProduceRequest) -> Outcome:
     """Append, then answer, wait or close."""
+    if call.version < ADDS_TO_TRANSACTION:
+        return _produce(call, request)
+    return when_completed(call, request.transactional_id, lambda: _produce(call, request))
+
+
+def _produce(call: Call, request: ProduceRequest) -> Outcome:
     response = ProduceResponse()
     pending: list[_Pending] = []
     turn = _Turn(call, request, pending, _refused_whole(request))
@@ -134,7 +141,7 @@ def _one_partition(
 
 
 def _append(call: Call, request: ProduceRequest, partition: Partition, records: bytes) -> AppendOutcome:
-    outcome = partition.append(
+    outcome = refuse_produce(call, request.transactional_id, partition, records) or partition.append(
         call.broker.node_id, records, acks=request.acks, version=call.version, now_ms=call.broker.now_ms()
     )
     call.broker.counters.appended(outcome, len(records))

@@ -1,47 +1,53 @@
-"""InitProducerId for idempotent producers, and FindCoordinator, which finds none: the mock has no coordinators yet."""
+"""InitProducerId: a producer id for idempotent producers, the ownership of a transactional id for the others."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from aiokprod.wire.codes import ErrorCode
-from aiokprod.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 from ..cluster_state import RefusalError
+from ..transactions.metadata import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity
 from .api import Call
+from .transactions import fenced_as
 
-BATCHED: Final = 4
-"""From FindCoordinator v4 on one request asks for several keys."""
+KNOWS_FENCED: Final = 4
+"""The version from which 90 is told; before, it is 47. broker: 9.5"""
 
 
 def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """A new producer id at epoch 0, whatever pair is presented: nothing is bumped (broker: 9.1)."""
-    response = InitProducerIdResponse(producer_id=-1, producer_epoch=-1)
+    """A pair to write with, or why not."""
     try:
         call.refuse_by_script()
-        if request.transactional_id == "" or (request.producer_id < 0) != (request.producer_epoch < 0):
-            raise RefusalError(ErrorCode.INVALID_REQUEST)  # broker: 9.1, 9.7
-        if request.transactional_id is not None:
-            raise RefusalError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        response.producer_id, response.producer_epoch = call.broker.state.new_producer_id(), 0
+        if (request.producer_id < 0) != (request.producer_epoch < 0):
+            raise RefusalError(ErrorCode.INVALID_REQUEST)  # broker: 9.1
+        given = _identity(call, request)
     except RefusalError as refusal:
-        response.error_code = int(refusal.code)
-    return response
+        return InitProducerIdResponse(
+            error_code=fenced_as(refusal.code, call.version >= KNOWS_FENCED),
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=NO_EPOCH,
+        )
+    return InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.epoch)
 
 
-def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """15 COORDINATOR_NOT_AVAILABLE, for every key."""
-    code, message = int(ErrorCode.COORDINATOR_NOT_AVAILABLE), None
-    try:
-        call.refuse_by_script()
-    except RefusalError as refusal:
-        code, message = int(refusal.code), refusal.message
-    if call.version < BATCHED:
-        return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, port=-1)
-    response = FindCoordinatorResponse()
-    response.coordinators = [
-        Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=message)
-        for key in request.coordinator_keys
-    ]
-    return response
+def _identity(call: Call, request: InitProducerIdRequest) -> ProducerIdentity:
+    broker, transactional_id = call.broker, request.transactional_id
+    if transactional_id is None:
+        # Whatever pair is presented: nothing is bumped. broker: 9.1
+        return ProducerIdentity(broker.state.new_producer_id(), 0)
+    transactions = broker.transactions
+    if transactional_id:
+        transactions.transactional_ids.check(transactional_id, broker.node_id)
+    recovers = request.producer_id != NO_PRODUCER_ID
+    answer = transactions.coordinator.init_producer_id(
+        transactional_id,
+        request.transaction_timeout_ms,
+        ProducerIdentity(request.producer_id, request.producer_epoch) if recovers else None,
+        broker.now_ms(),
+    )
+    transactions.follow(transactional_id)
+    if isinstance(answer, ErrorCode):
+        raise RefusalError(answer)
+    return answer

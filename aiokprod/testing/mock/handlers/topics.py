@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from aiokprod.wire.codes import ErrorCode
@@ -39,10 +40,13 @@ def create_topics_items(_call: Call, request: CreateTopicsRequest) -> Items:
 def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create each topic."""
     response = CreateTopicsResponse()
-    for asked in request.topics:
-        result = CreatableTopicResult(name=asked.name)
+    named = Counter(topic.name for topic in request.topics)
+    for asked in {topic.name: topic for topic in request.topics}.values():
+        result = CreatableTopicResult(name=asked.name, error_message=None)
         try:
             call.refuse_by_script(asked.name)
+            if named[asked.name] > 1:
+                raise RefusalError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             _fill(call, result, _create(call, asked, request.validate_only))
         except RefusalError as refusal:
             result.error_code, result.error_message = int(refusal.code), refusal.message
@@ -51,6 +55,8 @@ def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespo
 
 
 def _create(call: Call, asked: CreatableTopic, validate_only: bool) -> Topic:
+    if asked.assignments and (asked.num_partitions, asked.replication_factor) != (-1, -1):
+        raise RefusalError(ErrorCode.INVALID_REQUEST, "A manual assignment comes without number of partitions.")
     return call.broker.state.create_topic(
         asked.name,
         partitions=asked.num_partitions,

@@ -45,6 +45,10 @@ class CoordinatorDirectory:
             leader = self._led_by[index] = next((node for node in live if node > leader), live[0])
         return leader
 
+    def is_led_by(self, key: str, node: int) -> bool:
+        """Whether this node is the coordinator of the key, if there is one."""
+        return any(is_up for _, is_up in self._nodes()) and self.node_of(key) == node
+
     def check(self, key: str, node: int) -> None:
         """Raise RefusalError 16, 14 or 15 unless this node may answer for the key now."""
         if self.node_of(key) != node:

@@ -9,9 +9,9 @@ import pytest
 from aiokprod.records.decoder import decode_batches
 from aiokprod.testing.mock import RefusalError
 from aiokprod.testing.mock.kafka_versions import RELEASES, release_of, transaction_version_of
+from aiokprod.testing.mock.transaction_index import EndedTransaction, TransactionIndex
+from aiokprod.testing.mock.transaction_markers import marker_batch
 from aiokprod.testing.mock.transactions.directory import CoordinatorDirectory, partition_of
-from aiokprod.testing.mock.transactions.index import EndedTransaction, TransactionIndex
-from aiokprod.testing.mock.transactions.markers import marker_batch
 from aiokprod.testing.mock.transactions.metadata import ProducerIdentity
 from aiokprod.testing.mock.transactions.offsets import CommittedOffset, GroupOffsets, offsets_partition
 

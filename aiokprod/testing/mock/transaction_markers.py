@@ -7,7 +7,7 @@ from typing import Final
 
 from aiokprod.records.batch import batch_header, encode_records
 
-from ..batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
+from .batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
 
 _KEY: Final = Struct(">hh")
 _VALUE: Final = Struct(">hi")

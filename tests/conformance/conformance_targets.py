@@ -6,6 +6,7 @@ One per name and session. Requests never go through here: cases send them by `As
 from __future__ import annotations
 
 import contextlib
+import struct
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -16,8 +17,12 @@ from asker import Asker
 
 from aiokprod.testing import KafkaCluster, MockCluster
 from aiokprod.testing.kafka_cluster.admin import Admin, PartitionState
+from aiokprod.testing.kafka_cluster.errors import KafkaAdminError
+from aiokprod.wire.codes import ErrorCode
 
 Value = TypeVar("Value")
+
+ALTER_CLIENT_QUOTAS = 49
 
 
 class Target(ABC):
@@ -81,9 +86,23 @@ class Target(ABC):
         self.create(name, partitions, replicas, {key.replace("_", "."): value for key, value in config.items()})
         return name
 
+    @property
+    def an_hour_ahead(self) -> dict[str, str]:
+        """The options of a topic whose records may be an hour ahead: the default since 4.0 (KIP-937, KIP-1030)."""
+        if self.version >= (4, 0):
+            return {}
+        option = "message_timestamp_after_max_ms" if self.version >= (3, 6) else "message_timestamp_difference_max_ms"
+        return {option: "3600000"}
+
     def recreate(self, name: str) -> None:
         self.delete(name)
-        self.create(name, 1, 1, {})
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                return self.create(name, 1, 1, {})
+            except KafkaAdminError as error:  # 2.8 deletes after it has answered
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or time.monotonic() > deadline:
+                    raise
 
     def state(self, topic: str, partition: int = 0) -> PartitionState:
         partitions = self.admin.topic(topic)
@@ -94,6 +113,9 @@ class Target(ABC):
         return self.admin.end_offsets(topic)[partition]
 
     # ---- trouble
+
+    @abstractmethod
+    def set_quota(self, client_id: str, producer_byte_rate: int) -> None: ...
 
     @abstractmethod
     def frozen(self, topic: str) -> contextlib.AbstractContextManager[None]:
@@ -127,6 +149,9 @@ class MockTarget(Target):
 
     def move_leader(self, name: str, node: int) -> None:
         self.cluster.move_leader(name, 0, node)
+
+    def set_quota(self, client_id: str, producer_byte_rate: int) -> None:
+        self.cluster.set_quota(client_id, producer_byte_rate)
 
     @contextlib.contextmanager
     def frozen(self, topic: str) -> Iterator[None]:
@@ -171,11 +196,19 @@ class KafkaTarget(Target):
     def move_leader(self, name: str, node: int) -> None:
         self.cluster.move_leader(name, 0, node)
 
+    def set_quota(self, client_id: str, producer_byte_rate: int) -> None:
+        asker = self.connect()
+        asker.send_body(ALTER_CLIENT_QUOTAS, 0, _client_quota(client_id, producer_byte_rate), flexible=False)
+        throttle_ms, entries, code = struct.unpack_from(">iih", asker.answer_body(flexible=False))
+        assert (throttle_ms, entries, code) == (0, 1, 0)
+        time.sleep(0.3)  # brokers hear of it a moment after the controller has answered
+
     @contextlib.contextmanager
     def frozen(self, topic: str) -> Iterator[None]:
         state = self.state(topic)
         (follower,) = (node for node in state.replicas if node != state.leader)
         self.cluster.broker(follower).pause()
+        time.sleep(0.05)  # until each of its threads has come to a stop
         try:
             yield
         finally:
@@ -189,3 +222,14 @@ class KafkaTarget(Target):
         finally:
             self.cluster.broker(node).start()
             self.cluster.wait_ready()
+
+
+def _client_quota(client_id: str, rate: float) -> bytes:
+    """The body of AlterClientQuotas v0, for which we have no codec."""
+
+    def text(value: str) -> bytes:
+        return struct.pack(">h", len(value)) + value.encode()
+
+    entity = struct.pack(">i", 1) + text("client-id") + text(client_id)
+    operation = struct.pack(">i", 1) + text("producer_byte_rate") + struct.pack(">d?", rate, False)
+    return struct.pack(">i", 1) + entity + operation + b"\0"

@@ -1,0 +1,189 @@
+"""TxnOffsetCommit and OffsetCommit, for clients that assign partitions themselves: nobody is a member.
+
+A commit in the name of a member is refused as by a group that knows no members.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiokprod.wire.codes import ErrorCode
+from aiokprod.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from aiokprod.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+from ..cluster_state import RefusalError, Topic
+from ..transactions.metadata import ProducerIdentity
+from ..transactions.offsets import MAX_METADATA_BYTES, CommittedOffset, offsets_partition
+from .api import Call, Items, Outcome
+from .transactional_writes import ask_coordinator, when_completed
+
+ADDS_TO_TRANSACTION: Final = 5
+"""The TxnOffsetCommit version that needs no AddOffsetsToTxn (KIP-890). broker: 10.2"""
+
+KNOWS_ABORTABLE: Final = 4
+KNOWS_NO_GROUP: Final = 9
+BY_TOPIC_ID: Final = 10
+"""OffsetCommit and OffsetFetch name topics by id from here on."""
+
+
+# ---- TxnOffsetCommit
+
+
+def txn_offset_commit_items(_call: Call, request: TxnOffsetCommitRequest) -> Items:
+    """The (topic, partition) pairs of a request, for fault rules."""
+    return [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
+
+
+def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> Outcome:
+    """Keep the offsets until the transaction ends."""
+    if call.version < ADDS_TO_TRANSACTION:
+        return _txn_offset_commit(call, request)
+    return when_completed(call, request.transactional_id, lambda: _txn_offset_commit(call, request))
+
+
+def _txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    who = ProducerIdentity(request.producer_id, request.producer_epoch)
+    code = 0
+    try:
+        call.broker.transactions.groups.check(request.group_id, call.broker.node_id)
+        _check_member(call, request.group_id, request.generation_id, request.member_id, ErrorCode.ILLEGAL_GENERATION)
+        _check_transaction(call, request, who)
+    except RefusalError as refusal:
+        code = int(refusal.code)
+    response = TxnOffsetCommitResponse()
+    for data in request.topics:
+        topic = call.broker.state.topics.get(data.name)
+        response.topics.append(
+            TxnOffsetCommitResponseTopic(
+                name=data.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=one.partition_index,
+                        error_code=code or _keep(call, request, who, topic, data.name, one),
+                    )
+                    for one in data.partitions
+                ],
+            )
+        )
+    return response
+
+
+def _check_transaction(call: Call, request: TxnOffsetCommitRequest, who: ProducerIdentity) -> None:
+    adds = call.version >= ADDS_TO_TRANSACTION
+    if not adds and not call.broker.transactions.settings.verifies:
+        return
+    code = ask_coordinator(call, request.transactional_id, who, offsets_partition(request.group_id), adds=adds)
+    if code == ErrorCode.PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH  # it never says 90. broker: 9
+    elif code == ErrorCode.TRANSACTION_ABORTABLE and call.version < KNOWS_ABORTABLE:
+        code = ErrorCode.INVALID_TXN_STATE  # broker: 10.2
+    elif code == ErrorCode.CONCURRENT_TRANSACTIONS and not adds:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code != ErrorCode.NONE:
+        raise RefusalError(code)
+
+
+def _keep(
+    call: Call,
+    request: TxnOffsetCommitRequest,
+    who: ProducerIdentity,
+    topic: Topic | None,
+    name: str,
+    one: TxnOffsetCommitRequestPartition,
+) -> int:
+    try:
+        call.refuse_by_script(name, one.partition_index)
+        _check_partition(topic, one.partition_index)
+        value = _offset(one.committed_offset, one.committed_leader_epoch, one.committed_metadata)
+    except RefusalError as refusal:
+        return int(refusal.code)
+    offsets = call.broker.transactions.offsets
+    return int(offsets.commit_in_transaction(request.group_id, who, (name, one.partition_index), value))
+
+
+# ---- OffsetCommit
+
+
+def offset_commit_items(call: Call, request: OffsetCommitRequest) -> Items:
+    """The (topic, partition) pairs of a request, for fault rules."""
+    return [
+        (_name(call, data.name, data.topic_id), one.partition_index)
+        for data in request.topics
+        for one in data.partitions
+    ]
+
+
+def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    """Commit the offsets of a group without members."""
+    code = 0
+    try:
+        call.broker.transactions.groups.check(request.group_id, call.broker.node_id)
+        no_group = ErrorCode.GROUP_ID_NOT_FOUND if call.version >= KNOWS_NO_GROUP else ErrorCode.ILLEGAL_GENERATION
+        _check_member(call, request.group_id, request.generation_id_or_member_epoch, request.member_id, no_group)
+    except RefusalError as refusal:
+        code = int(refusal.code)
+    response = OffsetCommitResponse()
+    for data in request.topics:
+        topic = find_topic(call, data.name, data.topic_id)
+        name = topic.name if topic else data.name
+        answers = OffsetCommitResponseTopic(name=data.name, topic_id=data.topic_id)
+        for one in data.partitions:
+            answer = OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
+            try:
+                if not code:
+                    call.refuse_by_script(name, one.partition_index)
+                    if topic is None and call.version >= BY_TOPIC_ID:
+                        raise RefusalError(ErrorCode.UNKNOWN_TOPIC_ID)
+                    _check_partition(topic, one.partition_index)
+                    value = _offset(one.committed_offset, one.committed_leader_epoch, one.committed_metadata)
+                    call.broker.transactions.offsets.commit(request.group_id, (name, one.partition_index), value)
+            except RefusalError as refusal:
+                answer.error_code = int(refusal.code)
+            answers.partitions.append(answer)
+        response.topics.append(answers)
+    return response
+
+
+# ---- what both look at
+
+
+def find_topic(call: Call, name: str, topic_id: bytes) -> Topic | None:
+    """The topic of a request about offsets, by the name or the id its version carries."""
+    state = call.broker.state
+    return state.topics_by_id.get(topic_id) if call.version >= BY_TOPIC_ID else state.topics.get(name)
+
+
+def _name(call: Call, name: str, topic_id: bytes) -> str:
+    topic = find_topic(call, name, topic_id)
+    return topic.name if topic else name
+
+
+def _check_member(call: Call, group: str, generation: int, member: str, no_group: ErrorCode) -> None:
+    if generation < 0:
+        return  # whoever assigns partitions to itself may commit while a group is empty, and ours always are
+    if not call.broker.transactions.offsets.knows(group):
+        raise RefusalError(no_group)
+    raise RefusalError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member} is no member of {group}")
+
+
+def _check_partition(topic: Topic | None, index: int) -> None:
+    if topic is None or topic.partition(index) is None:
+        raise RefusalError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _offset(offset: int, leader_epoch: int, metadata: str | None) -> CommittedOffset:
+    text = metadata or ""
+    if len(text.encode()) > MAX_METADATA_BYTES:
+        raise RefusalError(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+    return CommittedOffset(offset, leader_epoch, text)

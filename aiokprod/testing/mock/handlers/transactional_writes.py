@@ -1,0 +1,96 @@
+"""What a Produce or a TxnOffsetCommit asks the transaction's coordinator before it writes.
+
+A broker keeps this from its clients: in the second version of the protocol it adds the partition for them (and waits a
+little while markers of the transaction before are written), in the first it looks whether they did (KIP-890). Brokers
+older than 3.6 do neither. Called by the handlers of both requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from aiokprod.wire.codes import ErrorCode
+
+from ..batch_header import BatchHeader, read_header
+from ..cluster_state import RefusalError
+from ..partition import ADDS_TO_TRANSACTION, Partition, Refused
+from ..transactions.metadata import ProducerIdentity, TopicIndex
+from .api import Call, Message, Outcome, Waits
+
+KNOWS_ABORTABLE: Final = 11
+"""The Produce version from which 120 TRANSACTION_ABORTABLE is told. broker: 10.1"""
+
+PATIENCE_S: Final = 0.1
+"""add.partitions.to.txn.retry.backoff.max.ms: so long a broker waits for the markers before it answers 51."""
+
+_UNREACHABLE: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+
+
+def when_completed(call: Call, transactional_id: str | None, serve: Callable[[], Outcome]) -> Outcome:
+    """Serve now, or when the transaction before has its markers (broker: 10.6)."""
+    transactions = call.broker.transactions
+    if transactional_id is None or not transactions.is_completing(transactional_id):
+        return serve()
+
+    async def later() -> Message | None:
+        await transactions.until_completed(transactional_id, PATIENCE_S)
+        outcome = serve()
+        return await outcome.begin() if isinstance(outcome, Waits) else outcome
+
+    return Waits(later)
+
+
+def ask_coordinator(
+    call: Call, transactional_id: str, who: ProducerIdentity, where: TopicIndex, *, adds: bool
+) -> ErrorCode:
+    """What the coordinator says of this write: 0, or why not."""
+    transactions = call.broker.transactions
+    ids, coordinator = transactions.transactional_ids, transactions.coordinator
+    try:
+        if transactional_id:
+            ids.check(transactional_id, ids.node_of(transactional_id))
+    except RefusalError as refusal:
+        return ErrorCode(refusal.code)
+    if not adds:
+        return coordinator.verify(transactional_id, who, where)
+    code = coordinator.add_partitions(transactional_id, who, [where], call.broker.now_ms(), in_second_version=True)
+    transactions.follow(transactional_id)
+    return code
+
+
+def refuse_produce(call: Call, transactional_id: str | None, partition: Partition, records: bytes) -> Refused | None:
+    """None if the batch may be judged by the partition: it is not transactional, or belongs to the transaction."""
+    header = read_header(records)
+    if not isinstance(header, BatchHeader) or not header.is_transactional or transactional_id is None:
+        return None
+    if partition.leader != call.broker.node_id:
+        return None  # the partition refuses it
+    if partition.has_transaction_of(header.producer_id, header.producer_epoch):
+        return None  # broker: 10.12 - the coordinator is asked once per partition and transaction
+    adds = call.version >= ADDS_TO_TRANSACTION
+    if not adds and not call.broker.transactions.settings.verifies:
+        return None
+    who = ProducerIdentity(header.producer_id, header.producer_epoch)
+    code = ask_coordinator(call, transactional_id, who, (partition.name, partition.index), adds=adds)
+    return None if code == ErrorCode.NONE else _refused(code, call.version)
+
+
+def _refused(code: ErrorCode, version: int) -> Refused:
+    if code == ErrorCode.PRODUCER_FENCED:
+        return Refused(code=ErrorCode.INVALID_PRODUCER_EPOCH)  # Produce never says 90. broker: 9
+    if code == ErrorCode.TRANSACTION_ABORTABLE and version < KNOWS_ABORTABLE:
+        return Refused(code=ErrorCode.INVALID_TXN_STATE, message="Partition was not added to the transaction")
+    is_concurrent = code == ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDS_TO_TRANSACTION
+    if code in _UNREACHABLE or is_concurrent:
+        # Old clients know what to do with 19. broker: 10.12, 10.13
+        text = "Unable to verify the partition has been added to the transaction. Underlying error: "
+        return Refused(code=ErrorCode.NOT_ENOUGH_REPLICAS, message=text + code.name)
+    return Refused(code=code)

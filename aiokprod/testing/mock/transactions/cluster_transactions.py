@@ -1,0 +1,176 @@
+"""`ClusterTransactions`: the coordinators of a cluster at work: where they are, what they decided, what is on its way.
+
+One per `MockCluster`. Handlers ask `transactional_ids` and `groups` whether they may answer, change `coordinator` and
+`offsets`, and then call `follow`, which carries out what the state of the id asks for: markers, and a look at the clock.
+It owns every timer of it; all of it runs on the cluster's loop.
+
+Invariants: every completing id has one `Ending`, or waits for its begin; while a transaction is open the clock is looked
+at; after `close` no timer is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ..cluster_state import ClusterState
+from .coordinator import TransactionCoordinator
+from .directory import CoordinatorDirectory, partition_of
+from .ending import Ending
+from .offsets import GroupOffsets
+
+IDLE_ID_MS: Final = 604_800_000
+"""transactional.id.expiration.ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionSettings:
+    """What a cluster's transactions are like."""
+
+    version: int
+    verifies: bool
+    """Whether a partition's first write is checked with the coordinator: since Kafka 3.6."""
+    check_interval_s: float = 10.0
+    """transaction.abort.timed.out.transaction.cleanup.interval.ms. broker: 10.7"""
+    completion_s: float = 0.0
+    """From the verdict to its markers; real ones take some milliseconds (broker: 12.3)."""
+
+
+class ClusterTransactions:
+    """Transactional ids, groups and their coordinators."""
+
+    def __init__(self, state: ClusterState, settings: TransactionSettings, now_ms: Callable[[], int]) -> None:
+        self._state = state
+        self.settings = settings
+        self.now_ms = now_ms
+        self.coordinator = TransactionCoordinator(state.new_producer_id, version=settings.version)
+        self.transactional_ids = CoordinatorDirectory(self._nodes)
+        self.groups = CoordinatorDirectory(self._nodes)
+        self.offsets = GroupOffsets()
+        self._endings: dict[str, Ending] = {}
+        self._is_held = False
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._is_clock_on = False
+        self._waiting: set[Callable[[], None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<ClusterTransactions {self.coordinator!r} completing={list(self._endings)}>"
+
+    def _nodes(self) -> list[tuple[int, bool]]:
+        return [(node.node_id, node.is_up) for _, node in sorted(self._state.nodes.items())]
+
+    # ---- what follows from a request
+
+    def follow(self, transactional_id: str) -> None:
+        """Carry out what the state of this id asks for. Nothing if it asks for nothing, or is on its way."""
+        found = self.coordinator.ids.get(transactional_id)
+        if found is None:
+            return
+        if found.is_ongoing and not self._is_clock_on:
+            self._is_clock_on = True
+            self._later(self.settings.check_interval_s, self._look_at_the_clock)
+        elif found.is_completing and transactional_id not in self._endings:
+            ending = Ending(found, self._state, self.now_ms, lambda: self._complete(transactional_id))
+            self._endings[transactional_id] = ending
+            if not self._is_held:
+                self._begin(transactional_id)
+
+    def _begin(self, transactional_id: str) -> None:
+        ending = self._endings[transactional_id]
+        if self.settings.completion_s > 0:
+            self._later(self.settings.completion_s, lambda: ending.begin(self.offsets))
+        else:
+            ending.begin(self.offsets)
+
+    def _complete(self, transactional_id: str) -> None:
+        del self._endings[transactional_id]
+        self.coordinator.complete(transactional_id, self.now_ms())
+        for look in tuple(self._waiting):
+            look()
+
+    async def until_completed(self, transactional_id: str, timeout_s: float) -> None:
+        """Wait until this id is not completing, or the time is over; cancelling only stops the waiting."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def end() -> None:
+            if not over.done():
+                over.set_result(None)
+
+        def look() -> None:
+            if transactional_id not in self._endings:
+                end()
+
+        timer = self._later(timeout_s, end)
+        self._waiting.add(look)
+        try:
+            look()
+            await over
+        finally:
+            self._waiting.discard(look)
+            self._timers.discard(timer)
+            timer.cancel()
+
+    def is_completing(self, transactional_id: str) -> bool:
+        """Whether markers of this id are still to be written."""
+        return transactional_id in self._endings
+
+    # ---- by the clock
+
+    def abort_timed_out(self) -> list[str]:
+        """Abort what is open for longer than its timeout; returns the ids. Called by the clock, or by a test."""
+        late = self.coordinator.abort_timed_out(self.now_ms())
+        for transactional_id in late:
+            self.follow(transactional_id)
+        return late
+
+    def _look_at_the_clock(self) -> None:
+        self.abort_timed_out()
+        self.coordinator.forget_idle(self.now_ms(), IDLE_ID_MS)
+        self._is_clock_on = any(found.is_ongoing for found in self.coordinator.ids.values())
+        if self._is_clock_on:
+            self._later(self.settings.check_interval_s, self._look_at_the_clock)
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+        def due() -> None:
+            self._timers.discard(timer)
+            call()
+
+        timer = asyncio.get_running_loop().call_later(seconds, due)
+        self._timers.add(timer)
+        return timer
+
+    # ---- what a test does to coordinators
+
+    def hold_markers(self) -> None:
+        """From now on verdicts are written down and no markers follow."""
+        self._is_held = True
+
+    def release_markers(self) -> None:
+        """Write the markers of what was held, and of all that comes."""
+        if self._is_held:
+            self._is_held = False
+            for transactional_id in list(self._endings):
+                self._begin(transactional_id)
+
+    def move(self, transactional_id: str, node: int) -> None:
+        """Let another node coordinate this id, and all that share its partition; it knows what the log says."""
+        self.transactional_ids.move(transactional_id, node)
+        self._reload([name for name in self.coordinator.ids if partition_of(name) == partition_of(transactional_id)])
+
+    def node_stops(self, node: int) -> None:
+        """Called while the node is up for the last time: what was only in its memory is lost."""
+        self._reload([name for name in self.coordinator.ids if self.transactional_ids.is_led_by(name, node)])
+
+    def _reload(self, names: list[str]) -> None:
+        for name in names:
+            self.coordinator.reload(name)
+
+    def close(self) -> None:
+        """Stop every timer and every wait."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        for ending in self._endings.values():
+            ending.stop()

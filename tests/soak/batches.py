@@ -1,0 +1,63 @@
+"""The batches of a partition as the log has them: producer id, epoch and sequence show why a record is twice there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from evidence import Complaint
+
+from aiokprod.records.decoder import DecodedBatch, decode_batches
+from aiokprod.testing import KafkaCluster
+from aiokprod.testing.kafka_cluster.blocking import BlockingConnection
+from aiokprod.testing.kafka_cluster.spec import HOST, INTERNAL
+from aiokprod.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from aiokprod.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+FETCH_BYTES = 8 * 1024 * 1024
+MOST_PARTITIONS = 6
+
+
+def keep_batches(cluster: KafkaCluster, folder: Path, complaints: list[Complaint]) -> None:
+    """A file for each of the first partitions somebody complains of."""
+    places = dict.fromkeys(each.place for each in complaints if each.place is not None)
+    for topic, partition in list(places)[:MOST_PARTITIONS]:
+        lines = [line_of(batch) for batch in batches_of(cluster, topic, partition)]
+        (folder / f"{topic}-{partition}.batches").write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def line_of(batch: DecodedBatch) -> str:
+    """Everything but the records."""
+    return (
+        f"offsets {batch.base_offset}-{batch.base_offset + batch.last_offset_delta} leader-epoch {batch.leader_epoch} "
+        f"producer {batch.producer_id} epoch {batch.producer_epoch} base-sequence {batch.base_sequence} "
+        f"count {batch.count} bytes {batch.size_bytes} codec {batch.codec} timestamp {batch.max_timestamp_ms}"
+    )
+
+
+def batches_of(cluster: KafkaCluster, topic: str, partition: int) -> Iterator[DecodedBatch]:
+    """From the first to the last, asked of the partition's leader."""
+    end = cluster.end_offsets(topic)[partition]
+    leader = cluster.broker(cluster.leaders(topic)[partition])
+    connection = BlockingConnection(HOST, leader.node.bound[INTERNAL], 30.0)
+    try:
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+        topic_id = connection.request(asked, MetadataResponse).topics[0].topic_id
+        at = 0
+        while at < end:
+            wanted = FetchPartition(partition=partition, fetch_offset=at, partition_max_bytes=FETCH_BYTES)
+            request = FetchRequest(
+                max_wait_ms=500,
+                max_bytes=FETCH_BYTES,
+                topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[wanted])],
+            )
+            before = at
+            for batch in decode_batches(
+                connection.request(request, FetchResponse).responses[0].partitions[0].records or b""
+            ):
+                at = batch.base_offset + batch.last_offset_delta + 1
+                yield batch
+            if at == before:
+                return  # its beginning was deleted, or it has another leader: what there is has been told
+    finally:
+        connection.close()
