@@ -11,7 +11,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from aiokprod.forms import choose as _choose_form
+
 if TYPE_CHECKING:
+    compiled: bool
     from aiokprod import errors as errors
     from aiokprod.config import ProducerConfig as ProducerConfig
     from aiokprod.hooks import ProducerInterceptor as ProducerInterceptor
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from aiokprod.pipeline.delivery import Delivery as Delivery
     from aiokprod.producer import Producer as Producer
 
+_choose_form()
 __version__ = "0.1.0"
 
 _WHERE = {
@@ -55,6 +59,7 @@ __all__ = [
     "RecordMetadata",
     "SendReport",
     "TimestampType",
+    "compiled",
     "errors",
 ]
 
@@ -63,6 +68,8 @@ def __getattr__(name: str) -> Any:
     # Lazy (PEP 562): the pytest plugin is imported in every test run of everybody who has us installed.
     if name == "errors":
         return import_module("aiokprod.errors")
+    if name == "compiled":
+        return import_module("aiokprod.forms").is_compiled()
     if name in _WHERE:
         return getattr(import_module(f"aiokprod.{_WHERE[name]}"), name)
     raise AttributeError(f"module 'aiokprod' has no attribute {name!r}")

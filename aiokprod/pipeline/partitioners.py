@@ -182,7 +182,9 @@ class Hashing(TopicPartitioner):
 class Custom(TopicPartitioner):
     """A function of the user: `(key, all partitions, available partitions) -> partition`."""
 
-    def __init__(self, random: Random, function: Callable[[bytes | None, Sequence[int], Sequence[int]], int]) -> None:
+    def __init__(
+        self, random: Random, function: Callable[[bytes | None, Sequence[int], Sequence[int]], object]
+    ) -> None:
         super().__init__(random)
         self._function = function
         self._all: range = range(0)
@@ -195,7 +197,7 @@ class Custom(TopicPartitioner):
 
     def choose(self, key: bytes | None, size_bytes: int) -> int:
         try:
-            partition = self._function(key, self._all, self._given)
+            partition: object = self._function(key, self._all, self._given)  # whatever the user's type says
         except Exception as broken:
             raise PartitionerError(f"the partitioner raised {type(broken).__name__}") from broken
         if isinstance(partition, bool) or not isinstance(partition, int):

@@ -1,0 +1,78 @@
+"""The build: setuptools, and mypyc for the record path when AIOKPROD_COMPILE=1 asks for it.
+
+The same source either way: without the variable the wheel is pure Python. Compiled modules lie beside their sources, so
+AIOKPROD_PURE=1 can still choose the sources when it is imported (aiokprod/compiled.py).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import setuptools
+from setuptools import build_meta
+from setuptools.command.sdist import sdist
+
+# Everything a record passes. Not here: what meets what users give (it names wrong types itself), and what is rare.
+COMPILED = ("aiokprod/pipeline/*.py", "aiokprod/records/*.py", "aiokprod/wire/produce.py", "aiokprod/wire/reader.py")
+INTERPRETED = {"__init__.py", "crc.py", "compression.py", "intake.py", "serializing.py", "bulk.py"}
+MYPYC = ["mypy>=1.18"]
+
+
+def is_asked_for() -> bool:
+    return os.environ.get("AIOKPROD_COMPILE", "") not in ("", "0")
+
+
+def sources() -> list[str]:
+    """The modules that are compiled, in a stable order."""
+    found = (path for pattern in COMPILED for path in sorted(Path().glob(pattern)))
+    return [str(path) for path in found if path.name not in INTERPRETED]
+
+
+class SdistWithBackend(sdist):
+    """A source distribution can be built from: it has this file."""
+
+    def make_distribution(self) -> None:
+        self.filelist.append(".build/backend.py")
+        super().make_distribution()
+
+
+class Backend(build_meta._BuildMetaBackend):
+    """setuptools' own, with extension modules and no setup.py."""
+
+    builds = False
+
+    def run_setup(self, setup_script: str = "setup.py") -> None:
+        extensions = []
+        if self.builds and is_asked_for():
+            from mypyc.build import mypycify
+
+            # Dependencies are not installed where wheels are built; that they are used rightly is checked elsewhere.
+            options = ["--ignore-missing-imports", "--no-warn-unused-ignores", "--allow-subclassing-any"]
+            extensions = mypycify([*options, *sources()], group_name="aiokprod", opt_level="3", debug_level="0")
+        setuptools.setup(ext_modules=extensions, cmdclass={"sdist": SdistWithBackend})
+
+    def get_requires_for_build_wheel(self, config_settings=None):
+        return [*super().get_requires_for_build_wheel(config_settings), *(MYPYC if is_asked_for() else [])]
+
+    def get_requires_for_build_editable(self, config_settings=None):
+        return [*super().get_requires_for_build_editable(config_settings), *(MYPYC if is_asked_for() else [])]
+
+    def build_wheel(self, *arguments, **options):
+        self.builds = True
+        return super().build_wheel(*arguments, **options)
+
+    def build_editable(self, *arguments, **options):
+        self.builds = True
+        return super().build_editable(*arguments, **options)
+
+
+_backend = Backend()
+get_requires_for_build_wheel = _backend.get_requires_for_build_wheel
+get_requires_for_build_editable = _backend.get_requires_for_build_editable
+get_requires_for_build_sdist = _backend.get_requires_for_build_sdist
+prepare_metadata_for_build_wheel = _backend.prepare_metadata_for_build_wheel
+prepare_metadata_for_build_editable = _backend.prepare_metadata_for_build_editable
+build_wheel = _backend.build_wheel
+build_editable = _backend.build_editable
+build_sdist = _backend.build_sdist
