@@ -18,7 +18,11 @@ SLOW = (pytest.mark.real, pytest.mark.slow)
 
 SMALL_REQUESTS_BYTES = 2_000_000
 VERSIONS = {"4.3": ("4.3.1", (4, 3)), "3.9": ("3.9.1", (3, 9)), "2.8": ("2.8.2", (2, 8))}
-ALONE = {"auto.create.topics.enable": "true", "socket.request.max.bytes": str(SMALL_REQUESTS_BYTES)}
+ALONE = {
+    "auto.create.topics.enable": "true",
+    "socket.request.max.bytes": str(SMALL_REQUESTS_BYTES),
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +43,7 @@ def _mock_alone(version: str) -> Iterator[Target]:
         validate_records=True,
         max_request_bytes=SMALL_REQUESTS_BYTES,
         producer_expiration_check_ms=500,
+        transaction_check_interval_ms=200,
     ) as cluster:
         yield from _until_closed(MockTarget(f"mock-{version}", VERSIONS[version][1], cluster))
 
