@@ -69,7 +69,9 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_report_header() -> list[str]:
     containers = "run: a Docker engine answers" if docker_answers() else "NOT RUN: no Docker engine answers"
+    seeds = int(os.environ.get("AIOKPROD_SEEDS", "1000"))
     return [
         f"event loop: {type(asyncio.get_event_loop_policy()).__module__}",
         f"container tests: {containers}",
+        f"seeds of the whole producer in virtual time: {seeds:,} from {os.environ.get('AIOKPROD_FIRST_SEED', '0')} on",
     ]

@@ -45,8 +45,8 @@ class BrokerAggregator(ReadySet):
             self._members.discard(queue)
             self._ready.remove(queue)
 
-    @property
-    def has_work(self) -> bool:  # type: ignore[override]  # read-only here
+    def has_work(self) -> bool:
+        """Is there anything to look at?"""
         return bool(self._ready) or bool(self._urged)
 
     def collect(self, now: float, now_ms: int, urgent: bool, limit_bytes: int) -> list[Taken]:

@@ -103,7 +103,7 @@ class BrokerFlusher(ConnectionListener, Route):
             return
         connection = self.connection
         if connection is None or not connection.is_open:
-            if self.aggregator.has_work:
+            if self.aggregator.has_work():
                 self._house.dial(self.node_id)
             return
         settings = self._settings

@@ -182,7 +182,7 @@ class Ledger:
         if attempt == entry.attempt:
             entry.flying = False
         verdict = judge(code)
-        if entry.acked or entry not in self._sent():
+        if entry.acked or not any(sent is entry for sent in self._sent()):
             pass
         elif verdict.kind == Kind.DONE:
             self._alive(entry, now, entry.newest_ms)

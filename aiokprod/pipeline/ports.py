@@ -101,7 +101,9 @@ class IntakeQueue(Queue):
 class ReadySet:
     """A BrokerAggregator as the other stages see it."""
 
-    has_work: bool
+    def has_work(self) -> bool:
+        """Is there anything to look at?"""
+        raise AssertionError("abstract")
 
     def ready(self, queue: Queue) -> None:
         """Something changed there."""

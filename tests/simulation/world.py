@@ -19,6 +19,7 @@ from aiokprod.testing.checker import Finding, Kind, Promise, SendBook, Sent, che
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
 
 TOPIC = "t"
+METADATA = 3
 RETRIABLE = [
     "CORRUPT_MESSAGE", "UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER",
     "REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NETWORK_EXCEPTION",
@@ -75,6 +76,8 @@ class World:
             auto_create_topics=False,
         )
         self.down: set[int] = set()
+        self.metadata_asked_at: list[float] = []
+        self.cluster.counters.watchers.add(self._note_request)
         self.book = SendBook(self.loop.time)
         run.sends = self.book.sends
 
@@ -136,6 +139,10 @@ class World:
             await asyncio.sleep(2 * request_timeout_ms / 1000)  # what is on its way arrives
             run.virtual_s = self.loop.time() - began
             self._judge(report.count)
+
+    def _note_request(self) -> None:
+        if self.cluster.counters.recent[-1].api_key == METADATA:
+            self.metadata_asked_at.append(self.loop.time())
 
     # ------------------------------------------------------------------ sending
     def _create_topic(self) -> None:
@@ -359,3 +366,4 @@ class World:
             wrongs.append(Finding(Kind.LEAKED_MEMORY, text))
         for port, dials in self.network.dials.items():
             wrongs += check_rate(f"connections to port {port}", dials, most=60)
+        wrongs += check_rate("Metadata requests", self.metadata_asked_at, most=30)

@@ -139,7 +139,6 @@ class StubQueue(IntakeQueue):
 
 class StubReadySet(ReadySet):
     def __init__(self) -> None:
-        self.has_work = False
         self.removed: list[object] = []
 
     def remove(self, queue: object) -> None:

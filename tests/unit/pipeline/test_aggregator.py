@@ -64,12 +64,12 @@ def test_a_partition_with_nothing_to_send_leaves_until_something_changes() -> No
     house.ready(full)
     assert names(house.collect(0, 0, False, 1_000)) == "f"
     assert house.collect(0, 0, False, 1_000) == []
-    assert not house.has_work
+    assert not house.has_work()
     house.collect(0, 0, False, 1_000)
     assert len(empty.asked) == 1  # finding work costs what is ready, never what exists
     empty.offer(100)
     house.ready(empty)
-    assert house.has_work
+    assert house.has_work()
     assert wakes == [False, False, False]
     assert names(house.collect(0, 0, False, 1_000)) == "e"
 
@@ -91,13 +91,13 @@ def test_a_waiter_is_served_when_nothing_is_in_flight_and_not_before() -> None:
     queue.offer(100)
     house.urged(queue)
     assert wakes == [True]
-    assert house.has_work
+    assert house.has_work()
     assert house.collect(0, 0, False, 1_000) == []
     assert queue.asked == []
     assert names(house.collect(0, 0, True, 1_000)) == "a"
     assert queue.asked == [True]
     house.collect(0, 0, True, 1_000)  # looked at once more, found empty, gone
-    assert not house.has_work
+    assert not house.has_work()
 
 
 def test_who_is_urged_and_ready_is_looked_at_once() -> None:
