@@ -161,9 +161,7 @@ def test_every_api_fails_once_and_is_not_carried_out(kind: str, key: int) -> Non
 
 
 def versions_of(key: int) -> set[int]:
-    # Partitions of a transaction are named one level deeper from v4 on, which only brokers send: docs/faults_language.md
-    highest = 3 if key == 24 else APIS[key].max_version
-    return set(range(APIS[key].min_version, highest + 1))
+    return set(range(APIS[key].min_version, APIS[key].max_version + 1))
 
 
 def state_of(cluster: MockCluster) -> object:
