@@ -7,12 +7,14 @@ made for its cases: it creates topics by itself, takes small requests only and l
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from conformance_targets import KafkaTarget, MockTarget, Target
 
 from aiokprod.testing import KafkaCluster, MockCluster
 
+HERE = Path(__file__).parent
 REAL = pytest.mark.real
 SLOW = (pytest.mark.real, pytest.mark.slow)
 
@@ -130,6 +132,17 @@ def since_3_9(request: pytest.FixtureRequest) -> Iterator[Target]:
 )
 def alone(request: pytest.FixtureRequest) -> Iterator[Target]:
     yield from _for_one_case(request)
+
+
+IN_EVERY_RUN = ("test_first_batches.py", "test_duplicates.py", "test_transactions.py")
+"""Where Kafka 4.3 answers in every run; the rest of its answers belongs to the long suites."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects what is slow
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == HERE and item.path.name not in IN_EVERY_RUN and item.get_closest_marker("real"):
+            item.add_marker(pytest.mark.slow)
 
 
 def _for_one_case(request: pytest.FixtureRequest) -> Iterator[Target]:

@@ -8,7 +8,7 @@ import pytest
 from asker import Written, produce_request
 from conformance_targets import Target
 from test_reading import LATEST, fetch, list_offset, values
-from transactor import TRANSACTIONAL, Identity, Transactor
+from transactor import NOT_YET, TRANSACTIONAL, Identity, Transactor
 from wire_batches import plain, sequenced, with_field
 
 from aiokprod.records.decoder import decode_batches
@@ -304,8 +304,9 @@ def committed_offset(target: Target, group: str, topic: str) -> tuple[int, int]:
     request = fetching.OffsetFetchRequest(group_id=group, topics=[asked], require_stable=True)
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        (said,) = broker.ask(request, fetching.OffsetFetchResponse, 7).topics[0].partitions
-        if said.error_code not in (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR) or time.monotonic() > deadline:
+        answer = broker.ask(request, fetching.OffsetFetchResponse, 7)
+        if answer.error_code not in NOT_YET or time.monotonic() > deadline:
+            (said,) = answer.topics[0].partitions
             return said.error_code, said.committed_offset
         time.sleep(0.02)
 
