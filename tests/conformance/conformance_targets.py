@@ -19,10 +19,11 @@ from aiokprod.testing import KafkaCluster, MockCluster
 from aiokprod.testing.kafka_cluster.admin import Admin, PartitionState
 from aiokprod.testing.kafka_cluster.errors import KafkaAdminError
 from aiokprod.wire.codes import ErrorCode
+from aiokprod.wire.reader import Reader
 
 Value = TypeVar("Value")
 
-ALTER_CLIENT_QUOTAS = 49
+ALTER_CLIENT_QUOTAS, DESCRIBE_QUORUM = 49, 55  # we have no codecs for these
 
 
 class Target(ABC):
@@ -118,8 +119,34 @@ class Target(ABC):
     def set_quota(self, client_id: str, producer_byte_rate: int) -> None: ...
 
     @abstractmethod
-    def frozen(self, topic: str) -> contextlib.AbstractContextManager[None]:
-        """The follower of a topic with two replicas stops copying."""
+    def frozen(self, topic: str, node: int | None = None) -> contextlib.AbstractContextManager[None]:
+        """A follower stops copying: this one, or the only one there is."""
+
+    @abstractmethod
+    def controller(self) -> int:
+        """The broker without which nothing is decided for a while."""
+
+    @abstractmethod
+    def fall_out(self, topic: str) -> None:
+        """The frozen follower leaves the in-sync set; returns when it has."""
+
+    isr_patience_ms: int
+    """Within this time a frozen follower has fallen out."""
+
+    @abstractmethod
+    def killed(self, node: int) -> contextlib.AbstractContextManager[None]:
+        """The broker is killed and started again afterwards. Inside, others lead as soon as they are thawed."""
+
+    def follower(self, topic: str) -> int:
+        state = self.state(topic)
+        return next(node for node in state.replicas if node != state.leader)
+
+    def until_led_by(self, topic: str, node: int) -> None:
+        deadline = time.monotonic() + 30
+        while self.state(topic).leader != node:
+            assert time.monotonic() < deadline, f"{node} does not lead {topic}"
+            time.sleep(0.05)
+        self.admin.end_offsets(topic)
 
     @abstractmethod
     def stopped(self, node: int) -> contextlib.AbstractContextManager[None]:
@@ -153,13 +180,31 @@ class MockTarget(Target):
     def set_quota(self, client_id: str, producer_byte_rate: int) -> None:
         self.cluster.set_quota(client_id, producer_byte_rate)
 
+    isr_patience_ms = 300
+
     @contextlib.contextmanager
-    def frozen(self, topic: str) -> Iterator[None]:
-        self.cluster.freeze_replicas(topic, 0)
+    def frozen(self, topic: str, node: int | None = None) -> Iterator[None]:
+        self.cluster.freeze_replicas(topic, 0, [self.follower(topic) if node is None else node])
         try:
             yield
         finally:
             self.cluster.thaw_replicas(topic, 0)
+            alive = [node for node in self.state(topic).replicas if self.cluster.broker(node).is_listening]
+            self.cluster.set_isr(topic, 0, alive)
+
+    def controller(self) -> int:
+        return 1
+
+    def fall_out(self, topic: str) -> None:
+        self.cluster.set_isr(topic, 0, [self.state(topic).leader])
+
+    @contextlib.contextmanager
+    def killed(self, node: int) -> Iterator[None]:
+        self.cluster.kill_broker(node)
+        try:
+            yield
+        finally:
+            self.cluster.start_broker(node)
 
     @contextlib.contextmanager
     def stopped(self, node: int) -> Iterator[None]:
@@ -203,10 +248,11 @@ class KafkaTarget(Target):
         assert (throttle_ms, entries, code) == (0, 1, 0)
         time.sleep(0.3)  # brokers hear of it a moment after the controller has answered
 
+    isr_patience_ms = 13_000  # twice the session of a broker
+
     @contextlib.contextmanager
-    def frozen(self, topic: str) -> Iterator[None]:
-        state = self.state(topic)
-        (follower,) = (node for node in state.replicas if node != state.leader)
+    def frozen(self, topic: str, node: int | None = None) -> Iterator[None]:
+        follower = self.follower(topic) if node is None else node
         self.cluster.broker(follower).pause()
         time.sleep(0.05)  # until each of its threads has come to a stop
         try:
@@ -214,14 +260,41 @@ class KafkaTarget(Target):
         finally:
             self.cluster.broker(follower).resume()
 
+    def controller(self) -> int:
+        asker = self.connect()
+        name = b"__cluster_metadata"
+        asker.send_body(DESCRIBE_QUORUM, 0, b"\2" + bytes([len(name) + 1]) + name + b"\2" + bytes(7), flexible=True)
+        answer = Reader(asker.answer_body(flexible=True))
+        assert answer.int16() == 0
+        assert (answer.count(True), answer.string(True)) == (1, name.decode())
+        assert (answer.count(True), answer.int32(), answer.int16()) == (1, 0, 0)
+        return answer.int32()
+
+    def fall_out(self, topic: str) -> None:
+        deadline = time.monotonic() + 30
+        while len(self.state(topic).in_sync) > 1:
+            assert time.monotonic() < deadline, "the follower stays in sync"
+            time.sleep(0.05)
+
+    @contextlib.contextmanager
+    def killed(self, node: int) -> Iterator[None]:
+        self.cluster.broker(node).kill()
+        try:
+            yield
+        finally:
+            self._bring_back(node)
+
     @contextlib.contextmanager
     def stopped(self, node: int) -> Iterator[None]:
         self.cluster.broker(node).stop()
         try:
             yield
         finally:
-            self.cluster.broker(node).start()
-            self.cluster.wait_ready()
+            self._bring_back(node)
+
+    def _bring_back(self, node: int) -> None:
+        self.cluster.broker(node).start()
+        self.cluster.wait_ready()
 
 
 def _client_quota(client_id: str, rate: float) -> bytes:

@@ -7,18 +7,24 @@ made for its cases: it creates topics by itself, takes small requests only and l
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from conformance_targets import KafkaTarget, MockTarget, Target
 
 from aiokprod.testing import KafkaCluster, MockCluster
 
+HERE = Path(__file__).parent
 REAL = pytest.mark.real
 SLOW = (pytest.mark.real, pytest.mark.slow)
 
 SMALL_REQUESTS_BYTES = 2_000_000
 VERSIONS = {"4.3": ("4.3.1", (4, 3)), "3.9": ("3.9.1", (3, 9)), "2.8": ("2.8.2", (2, 8))}
-ALONE = {"auto.create.topics.enable": "true", "socket.request.max.bytes": str(SMALL_REQUESTS_BYTES)}
+ALONE = {
+    "auto.create.topics.enable": "true",
+    "socket.request.max.bytes": str(SMALL_REQUESTS_BYTES),
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +45,7 @@ def _mock_alone(version: str) -> Iterator[Target]:
         validate_records=True,
         max_request_bytes=SMALL_REQUESTS_BYTES,
         producer_expiration_check_ms=500,
+        transaction_check_interval_ms=200,
     ) as cluster:
         yield from _until_closed(MockTarget(f"mock-{version}", VERSIONS[version][1], cluster))
 
@@ -125,6 +132,17 @@ def since_3_9(request: pytest.FixtureRequest) -> Iterator[Target]:
 )
 def alone(request: pytest.FixtureRequest) -> Iterator[Target]:
     yield from _for_one_case(request)
+
+
+IN_EVERY_RUN = ("test_first_batches.py", "test_duplicates.py", "test_transactions.py")
+"""Where Kafka 4.3 answers in every run; the rest of its answers belongs to the long suites."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects what is slow
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == HERE and item.path.name not in IN_EVERY_RUN and item.get_closest_marker("real"):
+            item.add_marker(pytest.mark.slow)
 
 
 def _for_one_case(request: pytest.FixtureRequest) -> Iterator[Target]:

@@ -14,11 +14,6 @@ from aiokprod.wire.codes import ErrorCode as E
 OUT_OF_ORDER = Written(E.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
 
-def follower_of(three: Target, topic: str) -> int:
-    state = three.state(topic)
-    return next(node for node in state.replicas if node != state.leader)
-
-
 def test_a_timeout_names_the_offset_and_the_resend_finds_the_batch(three: Target) -> None:  # broker: 6.1, 6.1b, 6.1c
     topic = three.new_topic(replicas=2)
     broker = three.connect_to_leader(topic)
@@ -68,21 +63,35 @@ def test_acks_1_does_not_wait_for_followers(three: Target) -> None:  # broker: 5
 
 def test_a_leader_that_moves_answers_what_waits_with_its_offset(three: Target) -> None:  # broker: 6.4
     topic = three.new_topic(replicas=3)
+    state = three.state(topic)
+    followers = [node for node in state.replicas if node != state.leader]
+    controller = three.controller()
+    to, slow = sorted(followers, key=lambda node: node != controller)  # a frozen controller decides nothing
     old = three.connect_to_leader(topic)
     pid = old.new_producer_id()
     assert old.produce(topic, sequenced(pid, 0)) == (0, 0)
-    leader, to = three.state(topic).leader, follower_of(three, topic)
-    three.move_leader(topic, to)
-    answer = old.produce_fully(topic, sequenced(pid, 1))
-    assert (answer.error_code, answer.base_offset) == (E.NOT_LEADER_OR_FOLLOWER, -1)
-    assert (answer.log_append_time_ms, answer.log_start_offset) == (-1, -1)
-    assert (answer.record_errors, answer.error_message) == ([], None)
-    assert three.state(topic).leader == to != leader
+    with three.frozen(topic, slow):
+        for number in (1, 2, 3):
+            old.send_produce(topic, sequenced(pid, number), timeout_ms=10_000)
+        assert old.says_nothing_for(0.3)
+        three.move_leader(topic, to)
+        answers = [old.one_partition() for _ in range(3)]
+    assert [(each.error_code, each.base_offset) for each in answers] == [
+        (E.NOT_LEADER_OR_FOLLOWER, 1),  # it is in the log
+        (E.NOT_LEADER_OR_FOLLOWER, -1),
+        (E.NOT_LEADER_OR_FOLLOWER, -1),
+    ]
+    for each in answers:
+        assert each.current_leader.leader_id == to
+        assert (each.log_append_time_ms, each.record_errors, each.error_message) == (-1, [], None)
+    new = three.connect_to_leader(topic)
+    again = [new.produce(topic, sequenced(pid, number)) for number in (1, 2, 3)]
+    assert again == [(0, 1), (0, 2), (0, 3)]
 
 
 def test_a_former_leader_hints_at_the_new_one(three: Target) -> None:  # broker: 2.10, 7.7
     topic = three.new_topic(replicas=2)
-    former, to = three.state(topic).leader, follower_of(three, topic)
+    former, to = three.state(topic).leader, three.follower(topic)
     three.move_leader(topic, to)
     state = three.state(topic)
     old = three.connect(former)
@@ -97,7 +106,7 @@ def test_a_former_leader_hints_at_the_new_one(three: Target) -> None:  # broker:
 @pytest.mark.parametrize("version", [3, 7, 9])
 def test_before_version_10_a_former_leader_gives_no_hint(three: Target, version: int) -> None:  # broker: 7.7
     topic = three.new_topic(replicas=2)
-    other = three.connect(follower_of(three, topic))
+    other = three.connect(three.follower(topic))
     answer = other.produce_fully(topic, plain(), version=version)
     assert (answer.error_code, answer.base_offset) == (E.NOT_LEADER_OR_FOLLOWER, -1)
     assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (-1, -1)
@@ -136,7 +145,7 @@ def test_a_new_leader_that_was_not_restarted_remembers_five_batches(three: Targe
     pid = old.new_producer_id()
     for number in range(7):
         assert old.produce(topic, sequenced(pid, number)) == (0, number)
-    three.move_leader(topic, follower_of(three, topic))
+    three.move_leader(topic, three.follower(topic))
     new = three.connect_to_leader(topic)
     again = [new.produce(topic, sequenced(pid, number)) for number in range(7)]
     assert again == [OUT_OF_ORDER] * 2 + [(0, number) for number in range(2, 7)]

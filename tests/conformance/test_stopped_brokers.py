@@ -1,6 +1,8 @@
-"""What a stopped broker changes: the in-sync set, the leader, what a restarted one remembers. broker: 2.6, 4.4, 6.3"""
+"""What a stopped, frozen or killed broker changes: the in-sync set, the leader, what is remembered. broker: 2, 4, 5, 6"""
 
 from __future__ import annotations
+
+import contextlib
 
 from asker import Written
 from conformance_targets import Target
@@ -61,3 +63,47 @@ def test_while_a_follower_is_stopped(three_slowly: Target) -> None:
     again = [back.produce(alone, sequenced(pid, number), partition=index) for number in range(6)]
     assert again == [OUT_OF_ORDER] * 5 + [(0, 5)]
     assert back.produce(alone, sequenced(pid, 6), partition=index) == (0, 6)
+
+
+def test_an_in_sync_set_that_falls_below_the_minimum_while_a_batch_waits(three_slowly: Target) -> None:
+    # broker: 6.3, 6.3b
+    three = three_slowly
+    topic = three.new_topic(replicas=2, min_insync_replicas="2")
+    broker = three.connect_to_leader(topic)
+    pid = broker.new_producer_id()
+    assert broker.produce(topic, sequenced(pid, 0)) == (0, 0)
+    with three.frozen(topic):
+        broker.send_produce(topic, sequenced(pid, 1), timeout_ms=three.isr_patience_ms)
+        three.fall_out(topic)
+        assert broker.next_written() == (E.REQUEST_TIMED_OUT, 1), "never 20"
+        assert broker.produce(topic, sequenced(pid, 1)) == NOT_ENOUGH
+        assert three.end_offset(topic) == 1
+    three.admin.wait_all_in_sync(topic)
+    assert broker.produce(topic, sequenced(pid, 1)) == (0, 1)
+    assert broker.produce(topic, sequenced(pid, 2)) == (0, 2)
+
+
+def test_what_a_leader_alone_acknowledged_is_lost_with_it(three_slowly: Target) -> None:  # broker: 5.4, 5.6
+    three = three_slowly
+    topic = three.new_topic(replicas=2, min_insync_replicas="1")
+    leader, follower = three.state(topic).leader, three.follower(topic)
+    broker = three.connect(leader)
+    known, lost = broker.new_producer_id(), broker.new_producer_id()
+    for number in range(5):
+        assert broker.produce(topic, sequenced(known, number)) == (0, number)
+    with contextlib.ExitStack() as broken:
+        with three.frozen(topic):
+            for number in range(5, 8):
+                assert broker.produce(topic, sequenced(known, number), acks=1) == (0, number)
+            for number in range(3):
+                assert broker.produce(topic, sequenced(lost, number), acks=1) == (0, 8 + number)
+            broken.enter_context(three.killed(leader))
+        three.until_led_by(topic, follower)
+        new = three.connect(follower)
+        assert new.produce(topic, sequenced(known, 8)) == OUT_OF_ORDER
+        assert new.produce(topic, sequenced(known, 7)) == OUT_OF_ORDER
+        assert new.produce(topic, sequenced(known, 4)) == (0, 4)
+        assert new.produce(topic, sequenced(known, 5)) == (0, 5)
+        assert new.produce(topic, sequenced(lost, 3)) == (0, 6), "a hole that nobody sees"
+    three.admin.wait_all_in_sync(topic)
+    assert three.end_offset(topic) == 7

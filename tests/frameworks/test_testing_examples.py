@@ -32,6 +32,7 @@ MODULES = {
     "test_shop_plainly.py": 1,
     "test_shop_seeds.py": 1,
     "test_kiosk.py": 4,
+    "test_kiosk_seeds.py": 1,
     "test_memory_producer.py": 7,
 }
 MODULES_ON_KAFKA = {"test_shop_on_kafka.py": 1, "test_kiosk_on_kafka.py": 1}

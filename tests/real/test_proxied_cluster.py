@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
 
+import aiokprod
 from aiokprod.testing import KafkaCluster
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.metadata import MetadataResponse
@@ -74,6 +76,27 @@ def test_an_answer_can_be_changed_in_its_own_version(cluster: KafkaCluster, kafk
     produce(cluster, kafka_name, idempotent=True)
     assert changed.hits == 1
     assert cluster.end_offsets(kafka_name) == [1]
+
+
+def test_one_partition_fails_before_or_after_its_append_or_is_left_out(cluster: KafkaCluster, kafka_name: str) -> None:
+    cluster.create_topic(kafka_name, partitions=4)
+    proxy = cluster.proxy
+    before = proxy.fail_next("Produce", "NOT_ENOUGH_REPLICAS", topic=kafka_name, partition=0)
+    after = proxy.fail_next("Produce", "REQUEST_TIMED_OUT", topic=kafka_name, partition=1, after_append=True)
+    left_out = proxy.omit_partition("Produce", kafka_name, 2, after_append=False)
+    throttled = proxy.throttle_next("Produce", 300, topic=kafka_name, partition=3)
+
+    async def scenario() -> list[tuple[int | None, int | None]]:
+        async with aiokprod.Producer(cluster.bootstrap_servers, request_timeout_ms=2_000) as producer:
+            deliveries = [producer.send(kafka_name, b"value", partition=partition) for partition in range(4)]
+            return [((await delivery).offset, delivery.attempts) for delivery in deliveries]
+
+    told = asyncio.run(scenario())
+    assert [offset for offset, _ in told] == [0, 0, 0, 0]
+    assert [attempts for _, attempts in told[:3]] == [2, 2, 2]
+    assert [rule.hits for rule in (before, after, left_out, throttled)] == [1, 1, 1, 1]
+    assert cluster.end_offsets(kafka_name) == [1, 1, 1, 1]
+    assert any(frame.version >= 13 for frame in proxy.frames("Produce")), "topics were named by id"
 
 
 def test_a_proxied_broker_comes_back_behind_the_same_address(cluster: KafkaCluster, kafka_name: str) -> None:

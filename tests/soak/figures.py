@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from book import DETACHED, GONE, KILLED
-from evidence import Evidence
+from evidence import Done, Evidence
 from verdict import growth_bytes_per_h, is_unsure, own_stalls, successes
 
 from aiokprod.testing.checker import Outcome
 
 WELL = 0.9  # of the rate
+SLOW_S = 10.0  # to get well
 
 
 def figures_of(evidence: Evidence) -> dict[str, float | str]:
@@ -22,7 +23,7 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
     unsure = [sent for sent in sends if sent.outcome is Outcome.POSSIBLY_PERSISTED]
     latencies = sorted(sent.settled_at - sent.sent_at for sent in sends if sent.outcome is Outcome.DELIVERED)
     stalls = sorted(cpu for life in evidence.lives for _, cpu in own_stalls(life))
-    recoveries = sorted(recovery_times(evidence))
+    recoveries = sorted(seconds for _, seconds in recoveries_of(evidence))
     found: dict[str, float | str] = {
         "records sent": len(sends),
         "acknowledged": outcomes[Outcome.DELIVERED],
@@ -57,25 +58,25 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
     return found
 
 
-def recovery_times(evidence: Evidence) -> list[float]:
-    """From the end of each deed until a second with 90 % of the usual rate; deeds followed by another too soon not counted."""
+def recoveries_of(evidence: Evidence) -> list[tuple[Done, float]]:
+    """From the end of each deed until a second with 90 % of the usual rate.
+
+    Deeds that end while another goes on are left out, and those after which the next comes before anybody could tell.
+    """
     times = successes(evidence.lives)
     rate = per_second(times, evidence.began, evidence.ended)
     usual = sorted(rate)[len(rate) // 2] if rate else 0
-    begins = sorted(deed.began for deed in evidence.deeds)
-    found = []
+    found: list[tuple[Done, float]] = []
     for deed in evidence.deeds:
-        after = bisect_left(begins, deed.healed)
-        until = begins[after] if after < len(begins) else evidence.ended
+        others = [each for each in evidence.deeds if each is not deed]
+        if any(each.began <= deed.healed < each.healed for each in others):
+            continue
+        until = min([each.began for each in others if each.began > deed.healed], default=evidence.ended)
         at = deed.healed
-        while at + 1.0 <= until:
-            if bisect_left(times, at + 1.0) - bisect_left(times, at) >= WELL * usual:
-                found.append(at - deed.healed)
-                break
+        while at + 1.0 <= until and bisect_left(times, at + 1.0) - bisect_left(times, at) < WELL * usual:
             at += 0.5
-        else:
-            if until - deed.healed > 10.0:
-                found.append(until - deed.healed)
+        if at + 1.0 <= until or until - deed.healed > SLOW_S:
+            found.append((deed, at - deed.healed))
     return found
 
 

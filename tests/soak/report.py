@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from evidence import Evidence, Verdict
+from figures import recoveries_of
 from picture import picture_of
 
 SHOWN = 20  # complaints of one check
@@ -49,11 +50,16 @@ def markdown(evidence: Evidence, verdict: Verdict, title: str, replay: str) -> s
     lines += ["", "![timeline](timeline.svg)", "", "| figure | |", "|---|---|"]
     lines += [f"| {name} | {value:,} |" if isinstance(value, int) else f"| {name} | {value} |"
               for name, value in verdict.figures.items()]  # fmt: skip
-    lines += ["", "| at, s | deed | healed after, s | whole after, s |", "|---|---|---|---|"]
+    well_after = {id(deed): f"{seconds:.1f}" for deed, seconds in recoveries_of(evidence)}
+    lines += [
+        "",
+        "| at, s | deed | healed after, s | whole after, s | then 90 % of the rate after, s |",
+        "|---|---|---|---|---|",
+    ]
     for deed in evidence.deeds:
         text = deed.text + (f" (failed: {deed.failure.splitlines()[-1]})" if deed.failure else "")
         lines.append(
             f"| {deed.began - evidence.began:.1f} | {text.replace('|', '/')} | {deed.healed - deed.began:.1f} "
-            f"| {deed.settled - deed.began:.1f} |"
+            f"| {deed.settled - deed.began:.1f} | {well_after.get(id(deed), '')} |"
         )
     return "\n".join([*lines, ""])

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from book import Book
 from evidence import Complaint, Done, Evidence, Life, Verdict
-from figures import cpu_while_all_down, figures_of, recovery_times
+from figures import cpu_while_all_down, figures_of, recoveries_of
 from report import write_report
 from values import DAMAGED, identity_of, value_of
 from verdict import complaints_of, growth_bytes_per_h
@@ -232,9 +232,11 @@ def test_a_bug_of_the_soak_itself_makes_it_bad() -> None:
 def test_recovery_is_the_time_from_the_end_of_a_deed_to_the_usual_rate() -> None:
     times = [second + part / 10 for second in (*range(10), *range(15, 30)) for part in range(10)]
     lines = [line for number, at in enumerate(times) for line in sent(number, f"o 0 {number}", at=at - 0.5)]
-    evidence = evidence_of(book_of(*lines), deeds=[Done(kind="kill", text="", began=10.0, healed=12.0, settled=13.0)])
+    kill = Done(kind="kill", text="", began=10.0, healed=12.0, settled=13.0)
+    within = Done(kind="kill client", text="", began=10.5, healed=10.6, settled=10.6)
+    evidence = evidence_of(book_of(*lines), deeds=[kill, within])
     evidence.ended = 30.0
-    assert recovery_times(evidence) == [3.0]
+    assert recoveries_of(evidence) == [(kill, 3.0)]
 
 
 def test_a_torn_last_line_of_a_killed_life_is_left_out(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ class Run:
 # ---------------------------------------------------------------------- bytes
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Pass so many bytes of the frame (its length prefix counts), then close."""
+    """Pass so many bytes of the frame (its length prefix counts), never the last one, then close."""
 
     size: int
 

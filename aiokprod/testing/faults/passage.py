@@ -51,7 +51,7 @@ def passage_of(damage: Damage, wire: bytes, *, is_request: bool, random: Random)
     """How a frame (length prefix included) goes on under this damage; chance comes from `random`."""
     match damage:
         case Truncate(size):
-            kept = wire[:size]
+            kept = wire[: min(size, len(wire) - 1)]
             return Passage((Piece(kept),) if kept else (), then_closes=True)
         case Rechunk(largest):
             return Passage(tuple(Piece(part) for part in _cut(wire, largest, random)))

@@ -108,6 +108,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
         unknown = set(sasl_mechanisms) - set(MECHANISMS)
         if unknown:
             raise ValueError(f"unknown SASL mechanisms {sorted(unknown)}; the mock knows {', '.join(MECHANISMS)}")
+        self._brokers: dict[int, MockBroker] = {}
         release = release_of(kafka_version)
         self._home = LoopHome()
         self._faults = FaultRules()
@@ -133,6 +134,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
                 completion_s=transaction_completion_ms / 1000,
             ),
             now_ms,
+            self._brokers.get,
         )
         self.counters = Counters()
         """What was seen and appended; see `requests_seen` for the usual question."""
@@ -153,7 +155,6 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
             network=network,
             producer_byte_rates=self._producer_byte_rates,
         )
-        self._brokers: dict[int, MockBroker] = {}
         self._expiry: asyncio.TimerHandle | None = None
         self._plan = [
             (index + 1, ports[index] if ports else 0, racks[index] if racks else None) for index in range(brokers)
@@ -308,7 +309,12 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
 
     def thaw_broker(self, node: int) -> None:
         """SIGCONT."""
-        self._home.call(self._brokers[node].thaw)
+
+        def thaw() -> None:
+            self._brokers[node].thaw()
+            self._transactions.look_again()
+
+        self._home.call(thaw)
 
     def refuse_connections(self, node: int) -> None:
         """Who dials this broker is refused. Open connections go on."""

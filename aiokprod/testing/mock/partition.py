@@ -291,6 +291,7 @@ class Partition:
             raise ValueError(f"{self!r}: {nodes} is no subset of the replicas {list(self.replicas)}")
         self.isr = list(nodes)
         self.replicate()
+        self.wake()
 
     # ---- leadership
 
@@ -356,3 +357,4 @@ class Partition:
             self._copy(replica)
             self.isr.append(node)
         self.replicate()
+        self.wake()

@@ -101,7 +101,7 @@ async def _damaged_request(served: Served, rule: Rule, damage: Damage, frame: by
         got = await settled(again(one, number > 0))
         if number == 0 or not isinstance(damage, Duplicate):
             reply = got
-    return Reply(reply.frame, reply.mute_s, Then.CLOSE) if passage.then_closes else reply
+    return Reply(None, then=Then.CLOSE) if passage.then_closes else reply
 
 
 async def _answer(served: Served, rule: Rule, reply: Reply) -> Reply:

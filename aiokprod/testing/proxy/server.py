@@ -28,8 +28,9 @@ from aiokprod.testing.faults.apis import api_key_of
 
 from ..own_thread import LoopHome
 from .frames import Direction, ProxyFrame
-from .link import Address, Link, LinkOwner
+from .link import Link, LinkOwner
 from .script import Script
+from .sides import Address, Sides
 
 HOST: Final = "127.0.0.1"
 FRAMES_KEPT: Final = 10_000
@@ -156,7 +157,7 @@ class FaultProxy(FaultVerbs, LinkOwner):
         def close() -> int:
             chosen = [link for link, broker in self._links.items() if node in (None, broker)]
             for link in chosen:
-                link.end(reset=abort)
+                link.sides.end(reset=abort)
             return len(chosen)
 
         return self._home.call(close)
@@ -212,7 +213,7 @@ class FaultProxy(FaultVerbs, LinkOwner):
         await asyncio.sleep(0)  # a listener that was opened just now is a server
         self._shut()
         for link in tuple(self._links):
-            link.abort()
+            link.sides.abort()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -250,14 +251,15 @@ class FaultProxy(FaultVerbs, LinkOwner):
         task.add_done_callback(self._tasks.discard)
 
     async def _run_link(self, broker: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = Link(self, broker, next(self._numbers), self._framed)
+        sides = Sides(writer, framed=self._framed)
+        link = Link(self, broker, next(self._numbers), sides)
         self._links[link] = broker
         with self._lock:
             self._connections[broker] += 1
         try:
             if self._faults.refuses_connection(broker):
-                link.refuse(writer)
+                sides.end(reset=True)  # the broker hears nothing of it
             else:
-                await link.run(reader, writer, self._upstreams[broker])
+                await link.run(reader, self._upstreams[broker])
         finally:
             del self._links[link]

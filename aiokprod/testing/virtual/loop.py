@@ -1,6 +1,6 @@
 """`VirtualLoop`: an asyncio event loop without sockets and without waiting. One per virtual run.
 
-Connections made by asyncio's own means (`create_connection`, `open_connection`, `sock_connect`) go to its `network`.
+What is connected or served by asyncio's own means (`create_connection`, `create_server`, streams) goes to its `network`.
 
 When nothing is ready the clock jumps to the next timer, so a minute of timeouts takes a moment. With a seed the ready
 callbacks run in a drawn order: those of one object (a task, a connection, a stage) stay in theirs, as asyncio promises
@@ -21,6 +21,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
+
+from .server import BoundAddress, Listener, VirtualServer
 
 EPOCH_S: Final = 1_700_000_000.0
 """What the wall clock shows when a virtual run begins, seconds since 1970."""
@@ -43,6 +45,10 @@ class Network(Protocol):
 
     def connect(self, port: int, protocol_factory: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
         """Join a protocol to whoever listens there."""
+        ...
+
+    def listen(self, port: int, accept: Callable[[], asyncio.Protocol]) -> Listener:
+        """Bind a port; 0: a free one."""
         ...
 
 
@@ -160,6 +166,27 @@ class VirtualLoop(asyncio.BaseEventLoop):
         protocol = transport.get_protocol()
         assert isinstance(protocol, asyncio.Protocol)
         return transport, protocol
+
+    async def create_server(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.Protocol],
+        host: object = None,
+        port: int | None = None,
+        *,
+        sock: socket.socket | None = None,
+        ssl: object = None,
+        start_serving: bool = True,
+        **_ignored: object,
+    ) -> VirtualServer:
+        """A port of the virtual network: the one of the socket, this one, or a free one. Every host is this machine."""
+        network = self._joined_network()
+        if ssl:
+            raise NotImplementedError("the virtual network has no TLS")
+        listener = network.listen(port or 0 if sock is None else sock.getsockname()[1], protocol_factory)
+        server = VirtualServer(self, listener, BoundAddress(LOOPBACK, listener.port) if sock is None else sock)
+        if start_serving:
+            await server.start_serving()
+        return server
 
     def _joined_network(self) -> Network:
         if self.network is None:

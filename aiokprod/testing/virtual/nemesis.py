@@ -258,7 +258,10 @@ class Nemesis:
         return f"nothing passes to or from port {port} for {seconds} s"
 
     def _reset(self) -> str | None:
-        ends = self._network.reset(self._port() if self._random.random() < 0.7 else None)
+        # Only the cluster's connections: a test may have others.
+        every = [self._cluster.broker(node).port for node in self._cluster.broker_ids]
+        chosen = [self._random.choice(every)] if self._random.random() < 0.7 else every
+        ends = sum(self._network.reset(port) for port in chosen)
         return f"{ends // 2} connections are reset" if ends else None
 
     def _close(self) -> str | None:

@@ -45,23 +45,76 @@ def test_nothing_of_it_leaves_this_process() -> None:
 
 def test_streams_meet_in_memory_and_the_address_may_be_left_out() -> None:
     async def scenario(network: VirtualNetwork, random: Random) -> bytes:
-        class Echo(asyncio.Protocol):
-            def connection_made(self, transport: asyncio.BaseTransport) -> None:
-                assert isinstance(transport, asyncio.Transport)
-                self.transport = transport
-
-            def data_received(self, data: bytes) -> None:
-                self.transport.write(data)
-
         network.listen(7, Echo).is_open = True
         reader, writer = await asyncio.open_connection(None, 7)
         writer.write(b"hello")
         answer = await reader.readexactly(5)
         writer.close()
-        await writer.wait_closed()
         return answer
 
     assert run_virtual(scenario, seed=1) == b"hello"
+
+
+class Echo(asyncio.Protocol):
+    """Says what it is told."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+
+async def say(port: int) -> bytes:
+    reader, writer = await asyncio.open_connection("localhost", port)
+    writer.write(b"hello")
+    answer = await reader.readexactly(5)
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+def test_servers_listen_in_memory_on_a_port_of_their_own_a_given_one_or_that_of_a_socket() -> None:
+    async def scenario(network: VirtualNetwork, random: Random) -> None:
+        loop = asyncio.get_running_loop()
+        given = socket.create_server(("127.0.0.1", 0))
+        theirs = given.getsockname()[1]
+        for arguments, port in (({}, None), ({"host": "0.0.0.0", "port": 7}, 7), ({"sock": given}, theirs)):
+            server = await loop.create_server(Echo, **arguments)
+            assert server.is_serving() and server.get_loop() is loop
+            found = server.sockets[0].getsockname()[1]
+            assert port in (None, found)
+            assert await say(found) == b"hello"
+            server.close()
+            server.close()
+            await server.wait_closed()
+            assert not server.is_serving() and server.sockets == ()
+            with pytest.raises(ConnectionRefusedError):
+                await say(found)
+        assert given.fileno() == -1
+
+    run_virtual(scenario, seed=1)
+
+
+def test_a_server_may_begin_later_and_serve_until_it_is_cancelled() -> None:
+    async def scenario(network: VirtualNetwork, random: Random) -> None:
+        server = await asyncio.start_server(lambda reader, writer: writer.close(), port=7, start_serving=False)
+        with pytest.raises(ConnectionRefusedError):
+            await say(7)
+        serving = asyncio.create_task(server.serve_forever())
+        await asyncio.sleep(0.1)
+        with pytest.raises(asyncio.IncompleteReadError):
+            await say(7)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        assert not server.is_serving()
+        await server.start_serving()  # a closed one stays closed
+        assert not server.is_serving()
+        with pytest.raises(NotImplementedError, match="no TLS"):
+            await asyncio.start_server(lambda reader, writer: None, port=8, ssl=object())  # type: ignore[arg-type]
+
+    run_virtual(scenario, seed=1)
 
 
 def test_there_are_no_names_and_no_tls() -> None:

@@ -26,7 +26,7 @@ from ..cluster_state import RefusalError, Topic
 from ..transactions.metadata import ProducerIdentity
 from ..transactions.offsets import MAX_METADATA_BYTES, CommittedOffset, offsets_partition
 from .api import Call, Items, Outcome
-from .transactional_writes import ask_coordinator, when_completed
+from .transactional_writes import ask_coordinator, when_answered
 
 ADDS_TO_TRANSACTION: Final = 5
 """The TxnOffsetCommit version that needs no AddOffsetsToTxn (KIP-890). broker: 10.2"""
@@ -47,9 +47,8 @@ def txn_offset_commit_items(_call: Call, request: TxnOffsetCommitRequest) -> Ite
 
 def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> Outcome:
     """Keep the offsets until the transaction ends."""
-    if call.version < ADDS_TO_TRANSACTION:
-        return _txn_offset_commit(call, request)
-    return when_completed(call, request.transactional_id, lambda: _txn_offset_commit(call, request))
+    asks = call.version >= ADDS_TO_TRANSACTION or call.broker.transactions.settings.verifies
+    return when_answered(call, request.transactional_id, lambda: asks, lambda: _txn_offset_commit(call, request))
 
 
 def _txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
@@ -88,7 +87,7 @@ def _check_transaction(call: Call, request: TxnOffsetCommitRequest, who: Produce
         code = ErrorCode.INVALID_PRODUCER_EPOCH  # it never says 90. broker: 9
     elif code == ErrorCode.TRANSACTION_ABORTABLE and call.version < KNOWS_ABORTABLE:
         code = ErrorCode.INVALID_TXN_STATE  # broker: 10.2
-    elif code == ErrorCode.CONCURRENT_TRANSACTIONS and not adds:
+    elif code == ErrorCode.NETWORK_EXCEPTION or (code == ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code != ErrorCode.NONE:
         raise RefusalError(code)

@@ -27,10 +27,10 @@ from aiokprod.wire.messages.produce import (
 
 from ..batch_header import BadBatch, first_look
 from ..cluster_state import Topic
-from ..partition import ADDS_TO_TRANSACTION, Appended, AppendOutcome, Partition, Refused
+from ..partition import Appended, AppendOutcome, Partition, Refused
 from ..waiting import until
 from .api import Call, HangUpError, Items, Outcome, SilenceError, Waits
-from .transactional_writes import refuse_produce, when_completed
+from .transactional_writes import concerns_coordinator, refuse_produce, when_answered
 
 BY_TOPIC_ID: Final = 13
 WITH_LEADER_HINT: Final = 10
@@ -80,9 +80,21 @@ def produce_items(call: Call, request: ProduceRequest) -> Items:
 
 def produce(call: Call, request: ProduceRequest) -> Outcome:
     """Append, then answer, wait or close."""
-    if call.version < ADDS_TO_TRANSACTION:
+    if request.transactional_id is None:
         return _produce(call, request)
-    return when_completed(call, request.transactional_id, lambda: _produce(call, request))
+    return when_answered(
+        call, request.transactional_id, lambda: _asks_coordinator(call, request), lambda: _produce(call, request)
+    )
+
+
+def _asks_coordinator(call: Call, request: ProduceRequest) -> bool:
+    return any(
+        concerns_coordinator(call, partition, asked.records or b"") is not None
+        for data in request.topic_data
+        if (topic := _find(call, data)) is not None
+        for asked in data.partition_data
+        if (partition := topic.partition(asked.index)) is not None
+    )
 
 
 def _produce(call: Call, request: ProduceRequest) -> Outcome:

@@ -24,6 +24,9 @@ KNOWS_ABORTABLE: Final = 11
 PATIENCE_S: Final = 0.1
 """add.partitions.to.txn.retry.backoff.max.ms: so long a broker waits for the markers before it answers 51."""
 
+COORDINATOR_TIMEOUT_S: Final = 30.0
+"""So long a broker waits for another's answer, whatever the client's timeout. broker: 10.12"""
+
 _UNREACHABLE: Final = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -34,13 +37,27 @@ _UNREACHABLE: Final = frozenset(
 )
 
 
-def when_completed(call: Call, transactional_id: str | None, serve: Callable[[], Outcome]) -> Outcome:
-    """Serve now, or when the transaction before has its markers (broker: 10.6)."""
+def when_answered(
+    call: Call, transactional_id: str | None, asks: Callable[[], bool], serve: Callable[[], Outcome]
+) -> Outcome:
+    """Serve now, or when the coordinator can tell.
+
+    That is when the transaction before has its markers (broker: 10.6), or when a frozen coordinator is awake again; the
+    connection is blocked meanwhile (broker: 10.12).
+
+    Args:
+        asks: whether the coordinator has to be asked at all.
+    """
     transactions = call.broker.transactions
-    if transactional_id is None or not transactions.is_completing(transactional_id):
+    if not transactional_id or not asks():
+        return serve()
+    is_frozen = transactions.is_frozen(transactional_id, call.broker.node_id)
+    if not is_frozen and not transactions.is_completing(transactional_id):
         return serve()
 
     async def later() -> Message | None:
+        if is_frozen:
+            await transactions.until_awake(transactional_id, call.broker.node_id, COORDINATOR_TIMEOUT_S)
         await transactions.until_completed(transactional_id, PATIENCE_S)
         outcome = serve()
         return await outcome.begin() if isinstance(outcome, Waits) else outcome
@@ -57,6 +74,8 @@ def ask_coordinator(
     try:
         if transactional_id:
             ids.check(transactional_id, ids.node_of(transactional_id))
+            if not transactions.answers(transactional_id, call.broker.node_id):
+                return ErrorCode.NETWORK_EXCEPTION
     except RefusalError as refusal:
         return ErrorCode(refusal.code)
     if not adds:
@@ -66,19 +85,26 @@ def ask_coordinator(
     return code
 
 
-def refuse_produce(call: Call, transactional_id: str | None, partition: Partition, records: bytes) -> Refused | None:
-    """None if the batch may be judged by the partition: it is not transactional, or belongs to the transaction."""
+def concerns_coordinator(call: Call, partition: Partition, records: bytes) -> ProducerIdentity | None:
+    """Who writes, if this batch of a transactional request is one the coordinator is asked about, else None."""
     header = read_header(records)
-    if not isinstance(header, BatchHeader) or not header.is_transactional or transactional_id is None:
+    if not isinstance(header, BatchHeader) or not header.is_transactional:
         return None
     if partition.leader != call.broker.node_id:
         return None  # the partition refuses it
     if partition.has_transaction_of(header.producer_id, header.producer_epoch):
         return None  # broker: 10.12 - the coordinator is asked once per partition and transaction
-    adds = call.version >= ADDS_TO_TRANSACTION
-    if not adds and not call.broker.transactions.settings.verifies:
+    if call.version < ADDS_TO_TRANSACTION and not call.broker.transactions.settings.verifies:
         return None
-    who = ProducerIdentity(header.producer_id, header.producer_epoch)
+    return ProducerIdentity(header.producer_id, header.producer_epoch)
+
+
+def refuse_produce(call: Call, transactional_id: str | None, partition: Partition, records: bytes) -> Refused | None:
+    """None if the batch may be judged by the partition: it is not transactional, or belongs to the transaction."""
+    who = None if transactional_id is None else concerns_coordinator(call, partition, records)
+    if transactional_id is None or who is None:
+        return None
+    adds = call.version >= ADDS_TO_TRANSACTION
     code = ask_coordinator(call, transactional_id, who, (partition.name, partition.index), adds=adds)
     return None if code == ErrorCode.NONE else _refused(code, call.version)
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
-from ..cluster_state import ClusterState
+from ..cluster_state import ClusterState, RefusalError
 from .coordinator import TransactionCoordinator
 from .directory import CoordinatorDirectory, partition_of
 from .ending import Ending
@@ -23,6 +23,13 @@ from .offsets import GroupOffsets
 
 IDLE_ID_MS: Final = 604_800_000
 """transactional.id.expiration.ms."""
+
+
+class Process(Protocol):
+    """A broker's process, as the others see it."""
+
+    is_listening: bool
+    is_frozen: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +48,17 @@ class TransactionSettings:
 class ClusterTransactions:
     """Transactional ids, groups and their coordinators."""
 
-    def __init__(self, state: ClusterState, settings: TransactionSettings, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        settings: TransactionSettings,
+        now_ms: Callable[[], int],
+        process: Callable[[int], Process | None] = lambda _node: None,
+    ) -> None:
         self._state = state
         self.settings = settings
         self.now_ms = now_ms
+        self._process = process
         self.coordinator = TransactionCoordinator(state.new_producer_id, version=settings.version)
         self.transactional_ids = CoordinatorDirectory(self._nodes)
         self.groups = CoordinatorDirectory(self._nodes)
@@ -87,11 +101,48 @@ class ClusterTransactions:
     def _complete(self, transactional_id: str) -> None:
         del self._endings[transactional_id]
         self.coordinator.complete(transactional_id, self.now_ms())
+        self.look_again()
+
+    def is_completing(self, transactional_id: str) -> bool:
+        """Whether markers of this id are still to be written."""
+        return transactional_id in self._endings
+
+    # ---- coordinators as other brokers reach them
+
+    def is_frozen(self, transactional_id: str, asker: int) -> bool:
+        """Whether the coordinator, unless it is the asker itself, takes requests and answers none."""
+        process = self._coordinator_process(transactional_id, asker)
+        return process is not None and process.is_listening and process.is_frozen
+
+    def answers(self, transactional_id: str, asker: int) -> bool:
+        """Whether the coordinator answers this broker now."""
+        process = self._coordinator_process(transactional_id, asker)
+        return process is None or (process.is_listening and not process.is_frozen)
+
+    def _coordinator_process(self, transactional_id: str, asker: int) -> Process | None:
+        try:
+            node = self.transactional_ids.node_of(transactional_id)
+        except RefusalError:
+            return None
+        return None if node == asker else self._process(node)
+
+    # ---- waiting
+
+    async def until_completed(self, transactional_id: str, timeout_s: float) -> None:
+        """Wait until this id is not completing, or the time is over."""
+        await self._until(lambda: transactional_id not in self._endings, timeout_s)
+
+    async def until_awake(self, transactional_id: str, asker: int, timeout_s: float) -> None:
+        """Wait until the coordinator is not frozen any more, or the time is over."""
+        await self._until(lambda: not self.is_frozen(transactional_id, asker), timeout_s)
+
+    def look_again(self) -> None:
+        """Something has changed that somebody may wait for."""
         for look in tuple(self._waiting):
             look()
 
-    async def until_completed(self, transactional_id: str, timeout_s: float) -> None:
-        """Wait until this id is not completing, or the time is over; cancelling only stops the waiting."""
+    async def _until(self, is_so: Callable[[], bool], timeout_s: float) -> None:
+        """Cancelling only stops the waiting."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def end() -> None:
@@ -99,7 +150,7 @@ class ClusterTransactions:
                 over.set_result(None)
 
         def look() -> None:
-            if transactional_id not in self._endings:
+            if is_so():
                 end()
 
         timer = self._later(timeout_s, end)
@@ -111,10 +162,6 @@ class ClusterTransactions:
             self._waiting.discard(look)
             self._timers.discard(timer)
             timer.cancel()
-
-    def is_completing(self, transactional_id: str) -> bool:
-        """Whether markers of this id are still to be written."""
-        return transactional_id in self._endings
 
     # ---- by the clock
 

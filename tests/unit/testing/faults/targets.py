@@ -1,6 +1,7 @@
-"""The two things a script of faults runs against, and what a test asks of either.
+"""What a script of faults runs against, and what a test asks of each.
 
-Both have the same MockCluster behind them, on the loop of the test; clients of `PROXY` reach it through a FaultProxy.
+All have the same MockCluster, on the loop of the test; clients of `PROXY` reach it through a FaultProxy, and those of
+`VIRTUAL` in memory, in virtual time.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from mock_requests import mock
 
 from aiokprod.testing import FaultProxy, MockCluster
 from aiokprod.testing.faults import FaultVerbs
+from aiokprod.testing.virtual import run_virtual
 from aiokprod.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-MOCK, PROXY = "mock", "proxy"
-BOTH = [MOCK, PROXY]
+MOCK, PROXY, VIRTUAL = "mock", "proxy", "virtual"
+EVERYWHERE = [MOCK, PROXY, VIRTUAL]
 
 
 @dataclass(slots=True)
@@ -48,7 +50,7 @@ async def target(kind: str, brokers: int = 1, **options: Any) -> AsyncIterator[T
         cluster.create_topic("t", partitions=2)
         for partition in range(2):
             cluster.move_leader("t", partition, 1)
-        if kind == MOCK:
+        if kind != PROXY:
             yield Target(cluster, cluster)
         else:
             upstreams = {node: (cluster.broker(node).host, cluster.broker(node).port) for node in cluster.broker_ids}
@@ -63,14 +65,17 @@ Scenario = Callable[[Target, RawClient], Awaitable[None]]
 def play(kind: str, scenario: Scenario, **options: Any) -> None:
     """Run a scenario of one client, which has asked for the metadata of `t` (a proxy learns names from that)."""
 
-    async def run() -> None:
-        async with target(kind, **options) as made, made.client() as client:
+    async def run(**network: Any) -> None:
+        async with target(kind, **options, **network) as made, made.client() as client:
             asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
             await client.ask(asked, MetadataResponse, 12)
             async with asyncio.timeout(10):
                 await scenario(made, client)
 
-    asyncio.run(run())
+    if kind == VIRTUAL:
+        run_virtual(lambda network, random: run(network=network), seed=1)
+    else:
+        asyncio.run(run())
 
 
 async def end_of(client: RawClient) -> str:

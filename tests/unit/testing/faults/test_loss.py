@@ -1,4 +1,4 @@
-"""Late, lost and damaged requests and answers, connections and brokers: the same on a MockCluster and a FaultProxy."""
+"""Late, lost and damaged requests and answers, connections and brokers: the same on both targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from mock_batches import batch
 from mock_client import RawClient
 from mock_requests import values
-from targets import BOTH, Target, end_of, eventually, play
+from targets import EVERYWHERE, Target, end_of, eventually, play
 
 from aiokprod.testing.faults import (
     Corrupt,
@@ -25,7 +25,7 @@ from aiokprod.testing.faults import (
 )
 from aiokprod.wire.messages.metadata import MetadataRequest, MetadataResponse
 
-on_both = pytest.mark.parametrize("kind", BOTH)
+everywhere = pytest.mark.parametrize("kind", EVERYWHERE)
 either_way = pytest.mark.parametrize("before", [True, False], ids=["request", "answer"])
 
 
@@ -39,7 +39,7 @@ async def is_served(client: RawClient) -> None:
 
 
 # ---------------------------------------------------------------------- late
-@on_both
+@everywhere
 @either_way
 def test_a_delay_keeps_what_is_behind_it_and_no_other_connection(kind: str, before: bool) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
@@ -57,7 +57,7 @@ def test_a_delay_keeps_what_is_behind_it_and_no_other_connection(kind: str, befo
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 @either_way
 def test_what_is_held_comes_in_order_when_it_is_released(kind: str, before: bool) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
@@ -76,7 +76,7 @@ def test_what_is_held_comes_in_order_when_it_is_released(kind: str, before: bool
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 def test_a_disarmed_hold_lets_others_pass_and_keeps_what_it_has(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         rule = made.script.hold("Produce", before_serving=True)
@@ -92,7 +92,7 @@ def test_a_disarmed_hold_lets_others_pass_and_keeps_what_it_has(kind: str) -> No
 
 
 # ---------------------------------------------------------------------- lost
-@on_both
+@everywhere
 @pytest.mark.parametrize("reset", [False, True])
 @either_way
 def test_a_dropped_answer_ends_the_connection(kind: str, before: bool, reset: bool) -> None:
@@ -106,7 +106,7 @@ def test_a_dropped_answer_ends_the_connection(kind: str, before: bool, reset: bo
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 def test_a_connection_can_end_behind_an_answer(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         made.script.close_after("Produce")
@@ -116,7 +116,7 @@ def test_a_connection_can_end_behind_an_answer(kind: str) -> None:
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 @either_way
 def test_what_is_swallowed_is_missing_and_the_connection_goes_on(kind: str, before: bool) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
@@ -130,7 +130,7 @@ def test_what_is_swallowed_is_missing_and_the_connection_goes_on(kind: str, befo
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 @either_way
 def test_behind_a_black_hole_nothing_passes_on_this_connection(kind: str, before: bool) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
@@ -168,7 +168,7 @@ async def asked_twice(made: Target, client: RawClient, effect: Effect, **where: 
     return whole[:4] + struct.pack(">i", correlation_id) + whole[8:], came
 
 
-@on_both
+@everywhere
 @pytest.mark.parametrize("size", [0, 3, 20])
 def test_a_truncated_answer_is_a_prefix_and_the_end(kind: str, size: int) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
@@ -179,7 +179,7 @@ def test_a_truncated_answer_is_a_prefix_and_the_end(kind: str, size: int) -> Non
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 @pytest.mark.parametrize("effect", [Rechunk(), Rechunk(7), Drip(20_000.0)], ids=repr)
 def test_an_answer_in_pieces_is_the_same_answer(kind: str, effect: Effect) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
@@ -193,7 +193,7 @@ def test_an_answer_in_pieces_is_the_same_answer(kind: str, effect: Effect) -> No
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_corrupted_answer_differs_in_one_byte(kind: str, seed: int) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
@@ -205,7 +205,7 @@ def test_a_corrupted_answer_differs_in_one_byte(kind: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("effect", [Corrupt(), Rechunk(9)], ids=repr)
-def test_what_is_drawn_is_drawn_alike_on_both(effect: Effect) -> None:
+def test_what_is_drawn_is_drawn_alike_everywhere(effect: Effect) -> None:
     heard: list[bytes] = []
 
     async def scenario(made: Target, client: RawClient) -> None:
@@ -214,12 +214,12 @@ def test_what_is_drawn_is_drawn_alike_on_both(effect: Effect) -> None:
             client.send_produce({("t", 0): batch(value)})
             heard.append(await client.frame())
 
-    for kind in BOTH:
+    for kind in EVERYWHERE:
         play(kind, scenario)
-    assert heard[:2] == heard[2:]
+    assert heard[:2] == heard[2:4] == heard[4:]
 
 
-@on_both
+@everywhere
 def test_an_answer_can_have_another_correlation_id_or_a_length_no_frame_has(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         whole, came = await asked_twice(made, client, WrongCorrelation())
@@ -232,7 +232,7 @@ def test_an_answer_can_have_another_correlation_id_or_a_length_no_frame_has(kind
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 def test_an_answer_can_come_twice(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         made.script.duplicate_next("Produce")
@@ -245,7 +245,7 @@ def test_an_answer_can_come_twice(kind: str) -> None:
 
 
 # ---------------------------------------------------------------------- bytes of requests
-@on_both
+@everywhere
 @pytest.mark.parametrize("size", [0, 3, 60])
 def test_half_a_request_is_none_and_the_end(kind: str, size: int) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
@@ -257,7 +257,7 @@ def test_half_a_request_is_none_and_the_end(kind: str, size: int) -> None:
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 def test_a_request_in_pieces_is_served_when_it_is_whole(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         made.script.rechunk_next("Produce", before_serving=True)
@@ -271,7 +271,7 @@ def test_a_request_in_pieces_is_served_when_it_is_whole(kind: str) -> None:
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 def test_a_request_that_comes_twice_is_carried_out_twice_and_answered_once(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         made.script.duplicate_next("Produce", before_serving=True)
@@ -283,7 +283,7 @@ def test_a_request_that_comes_twice_is_carried_out_twice_and_answered_once(kind:
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 def test_a_corrupted_record_is_found_by_its_crc(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         rule = made.script.corrupt_next("Produce", offset=-6, mask=0x10, before_serving=True)
@@ -295,7 +295,7 @@ def test_a_corrupted_record_is_found_by_its_crc(kind: str) -> None:
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 def test_a_request_with_another_correlation_id_is_answered_with_it(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         made.script.wrong_correlation_next("Produce", before_serving=True)
@@ -308,7 +308,7 @@ def test_a_request_with_another_correlation_id_is_answered_with_it(kind: str) ->
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 @pytest.mark.parametrize("length", [2**31 - 1, -1, 2])
 def test_a_request_with_an_impossible_length_ends_the_connection(kind: str, length: int) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
@@ -335,7 +335,7 @@ async def dialled(made: Target, node: int = 1) -> str:
     return "served"
 
 
-@on_both
+@everywhere
 def test_new_connections_are_reset_or_refused_and_open_ones_go_on(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         rule = made.script.refuse_next(1, times=2)
@@ -351,7 +351,7 @@ def test_new_connections_are_reset_or_refused_and_open_ones_go_on(kind: str) -> 
     play(kind, scenario, brokers=2)
 
 
-@on_both
+@everywhere
 @pytest.mark.parametrize("abort", [False, True])
 def test_open_connections_end_and_new_ones_are_taken(kind: str, abort: bool) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
@@ -367,7 +367,7 @@ def test_open_connections_end_and_new_ones_are_taken(kind: str, abort: bool) -> 
     play(kind, scenario, brokers=2)
 
 
-@on_both
+@everywhere
 def test_a_frozen_broker_is_silent_and_then_goes_on_where_it_stopped(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         made.script.freeze_broker(1)
@@ -383,7 +383,7 @@ def test_a_frozen_broker_is_silent_and_then_goes_on_where_it_stopped(kind: str) 
     play(kind, scenario, brokers=2)
 
 
-@on_both
+@everywhere
 def test_a_broker_frozen_while_it_owes_an_answer_owes_it_until_it_is_thawed(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         made.cluster.freeze_replicas("t", 0)
@@ -399,7 +399,7 @@ def test_a_broker_frozen_while_it_owes_an_answer_owes_it_until_it_is_thawed(kind
 
 
 # ---------------------------------------------------------------------- without acks
-@on_both
+@everywhere
 @pytest.mark.parametrize(
     ("fault", "ends"),
     [

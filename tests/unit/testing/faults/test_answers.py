@@ -1,4 +1,4 @@
-"""Errors, omissions, throttles and answers of a test's own: the same for a client of a MockCluster and of a FaultProxy."""
+"""Errors, omissions, throttles and answers of a test's own: the same for every client of both targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mock_batches import batch
 from mock_client import RawClient
 from mock_requests import requests_of, values
 from mock_transaction_requests import txn_offset_commit
-from targets import BOTH, Target, end_of, eventually, play, target
+from targets import EVERYWHERE, Target, end_of, eventually, play
 
 from aiokprod.testing import MockCluster
 from aiokprod.testing.faults.apis import FLEXIBLE_FROM, api_name_of
@@ -23,10 +23,10 @@ from aiokprod.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 from aiokprod.wire.messages.produce import ProduceResponse
 from aiokprod.wire.messages.txn_offset_commit import TxnOffsetCommitRequestPartition, TxnOffsetCommitResponse
 
-on_both = pytest.mark.parametrize("kind", BOTH)
+everywhere = pytest.mark.parametrize("kind", EVERYWHERE)
 
 
-@on_both
+@everywhere
 @pytest.mark.parametrize("version", [3, 8, 9, 12, 13])
 def test_an_error_without_append_and_one_after_it(kind: str, version: int) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
@@ -47,7 +47,7 @@ def test_an_error_without_append_and_one_after_it(kind: str, version: int) -> No
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 @pytest.mark.parametrize("after_append", [True, False])
 def test_an_error_can_name_the_leader(kind: str, after_append: bool) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
@@ -64,7 +64,7 @@ def test_an_error_can_name_the_leader(kind: str, after_append: bool) -> None:
     play(kind, scenario, brokers=2)
 
 
-@on_both
+@everywhere
 def test_what_the_broker_refuses_itself_stays_refused(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         made.script.fail_next("Produce", "REQUEST_TIMED_OUT", after_append=True)
@@ -76,7 +76,7 @@ def test_what_the_broker_refuses_itself_stays_refused(kind: str) -> None:
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 def test_one_partition_of_several_fails_and_the_others_are_carried_out(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         made.script.fail_next("Produce", "NOT_ENOUGH_REPLICAS", partition=1)
@@ -88,7 +88,7 @@ def test_one_partition_of_several_fails_and_the_others_are_carried_out(kind: str
     play(kind, scenario)
 
 
-def test_the_nth_partition_is_counted_in_the_same_order_on_both() -> None:
+def test_the_nth_partition_is_counted_in_the_same_order_everywhere() -> None:
     heard: list[dict[Any, int]] = []
 
     async def scenario(made: Target, client: RawClient) -> None:
@@ -98,13 +98,13 @@ def test_the_nth_partition_is_counted_in_the_same_order_on_both() -> None:
         client.send_produce({(topic, partition): batch(b"v") for topic in ("t", "u") for partition in (0, 1)})
         heard.append({where: answer.error_code for where, answer in (await client.produced()).items()})
 
-    for kind in BOTH:
+    for kind in EVERYWHERE:
         play(kind, scenario)
-    assert heard[0] == heard[1]
+    assert heard[0] == heard[1] == heard[2]
     assert sorted(heard[0].values()) == [0, 0, 7, 19]
 
 
-@on_both
+@everywhere
 @pytest.mark.parametrize("after_append", [True, False])
 def test_a_partition_is_left_out_and_appended_or_not(kind: str, after_append: bool) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
@@ -119,7 +119,7 @@ def test_a_partition_is_left_out_and_appended_or_not(kind: str, after_append: bo
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 def test_a_batch_sent_without_acks_that_fails_closes_the_connection(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         made.script.fail_next("Produce", 19, partition=1)
@@ -145,26 +145,23 @@ def codes_in(message: Any) -> set[int]:
 OTHERWISE = {17, 36, 28}
 
 
-@on_both
+@everywhere
 @pytest.mark.parametrize("key", sorted(APIS.keys() - OTHERWISE), ids=api_name_of)
 def test_every_api_fails_once_and_is_not_carried_out(kind: str, key: int) -> None:
-    async def scenario() -> None:
-        async with target(kind) as made, made.client() as client:
-            for version in sorted({4, FLEXIBLE_FROM[key], APIS[key].max_version} & versions_of(key)):
-                before = state_of(made.cluster)
-                rule = made.script.fail_next(key, 41)
-                request, response = requests_of(key, version, made.cluster)
-                assert codes_in(await client.ask(request, response, version)) == {41}, version
-                assert rule.hits == 1, version
-                assert state_of(made.cluster) == before, version
+    async def scenario(made: Target, client: RawClient) -> None:
+        for version in sorted({4, FLEXIBLE_FROM[key], APIS[key].max_version} & versions_of(key)):
+            before = state_of(made.cluster)
+            rule = made.script.fail_next(key, 41)
+            request, response = requests_of(key, version, made.cluster)
+            assert codes_in(await client.ask(request, response, version)) == {41}, version
+            assert rule.hits == 1, version
+            assert state_of(made.cluster) == before, version
 
-    asyncio.run(scenario())
+    play(kind, scenario)
 
 
 def versions_of(key: int) -> set[int]:
-    # Partitions of a transaction are named one level deeper from v4 on, which only brokers send: docs/faults_language.md
-    highest = 3 if key == 24 else APIS[key].max_version
-    return set(range(APIS[key].min_version, highest + 1))
+    return set(range(APIS[key].min_version, APIS[key].max_version + 1))
 
 
 def state_of(cluster: MockCluster) -> object:
@@ -172,7 +169,7 @@ def state_of(cluster: MockCluster) -> object:
     return {name: [p.log.end_offset for p in topic.partitions] for name, topic in topics.items()}
 
 
-@on_both
+@everywhere
 def test_an_offset_in_a_transaction_is_not_committed(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         begin = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
@@ -189,7 +186,7 @@ def test_an_offset_in_a_transaction_is_not_committed(kind: str) -> None:
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 def test_one_topic_of_two_is_not_created(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         made.script.fail_next("CreateTopics", 44, topic="no", message="policy")
@@ -202,7 +199,7 @@ def test_one_topic_of_two_is_not_created(kind: str) -> None:
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 def test_metadata_fails_or_leaves_out_a_topic_or_a_partition(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         made.cluster.create_topic("u")
@@ -226,7 +223,7 @@ def test_metadata_fails_or_leaves_out_a_topic_or_a_partition(kind: str) -> None:
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 @pytest.mark.parametrize("acks", [-1, 0])
 def test_a_throttle_answers_at_once_and_leaves_the_channel_unread(kind: str, acks: int) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
@@ -246,7 +243,7 @@ def test_a_throttle_answers_at_once_and_leaves_the_channel_unread(kind: str, ack
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 def test_a_callable_answers_with_a_message_with_bytes_or_not_at_all(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         seen: list[object] = []
@@ -269,7 +266,7 @@ def test_a_callable_answers_with_a_message_with_bytes_or_not_at_all(kind: str) -
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 def test_a_callable_changes_an_answer(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         def moved(answer: object, version: int) -> object:
@@ -287,7 +284,7 @@ def test_a_callable_changes_an_answer(kind: str) -> None:
     play(kind, scenario)
 
 
-@on_both
+@everywhere
 def test_something_happens_just_before_the_nth_request(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         made.script.on_request("Produce", lambda: made.cluster.move_leader("t", 0, 2), nth=3)
@@ -301,20 +298,20 @@ def test_something_happens_just_before_the_nth_request(kind: str) -> None:
     play(kind, scenario, brokers=2)
 
 
-def test_chance_falls_the_same_way_on_both() -> None:
+def test_chance_falls_the_same_way_everywhere() -> None:
     heard: list[list[int]] = []
 
     async def scenario(made: Target, client: RawClient) -> None:
         made.script.fail_next("Produce", 19, times=5, chance=0.4, seed=11)
         heard.append([(await client.produce("t", batch(b"v"))).error_code for _ in range(20)])
 
-    for kind in BOTH:
+    for kind in EVERYWHERE:
         play(kind, scenario)
-    assert heard[0] == heard[1]
+    assert heard[0] == heard[1] == heard[2]
     assert heard[0].count(19) == 5 and heard[0][:5] != [19] * 5
 
 
-@on_both
+@everywhere
 def test_topics_are_known_by_their_ids(kind: str) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
         made.cluster.create_topic("u")

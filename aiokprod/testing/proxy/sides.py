@@ -1,0 +1,136 @@
+"""`Sides`: the two sockets of a link, the client's and the broker's, and how bytes get from one to the other.
+
+One per link. Invariants: when one side is closed so is the other; a client that has gone is no error, a broker that has
+gone ends the link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from typing import Final, TypeAlias
+
+from aiokprod.testing.faults import Rule
+from aiokprod.testing.faults.effects import damage_of
+from aiokprod.testing.faults.passage import passage_of
+
+from .frames import Direction
+
+MAX_FRAME_BYTES: Final = 128 * 1024 * 1024  # more is no Kafka frame: another protocol, passed through as it comes
+CHUNK_BYTES: Final = 64 * 1024
+
+Address: TypeAlias = tuple[str, int]
+
+
+class LinkEndedError(Exception):
+    """The link ends here, by a fault."""
+
+
+class Sides:
+    """Both ends, from the client's dial to the close."""
+
+    def __init__(self, client: asyncio.StreamWriter, *, framed: bool) -> None:
+        self._client = client
+        self._upstream: asyncio.StreamWriter | None = None
+        self._raw: set[Direction] = set() if framed else {Direction.REQUEST, Direction.ANSWER}
+        self._client_has_gone = False
+
+    async def dial(self, address: Address) -> asyncio.StreamReader:
+        """Connect to the broker. Raises OSError."""
+        reader, self._upstream = await asyncio.open_connection(*address)
+        for connected in (self._client, self._upstream):
+            connected.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return reader
+
+    # ---- the end
+
+    def end(self, *, reset: bool = False) -> None:
+        """Close both sides now."""
+        for side in (self._client, self._upstream):
+            if side is not None:
+                if reset:
+                    _reset_on_close(side)
+                side.close()
+
+    def cut(self, *, reset: bool = False) -> LinkEndedError:
+        """Close both sides; what is returned is raised, and ends the link."""
+        self.end(reset=reset)
+        return LinkEndedError()
+
+    def abort(self) -> None:
+        """Close both sides without a wait for what is still to be written."""
+        for side in (self._client, self._upstream):
+            if side is not None:
+                side.transport.abort()
+
+    def end_requests(self) -> None:
+        """Tell the broker that no more will come; its answers may."""
+        if self._upstream is not None:
+            with contextlib.suppress(OSError):
+                self._upstream.write_eof()
+
+    async def closed(self) -> None:
+        """Wait until both are."""
+        for side in (self._client, self._upstream):
+            if side is not None:
+                with contextlib.suppress(OSError):
+                    await side.wait_closed()
+
+    # ---- bytes
+
+    def is_raw(self, direction: Direction) -> bool:
+        """Whether there are no frames to be seen this way: TLS, or no Kafka at all."""
+        return direction in self._raw
+
+    async def read(self, direction: Direction, reader: asyncio.StreamReader) -> bytes:
+        """The next frame without its length prefix, or the next chunk; empty at the end."""
+        try:
+            if direction in self._raw:
+                return await reader.read(CHUNK_BYTES)
+            prefix = await reader.readexactly(4)
+            (length,) = struct.unpack(">i", prefix)
+            if 4 <= length <= MAX_FRAME_BYTES:
+                return await reader.readexactly(length)
+        except asyncio.IncompleteReadError:
+            return b""
+        except OSError:
+            if direction is Direction.REQUEST:
+                return b""  # a client that resets its connection is a client that goes
+            raise
+        self._raw.add(direction)
+        return prefix
+
+    async def write(self, direction: Direction, wire: bytes, damaged_by: Rule | None = None) -> None:
+        """To the broker, or to the client; in pieces, changed or cut if the rule says so."""
+        damage = None if damaged_by is None else damage_of(damaged_by.fault.effect)
+        if damaged_by is None or damage is None:
+            await self._write(direction, wire)
+            return
+        is_request = direction is Direction.REQUEST
+        passage = passage_of(damage, wire, is_request=is_request, random=damaged_by.random)
+        for piece in passage.pieces:
+            await asyncio.sleep(piece.pause_s)  # a turn of the loop at least: each write goes out by itself
+            await self._write(direction, piece.data)
+        if passage.then_closes:
+            raise self.cut()
+
+    async def _write(self, direction: Direction, data: bytes) -> None:
+        writer = self._upstream if direction is Direction.REQUEST else self._client
+        assert writer is not None
+        if direction is Direction.ANSWER and self._client_has_gone:
+            return
+        try:
+            writer.write(data)
+            await writer.drain()
+        except OSError:
+            if direction is Direction.REQUEST:
+                raise
+            self._client_has_gone = True
+
+
+def _reset_on_close(writer: asyncio.StreamWriter) -> None:
+    """Closing will send RST: linger of zero seconds."""
+    with contextlib.suppress(OSError):
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
