@@ -99,8 +99,8 @@ def test_the_console_producer_and_consumer(cluster: MockCluster) -> None:
 
 def test_the_performance_tool_survives_what_befalls_a_producer(cluster: MockCluster) -> None:
     cluster.create_topic("orders", partitions=3)
-    cluster.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", skip=3)
-    cluster.drop_answer("Produce", after_append=True, skip=6)
+    cluster.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", nth=4)
+    cluster.drop_answer("Produce", after_append=True, nth=7)
     cluster.on_request("Produce", lambda: cluster.move_leader("orders", 0, 2), nth=9)
     options = (
         "--num-records",

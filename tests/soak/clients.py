@@ -89,9 +89,9 @@ class Client:
         """SIGKILL; its book is whole when this returns."""
         with self._lock:
             assert self._process is not None
-            life = self.lives[-1]
-            self._process.kill()
-            self.killed_at[life] = time.monotonic()
+            if self._process.poll() is None:  # one that ended before is not excused
+                self._process.kill()
+                self.killed_at[self.lives[-1]] = time.monotonic()
             self._reap(10.0)
 
     def wait(self, timeout_s: float) -> int | None:

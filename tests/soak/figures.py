@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
 from book import DETACHED, GONE, KILLED
-from evidence import Done, Evidence
-from verdict import growth_bytes_per_h, is_unsure, own_stalls, successes
+from evidence import Evidence
+from recovery import recoveries_of
+from verdict import growth_bytes_per_h, is_unsure, own_stalls
 
 from aiokprod.testing.checker import Outcome
-
-WELL = 0.9  # of the rate
-SLOW_S = 10.0  # to get well
 
 
 def figures_of(evidence: Evidence) -> dict[str, float | str]:
@@ -58,28 +55,6 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
     return found
 
 
-def recoveries_of(evidence: Evidence) -> list[tuple[Done, float]]:
-    """From the end of each deed until a second with 90 % of the usual rate.
-
-    Deeds that end while another goes on are left out, and those after which the next comes before anybody could tell.
-    """
-    times = successes(evidence.lives)
-    rate = per_second(times, evidence.began, evidence.ended)
-    usual = sorted(rate)[len(rate) // 2] if rate else 0
-    found: list[tuple[Done, float]] = []
-    for deed in evidence.deeds:
-        others = [each for each in evidence.deeds if each is not deed]
-        if any(each.began <= deed.healed < each.healed for each in others):
-            continue
-        until = min([each.began for each in others if each.began > deed.healed], default=evidence.ended)
-        at = deed.healed
-        while at + 1.0 <= until and bisect_left(times, at + 1.0) - bisect_left(times, at) < WELL * usual:
-            at += 0.5
-        if at + 1.0 <= until or until - deed.healed > SLOW_S:
-            found.append((deed, at - deed.healed))
-    return found
-
-
 def cpu_while_all_down(evidence: Evidence) -> list[float]:
     """The share of a processor that a workload took, of each time without any broker, but for its first two seconds."""
     found = []
@@ -95,15 +70,6 @@ def cpu_while_all_down(evidence: Evidence) -> list[float]:
             if len(within) > 3:
                 found.append((within[-1][1] - within[0][1]) / (within[-1][0] - within[0][0]))
     return found
-
-
-def per_second(times: Sequence[float], begin: float, end: float) -> list[int]:
-    """How many of these fall into each second."""
-    counts = [0] * max(1, int(end - begin))
-    for at in times:
-        if 0 <= (second := int(at - begin)) < len(counts):
-            counts[second] += 1
-    return counts
 
 
 def _total(evidence: Evidence, name: str) -> float:

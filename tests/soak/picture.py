@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from html import escape
 
 from evidence import Evidence
-from figures import per_second
-from verdict import successes
+from recovery import per_second, successes
 
 from aiokprod.testing.checker import Outcome
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from evidence import Evidence, Verdict
-from figures import recoveries_of
 from picture import picture_of
+from recovery import recoveries_of
 
 SHOWN = 20  # complaints of one check
 

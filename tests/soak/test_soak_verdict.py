@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 import pytest
 from book import Book
 from evidence import Complaint, Done, Evidence, Life, Verdict
-from figures import cpu_while_all_down, figures_of, recoveries_of
+from figures import cpu_while_all_down, figures_of
+from recovery import recoveries_of
 from report import write_report
 from values import DAMAGED, identity_of, value_of
 from verdict import complaints_of, growth_bytes_per_h
@@ -237,6 +238,18 @@ def test_recovery_is_the_time_from_the_end_of_a_deed_to_the_usual_rate() -> None
     evidence = evidence_of(book_of(*lines), deeds=[kill, within])
     evidence.ended = 30.0
     assert recoveries_of(evidence) == [(kill, 3.0)]
+
+
+@pytest.mark.parametrize(("well_at", "checks"), [(20, []), (26, ["slow"])])
+def test_a_cluster_that_is_whole_and_a_producer_that_is_not_well_ten_seconds_later_is_told(
+    well_at: int, checks: list[str]
+) -> None:
+    times = [second + part / 10 for second in (*range(10), *range(well_at, 50)) for part in range(10)]
+    lines = [line for number, at in enumerate(times) for line in sent(number, f"o 0 {number}", at=at - 0.5)]
+    kill = Done(kind="kill", text="", began=10.0, healed=12.0, settled=15.0)
+    evidence = evidence_of(book_of(*lines), *((0, number, number) for number in range(len(times))), deeds=[kill])
+    evidence.ended = 50.0
+    assert checks_of(evidence) == checks
 
 
 def test_a_torn_last_line_of_a_killed_life_is_left_out(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
 from book import DETACHED, GONE, KILLED
 from evidence import Complaint, Evidence, Life
+from recovery import SLOW_S, recoveries_of, successes
 from values import DAMAGED
 
 from aiokprod.testing.checker import LogRecord, Outcome, Promise, Sent, check_delivery
@@ -43,6 +44,9 @@ def complaints_of(evidence: Evidence) -> list[Complaint]:
     for life in evidence.lives:
         found += [*endings(life), *certainty(life), *manners(life), *silence(life), *stalls(life), *memory(life)]
     found += [*liveness(evidence), *dials(evidence)]
+    for deed, seconds in recoveries_of(evidence):
+        if deed.healed + seconds > deed.settled + SLOW_S:
+            found.append(Complaint("slow", f"{deed.text}: {seconds:.1f} s after its end there was no usual rate yet"))
     found += [Complaint("bug of the soak", f"{deed.kind}: {deed.failure}") for deed in evidence.deeds if deed.is_bug]
     return found
 
@@ -219,13 +223,3 @@ def liveness(evidence: Evidence) -> Iterator[Complaint]:
                     "dead", f"{count} records were acknowledged in the minute from {at - evidence.began:.0f} s"
                 )
         at += WINDOW_S / 4
-
-
-def successes(lives: Iterable[Life]) -> list[float]:
-    """When records were acknowledged, in order."""
-    return sorted(
-        sent.settled_at
-        for life in lives
-        for sent in life.book.sends
-        if sent.outcome is Outcome.DELIVERED and sent.error != DETACHED
-    )

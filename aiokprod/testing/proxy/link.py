@@ -56,6 +56,10 @@ class LinkOwner(ABC):
         """Count the frame."""
 
     @abstractmethod
+    def crashed(self, crashes: ExceptionGroup[Exception]) -> None:
+        """A callable of a test has raised, or the proxy has a mistake; the link has ended."""
+
+    @abstractmethod
     async def thawed(self, broker: int) -> None:
         """Wait until this broker is not frozen."""
 
@@ -112,6 +116,8 @@ class Link:
             pass
         except* OSError:
             sides.end(reset=True)  # the broker is not there, or went with a reset
+        except* Exception as crashes:
+            self._owner.crashed(crashes)
         finally:
             sides.end()
             await sides.closed()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import socket
 import threading
 from collections import Counter, deque
@@ -35,6 +36,10 @@ from .sides import Address, Sides
 HOST: Final = "127.0.0.1"
 FRAMES_KEPT: Final = 10_000
 BACKLOG: Final = 128
+CRASHES_KEPT: Final = 20
+"""A client that tries again and again shall not fill the log."""
+
+log = logging.getLogger(__name__)
 CALL_TIMEOUT_S: Final = 10.0
 
 
@@ -67,6 +72,8 @@ class FaultProxy(FaultVerbs, LinkOwner):
         self._requests: Counter[tuple[int, int]] = Counter()  # by broker and API key
         self._connections: Counter[int] = Counter()
         self._frames: deque[ProxyFrame] = deque(maxlen=FRAMES_KEPT)
+        self.crashes: list[Exception] = []
+        """What callables of faults have raised; each has ended its connection."""
 
     # ---- life
 
@@ -196,6 +203,11 @@ class FaultProxy(FaultVerbs, LinkOwner):
             self._frames.append(frame)
             if frame.direction is Direction.REQUEST:
                 self._requests[frame.broker, frame.api_key] += 1
+
+    def crashed(self, crashes: ExceptionGroup[Exception]) -> None:
+        # It must be seen, and must not take the other connections with it.
+        log.error("a fault crashed", exc_info=crashes)
+        self.crashes.extend(one for one in crashes.exceptions if len(self.crashes) < CRASHES_KEPT)
 
     async def thawed(self, broker: int) -> None:
         while (frozen := self._frozen.get(broker)) is not None:

@@ -13,7 +13,7 @@ from mock_requests import requests_of, values
 from mock_transaction_requests import txn_offset_commit
 from targets import EVERYWHERE, Target, end_of, eventually, play
 
-from aiokprod.testing import MockCluster
+from aiokprod.testing import FaultProxy, MockCluster
 from aiokprod.testing.faults.apis import FLEXIBLE_FROM, api_name_of
 from aiokprod.testing.mock.handlers import APIS
 from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -262,6 +262,25 @@ def test_a_callable_answers_with_a_message_with_bytes_or_not_at_all(kind: str) -
         assert (await client.frame()).endswith(b"\0nonsense")
         client.send(request, 4)
         await client.ask(MetadataRequest(), MetadataResponse, 12)  # the one before it was not answered
+
+    play(kind, scenario)
+
+
+@everywhere
+@pytest.mark.parametrize("verb", ["answer_with", "rewrite_answer", "on_request"])
+def test_a_callable_that_raises_is_kept_and_ends_one_connection_only(kind: str, verb: str) -> None:
+    async def scenario(made: Target, client: RawClient) -> None:
+        def fail(*_: object) -> object:
+            raise LookupError("a mistake of the test")
+
+        getattr(made.script, verb)("Metadata", fail)
+        async with made.client() as other:
+            client.send(MetadataRequest(), 12)
+            assert await end_of(client) == "closed"
+            await other.ask(MetadataRequest(), MetadataResponse, 12)
+        crashes = made.script.crashes if isinstance(made.script, FaultProxy) else made.cluster.counters.crashes
+        assert [type(crash) for crash in crashes] == [LookupError]
+        crashes.clear()
 
     play(kind, scenario)
 
