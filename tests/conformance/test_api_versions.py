@@ -32,7 +32,7 @@ def ask(target: Target, version: int) -> ApiVersionsResponse:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_what_is_offered(target: Target, version: int) -> None:
+def test_what_is_offered(target: Target, version: int) -> None:  # broker: 18.1
     answer = ask(target, version)
     assert (answer.error_code, answer.throttle_time_ms) == (0, 0)
     offered = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
@@ -41,7 +41,9 @@ def test_what_is_offered(target: Target, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [5, 99])
-def test_a_version_that_is_too_new_is_answered_in_version_0(target: Target, version: int) -> None:  # KIP-511
+def test_a_version_that_is_too_new_is_answered_in_version_0(
+    target: Target, version: int
+) -> None:  # KIP-511  # broker: 18.2
     broker = target.connect()
     broker.send_body(18, version, b"\x01\x01\x00", flexible=True)
     answer = ApiVersionsResponse.decode(broker.answer_body(flexible=False), 0)
@@ -51,20 +53,22 @@ def test_a_version_that_is_too_new_is_answered_in_version_0(target: Target, vers
     broker.ask(MetadataRequest(topics=[]), MetadataResponse, 9)  # the connection goes on
 
 
-def test_the_finalized_features(target: Target) -> None:
+def test_the_finalized_features(target: Target) -> None:  # broker: 18.3
     answer = ask(target, 3)
     finalized = {each.name: each.max_version_level for each in answer.finalized_features}
     assert finalized.get("transaction.version") == target.by_version({(2, 8): None, (4, 3): 2})
 
 
 @pytest.mark.parametrize("key", [3, 22])
-def test_any_other_api_in_a_version_that_is_too_new_closes_the_connection(target: Target, key: int) -> None:
+def test_any_other_api_in_a_version_that_is_too_new_closes_the_connection(
+    target: Target, key: int
+) -> None:  # broker: 18.4
     broker = target.connect()
     broker.send_body(key, 99, b"", flexible=True)
     assert broker.is_closed()
 
 
-def test_a_client_name_of_strange_characters_is_refused(target: Target) -> None:  # KIP-511
+def test_a_client_name_of_strange_characters_is_refused(target: Target) -> None:  # KIP-511  # broker: 18.5
     request = ApiVersionsRequest(client_software_name="a b", client_software_version="1")
     answer = target.connect().ask(request, ApiVersionsResponse, 3)
     assert answer.error_code == E.INVALID_REQUEST

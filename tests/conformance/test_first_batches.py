@@ -108,7 +108,7 @@ def test_epochs_may_run_to_their_end(target: Target, epoch: int) -> None:  # bro
     assert broker.produce(topic, sequenced(pid, 2, epoch=epoch - 1)) == Written(E.INVALID_PRODUCER_EPOCH, -1)
 
 
-def test_a_transactional_batch_needs_a_transactional_id(target: Target) -> None:  # broker: 9, below the table
+def test_a_transactional_batch_needs_a_transactional_id(target: Target) -> None:  # broker: 9.12
     topic = target.new_topic()
     broker = target.connect_to_leader(topic)
     batch = with_field(sequenced(broker.new_producer_id(), 0), attributes=0x10)

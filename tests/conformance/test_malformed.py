@@ -128,7 +128,9 @@ def test_a_malformed_batch_is_refused_and_leaves_no_trace(
         ("empty", False),
     ],
 )
-def test_a_first_look_that_fails_fails_the_whole_request(target: Target, kind: str, spreads: bool) -> None:
+def test_a_first_look_that_fails_fails_the_whole_request(
+    target: Target, kind: str, spreads: bool
+) -> None:  # broker: 13.3b
     data, expected = MALFORMED[kind]
     fine, bad = target.new_topic(), target.new_topic()
     leader = target.state(fine).leader
@@ -286,7 +288,7 @@ def test_a_frame_of_a_forbidden_length_closes_the_connection_after_the_answers(
     assert broker.is_closed()
 
 
-def test_an_api_that_nobody_knows_closes_the_connection(target: Target) -> None:
+def test_an_api_that_nobody_knows_closes_the_connection(target: Target) -> None:  # broker: 18.4
     broker = target.connect()
     broker.send_body(999, 0, b"", flexible=False)
     assert broker.is_closed()

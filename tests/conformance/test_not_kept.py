@@ -16,20 +16,20 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_before_4_0_old_produce_is_served(older: Target, version: int) -> None:
+def test_before_4_0_old_produce_is_served(older: Target, version: int) -> None:  # broker: 20.1
     broker = older.connect()
     broker.send_body(0, version, struct.pack(">hii", 1, 1000, 0), flexible=False)
     assert bytes(broker.answer_body(flexible=False))[:4] == bytes(4), "no topics"
 
 
-def test_2_8_refuses_a_foreign_timestamp_type(kafka_alone_2_8: Target) -> None:
+def test_2_8_refuses_a_foreign_timestamp_type(kafka_alone_2_8: Target) -> None:  # broker: 20.2
     topic = kafka_alone_2_8.new_topic()
     broker = kafka_alone_2_8.connect_to_leader(topic)
     assert broker.produce(topic, with_field(plain(), attributes=0x08)) == (E.INVALID_TIMESTAMP, -1)
     kafka_alone_2_8.hang_up()
 
 
-def test_2_8_has_other_words_for_missing_keys(kafka_alone_2_8: Target) -> None:
+def test_2_8_has_other_words_for_missing_keys(kafka_alone_2_8: Target) -> None:  # broker: 20.3
     topic = kafka_alone_2_8.new_topic(cleanup_policy="compact")
     answer = kafka_alone_2_8.connect_to_leader(topic).produce_fully(topic, plain(b"a", b"b"))
     assert [each.batch_index for each in answer.record_errors] == [0, 1]
@@ -37,7 +37,7 @@ def test_2_8_has_other_words_for_missing_keys(kafka_alone_2_8: Target) -> None:
     kafka_alone_2_8.hang_up()
 
 
-def test_2_8_answers_twice_for_a_topic_named_twice(kafka_alone_2_8: Target) -> None:
+def test_2_8_answers_twice_for_a_topic_named_twice(kafka_alone_2_8: Target) -> None:  # broker: 20.4
     topics = [creation.CreatableTopic(name="twice", num_partitions=n, replication_factor=1) for n in (1, 2)]
     request = creation.CreateTopicsRequest(topics=topics, timeout_ms=10_000)
     results = kafka_alone_2_8.connect().ask(request, creation.CreateTopicsResponse, 7).topics
@@ -45,7 +45,7 @@ def test_2_8_answers_twice_for_a_topic_named_twice(kafka_alone_2_8: Target) -> N
     kafka_alone_2_8.hang_up()
 
 
-def test_2_8_says_of_a_topic_it_has_just_created_that_it_has_no_leader(kafka_alone_2_8: Target) -> None:
+def test_2_8_says_of_a_topic_it_has_just_created_that_it_has_no_leader(kafka_alone_2_8: Target) -> None:  # broker: 20.5
     request = MetadataRequest(topics=[MetadataRequestTopic(name=f"created-{now_ms()}")], allow_auto_topic_creation=True)
     (topic,) = kafka_alone_2_8.connect().ask(request, MetadataResponse, 9).topics
     assert topic.error_code == E.LEADER_NOT_AVAILABLE

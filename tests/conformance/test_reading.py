@@ -84,7 +84,7 @@ def three_batches(target: Target) -> tuple[str, Asker]:
     return topic, broker
 
 
-def test_a_fetch_gives_whole_batches_from_the_one_that_holds_the_offset(target: Target) -> None:
+def test_a_fetch_gives_whole_batches_from_the_one_that_holds_the_offset(target: Target) -> None:  # broker: 16.1
     topic, broker = three_batches(target)
     data = fetch(broker, topic, 3)
     assert values(data) == [b"a1", b"b1", b"a2", b"b2"]
@@ -93,18 +93,18 @@ def test_a_fetch_gives_whole_batches_from_the_one_that_holds_the_offset(target: 
     assert data.preferred_read_replica == -1
 
 
-def test_a_fetch_gives_one_batch_however_small_the_limit(target: Target) -> None:
+def test_a_fetch_gives_one_batch_however_small_the_limit(target: Target) -> None:  # broker: 16.1
     topic, broker = three_batches(target)
     assert values(fetch(broker, topic, 0, max_bytes=1))[:2] == [b"a0", b"b0"]
 
 
-def test_at_the_end_a_fetch_gives_nothing(target: Target) -> None:
+def test_at_the_end_a_fetch_gives_nothing(target: Target) -> None:  # broker: 16.2
     topic, broker = three_batches(target)
     data = fetch(broker, topic, 6)
     assert (data.error_code, data.high_watermark, values(data)) == (0, 6, [])
 
 
-def test_a_fetch_waits_for_records(target: Target) -> None:
+def test_a_fetch_waits_for_records(target: Target) -> None:  # broker: 16.2
     topic, broker = three_batches(target)
     began = time.monotonic()
     assert values(fetch(broker, topic, 6, wait_ms=200)) == []
@@ -121,27 +121,27 @@ def test_a_fetch_waits_for_records(target: Target) -> None:
 
 
 @pytest.mark.parametrize("offset", [7, 1000, -1])
-def test_a_fetch_out_of_range(target: Target, offset: int) -> None:
+def test_a_fetch_out_of_range(target: Target, offset: int) -> None:  # broker: 16.3
     topic, broker = three_batches(target)
     data = fetch(broker, topic, offset)
     assert (data.error_code, data.high_watermark, data.records or b"") == (E.OFFSET_OUT_OF_RANGE, -1, b"")
     assert (data.last_stable_offset, data.log_start_offset) == (-1, -1)
 
 
-def test_a_fetch_of_what_is_not_there(target: Target) -> None:
+def test_a_fetch_of_what_is_not_there(target: Target) -> None:  # broker: 16.3
     topic, broker = three_batches(target)
     for name, partition in ((MISSING, 0), (topic, 9)):
         data = fetch(broker, name, 0, partition=partition)
         assert (data.error_code, data.high_watermark) == (E.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
-def test_a_fetch_with_another_leader_epoch(target: Target) -> None:
+def test_a_fetch_with_another_leader_epoch(target: Target) -> None:  # broker: 16.4
     topic, broker = three_batches(target)
     assert fetch(broker, topic, 0, epoch=0).error_code == 0
     assert fetch(broker, topic, 0, epoch=7).error_code == E.UNKNOWN_LEADER_EPOCH
 
 
-def test_a_fetch_from_a_broker_without_replica(three: Target) -> None:
+def test_a_fetch_from_a_broker_without_replica(three: Target) -> None:  # broker: 16.4
     topic = three.new_topic()
     leader = three.state(topic).leader
     other = three.connect(next(node for node in (1, 2, 3) if node != leader))
@@ -150,7 +150,7 @@ def test_a_fetch_from_a_broker_without_replica(three: Target) -> None:
     assert list_offset(other, topic, LATEST) == (E.NOT_LEADER_OR_FOLLOWER, -1, -1, -1)
 
 
-def test_an_old_leader_epoch_is_fenced(three: Target) -> None:
+def test_an_old_leader_epoch_is_fenced(three: Target) -> None:  # broker: 16.4
     topic = three.new_topic(replicas=2)
     state = three.state(topic)
     three.move_leader(topic, next(node for node in state.replicas if node != state.leader))
@@ -159,7 +159,7 @@ def test_an_old_leader_epoch_is_fenced(three: Target) -> None:
     assert list_offset(broker, topic, LATEST, epoch=state.leader_epoch)[0] == E.FENCED_LEADER_EPOCH
 
 
-def test_the_offsets_of_times(target: Target) -> None:
+def test_the_offsets_of_times(target: Target) -> None:  # broker: 16.5
     topic = target.new_topic()
     broker = target.connect_to_leader(topic)
     start = now_ms() - 10_000
@@ -174,7 +174,7 @@ def test_the_offsets_of_times(target: Target) -> None:
     assert list_offset(broker, topic, 0) == (0, 0, start, 0)
 
 
-def test_the_offsets_of_an_empty_log(target: Target) -> None:
+def test_the_offsets_of_an_empty_log(target: Target) -> None:  # broker: 16.5
     topic = target.new_topic()
     broker = target.connect_to_leader(topic)
     assert list_offset(broker, topic, EARLIEST) == (0, 0, -1, 0)
@@ -182,7 +182,7 @@ def test_the_offsets_of_an_empty_log(target: Target) -> None:
     assert list_offset(broker, topic, now_ms()) == (0, -1, -1, -1)
 
 
-def test_the_newest_timestamp(three: Target) -> None:  # KIP-734
+def test_the_newest_timestamp(three: Target) -> None:  # KIP-734  # broker: 16.6
     topic = three.new_topic()
     broker = three.connect_to_leader(topic)
     start = now_ms() - 10_000
@@ -192,7 +192,7 @@ def test_the_newest_timestamp(three: Target) -> None:  # KIP-734
     assert list_offset(broker, topic, NEWEST_TIMESTAMP, version=7) == (0, 1, start + 500, 0)
 
 
-def test_the_offsets_of_what_is_not_there(target: Target) -> None:
+def test_the_offsets_of_what_is_not_there(target: Target) -> None:  # broker: 16.5
     topic = target.new_topic()
     broker = target.connect_to_leader(topic)
     assert list_offset(broker, MISSING, LATEST) == (E.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1)
@@ -200,7 +200,7 @@ def test_the_offsets_of_what_is_not_there(target: Target) -> None:
     assert list_offset(broker, topic, LATEST, epoch=9) == (E.UNKNOWN_LEADER_EPOCH, -1, -1, -1)
 
 
-def test_deleting_records(target: Target) -> None:  # broker: 1.8
+def test_deleting_records(target: Target) -> None:  # broker: 1.8, 16.7
     topic, broker = three_batches(target)
     assert delete_before(broker, topic, 3) == (0, 3)
     assert delete_before(broker, topic, 1) == (0, 3), "what is gone is gone"
@@ -215,20 +215,20 @@ def test_deleting_records(target: Target) -> None:  # broker: 1.8
     assert broker.produce_fully(topic, plain()).log_start_offset == 6
 
 
-def test_deleting_records_of_what_is_not_there(target: Target) -> None:
+def test_deleting_records_of_what_is_not_there(target: Target) -> None:  # broker: 16.7
     topic = target.new_topic()
     broker = target.connect_to_leader(topic)
     assert delete_before(broker, MISSING, 0) == (E.UNKNOWN_TOPIC_OR_PARTITION, -1)
     assert delete_before(broker, topic, 0, partition=9) == (E.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
-def test_records_of_a_compacted_topic_are_not_deleted(target: Target) -> None:
+def test_records_of_a_compacted_topic_are_not_deleted(target: Target) -> None:  # broker: 16.7
     topic = target.new_topic(cleanup_policy="compact")
     broker = target.connect_to_leader(topic)
     assert delete_before(broker, topic, 0) == (E.POLICY_VIOLATION, -1)
 
 
-def test_what_is_stored_has_offset_and_leader_epoch(target: Target) -> None:
+def test_what_is_stored_has_offset_and_leader_epoch(target: Target) -> None:  # broker: 16.8
     topic = target.new_topic()
     broker = target.connect_to_leader(topic)
     sent = plain(b"a", b"b")
@@ -241,7 +241,7 @@ def test_what_is_stored_has_offset_and_leader_epoch(target: Target) -> None:
     assert second[16:] == sent[16:], "all else is as it was sent"
 
 
-def test_on_log_append_time_topics_the_stored_batch_says_so(target: Target) -> None:  # broker: 13.8
+def test_on_log_append_time_topics_the_stored_batch_says_so(target: Target) -> None:  # broker: 13.8, 16.8
     topic = target.new_topic(message_timestamp_type="LogAppendTime")
     broker = target.connect_to_leader(topic)
     answer = broker.produce_fully(topic, plain(b"a", b"b", timestamp_ms=77))

@@ -59,7 +59,7 @@ def test_a_gap_is_refused_and_changes_nothing(target: Target, distance: int) -> 
 @pytest.mark.parametrize("kind", BAD)
 def test_behind_a_refused_batch_of_a_known_producer_all_are_out_of_order_and_may_be_sent_again(
     target: Target, kind: str
-) -> None:  # broker: 4.1, 4.2, 4.3
+) -> None:  # broker: 4.1, 4.2, 4.3, 4.8
     topic = target.new_topic(max_message_bytes="2000", cleanup_policy="compact", **target.an_hour_ahead)
     broker = target.connect_to_leader(topic)
     pid = broker.new_producer_id()
@@ -155,7 +155,7 @@ def test_topics_are_answered_in_the_same_order_whatever_was_asked(target: Target
     assert sorted(orders[0]) == sorted(topics)
 
 
-def test_one_request_of_a_connection_is_served_at_a_time(three: Target) -> None:  # broker: 4.5, 4.6
+def test_one_request_of_a_connection_is_served_at_a_time(three: Target) -> None:  # broker: 4.5, 4.6, 4.12
     stuck, free = three.new_topic(replicas=2, min_insync_replicas="1"), three.new_topic()
     three.move_leader(free, three.state(stuck).leader)
     broker, other = three.connect_to_leader(stuck), three.connect_to_leader(free)

@@ -173,7 +173,7 @@ def test_metadata_of_the_same_name_twice_is_one_entry(target: Target) -> None:  
 )
 def test_all_topics_or_none(
     target: Target, version: int, topics: list[MetadataRequestTopic] | None, expected: bool
-) -> None:
+) -> None:  # broker: 17.7
     if target.version >= (4, 0) or version > 0:
         topic = target.new_topic()
         answer = target.connect().ask(MetadataRequest(topics=topics), MetadataResponse, version)
@@ -183,7 +183,7 @@ def test_all_topics_or_none(
         )
 
 
-def test_metadata_names_brokers_and_cluster(three: Target) -> None:
+def test_metadata_names_brokers_and_cluster(three: Target) -> None:  # broker: 17.7
     answers = [three.connect(node).ask(MetadataRequest(topics=[]), MetadataResponse, 9) for node in (1, 2, 3)]
     for answer in answers:
         assert {b.node_id: (b.host, b.port) for b in answer.brokers} == {n: three.address(n) for n in (1, 2, 3)}
@@ -195,7 +195,7 @@ def test_metadata_names_brokers_and_cluster(three: Target) -> None:
 # ---------------------------------------------------------------------- creation, growth, deletion
 
 
-def test_creation_tells_what_was_made(target: Target) -> None:
+def test_creation_tells_what_was_made(target: Target) -> None:  # broker: 17.1
     name = fresh_name()
     result = create(target.connect(), name, num_partitions=3)
     assert (result.error_code, result.error_message) == (0, None)
@@ -203,14 +203,14 @@ def test_creation_tells_what_was_made(target: Target) -> None:
     assert result.topic_id not in (ZERO_ID, b"")
 
 
-def test_creation_can_be_tried_without_effect(target: Target) -> None:
+def test_creation_can_be_tried_without_effect(target: Target) -> None:  # broker: 17.1
     name = fresh_name()
     result = create(target.connect(), name, num_partitions=2, validate_only=True)
     assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 2, 1)
     assert describe(target, name).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_creation_refusals(target: Target) -> None:  # broker: 8.6
+def test_creation_refusals(target: Target) -> None:  # broker: 8.6, 17.2
     broker = target.connect()
     name = target.new_topic()
     config = [creation.CreatableTopicConfig(name="max.message.bytes", value="many")]
@@ -245,13 +245,13 @@ def test_creation_refusals(target: Target) -> None:  # broker: 8.6
     }
 
 
-def test_creation_on_brokers_that_are_not_there(since_3_9: Target) -> None:
+def test_creation_on_brokers_that_are_not_there(since_3_9: Target) -> None:  # broker: 17.2
     assignment = [creation.CreatableReplicaAssignment(partition_index=0, broker_ids=[77])]
     result = create(since_3_9.connect(), fresh_name(), num_partitions=-1, replication_factor=-1, assignments=assignment)
     assert result.error_code == E.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_a_topic_named_twice_in_one_request(since_3_9: Target) -> None:
+def test_a_topic_named_twice_in_one_request(since_3_9: Target) -> None:  # broker: 17.3
     name = fresh_name()
     one = creation.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
     two = creation.CreatableTopic(name=name, num_partitions=2, replication_factor=1)
@@ -260,7 +260,7 @@ def test_a_topic_named_twice_in_one_request(since_3_9: Target) -> None:
     assert [(each.name, each.error_code) for each in results] == [(name, E.INVALID_REQUEST)]
 
 
-def test_names_that_metrics_would_confuse(target: Target) -> None:
+def test_names_that_metrics_would_confuse(target: Target) -> None:  # broker: 17.4
     name = fresh_name().replace("-", "_")
     broker = target.connect()
     assert create(broker, name).error_code == 0
@@ -280,7 +280,7 @@ def test_deletion(target: Target) -> None:  # broker: 7.4
     assert broker.produce(topic, plain()).code == E.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_deletion_by_id(three: Target) -> None:
+def test_deletion_by_id(three: Target) -> None:  # broker: 17.5
     topic = three.new_topic()
     identity = topic_id(three, topic)
     topics = [
@@ -301,7 +301,7 @@ def grow(broker: Asker, name: str, count: int, validate_only: bool = False) -> i
     return result.error_code
 
 
-def test_growth(target: Target) -> None:
+def test_growth(target: Target) -> None:  # broker: 17.6
     topic = target.new_topic(partitions=2)
     broker = target.connect()
     assert broker.produce(topic, plain(), partition=2).code == E.UNKNOWN_TOPIC_OR_PARTITION

@@ -8,6 +8,7 @@ from transactor import Identity, Transactor
 
 from aiokprod.wire.codes import ErrorCode as E
 from aiokprod.wire.messages import find_coordinator as finding
+from aiokprod.wire.messages import init_producer_id as initialising
 
 MAX_TIMEOUT_MS = 900_000
 
@@ -48,7 +49,7 @@ def test_a_timeout_out_of_bounds_is_refused(target: Target, timeout_ms: int) -> 
     assert Transactor(target).init(timeout_ms=MAX_TIMEOUT_MS).code == 0
 
 
-def test_what_a_fenced_instance_is_told(target: Target) -> None:  # broker: 9, the table of the fenced
+def test_what_a_fenced_instance_is_told(target: Target) -> None:  # broker: 9.11
     topic = target.new_topic()
     old = Transactor(target).begin()
     assert set(old.add((topic, 0)).values()) == {0}
@@ -82,7 +83,7 @@ def test_what_a_fenced_instance_is_told(target: Target) -> None:  # broker: 9, t
     }
 
 
-def test_another_producer_id_is_no_mapping(target: Target) -> None:  # broker: 9, the table of the fenced
+def test_another_producer_id_is_no_mapping(target: Target) -> None:  # broker: 9.11
     topic = target.new_topic()
     it = Transactor(target).begin()
     unknown = Transactor(target)
@@ -105,7 +106,7 @@ def test_another_broker_does_not_coordinate(three: Target) -> None:  # broker: 1
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_one_coordinator_is_found(target: Target, version: int) -> None:
+def test_one_coordinator_is_found(target: Target, version: int) -> None:  # broker: 19.1
     Transactor(target)
     request = finding.FindCoordinatorRequest(key="any", key_type=1 if version else 0)
     answer = target.connect().ask(request, finding.FindCoordinatorResponse, version)
@@ -113,7 +114,7 @@ def test_one_coordinator_is_found(target: Target, version: int) -> None:
     assert (answer.host, answer.port) == target.address(answer.node_id)
 
 
-def test_several_coordinators_are_found(since_3_9: Target) -> None:
+def test_several_coordinators_are_found(since_3_9: Target) -> None:  # broker: 19.1
     Transactor(since_3_9)
     request = finding.FindCoordinatorRequest(key_type=1, coordinator_keys=["a", "b"])
     answer = since_3_9.connect().ask(request, finding.FindCoordinatorResponse, 4)
@@ -123,8 +124,14 @@ def test_several_coordinators_are_found(since_3_9: Target) -> None:
         assert (each.error_code, (each.host, each.port)) == (0, since_3_9.address(each.node_id))
 
 
-def test_an_unknown_kind_of_coordinator(target: Target) -> None:
+def test_an_unknown_kind_of_coordinator(target: Target) -> None:  # broker: 19.1
     Transactor(target)
     request = finding.FindCoordinatorRequest(key="any", key_type=9)
     answer = target.connect().ask(request, finding.FindCoordinatorResponse, 2)
     assert answer.error_code == E.INVALID_REQUEST
+
+
+def test_two_phase_commit_is_not_offered(target: Target) -> None:  # broker: 11.8
+    broker = target.connect()
+    broker.send_body(initialising.InitProducerIdRequest.API_KEY, 6, b"", flexible=True)
+    assert broker.is_closed()

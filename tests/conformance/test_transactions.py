@@ -117,7 +117,7 @@ def test_a_good_and_an_unknown_partition(target: Target) -> None:  # broker: 10.
     assert codes == {(topic, 0): E.OPERATION_NOT_ATTEMPTED, (topic, 9): E.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_a_plain_batch_of_a_producer_with_an_open_transaction(target: Target) -> None:  # broker: 9, below the table
+def test_a_plain_batch_of_a_producer_with_an_open_transaction(target: Target) -> None:  # broker: 9.12
     topic = target.new_topic()
     it = opened(target, topic)
     mixed = target.connect_to_leader(topic).produce(topic, sequenced(it.pid, 1, epoch=it.epoch))
@@ -125,7 +125,7 @@ def test_a_plain_batch_of_a_producer_with_an_open_transaction(target: Target) ->
     it.finish(False)
 
 
-def test_a_transactional_batch_without_transactional_id(target: Target) -> None:  # broker: 9, below the table
+def test_a_transactional_batch_without_transactional_id(target: Target) -> None:  # broker: 9.12
     topic = target.new_topic()
     it = Transactor(target).begin()
     broker = target.connect_to_leader(topic)
@@ -248,6 +248,36 @@ def test_a_stranger_may_end_it(target: Target) -> None:  # broker: 11.1, 11.2, 1
     assert stranger.end(False).code == E.INVALID_TXN_STATE
 
 
+def test_who_goes_on_after_a_strangers_commit(since_3_9: Target) -> None:  # broker: 11.4, 11.6
+    topic = since_3_9.new_topic()
+    it = opened(since_3_9, topic)
+    stranger = Transactor(since_3_9, it.id)
+    stranger.pid, stranger.epoch = it.pid, it.epoch
+    assert stranger.end(True).code == 0
+    until_stable(since_3_9, topic, 2)
+    expected = since_3_9.by_version({VERIFIED: E.TRANSACTION_ABORTABLE, NEW: E.INVALID_PRODUCER_EPOCH})
+    assert it.write(topic, 1) == (expected, -1)
+    Transactor(since_3_9, it.id).begin()
+    assert stranger.end(True).code == E.PRODUCER_FENCED
+
+
+def test_one_request_with_an_unknown_partition_in_the_middle(target: Target) -> None:  # broker: 10.9b
+    topic = target.new_topic(partitions=2)
+    leader = target.state(topic, 0).leader
+    it = Transactor(target).begin()
+    if target.version < NEW:
+        it.add((topic, 0))
+    broker = target.connect(leader)
+    request = produce_request({(topic, 0): it.batch(0), (topic, 9): it.batch(0)})
+    request.transactional_id = it.id
+    broker.send(request, broker.produce_version)
+    (said,) = broker.produce_answer().responses
+    codes = {each.index: each.error_code for each in said.partition_responses}
+    assert codes == {0: 0, 9: E.UNKNOWN_TOPIC_OR_PARTITION}
+    it.finish(True)
+    until_stable(target, topic, 2)
+
+
 # ---------------------------------------------------------------------- what readers see
 
 
@@ -311,7 +341,7 @@ def committed_offset(target: Target, group: str, topic: str) -> tuple[int, int]:
         time.sleep(0.02)
 
 
-def test_offsets_are_committed_with_the_transaction(target: Target) -> None:
+def test_offsets_are_committed_with_the_transaction(target: Target) -> None:  # broker: 19.2
     topic = target.new_topic()
     it = Transactor(target).begin()
     group = f"group-{it.id}"
@@ -326,7 +356,7 @@ def test_offsets_are_committed_with_the_transaction(target: Target) -> None:
     assert committed_offset(target, group, topic) == (0, 42)
 
 
-def test_offsets_of_an_aborted_transaction_are_forgotten(target: Target) -> None:
+def test_offsets_of_an_aborted_transaction_are_forgotten(target: Target) -> None:  # broker: 19.2
     topic = target.new_topic()
     it = Transactor(target).begin()
     group = f"group-{it.id}"
@@ -393,7 +423,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(alone: Target) -> None:  #
     )
 
 
-def test_a_plain_batch_with_the_bit_of_a_transaction(target: Target) -> None:
+def test_a_plain_batch_with_the_bit_of_a_transaction(target: Target) -> None:  # broker: 9.12
     topic = target.new_topic()
     broker = target.connect_to_leader(topic)
     assert broker.produce(topic, with_field(plain(), attributes=TRANSACTIONAL)).code == (

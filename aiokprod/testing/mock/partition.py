@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 from aiokprod.wire.codes import ErrorCode
 
 from .batch_header import BadBatch, BatchHeader, check_crc, check_fields, check_size, read_header, stored_bytes
+from .first_writes import FirstWrites
 from .log import PartitionLog, StoredBatch, TopicSettings
 from .producer_state import Duplicate, OutOfOrder, ProducerStates
 from .record_rules import BadRecords, judge_records
@@ -27,9 +28,6 @@ from .transaction_markers import marker_batch
 NO_LEADER: Final = -1
 NO_OFFSET: Final = -1
 ALL_REPLICAS: Final = -1
-
-ADDS_TO_TRANSACTION: Final = 12
-"""The Produce version from which a write adds its partition to the transaction by itself (KIP-890)."""
 
 _WITHOUT_LOG_START: Final = frozenset(
     {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
@@ -83,6 +81,7 @@ class Partition:
     __slots__ = (
         "_last_in_sync",
         "_settings",
+        "first_writes",
         "high_watermark",
         "index",
         "isr",
@@ -114,6 +113,7 @@ class Partition:
         self._last_in_sync = NO_LEADER
         self.log = PartitionLog()
         self.transactions = TransactionIndex()
+        self.first_writes = FirstWrites()
         self.high_watermark = 0
         self.validate_records = validate_records
         self.watchers: set[Callable[[], None]] = set()
@@ -156,7 +156,7 @@ class Partition:
         if judged is not None:
             return self._refused(judged.code, judged.message, judged)
         if header.producer_id >= 0:
-            known = self._sequence(header, version)
+            known = self._sequence(header)
             if known is not None:
                 return known
         append_time_ms = now_ms if settings.is_log_append_time else None
@@ -170,14 +170,9 @@ class Partition:
             log_start_offset=self.log.start_offset,
         )
 
-    def _sequence(self, header: BatchHeader, version: int) -> AppendOutcome | None:
+    def _sequence(self, header: BatchHeader) -> AppendOutcome | None:
         """What an idempotent batch is answered without being appended, None if it is in order."""
         states = self.replicas[self.leader].states
-        if not header.is_transactional and header.producer_id in self.transactions.open:
-            return self._refused(ErrorCode.INVALID_TXN_STATE)  # broker: 9, "Plain batch with the pid of an open..."
-        if header.is_transactional and version >= ADDS_TO_TRANSACTION and header.base_sequence != 0:
-            if states.entry(header.producer_id) is None:
-                return self._refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)  # broker: 1.7
         verdict = states.check(header.sequenced())
         if isinstance(verdict, OutOfOrder):
             return self._refused(verdict.code)
@@ -190,6 +185,12 @@ class Partition:
                 log_start_offset=self.log.start_offset,
                 is_duplicate=True,
             )
+        entry = states.entry(header.producer_id)
+        is_known = entry is not None and bool(entry.batches)
+        if self.first_writes.refuses(header.producer_id, header.base_sequence, is_known=is_known):
+            return self._refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        if not header.is_transactional and header.producer_id in self.transactions.open:
+            return self._refused(ErrorCode.INVALID_TXN_STATE)  # broker: 9 - after epoch and sequence
         return None
 
     def _write(self, records: bytes | memoryview, header: BatchHeader, append_time_ms: int | None) -> StoredBatch:
@@ -198,6 +199,8 @@ class Partition:
         batch = StoredBatch.of(header, data, base_offset, self.leader_epoch, append_time_ms)
         self.log.append(batch)
         self.transactions.note(batch)
+        if batch.is_transactional:
+            self.first_writes.appended(batch.producer_id, batch.producer_epoch, is_marker=batch.is_control)
         self._copy(self.replicas[self.leader])
         self.replicate()
         return batch
@@ -222,6 +225,11 @@ class Partition:
             aborted.producer_id == batch.producer_id and aborted.first_offset <= batch.base_offset
             for aborted in self.transactions.aborted_within(batch.base_offset, batch.next_offset)
         )
+
+    def is_fenced(self, producer_id: int, epoch: int) -> bool:
+        """Whether the leader knows a newer epoch of this producer."""
+        entry = self.replicas[self.leader].states.entry(producer_id) if self.leader != NO_LEADER else None
+        return entry is not None and epoch < entry.epoch
 
     def has_transaction_of(self, producer_id: int, epoch: int) -> bool:
         """Whether this producer wrote here in the transaction it has open."""
@@ -304,6 +312,7 @@ class Partition:
         """
         self.leader = node
         self.leader_epoch += 1
+        self.first_writes.forget()
         if node != NO_LEADER:
             replica = self.replicas[node]
             if lose_uncopied and replica.end_offset < self.log.end_offset:

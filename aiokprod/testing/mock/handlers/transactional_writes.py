@@ -14,9 +14,12 @@ from aiokprod.wire.codes import ErrorCode
 
 from ..batch_header import BatchHeader, read_header
 from ..cluster_state import RefusalError
-from ..partition import ADDS_TO_TRANSACTION, Partition, Refused
+from ..partition import Partition, Refused
 from ..transactions.metadata import ProducerIdentity, TopicIndex
 from .api import Call, Message, Outcome, Waits
+
+ADDS_TO_TRANSACTION: Final = 12
+"""The Produce version from which a write adds its partition to the transaction by itself (KIP-890)."""
 
 KNOWS_ABORTABLE: Final = 11
 """The Produce version from which 120 TRANSACTION_ABORTABLE is told. broker: 10.1"""
@@ -85,26 +88,29 @@ def ask_coordinator(
     return code
 
 
-def concerns_coordinator(call: Call, partition: Partition, records: bytes) -> ProducerIdentity | None:
-    """Who writes, if this batch of a transactional request is one the coordinator is asked about, else None."""
+def concerns_coordinator(call: Call, partition: Partition, records: bytes) -> BatchHeader | None:
+    """The header, if this batch of a transactional request is one the coordinator is asked about, else None."""
     header = read_header(records)
     if not isinstance(header, BatchHeader) or not header.is_transactional:
         return None
-    if partition.leader != call.broker.node_id:
+    producer_id, epoch = header.producer_id, header.producer_epoch
+    if partition.leader != call.broker.node_id or partition.is_fenced(producer_id, epoch):
         return None  # the partition refuses it
-    if partition.has_transaction_of(header.producer_id, header.producer_epoch):
+    if partition.has_transaction_of(producer_id, epoch):
         return None  # broker: 10.12 - the coordinator is asked once per partition and transaction
     if call.version < ADDS_TO_TRANSACTION and not call.broker.transactions.settings.verifies:
         return None
-    return ProducerIdentity(header.producer_id, header.producer_epoch)
+    return header
 
 
 def refuse_produce(call: Call, transactional_id: str | None, partition: Partition, records: bytes) -> Refused | None:
     """None if the batch may be judged by the partition: it is not transactional, or belongs to the transaction."""
-    who = None if transactional_id is None else concerns_coordinator(call, partition, records)
-    if transactional_id is None or who is None:
+    header = None if transactional_id is None else concerns_coordinator(call, partition, records)
+    if transactional_id is None or header is None:
         return None
+    who = ProducerIdentity(header.producer_id, header.producer_epoch)
     adds = call.version >= ADDS_TO_TRANSACTION
+    partition.first_writes.tried(who.producer_id, who.epoch, header.base_sequence, in_second_version=adds)
     code = ask_coordinator(call, transactional_id, who, (partition.name, partition.index), adds=adds)
     return None if code == ErrorCode.NONE else _refused(code, call.version)
 

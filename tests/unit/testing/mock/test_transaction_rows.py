@@ -310,7 +310,7 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:  # broker: 9
         await client.transaction()
         assert client.pair[0] != last[0] and client.pair[1] == 0
         assert await client.end(True, pair=last) == (0, client.pair)
-        assert await client.code(0, pair=last) == 49
+        assert await client.code(0, pair=last, partition=1) == 49
         assert await client.code(0) == 0
 
     on(2, scenario)

@@ -78,15 +78,39 @@ def test_a_marker_of_an_unknown_producer_makes_it_known() -> None:
 
 def test_the_first_write_of_the_second_version_carries_sequence_zero() -> None:
     where = partition()
+    assert code(write(where, 1, pid=8)) == 0  # nobody said that this one speaks the second version
+    where.first_writes.tried(7, 0, 1, in_second_version=True)
     assert code(write(where, 1)) == 45
-    assert code(write(where, 1, version=11)) == 0
-    assert code(write(where, 2)) == 0
+    where.first_writes.tried(7, 0, 0, in_second_version=True)
+    assert code(write(where, 0)) == 0 and code(write(where, 1)) == 0
+
+
+def test_a_first_write_that_was_refused_binds_what_comes_after_it() -> None:
+    where = partition()
+    where.first_writes.tried(7, 0, 3, in_second_version=False)
+    assert code(write(where, 4)) == 45 and code(write(where, 4, plain=True)) == 45
+    assert code(write(where, 3)) == 0 and code(write(where, 4)) == 0
+    where.append_marker(7, 0, commits=True, now_ms=NOW_MS)
+    where.first_writes.tried(7, 0, 5, in_second_version=False)
+    where.first_writes.tried(7, 0, 9, in_second_version=False)
+    where.elect(1)  # who leads now was not asked
+    assert code(write(where, 5)) == 0
+
+
+def test_a_first_write_of_the_next_transaction_is_not_forgotten_with_the_marker() -> None:
+    where = partition()
+    assert code(write(where, 0)) == 0
+    where.first_writes.tried(7, 1, 2, in_second_version=True)
+    where.append_marker(7, 1, commits=True, now_ms=NOW_MS)
+    assert code(write(where, 2, epoch=1)) == 45
+    where.first_writes.tried(7, 1, 0, in_second_version=True)
+    assert code(write(where, 0, epoch=1)) == 0 and code(write(where, 1, epoch=1)) == 0
 
 
 def test_a_plain_batch_of_a_producer_in_a_transaction_is_refused() -> None:
     where = partition()
     write(where, 0)
-    assert code(write(where, 1, plain=True)) == 48
+    assert code(write(where, 1, plain=True)) == 48 and code(write(where, 5, plain=True)) == 45
     assert code(write(where, 0, pid=8, plain=True)) == 0
     where.append_marker(7, 0, commits=True, now_ms=NOW_MS)
     assert code(write(where, 1, plain=True)) == 0
