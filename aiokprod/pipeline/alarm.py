@@ -47,8 +47,7 @@ class Alarm(Generic[T]):
             while self._heap and self._heap[0][0] <= now:
                 self._ring(heappop(self._heap)[2])
         finally:
-            if self._timer is None:
-                self._arm()
+            self._arm()  # whoever rang may have set it already
 
     def stop(self) -> None:
         """Forget everything."""

@@ -387,7 +387,7 @@ class Pipeline(House, ClusterListener):
 
     def dial_failed(self, node_id: int, error: Exception) -> None:
         flusher = self.flushers.get(node_id)
-        if flusher is None or self.is_closing:
+        if flusher is None or self._is_ending:
             return
         for queue in self.queues():
             if queue.node == node_id and queue.ledger.entries:

@@ -199,7 +199,9 @@ class Custom(TopicPartitioner):
         try:
             partition: object = self._function(key, self._all, self._given)  # whatever the user's type says
         except Exception as broken:
-            raise PartitionerError(f"the partitioner raised {type(broken).__name__}") from broken
+            error = PartitionerError(f"the partitioner raised {type(broken).__name__}")
+            error.__cause__ = broken  # "raise ... from" says nothing once compiled
+            raise error
         if isinstance(partition, bool) or not isinstance(partition, int):
             raise PartitionerError(f"the partitioner returned {partition!r}, not an int")
         if not 0 <= partition < self.count:

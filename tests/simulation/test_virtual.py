@@ -283,3 +283,19 @@ def test_an_expired_batch_in_flight_is_possibly_persisted_and_one_behind_it_is_n
         await ended(cluster, producer)
 
     run_virtual(scenario, seed=1)
+
+
+def test_a_connection_that_fails_while_closing_is_tried_again() -> None:
+    async def scenario(network: VirtualNetwork, _: Random) -> None:
+        async with MockCluster(1, network=network, seed=1) as cluster:
+            cluster.create_topic("t")
+            producer = Producer(cluster.bootstrap_servers, dialer=network.dial)
+            await producer.start()
+            producer.send("t", b"v")
+            cluster.drop_answer("ApiVersions")  # of the connection that will be dialled for it
+            report = await producer.close(timeout=60)
+            assert report.count == 0
+            assert [record.value for record in cluster.records("t")] == [b"v"]
+
+    for seed in range(10):
+        run_virtual(scenario, seed=seed)

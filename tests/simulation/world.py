@@ -14,12 +14,14 @@ from random import Random
 from typing import Any
 
 from aiokprod import Delivery, Producer
+from aiokprod.errors import DeliveryTimeoutError, UndeliveredAtCloseError
 from aiokprod.testing import MockCluster
 from aiokprod.testing.checker import Finding, Kind, Promise, SendBook, Sent, check_rate, log_of
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
 
 TOPIC = "t"
 METADATA = 3
+PATIENCE_S = 30.0  # in a healthy cluster
 RETRIABLE = [
     "CORRUPT_MESSAGE", "UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER",
     "REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NETWORK_EXCEPTION",
@@ -76,6 +78,7 @@ class World:
             auto_create_topics=False,
         )
         self.down: set[int] = set()
+        self.healed_at = 0.0
         self.metadata_asked_at: list[float] = []
         self.cluster.counters.watchers.add(self._note_request)
         self.book = SendBook(self.loop.time)
@@ -124,21 +127,26 @@ class World:
                 await asyncio.wait([nemesis])
             if not nemesis.cancelled():
                 nemesis.result()  # a bug of its own is not to pass for peace
-            self._heal()
             began = self.loop.time()
-            if random.random() < 0.7:
+            healing = self.loop.call_later(random.choice([0.0, 0.0, 0.0, 0.01, 0.3, 3.0]), self._heal)
+            if random.random() < 0.15:
+                self._refuse_connections()  # while it closes
+            if random.random() < 0.6:
                 await producer.flush()
                 if not all(delivery.done() for delivery in deliveries):
                     run.wrongs.append("flush returned before everything was settled")
             bound_s = random.choice([0.0, 0.5, 300.0])
             closing = self.loop.time()
-            report = await producer.close(timeout=bound_s)
+            await producer.close(timeout=bound_s)
             if self.loop.time() - closing > bound_s + 1.0:
                 run.wrongs.append(f"close({bound_s}) took {self.loop.time() - closing:.2f} s")
+            given_up = [sent for sent in run.sends if sent.error.startswith(UndeliveredAtCloseError.__name__)]
+            if bound_s > delivery_ms / 1000 and given_up:
+                run.wrongs.append(f"close({bound_s}) gave up what had {delivery_ms} ms: {given_up[0]}")
             run.metrics = producer.metrics()
-            await asyncio.sleep(2 * request_timeout_ms / 1000)  # what is on its way arrives
+            await asyncio.sleep(max(2 * request_timeout_ms / 1000, healing.when() - self.loop.time() + 1.0))
             run.virtual_s = self.loop.time() - began
-            self._judge(report.count)
+            self._judge()
 
     def _note_request(self) -> None:
         if self.cluster.counters.recent[-1].api_key == METADATA:
@@ -190,7 +198,7 @@ class World:
             self._fail, self._fail, self._fail, self._drop, self._drop, self._omit, self._delay, self._throttle, self._move,
             self._move, self._leaderless, self._kill, self._start, self._start, self._silence, self._reset, self._close,
             self._forget, self._shrink, self._stop, self._refuse_metadata, self._late_and_moved, self._late_and_moved,
-            self._old_identity,
+            self._old_identity, self._refuse_connections,
         ]  # fmt: skip
         for _ in range(random.choice([0, 3, 10, 30])):
             await asyncio.sleep(random.choice([0.0, 0.002, 0.02, 0.2, 1.0]))
@@ -341,7 +349,13 @@ class World:
         self.cluster.drop_answer("Metadata", times=self.random.choice([1, 3]))
         return "Metadata goes unanswered"
 
+    def _refuse_connections(self) -> str:
+        self.network.reset(None)
+        self.cluster.drop_answer("ApiVersions", times=self.random.choice([1, 3]))
+        return "connections end, and new ones too"
+
     def _heal(self) -> None:
+        self.healed_at = self.loop.time()
         self.cluster.clear_faults()
         for node in sorted(self.down):
             self.cluster.start_broker(node)
@@ -354,13 +368,17 @@ class World:
                 self.cluster.move_leader(TOPIC, partition, 1)
 
     # ------------------------------------------------------------------ judging
-    def _judge(self, undelivered: int) -> None:
+    def _judge(self) -> None:
         wrongs = self.run.wrongs
         wrongs += self.book.check(
             log_of(self.cluster.records(TOPIC)),
             promise=Promise.EXACTLY_ONCE if self.is_idempotent else Promise.AT_LEAST_ONCE,
             undelivered_keep_order=self.is_idempotent,
         )
+        for sent in self.run.sends:
+            healthy_s = sent.settled_at - self.healed_at
+            if healthy_s > PATIENCE_S and sent.error.startswith(DeliveryTimeoutError.__name__):
+                wrongs.append(f"{sent}, {healthy_s:.1f} s after everything was well again")
         if self.run.metrics["buffer_used_bytes"]:
             text = f"{self.run.metrics['buffer_used_bytes']} bytes are still charged"
             wrongs.append(Finding(Kind.LEAKED_MEMORY, text))
