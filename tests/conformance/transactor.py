@@ -192,7 +192,7 @@ class Transactor:
 
     @property
     def newest_end(self) -> int:
-        return self.target.by_version({(2, 8): 3, (3, 9): 4, (4, 0): 5})
+        return self.target.by_rules({(2, 8): 3, (3, 9): 4, (4, 0): 5})
 
     def _find(self, key: str, kind: int) -> Asker:
         request = finding.FindCoordinatorRequest(key=key, key_type=kind)
