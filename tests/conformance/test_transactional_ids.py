@@ -115,7 +115,7 @@ def test_another_broker_does_not_coordinate(three: Target) -> None:  # broker: 1
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_one_coordinator_is_found(target: Target, version: int) -> None:  # broker: 19.1
-    Transactor(target)
+    Transactor(target).find("any", kind=0)
     request = finding.FindCoordinatorRequest(key="any", key_type=1 if version else 0)
     answer = target.connect().ask(request, finding.FindCoordinatorResponse, version)
     assert answer.error_code == 0

@@ -370,7 +370,7 @@ def test_an_aborted_transaction_is_named_to_readers(target: Target) -> None:  # 
 def committed_offset(target: Target, group: str, topic: str) -> tuple[int, int]:
     """(code, offset) of partition 0."""
     it = Transactor(target)
-    broker = it._find(group, kind=0)
+    broker = it.find(group, kind=0)
     asked = fetching.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])
     request = fetching.OffsetFetchRequest(group_id=group, topics=[asked], require_stable=True)
     deadline = time.monotonic() + PATIENCE_S
