@@ -227,9 +227,11 @@ class FaultProxy(FaultVerbs, LinkOwner):
         while self._tasks:
             for link in tuple(self._links):
                 link.sides.abort()
-            for task in self._tasks:
+            ending = tuple(self._tasks)
+            for task in ending:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*ending, return_exceptions=True)
+            self._tasks.difference_update(ending)
         self._faults.clear()
         await asyncio.sleep(0)  # transports that were aborted are told so
 
