@@ -10,7 +10,7 @@ import struct
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from asker import Asker
@@ -19,11 +19,13 @@ from aiokprod.testing import KafkaCluster, MockCluster
 from aiokprod.testing.kafka_cluster.admin import Admin, PartitionState
 from aiokprod.testing.kafka_cluster.errors import KafkaAdminError
 from aiokprod.wire.codes import ErrorCode
+from aiokprod.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aiokprod.wire.reader import Reader
 
 Value = TypeVar("Value")
 
-ALTER_CLIENT_QUOTAS, DESCRIBE_QUORUM = 49, 55  # we have no codecs for these
+ALTER_CLIENT_QUOTAS, DESCRIBE_QUORUM, UPDATE_FEATURES = 49, 55, 57  # we have no codecs for these
+SAFE_DOWNGRADE = 2
 
 
 class Target(ABC):
@@ -34,6 +36,8 @@ class Target(ABC):
         self.version = version
         self.produce_version = 12 if version >= (4, 0) else 11 if version >= (3, 8) else 9
         """The newest Produce that names topics by name."""
+        self.rules: tuple[int, ...] = version
+        """The version whose transactions it keeps: see `keep_transactions_as`."""
         self.admin: Admin
         self._opened: list[Asker] = []
 
@@ -43,6 +47,16 @@ class Target(ABC):
     def by_version(self, table: dict[tuple[int, int], Value]) -> Value:
         """The entry of the newest Kafka in the table that is not newer than this one."""
         return table[max(known for known in table if known <= self.version)]
+
+    def by_rules(self, table: Mapping[tuple[int, ...], Value]) -> Value:
+        """The same by the rules of transactions."""
+        return table[max(known for known in table if known <= self.rules)]
+
+    def keep_transactions_as(self, transaction_version: int | None) -> None:
+        """4.3 with an older transaction.version stands between 3.9 and 4.x: (3, 9, 0) and (3, 9, 1)."""
+        if transaction_version is not None:
+            self.rules = (3, 9, transaction_version)
+            self.produce_version = 12 if transaction_version else 11
 
     # ---- connections
 
@@ -240,6 +254,25 @@ class KafkaTarget(Target):
 
     def move_leader(self, name: str, node: int) -> None:
         self.cluster.move_leader(name, 0, node)
+
+    def downgrade_transactions(self, transaction_version: int) -> None:
+        """UpdateFeatures; returns when the broker says so itself."""
+        name = b"transaction.version"
+        update = bytes([len(name) + 1]) + name + struct.pack(">hbb", transaction_version, SAFE_DOWNGRADE, 0)
+        asker = self.connect()
+        asker.send_body(UPDATE_FEATURES, 1, struct.pack(">ib", 10_000, 2) + update + b"\0\0", flexible=True)
+        answer = Reader(asker.answer_body(flexible=True))
+        assert (answer.int32(), answer.int16()) == (0, 0)
+        deadline = time.monotonic() + 10
+        while self._transaction_version() != transaction_version:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        self.hang_up()
+
+    def _transaction_version(self) -> int:
+        request = ApiVersionsRequest(client_software_name="aiokprod", client_software_version="1")
+        features = self.connect().ask(request, ApiVersionsResponse, 3).finalized_features
+        return {each.name: each.max_version_level for each in features}.get("transaction.version", 0)
 
     def set_quota(self, client_id: str, producer_byte_rate: int) -> None:
         asker = self.connect()

@@ -7,8 +7,8 @@ import time
 import uuid
 
 from asker import Asker, Written
+from conformance_clusters import SMALL_REQUESTS_BYTES
 from conformance_targets import Target
-from conftest import SMALL_REQUESTS_BYTES
 from wire_batches import batch, now_ms, of_size, plain, sequenced
 
 from aiokprod.wire.codes import ErrorCode as E

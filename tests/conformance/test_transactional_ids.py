@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+from conformance_clusters import KAFKA, MOCK, OF_2_8, OF_3_9, OLDER_TRANSACTIONS, for_one_case
 from conformance_targets import Target
 from transactor import Identity, Transactor
 
@@ -11,6 +14,11 @@ from aiokprod.wire.messages import find_coordinator as finding
 from aiokprod.wire.messages import init_producer_id as initialising
 
 MAX_TIMEOUT_MS = 900_000
+
+
+@pytest.fixture(params=[MOCK, KAFKA, *OF_3_9, *OF_2_8, *OLDER_TRANSACTIONS])
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    yield from for_one_case(request)
 
 
 def test_each_initialisation_bumps_the_epoch(target: Target) -> None:  # broker: 9.3
@@ -78,7 +86,7 @@ def test_what_a_fenced_instance_is_told(target: Target) -> None:  # broker: 9.11
         "EndTxn newest": E.PRODUCER_FENCED,
         "InitProducerId v3": E.INVALID_PRODUCER_EPOCH,
         "InitProducerId v4": E.PRODUCER_FENCED,
-        "TxnOffsetCommit v3": target.by_version({(2, 8): 0, (3, 9): E.INVALID_PRODUCER_EPOCH}),
+        "TxnOffsetCommit v3": target.by_rules({(2, 8): 0, (3, 9): E.INVALID_PRODUCER_EPOCH}),
         "Produce": E.INVALID_PRODUCER_EPOCH,
     }
 
@@ -107,7 +115,7 @@ def test_another_broker_does_not_coordinate(three: Target) -> None:  # broker: 1
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_one_coordinator_is_found(target: Target, version: int) -> None:  # broker: 19.1
-    Transactor(target)
+    Transactor(target).find("any", kind=0)
     request = finding.FindCoordinatorRequest(key="any", key_type=1 if version else 0)
     answer = target.connect().ask(request, finding.FindCoordinatorResponse, version)
     assert answer.error_code == 0

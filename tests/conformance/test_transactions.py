@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
 from asker import Written, produce_request
+from conformance_clusters import KAFKA, MOCK, OF_2_8, OF_3_9, OLDER_TRANSACTIONS, for_one_case
 from conformance_targets import Target
 from test_reading import LATEST, fetch, list_offset, values
 from transactor import NOT_YET, TRANSACTIONAL, Identity, Transactor
@@ -25,8 +27,24 @@ READ_COMMITTED = 1
 PATIENCE_S = 10.0
 OUT_OF_ORDER = Written(E.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
-OLD, VERIFIED, NEW = (2, 8), (3, 9), (4, 0)
-"""2.8 verifies nothing; 3.9 asks the coordinator; 4.x adds partitions by itself (KIP-890)."""
+OLD, VERIFIED, VERSION_1, NEW = (2, 8), (3, 9), (3, 9, 1), (4, 0)
+"""2.8 verifies nothing; 3.9 asks the coordinator, as does 4.3 with transaction.version 0; with 1 it adds partitions by
+itself to v12; with 2, a new 4.x cluster, each end bumps the epoch (KIP-890)."""
+
+
+@pytest.fixture(params=[MOCK, KAFKA, *OF_3_9, *OF_2_8, *OLDER_TRANSACTIONS])
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    yield from for_one_case(request)
+
+
+@pytest.fixture(params=OLDER_TRANSACTIONS[2:])
+def version_0(request: pytest.FixtureRequest) -> Iterator[Target]:
+    yield from for_one_case(request)
+
+
+@pytest.fixture(params=OLDER_TRANSACTIONS[:2])
+def version_1(request: pytest.FixtureRequest) -> Iterator[Target]:
+    yield from for_one_case(request)
 
 
 def opened(target: Target, topic: str, records: int = 1) -> Transactor:
@@ -38,7 +56,7 @@ def opened(target: Target, topic: str, records: int = 1) -> Transactor:
 
 
 def add_if_needed(it: Transactor, topic: str) -> None:
-    if it.target.version < NEW:
+    if it.target.rules < NEW:
         assert it.add((topic, 0)) == {(topic, 0): 0}
 
 
@@ -66,11 +84,11 @@ def test_a_partition_that_was_not_added(target: Target) -> None:  # broker: 10.1
     topics = {version: target.new_topic() for version in (9, 11, 12)}
     got = {version: Transactor(target).begin().write(topic, 0, version=version).code
            for version, topic in topics.items() if version <= target.produce_version}  # fmt: skip
-    assert got == target.by_version(
+    assert got == target.by_rules(
         {
             OLD: {9: 0},
             VERIFIED: {9: E.INVALID_TXN_STATE, 11: E.TRANSACTION_ABORTABLE},
-            NEW: {9: E.INVALID_TXN_STATE, 11: E.TRANSACTION_ABORTABLE, 12: 0},
+            VERSION_1: {9: E.INVALID_TXN_STATE, 11: E.TRANSACTION_ABORTABLE, 12: 0},
         }
     )
 
@@ -83,8 +101,8 @@ def test_the_first_sequence_of_a_transaction(target: Target) -> None:  # broker:
             it = Transactor(target).begin()
             it.add((topic, 0))
             got[version] = it.write(topic, 7, version=version)
-    assert got == target.by_version(
-        {OLD: {9: (0, 0)}, VERIFIED: {9: (0, 0), 11: (0, 0)}, NEW: {9: (0, 0), 11: (0, 0), 12: OUT_OF_ORDER}}
+    assert got == target.by_rules(
+        {OLD: {9: (0, 0)}, VERIFIED: {9: (0, 0), 11: (0, 0)}, VERSION_1: {9: (0, 0), 11: (0, 0), 12: OUT_OF_ORDER}}
     )
 
 
@@ -137,6 +155,23 @@ def test_a_transactional_batch_without_transactional_id(target: Target) -> None:
     assert codes == {E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}, "the whole request"
 
 
+@pytest.mark.parametrize("how", ["Produce v12", "TxnOffsetCommit v5", "EndTxn v5"])
+def test_a_request_above_the_finalized_version_wedges_the_id(version_0: Target, how: str) -> None:
+    # broker: 10.1, 10.2, 10.3a
+    topic = version_0.new_topic()
+    it = Transactor(version_0).begin()
+    match how:
+        case "Produce v12":
+            code = it.write(topic, 0, version=12).code
+        case "TxnOffsetCommit v5":
+            code = it.commit_offset(f"group-{it.id}", topic, 1, version=5)
+        case _:
+            code = it.end(False, version=5).code
+    assert code == E.UNSUPPORTED_VERSION
+    assert it.add_once((topic, 0)) == {(topic, 0): E.CONCURRENT_TRANSACTIONS}
+    assert it.init_once() == Identity(E.CONCURRENT_TRANSACTIONS, -1, -1)
+
+
 # ---------------------------------------------------------------------- how it ends
 
 
@@ -144,9 +179,9 @@ def test_commit(target: Target) -> None:  # broker: 10.3, 10.3b
     topic = target.new_topic()
     it = opened(target, topic)
     bumped = Identity(0, it.pid, it.epoch + 1)
-    assert it.end(True) == target.by_version({OLD: Identity(0, -1, -1), NEW: bumped})
+    assert it.end(True) == target.by_rules({OLD: Identity(0, -1, -1), NEW: bumped})
     until_stable(target, topic, 2)
-    if target.version >= NEW:
+    if target.rules >= NEW:
         it.epoch += 1
         assert it.write(topic, 1) == OUT_OF_ORDER
         assert it.write(topic, 0) == (0, 2)
@@ -169,6 +204,12 @@ def test_the_same_end_may_be_asked_for_again_and_the_other_one_not(target: Targe
     assert it.end(not committed).code == E.INVALID_TXN_STATE
 
 
+def test_end_txn_v5_with_the_first_version(version_1: Target) -> None:  # broker: 10.3
+    topic = version_1.new_topic()
+    it = opened(version_1, topic)
+    assert it.end(True, version=5) == Identity(0, it.pid, it.epoch + 1)
+
+
 def test_an_empty_transaction(target: Target) -> None:  # broker: 10.5, 10.5b
     topic = target.new_topic()
     fresh, aborted = Transactor(target).begin(), Transactor(target).begin()
@@ -179,7 +220,7 @@ def test_an_empty_transaction(target: Target) -> None:  # broker: 10.5, 10.5b
         "commit, after a commit": used.end(True).code,
         "abort, fresh": aborted.end(False),
     }
-    assert got == target.by_version(
+    assert got == target.by_rules(
         {
             OLD: {
                 "commit, fresh": E.INVALID_TXN_STATE,
@@ -201,9 +242,9 @@ def test_a_late_commit_of_the_transaction_before(target: Target) -> None:  # bro
     pid, epoch = it.pid, it.epoch
     it.finish(True)
     add_if_needed(it, topic)
-    assert it.write(topic, 0 if target.version >= NEW else 1).code == 0
+    assert it.write(topic, 0 if target.rules >= NEW else 1).code == 0
     late = it.end(True, pid=pid, epoch=epoch).code
-    assert late == target.by_version({OLD: 0, NEW: E.PRODUCER_FENCED})
+    assert late == target.by_rules({OLD: 0, NEW: E.PRODUCER_FENCED})
 
 
 def test_a_late_write_of_the_transaction_before(three: Target) -> None:  # broker: 10.4d
@@ -233,7 +274,7 @@ def test_a_bump_while_a_transaction_is_open(target: Target) -> None:  # broker: 
     topic = target.new_topic()
     it = opened(target, topic)
     answer = it.init(it.pid, it.epoch)
-    assert answer == target.by_version({OLD: Identity(E.PRODUCER_FENCED, -1, -1), NEW: Identity(0, it.pid, 1)})
+    assert answer == target.by_rules({OLD: Identity(E.PRODUCER_FENCED, -1, -1), NEW: Identity(0, it.pid, 1)})
 
 
 def test_a_stranger_may_end_it(target: Target) -> None:  # broker: 11.1, 11.2, 11.5
@@ -255,7 +296,7 @@ def test_who_goes_on_after_a_strangers_commit(since_3_9: Target) -> None:  # bro
     stranger.pid, stranger.epoch = it.pid, it.epoch
     assert stranger.end(True).code == 0
     until_stable(since_3_9, topic, 2)
-    expected = since_3_9.by_version({VERIFIED: E.TRANSACTION_ABORTABLE, NEW: E.INVALID_PRODUCER_EPOCH})
+    expected = since_3_9.by_rules({VERIFIED: E.TRANSACTION_ABORTABLE, NEW: E.INVALID_PRODUCER_EPOCH})
     assert it.write(topic, 1) == (expected, -1)
     Transactor(since_3_9, it.id).begin()
     assert stranger.end(True).code == E.PRODUCER_FENCED
@@ -265,7 +306,7 @@ def test_one_request_with_an_unknown_partition_in_the_middle(target: Target) -> 
     topic = target.new_topic(partitions=2)
     leader = target.state(topic, 0).leader
     it = Transactor(target).begin()
-    if target.version < NEW:
+    if target.rules < NEW:
         it.add((topic, 0))
     broker = target.connect(leader)
     request = produce_request({(topic, 0): it.batch(0), (topic, 9): it.batch(0)})
@@ -311,7 +352,7 @@ def test_an_aborted_transaction_is_named_to_readers(target: Target) -> None:  # 
     assert [(each.base_offset, each.producer_id) for each in batches] == [(0, -1), (1, pid), (3, pid)]
     marker = batches[-1]
     assert marker.attributes == TRANSACTIONAL | 0x20
-    assert marker.producer_epoch == target.by_version({OLD: epoch, NEW: epoch + 1})
+    assert marker.producer_epoch == target.by_rules({OLD: epoch, NEW: epoch + 1})
     (record,) = marker.records()
     assert (record.key, record.value) == (b"\0\0\0\0", b"\0\0\0\0\0\0"), "abort, by coordinator epoch 0"
     assert fetch(broker, topic, 0).aborted_transactions in (None, [])
@@ -329,7 +370,7 @@ def test_an_aborted_transaction_is_named_to_readers(target: Target) -> None:  # 
 def committed_offset(target: Target, group: str, topic: str) -> tuple[int, int]:
     """(code, offset) of partition 0."""
     it = Transactor(target)
-    broker = it._find(group, kind=0)
+    broker = it.find(group, kind=0)
     asked = fetching.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])
     request = fetching.OffsetFetchRequest(group_id=group, topics=[asked], require_stable=True)
     deadline = time.monotonic() + PATIENCE_S
@@ -370,16 +411,16 @@ def test_offsets_of_an_aborted_transaction_are_forgotten(target: Target) -> None
 
 
 def test_offsets_of_a_group_that_was_not_added(target: Target) -> None:  # broker: 10.2
-    newest = target.by_version({OLD: 3, VERIFIED: 4, NEW: 5})
+    newest = target.by_rules({OLD: 3, VERIFIED: 4, VERSION_1: 5})
     got = {}
     for version in range(3, newest + 1):
         it = Transactor(target).begin()
         got[version] = it.commit_offset(f"group-{it.id}", target.new_topic(), 1, version=version)
-    assert got == target.by_version(
+    assert got == target.by_rules(
         {
             OLD: {3: 0},
             VERIFIED: {3: E.INVALID_TXN_STATE, 4: E.TRANSACTION_ABORTABLE},
-            NEW: {3: E.INVALID_TXN_STATE, 4: E.TRANSACTION_ABORTABLE, 5: 0},
+            VERSION_1: {3: E.INVALID_TXN_STATE, 4: E.TRANSACTION_ABORTABLE, 5: 0},
         }
     )
 
@@ -401,7 +442,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(alone: Target) -> None:  #
         "EndTxn, abort": it.end(False),
         "InitProducerId": it.init(it.pid, it.epoch),
     }
-    assert told == alone.by_version(
+    assert told == alone.by_rules(
         {
             OLD: {
                 "Produce": E.INVALID_PRODUCER_EPOCH,

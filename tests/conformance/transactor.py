@@ -53,7 +53,7 @@ class Transactor:
         self.target = target
         self.id = transactional_id or f"conform-{uuid.uuid4().hex[:12]}"
         self.timeout_ms = timeout_ms
-        self.coordinator = self._find(self.id, kind=1)
+        self.coordinator = self.find(self.id, kind=1)
         self.pid = self.epoch = -1
 
     # ---- identity
@@ -145,7 +145,7 @@ class Transactor:
 
     def commit_offset(self, group: str, topic: str, offset: int, *, version: int = 3) -> int:
         """TxnOffsetCommit of partition 0, until it is decided."""
-        broker = self._find(group, kind=0)
+        broker = self.find(group, kind=0)
         partition = committing.TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
         )
@@ -192,9 +192,9 @@ class Transactor:
 
     @property
     def newest_end(self) -> int:
-        return self.target.by_version({(2, 8): 3, (3, 9): 4, (4, 0): 5})
+        return self.target.by_rules({(2, 8): 3, (3, 9): 4, (4, 0): 5})
 
-    def _find(self, key: str, kind: int) -> Asker:
+    def find(self, key: str, kind: int) -> Asker:
         request = finding.FindCoordinatorRequest(key=key, key_type=kind)
         broker = self.target.connect()
         deadline = time.monotonic() + PATIENCE_S

@@ -130,6 +130,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
             TransactionSettings(
                 version=version,
                 verifies=release.verifies_transactions,
+                looks_at_epochs=release.looks_at_epochs,
                 check_interval_s=transaction_check_interval_ms / 1000,
                 completion_s=transaction_completion_ms / 1000,
             ),

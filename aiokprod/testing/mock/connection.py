@@ -162,7 +162,9 @@ class MockConnection(asyncio.Protocol):
             if isinstance(step, Reply):
                 self._write(step)
             else:
-                self._task = self.broker.spawn(self._later(step), f"mock-{self.broker.node_id}-{self.number}")
+                task = self.broker.spawn(self._later(step), f"mock-{self.broker.node_id}-{self.number}")
+                if not task.done():  # an eager one may be, and have served the frames behind it
+                    self._task = task
 
     async def _later(self, step: Step) -> None:
         try:

@@ -15,7 +15,7 @@ from aiokprod.wire.messages.metadata import MetadataResponse
 from .cluster_view import ClusterView
 from .codecs import codec_of, read_answer, read_request, request_payload
 from .edits import METADATA, Edits, answer_here, change_metadata, items_of, judge, put_in
-from .frames import ProxyFrame, answer_payload
+from .frames import ProxyFrame, answer_payload, expects_answer
 
 
 @runtime_checkable
@@ -88,7 +88,7 @@ class Script:
         )
         if not edits:
             return Edited(payload)
-        if edits.is_answered_here and not edits.closes:
+        if edits.is_answered_here and expects_answer(key, frame.version, payload):
             return Edited(payload, own_answer=answer_payload(frame, answer_here(edits, codec).encode(frame.version)))
         return Edited(request_payload(frame, payload, request) if edits.taken_out else payload, edits)
 

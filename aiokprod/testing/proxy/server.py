@@ -36,6 +36,7 @@ from .sides import Address, Sides
 HOST: Final = "127.0.0.1"
 FRAMES_KEPT: Final = 10_000
 BACKLOG: Final = 128
+CLOSING_TURNS: Final = 5
 CRASHES_KEPT: Final = 20
 """A client that tries again and again shall not fill the log."""
 
@@ -91,6 +92,7 @@ class FaultProxy(FaultVerbs, LinkOwner):
         try:
             self._open()
         except BaseException:
+            await self._close()
             self._home.leave()
             raise
         return self
@@ -111,7 +113,7 @@ class FaultProxy(FaultVerbs, LinkOwner):
         try:
             self._home.call(self._open)
         except BaseException:
-            self._home.leave()
+            self.close()
             raise
 
     def close(self) -> None:
@@ -214,21 +216,22 @@ class FaultProxy(FaultVerbs, LinkOwner):
             await frozen.wait()
 
     def _open(self) -> None:
-        try:
-            for broker in self._upstreams:
-                self._listen(broker)
-        except OSError:
-            self._shut()
-            raise
+        for broker in self._upstreams:
+            self._listen(broker)
 
     async def _close(self) -> None:
         await asyncio.sleep(0)  # a listener that was opened just now is a server
         self._shut()
-        for link in tuple(self._links):
-            link.sides.abort()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for _ in range(CLOSING_TURNS):
+            await asyncio.sleep(0)  # who was let in just now has a link
+        while self._tasks:
+            for link in tuple(self._links):
+                link.sides.abort()
+            ending = tuple(self._tasks)
+            for task in ending:
+                task.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
+            self._tasks.difference_update(ending)
         self._faults.clear()
         await asyncio.sleep(0)  # transports that were aborted are told so
 
@@ -249,7 +252,9 @@ class FaultProxy(FaultVerbs, LinkOwner):
 
     async def _serve(self, broker: int, listener: socket.socket) -> None:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self._spawn(self._run_link(broker, reader, writer))
+            link = Link(self, broker, next(self._numbers), Sides(writer, framed=self._framed))
+            self._links[link] = broker
+            self._spawn(self._run_link(link, broker, reader))
 
         server = await asyncio.start_server(connected, sock=listener)
         if self._listeners.get(broker) is listener:
@@ -262,15 +267,12 @@ class FaultProxy(FaultVerbs, LinkOwner):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run_link(self, broker: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        sides = Sides(writer, framed=self._framed)
-        link = Link(self, broker, next(self._numbers), sides)
-        self._links[link] = broker
+    async def _run_link(self, link: Link, broker: int, reader: asyncio.StreamReader) -> None:
         with self._lock:
             self._connections[broker] += 1
         try:
             if self._faults.refuses_connection(broker):
-                sides.end(reset=True)  # the broker hears nothing of it
+                link.sides.end(reset=True)  # the broker hears nothing of it
             else:
                 await link.run(reader, self._upstreams[broker])
         finally:

@@ -132,5 +132,5 @@ class Sides:
 
 def _reset_on_close(writer: asyncio.StreamWriter) -> None:
     """Closing will send RST: linger of zero seconds."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):  # of a socket that is closed already; uvloop's is a ValueError
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

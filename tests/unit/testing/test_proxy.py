@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import struct
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from aiokprod.testing.faults import Drop, Fault
+from aiokprod.testing.faults import Blackhole, Close, Delay, Drop, Effect, Fault, Rechunk, Swallow, Truncate
 from aiokprod.testing.faults.apis import FLEXIBLE_FROM, NEVER, api_key_of
 from aiokprod.testing.proxy import FaultProxy
 from aiokprod.testing.proxy.frames import expects_answer
@@ -183,16 +184,6 @@ def test_requests_and_connections_are_counted_per_broker(proxy: FaultProxy, clie
     assert seen[0].at_s <= seen[1].at_s
 
 
-def test_cut_before_keeps_the_request_from_the_broker(proxy: FaultProxy, client: Client, broker: EchoBroker) -> None:
-    cut = proxy.drop_answer("Metadata", after_append=False, nth=2)
-    client.send(1)
-    assert client.is_answered(1)
-    client.send(2)
-    assert client.is_ended()
-    assert len(broker.received) == 1
-    assert (cut.hits, cut.is_spent) == (1, True)
-
-
 def test_cut_after_lets_the_broker_act_and_drops_only_that_answer(
     proxy: FaultProxy, client: Client, broker: EchoBroker
 ) -> None:
@@ -206,13 +197,6 @@ def test_cut_after_lets_the_broker_act_and_drops_only_that_answer(
     assert client.is_ended()
 
 
-def test_cut_after_of_an_answer_delivers_it(proxy: FaultProxy, client: Client) -> None:
-    proxy.close_after(None)
-    client.send(1)
-    assert client.is_answered(1)
-    assert client.is_ended()
-
-
 def test_cut_after_a_request_that_is_never_answered_cuts_at_once(
     proxy: FaultProxy, client: Client, broker: EchoBroker
 ) -> None:
@@ -220,13 +204,6 @@ def test_cut_after_a_request_that_is_never_answered_cuts_at_once(
     client.send(1, key=PRODUCE, body=struct.pack(">hi", 0, 0), version=2)
     assert client.is_ended()
     eventually(lambda: len(broker.received) == 1)
-
-
-def test_reset_reaches_the_client_as_a_reset(proxy: FaultProxy, client: Client) -> None:
-    proxy.drop_answer(None, after_append=False, reset=True)
-    client.send(1)
-    with pytest.raises(ConnectionResetError):
-        client.socket.recv(1)
 
 
 def test_a_reset_by_the_broker_is_passed_on_as_one(client: Client, broker: EchoBroker) -> None:
@@ -272,81 +249,6 @@ def test_clear_releases_what_is_held_and_disarms_the_rest(proxy: FaultProxy, cli
     assert held.hits == 1
 
 
-def test_delay_holds_for_its_time(proxy: FaultProxy, client: Client) -> None:
-    proxy.delay_next(None, 0.2, before_serving=True)
-    before = time.monotonic()
-    client.send(1)
-    assert client.is_answered(1)
-    assert time.monotonic() - before >= 0.2
-
-
-def test_drop_swallows_one_frame_and_the_connection_goes_on(proxy: FaultProxy, client: Client) -> None:
-    proxy.swallow_next(None)
-    client.send(1)
-    client.send(2)
-    assert client.is_answered(2)
-
-
-def test_blackhole_swallows_everything_from_then_on(proxy: FaultProxy, client: Client, broker: EchoBroker) -> None:
-    proxy.blackhole_next(None, before_serving=True, nth=2)
-    client.send(1)
-    assert client.is_answered(1)
-    client.send(2)
-    client.send(3)
-    eventually(lambda: proxy.requests_seen() == 3)
-    assert client.is_silent()
-    assert len(broker.received) == 1
-
-
-def test_truncate_passes_so_many_bytes_and_ends(proxy: FaultProxy, client: Client) -> None:
-    proxy.truncate_next(None, 6)
-    client.send(0x01020304)
-    assert client.exactly(6)[4:] == b"\1\2"
-    assert client.is_ended()
-
-
-def test_drip_passes_everything_at_the_rate(proxy: FaultProxy, client: Client) -> None:
-    proxy.drip_next(None, bytes_per_s=200.0)
-    before = time.monotonic()
-    client.send(1, body=b"x" * 40)
-    assert client.answer()[1].endswith(b"x" * 40)
-    assert time.monotonic() - before > 0.15
-
-
-def test_rechunk_passes_every_byte_alone(proxy: FaultProxy, client: Client, broker: EchoBroker) -> None:
-    proxy.rechunk_next(None, before_serving=True)
-    proxy.rechunk_next(None)
-    client.send(1)
-    assert client.answer() == (1, b"echo\0\4testbody")
-
-
-def test_the_correlation_id_of_an_answer_can_be_wrong(proxy: FaultProxy, client: Client) -> None:
-    proxy.wrong_correlation_next(None)
-    client.send(1)
-    correlation_id, rest = client.answer()
-    assert correlation_id != 1
-    assert rest == b"echo\0\4testbody"
-
-
-@pytest.mark.parametrize(("offset", "expected"), [(-1, b"bodx"), (14, b"cody")])
-def test_flip_changes_one_byte(
-    proxy: FaultProxy, client: Client, broker: EchoBroker, offset: int, expected: bytes
-) -> None:
-    proxy.corrupt_next(None, offset=offset, mask=0x01, before_serving=True)
-    client.send(1)
-    client.answer()
-    assert broker.received[0][-4:] == expected
-
-
-def test_duplicate_passes_a_request_twice_and_one_answer(proxy: FaultProxy, client: Client, broker: EchoBroker) -> None:
-    proxy.duplicate_next(None, before_serving=True)
-    client.send(1)
-    client.send(2)
-    assert client.is_answered(1)
-    assert client.is_answered(2)
-    assert [struct.unpack_from(">i", frame, 4)[0] for frame in broker.received] == [1, 1, 2]
-
-
 def test_the_proxy_can_answer_itself_in_the_order_of_requests(
     proxy: FaultProxy, client: Client, broker: EchoBroker
 ) -> None:
@@ -361,44 +263,6 @@ def test_the_proxy_can_answer_itself_in_the_order_of_requests(
     assert client.is_answered(1)
     assert client.answer() == (2, b"\0mine")  # version 9 has a tagged header
     assert len(broker.received) == 1
-
-
-def test_a_connection_can_be_refused_once(proxy: FaultProxy) -> None:
-    refused = proxy.refuse_next(1)
-    assert is_reset(proxy.address(1))
-    refused.wait_hit()
-    second = Client(proxy.address(1))
-    with second.socket:
-        second.send(1)
-        assert second.is_answered(1)
-    assert proxy.connections() == 2
-
-
-def test_a_broker_can_refuse_until_it_is_allowed_again(proxy: FaultProxy) -> None:
-    proxy.refuse_connections(1)
-    with pytest.raises(ConnectionRefusedError):
-        Client(proxy.address(1))
-    proxy.allow_connections(1)
-    again = Client(proxy.address(1))
-    with again.socket:
-        again.send(1)
-        assert again.is_answered(1)
-
-
-def test_open_connections_can_be_cut(proxy: FaultProxy, client: Client) -> None:
-    client.send(1)
-    client.answer()
-    proxy.close_connections(1)
-    assert client.is_ended()
-    eventually(lambda: proxy.open_connections() == 0)
-
-
-def test_open_connections_can_be_reset(proxy: FaultProxy, client: Client) -> None:
-    client.send(1)
-    client.answer()
-    proxy.close_connections(abort=True)
-    with pytest.raises(ConnectionResetError):
-        client.socket.recv(1)
 
 
 def test_a_dead_broker_resets_the_client(broker: EchoBroker) -> None:
@@ -446,6 +310,83 @@ def test_an_encrypted_stream_can_be_cut_by_its_chunks(broker: EchoBroker) -> Non
             assert client.is_ended()
 
 
+@pytest.mark.parametrize(
+    ("effect", "before_serving", "seen"),
+    [
+        (Swallow(), True, "silence, answer 2"),
+        (Swallow(), False, "silence, answer 2"),
+        (Blackhole(), True, "silence, silence"),
+        (Blackhole(), False, "silence, silence"),
+        (Delay(0.01), False, "answer 1, answer 2"),
+        (Rechunk(3), True, "answer 1, answer 2"),
+        (Close(), False, "answer 1, end"),
+        (Truncate(0), False, "end"),
+    ],
+    ids=repr,
+)
+def test_what_befalls_chunks_of_an_encrypted_stream(
+    broker: EchoBroker, effect: Effect, before_serving: bool, seen: str
+) -> None:
+    with FaultProxy({1: ("127.0.0.1", broker.port)}, framed=False) as proxy:
+        proxy.add_fault(Fault(effect=effect, before_serving=before_serving))
+        client = Client(proxy.address(1))
+        with client.socket:
+            for number, expected in enumerate(seen.split(", "), 1):
+                if expected == "end":
+                    if number == 1:
+                        client.send(number)
+                    assert client.is_ended()
+                else:
+                    client.send(number)
+                    assert client.is_silent() if expected == "silence" else client.is_answered(number)
+
+
+def test_a_fault_that_names_an_api_befalls_no_chunk(broker: EchoBroker) -> None:
+    with FaultProxy({1: ("127.0.0.1", broker.port)}, framed=False) as proxy:
+        rules = [proxy.drop_answer("Metadata"), proxy.drop_answer(None, topic="t"), proxy.corrupt_next(None)]
+        client = Client(proxy.address(1))
+        with client.socket:
+            client.send(1)
+            assert client.is_answered(1)
+        assert [rule.hits for rule in rules] == [0, 0, 0]
+
+
+def test_an_api_without_codec_is_late_or_lost_but_does_not_fail(proxy: FaultProxy, client: Client) -> None:
+    failing = proxy.fail_next("Heartbeat", 27, times=None)
+    changed = proxy.rewrite_answer("Heartbeat", lambda answer, version: None)
+    seen: list[object] = []
+    client.send(1, key=12)
+    assert client.is_answered(1)
+    proxy.answer_with("Heartbeat", lambda request, version: seen.append(request) or b"mine")
+    client.send(2, key=12)
+    assert client.answer() == (2, b"mine")
+    assert isinstance(seen[0], bytes) and seen[0].endswith(b"body")
+    proxy.swallow_next("Heartbeat")
+    client.send(3, key=12)
+    client.send(4, key=12)
+    assert client.is_answered(4)
+    assert (failing.hits, changed.hits) == (0, 1)
+
+
+def test_what_no_answer_can_be_made_of_is_a_mistake_of_the_test(proxy: FaultProxy, client: Client) -> None:
+    proxy.answer_with("Metadata", lambda request, version: 5)
+    client.send(1)
+    assert client.is_ended()
+    (crash,) = proxy.crashes
+    assert isinstance(crash, TypeError) and "returned int" in str(crash)
+
+
+def test_a_client_that_resets_its_connection_is_gone_for_the_broker_too(
+    proxy: FaultProxy, client: Client, broker: EchoBroker
+) -> None:
+    client.send(1)
+    client.answer()
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.socket.close()
+    assert broker.ended.acquire(timeout=WAIT_S)
+    eventually(lambda: proxy.open_connections() == 0)
+
+
 def test_closing_the_proxy_ends_its_connections_and_its_thread(proxy: FaultProxy, client: Client) -> None:
     proxy.hold(None, before_serving=True, times=1)
     client.send(1)
@@ -459,6 +400,41 @@ def test_closing_the_proxy_ends_its_connections_and_its_thread(proxy: FaultProxy
 def test_a_taken_port_is_an_error_of_start(broker: EchoBroker) -> None:
     with pytest.raises(OSError, match="in use"):
         FaultProxy({1: ("127.0.0.1", 1)}, ports={1: broker.port}).start()
+
+
+def test_a_taken_port_leaves_none_of_the_others_taken(broker: EchoBroker) -> None:
+    proxy = FaultProxy({1: ("127.0.0.1", 1), 2: ("127.0.0.1", 1)}, ports={2: broker.port})
+    with pytest.raises(OSError, match="in use"):
+        proxy.start()
+    with pytest.raises(ConnectionRefusedError):
+        Client(proxy.address(1))
+    assert not any(thread.name == "kafka-fault-proxy" for thread in threading.enumerate())
+
+    async def on_this_loop() -> None:
+        with pytest.raises(OSError, match="in use"):
+            async with proxy:
+                pass
+        proxy.refuse_connections(1)
+
+    asyncio.run(on_this_loop())
+    with pytest.raises(ConnectionRefusedError):
+        Client(proxy.address(1))
+
+
+def test_what_is_refused_in_the_turn_in_which_it_was_allowed_stays_refused(broker: EchoBroker) -> None:
+    async def scenario() -> None:
+        async with FaultProxy({1: ("127.0.0.1", broker.port)}) as proxy:
+            proxy.refuse_connections(1)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection(*proxy.address(1))
+            proxy.allow_connections(1)
+            proxy.allow_connections(1)
+            _, writer = await asyncio.open_connection(*proxy.address(1))
+            writer.close()
+
+    asyncio.run(scenario())
 
 
 def test_names_and_flexible_versions_are_those_of_the_generated_messages() -> None:

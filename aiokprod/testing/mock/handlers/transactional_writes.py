@@ -94,11 +94,18 @@ def concerns_coordinator(call: Call, partition: Partition, records: bytes) -> Ba
     if not isinstance(header, BatchHeader) or not header.is_transactional:
         return None
     producer_id, epoch = header.producer_id, header.producer_epoch
-    if partition.leader != call.broker.node_id or partition.is_fenced(producer_id, epoch):
+    settings = call.broker.transactions.settings
+    if partition.leader != call.broker.node_id:
         return None  # the partition refuses it
-    if partition.has_transaction_of(producer_id, epoch):
+    if settings.looks_at_epochs:
+        is_in_it = partition.has_transaction_of(producer_id, epoch)
+        if partition.is_fenced(producer_id, epoch):
+            return None  # the partition refuses this too
+    else:
+        is_in_it = producer_id in partition.transactions.open
+    if is_in_it:
         return None  # broker: 10.12 - the coordinator is asked once per partition and transaction
-    if call.version < ADDS_TO_TRANSACTION and not call.broker.transactions.settings.verifies:
+    if call.version < ADDS_TO_TRANSACTION and not settings.verifies:
         return None
     return header
 

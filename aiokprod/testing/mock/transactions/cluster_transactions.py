@@ -39,6 +39,8 @@ class TransactionSettings:
     version: int
     verifies: bool
     """Whether a partition's first write is checked with the coordinator: since Kafka 3.6."""
+    looks_at_epochs: bool
+    """See `KafkaRelease`."""
     check_interval_s: float = 10.0
     """transaction.abort.timed.out.transaction.cleanup.interval.ms. broker: 10.7"""
     completion_s: float = 0.0

@@ -130,6 +130,17 @@ def test_a_batch_sent_without_acks_that_fails_closes_the_connection(kind: str) -
     play(kind, scenario)
 
 
+@everywhere
+def test_a_batch_sent_without_acks_is_left_out_silently(kind: str) -> None:
+    async def scenario(made: Target, client: RawClient) -> None:
+        rule = made.script.omit_partition("Produce", "t", 0, after_append=False)
+        client.send_produce({("t", 0): batch(b"a")}, acks=0)
+        await client.ask(MetadataRequest(), MetadataResponse, 12)
+        assert rule.hits == 1 and values(made.cluster) == []
+
+    play(kind, scenario)
+
+
 def codes_in(message: Any) -> set[int]:
     """Every error code in an answer."""
     if isinstance(message, list):

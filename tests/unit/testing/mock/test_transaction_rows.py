@@ -310,10 +310,35 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:  # broker: 9
         await client.transaction()
         assert client.pair[0] != last[0] and client.pair[1] == 0
         assert await client.end(True, pair=last) == (0, client.pair)
+        assert await client.code(1, pair=last) == 47  # the marker has the epoch behind the last one
         assert await client.code(0, pair=last, partition=1) == 49
         assert await client.code(0) == 0
 
     on(2, scenario)
+
+
+@pytest.mark.parametrize(("kafka_version", "code"), [("4.3", 47), ("3.9", 120)])
+def test_a_partition_that_knows_a_newer_epoch(kafka_version: str, code: int) -> None:
+    async def run() -> None:
+        async with transactional(kafka_version=kafka_version) as client:
+            producer_id, epoch = await client.start()
+            plain = (producer_id, epoch + 1)
+            assert await client.code(0, version=9, pair=plain, transactional=False, transactional_id=None) == 0
+            assert await client.code(0, version=11) == code
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("kafka_version", "code"), [("4.3", 47), ("3.9", 0)])
+def test_a_newer_epoch_where_a_transaction_is_open(kafka_version: str, code: int) -> None:
+    async def run() -> None:
+        async with transactional(kafka_version=kafka_version) as client:
+            producer_id, epoch = await client.start()
+            await client.add()
+            assert await client.code(0, version=11) == 0
+            assert await client.code(0, version=11, pair=(producer_id, epoch + 1)) == code
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("kafka_version", ["2.1", "2.8"])
