@@ -27,6 +27,10 @@ OF_2_8 = [
     pytest.param("mock_alone_2_8", id="mock-2.8"),
     pytest.param("kafka_alone_2_8", id="kafka-2.8", marks=SLOW),
 ]
+THREE_OF_2_8 = [
+    pytest.param("mock_three_2_8", id="mock-2.8"),
+    pytest.param("kafka_three_2_8", id="kafka-2.8", marks=SLOW),
+]
 OLDER_TRANSACTIONS = [
     pytest.param("mock_tv1", id="mock-tv1"),
     pytest.param("kafka_tv1", id="kafka-tv1", marks=SLOW),

@@ -19,6 +19,7 @@ from conformance_clusters import (
     OF_2_8,
     OF_3_9,
     SMALL_REQUESTS_BYTES,
+    THREE_OF_2_8,
     VERSIONS,
     for_one_case,
 )
@@ -81,6 +82,11 @@ def older(request: pytest.FixtureRequest) -> Iterator[Target]:
     yield from for_one_case(request)
 
 
+@pytest.fixture(params=THREE_OF_2_8)
+def three_of_2_8(request: pytest.FixtureRequest) -> Iterator[Target]:
+    yield from for_one_case(request)
+
+
 # ---------------------------------------------------------------------- the clusters themselves
 
 
@@ -93,6 +99,18 @@ def kafka_three(kafka_cluster: KafkaCluster) -> Target:
 def mock_three() -> Iterator[Target]:
     with MockCluster(3, validate_records=True, auto_create_topics=False) as cluster:
         yield from _until_closed(MockTarget("mock", (4, 3), cluster))
+
+
+@pytest.fixture(scope="module")
+def mock_three_2_8() -> Iterator[Target]:
+    with MockCluster(3, kafka_version="2.8", validate_records=True) as cluster:
+        yield from _until_closed(MockTarget("mock-2.8", (2, 8), cluster))
+
+
+@pytest.fixture(scope="module")
+def kafka_three_2_8() -> Iterator[Target]:
+    with KafkaCluster(brokers=3, version="2.8.2") as cluster:
+        yield KafkaTarget("kafka-2.8", (2, 8), cluster)
 
 
 def _mock_alone(version: str, transaction_version: int | None = None) -> Iterator[Target]:

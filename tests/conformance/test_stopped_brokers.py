@@ -83,6 +83,24 @@ def test_an_in_sync_set_that_falls_below_the_minimum_while_a_batch_waits(three_s
     assert broker.produce(topic, sequenced(pid, 2)) == (0, 2)
 
 
+def test_before_kip_966_too_small_a_set_is_told_after_the_append(three_of_2_8: Target) -> None:  # broker: 6.3c
+    three = three_of_2_8
+    topic = three.new_topic(replicas=2, min_insync_replicas="2")
+    broker = three.connect_to_leader(topic)
+    pid = broker.new_producer_id()
+    assert broker.produce(topic, sequenced(pid, 0)) == (0, 0)
+    with three.frozen(topic):
+        broker.send_produce(topic, sequenced(pid, 1), timeout_ms=30_000)
+        three.fall_out(topic)
+        answer = broker.one_partition()
+        assert (answer.error_code, answer.base_offset) == (E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 1)
+        assert (answer.log_append_time_ms, answer.log_start_offset) == (-1, 0)
+        assert broker.produce(topic, sequenced(pid, 1)) == NOT_ENOUGH
+        assert three.end_offset(topic) == 2, "readers see it"
+    three.admin.wait_all_in_sync(topic)
+    assert broker.produce(topic, sequenced(pid, 1)) == (0, 1)
+
+
 def test_what_a_leader_alone_acknowledged_is_lost_with_it(three_slowly: Target) -> None:  # broker: 5.4, 5.6
     three = three_slowly
     topic = three.new_topic(replicas=2, min_insync_replicas="1")

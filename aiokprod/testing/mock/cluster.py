@@ -121,6 +121,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
             auto_create_topics=auto_create_topics,
             validate_records=validate_records,
             expiration_ms=producer_expiration_ms,
+            waits_for_min_insync=release.waits_for_min_insync,
             topic_defaults={**release.topic_defaults, **TopicSettings.of(topic_defaults or {}).options},
         )
         asked_version = (features or {}).get(TRANSACTION_VERSION, transaction_version)

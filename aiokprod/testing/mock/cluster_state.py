@@ -75,6 +75,7 @@ class ClusterState:
         validate_records: bool = False,
         expiration_ms: int = 86_400_000,
         topic_defaults: Mapping[str, str] | None = None,
+        waits_for_min_insync: bool = True,
     ) -> None:
         self._random = random.Random(seed)
         self.cluster_id = f"mock-{self._random.randbytes(8).hex()}"
@@ -86,6 +87,7 @@ class ClusterState:
         self.validate_records = validate_records
         self.expiration_ms = expiration_ms
         self.topic_defaults = dict(topic_defaults or {})
+        self.waits_for_min_insync = waits_for_min_insync
         self._next_producer_id = 1000
 
     def __repr__(self) -> str:
@@ -202,7 +204,14 @@ class ClusterState:
         for nodes in replicas:
             index = len(topic.partitions)
             settings = _SettingsOf(topic)
-            partition = Partition(topic.name, index, nodes, settings, validate_records=self.validate_records)
+            partition = Partition(
+                topic.name,
+                index,
+                nodes,
+                settings,
+                validate_records=self.validate_records,
+                waits_for_min_insync=self.waits_for_min_insync,
+            )
             for node in nodes:
                 if not self.nodes[node].is_up:
                     partition.node_down(node)

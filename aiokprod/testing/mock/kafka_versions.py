@@ -31,6 +31,10 @@ class KafkaRelease:
     topic_defaults: Mapping[str, str] = field(default_factory=dict[str, str])
     """Options of topics whose default was another one then."""
 
+    waits_for_min_insync: bool = True
+    """Whether the high watermark waits for min.insync replicas (KIP-966); before, a batch whose in-sync set has become
+    too small is answered 20. broker: 6.3c"""
+
     def advertised(self, served: Ranges) -> Ranges:
         """What of the served APIs a broker of this release advertises."""
         if self.ranges is None:
@@ -70,8 +74,8 @@ _ANY_DIFFERENCE: Final = {"message.timestamp.difference.max.ms": str(2**63 - 1)}
 """One option for both directions until 3.6 (KIP-937); an hour ahead at most from 4.0 on (KIP-1030). broker: 13.7"""
 
 RELEASES: Final[dict[str, KafkaRelease]] = {
-    "2.1": KafkaRelease(_2_1, 0, False, False, _ANY_DIFFERENCE),
-    "2.8": KafkaRelease(_2_8, 0, False, False, _ANY_DIFFERENCE),
+    "2.1": KafkaRelease(_2_1, 0, False, False, _ANY_DIFFERENCE, waits_for_min_insync=False),
+    "2.8": KafkaRelease(_2_8, 0, False, False, _ANY_DIFFERENCE, waits_for_min_insync=False),
     "3.9": KafkaRelease(_3_9, 0, True, False, _ANY_TIMESTAMP),
     "4.3": KafkaRelease(None, 2, True, True),
 }

@@ -92,6 +92,7 @@ class Partition:
         "replicas",
         "transactions",
         "validate_records",
+        "waits_for_min_insync",
         "watchers",
     )
 
@@ -103,6 +104,7 @@ class Partition:
         settings: Callable[[], TopicSettings],
         *,
         validate_records: bool = False,
+        waits_for_min_insync: bool = True,
     ) -> None:
         self.name = name
         self.index = index
@@ -116,6 +118,7 @@ class Partition:
         self.first_writes = FirstWrites()
         self.high_watermark = 0
         self.validate_records = validate_records
+        self.waits_for_min_insync = waits_for_min_insync
         self.watchers: set[Callable[[], None]] = set()
         """Called after every change a waiting Produce or Fetch may care about."""
         self._settings = settings
@@ -141,7 +144,7 @@ class Partition:
         if node != self.leader:
             return self._refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         settings = self._settings()
-        if acks == ALL_REPLICAS and len(self.isr) < self.min_insync:
+        if acks == ALL_REPLICAS and not self.has_enough_in_sync:
             return self._refused(ErrorCode.NOT_ENOUGH_REPLICAS)
         bad = (
             check_size(header, settings.max_message_bytes)
@@ -251,6 +254,11 @@ class Partition:
         return min(self._settings().min_insync_replicas, len(self.replicas))
 
     @property
+    def has_enough_in_sync(self) -> bool:
+        """Whether acks=all is taken."""
+        return len(self.isr) >= self.min_insync
+
+    @property
     def offline_replicas(self) -> list[int]:
         """Replicas whose node is down."""
         return [replica.node_id for replica in self.replicas.values() if not replica.is_up]
@@ -275,7 +283,8 @@ class Partition:
 
     def _advance(self) -> None:
         # An in-sync set below min.insync holds the high watermark back, acknowledged by acks=1 or not. broker: 5.7, 6.3
-        if len(self.isr) >= self.min_insync and self.leader != NO_LEADER:
+        enough = not self.waits_for_min_insync or self.has_enough_in_sync
+        if enough and self.isr and self.leader != NO_LEADER:
             copied = min(self.replicas[node].end_offset for node in self.isr)
             if copied > self.high_watermark:
                 self.high_watermark = copied

@@ -221,6 +221,8 @@ async def _when_replicated(
             _hint(call, item.answer, item.partition)
         elif not item.is_decided:
             item.answer.error_code = int(ErrorCode.REQUEST_TIMED_OUT)  # with its base offset too. broker: 6.1, 6.3
+        elif not item.partition.has_enough_in_sync:
+            item.answer.error_code = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)  # broker: 6.3c
     _name_endpoints(call, response)
     return response
 
