@@ -84,8 +84,8 @@ class Asker:
         return self.answer(kind, request, version)
 
     def is_closed(self) -> bool:
-        """True when the broker has closed; False if it stays silent for two seconds."""
-        self._socket.settimeout(2.0)
+        """True when the broker has closed; False if it stays silent for long."""
+        self._socket.settimeout(10.0)
         try:
             received = self._socket.recv(1)
         except ConnectionError:

@@ -31,21 +31,20 @@ def test_the_quota_of_ten_seconds_passes_then_each_answer_names_a_throttle_that_
     topic = three.new_topic()
     broker = three.connect_to_leader(topic, client_id=client_id)
     other = three.connect_to_leader(topic)
-    began = time.monotonic()
     throttles = []
     for _ in range(10):
         broker.send_produce(topic, of_size(RATE - 200))
         throttles.append(broker.produce_answer().throttle_time_ms)
     assert throttles == [0] * 10
-    broker.send_produce(topic, of_size(RATE // 2))
+    began = time.monotonic()
+    broker.send_produce(topic, of_size(2 * RATE))
     answer = broker.produce_answer()
     partition = answer.responses[0].partition_responses[0]
     assert (partition.error_code, partition.base_offset) == (0, 10), "nothing is refused"
-    assert 100 <= answer.throttle_time_ms <= 500
-    assert seconds_since(began) < 1.0, "it is answered at once"
-    answered = time.monotonic()
+    assert 500 <= answer.throttle_time_ms <= 2100
+    assert seconds_since(began) < answer.throttle_time_ms / 1000, "it is answered at once"
     broker.ask(MetadataRequest(topics=[]), MetadataResponse, 9)
-    assert seconds_since(answered) >= answer.throttle_time_ms / 1000 - 0.05
+    assert seconds_since(began) >= answer.throttle_time_ms / 1000
     assert other.produce(topic, of_size(RATE)) == (0, 11), "other clients go on"
 
 
@@ -55,17 +54,17 @@ def test_a_second_connection_of_the_client_is_served_and_muted_by_itself(
     topic = three.new_topic()
     first = three.connect_to_leader(topic, client_id=client_id)
     second = three.connect_to_leader(topic, client_id=client_id)
-    first.send_produce(topic, of_size(10 * RATE + RATE // 2))
-    throttle_ms = first.produce_answer().throttle_time_ms
-    assert 400 <= throttle_ms <= 600
     began = time.monotonic()
+    first.send_produce(topic, of_size(11 * RATE))
+    throttle_ms = first.produce_answer().throttle_time_ms
+    assert 900 <= throttle_ms <= 1100
     first.send(MetadataRequest(topics=[]), 9)
     second.ask(MetadataRequest(topics=[]), MetadataResponse, 9)
     assert seconds_since(began) < throttle_ms / 1000
-    second.send_produce(topic, of_size(RATE // 10))
+    second.send_produce(topic, of_size(RATE // 2))
     assert second.produce_answer().throttle_time_ms >= throttle_ms // 2, "what all connections sent counts"
     first.answer(MetadataResponse, MetadataRequest, 9)
-    assert seconds_since(began) >= throttle_ms / 1000 - 0.1
+    assert seconds_since(began) >= throttle_ms / 1000
 
 
 def test_with_acks_0_the_client_is_muted_without_a_word(three: Target, client_id: str) -> None:  # broker: 14.4
@@ -75,4 +74,4 @@ def test_with_acks_0_the_client_is_muted_without_a_word(three: Target, client_id
     broker.send_produce(topic, of_size(10 * RATE + RATE // 2), acks=0)
     broker.expects_no_answer()
     broker.ask(MetadataRequest(topics=[]), MetadataResponse, 9)
-    assert 0.4 <= seconds_since(began) < 2.5
+    assert 0.4 <= seconds_since(began) < 5.0

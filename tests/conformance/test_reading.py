@@ -108,7 +108,7 @@ def test_a_fetch_waits_for_records(target: Target) -> None:  # broker: 16.2
     topic, broker = three_batches(target)
     began = time.monotonic()
     assert values(fetch(broker, topic, 6, wait_ms=200)) == []
-    assert 0.2 <= time.monotonic() - began < 1.0
+    assert 0.2 <= time.monotonic() - began < 4.0
     waiting = target.connect_to_leader(topic)
     asked = FetchPartition(partition=0, fetch_offset=6, partition_max_bytes=1000)
     request = FetchRequest(max_wait_ms=5000, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[asked])])
@@ -117,7 +117,7 @@ def test_a_fetch_waits_for_records(target: Target) -> None:  # broker: 16.2
     began = time.monotonic()
     answer = waiting.answer(FetchResponse, FetchRequest, FETCH)
     assert values(answer.responses[0].partitions[0]) == [b"new"]
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 4.0
 
 
 @pytest.mark.parametrize("offset", [7, 1000, -1])

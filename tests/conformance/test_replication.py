@@ -22,7 +22,7 @@ def test_a_timeout_names_the_offset_and_the_resend_finds_the_batch(three: Target
     with three.frozen(topic):
         began = time.monotonic()
         assert broker.produce(topic, sequenced(pid, 2), timeout_ms=300) == (E.REQUEST_TIMED_OUT, 2)
-        assert 0.3 <= time.monotonic() - began < 1.0
+        assert 0.3 <= time.monotonic() - began < 5.0
         assert broker.produce(topic, sequenced(pid, 2), timeout_ms=100) == (E.REQUEST_TIMED_OUT, 2)
         assert broker.produce(topic, sequenced(pid, 3), timeout_ms=100) == (E.REQUEST_TIMED_OUT, 3)
         assert three.end_offset(topic) == 2, "readers see nothing yet"

