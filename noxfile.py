@@ -80,6 +80,13 @@ def real(session: nox.Session) -> None:
 
 
 @nox.session
+def conformance(session: nox.Session) -> None:
+    """The mock against Apache Kafka 4.3, 3.9 and 2.8, answer by answer."""
+    install(session, "test")
+    session.run("pytest", "tests/conformance", "-m", "slow or not slow", *session.posargs)
+
+
+@nox.session
 def rows(session: nox.Session) -> None:
     """The rows of the fault catalogue on real brokers with the catalogue's own durations and counts: hours."""
     install(session, "test")
