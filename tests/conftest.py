@@ -13,6 +13,10 @@ import warnings
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+import aiokprod
+
 if os.environ.get("AIOKPROD_TEST_UVLOOP"):
     import uvloop
 
@@ -67,11 +71,21 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return None
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The compiled form has no replaceable parts: what replaces them runs on the sources."""
+    if not aiokprod.compiled:
+        return
+    pure = [item for item in items if item.get_closest_marker("pure")]
+    items[:] = [item for item in items if not item.get_closest_marker("pure")]
+    config.hook.pytest_deselected(items=pure)
+
+
 def pytest_report_header() -> list[str]:
     containers = "run: a Docker engine answers" if docker_answers() else "NOT RUN: no Docker engine answers"
     seeds = int(os.environ.get("AIOKPROD_SEEDS", "1000"))
     return [
         f"event loop: {type(asyncio.get_event_loop_policy()).__module__}",
+        f"form of the pipeline: {'compiled (tests marked pure are NOT RUN)' if aiokprod.compiled else 'sources'}",
         f"container tests: {containers}",
         f"seeds of the whole producer in virtual time: {seeds:,} from {os.environ.get('AIOKPROD_FIRST_SEED', '0')} on",
     ]

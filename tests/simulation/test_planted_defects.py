@@ -10,6 +10,8 @@ from world import explore
 
 from aiokprod.pipeline import assembly
 
+pytestmark = pytest.mark.pure
+
 NEAR = {"SendsToTheNewLeaderEarly": 680, "BumpsAllPartitions": 990}  # rare ones: where to begin to look
 MOST_SEEDS = 4_000
 

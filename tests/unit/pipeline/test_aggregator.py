@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from stage_rig import StubQueue
 
 from aiokprod.pipeline.aggregator import BrokerAggregator
+
+pytestmark = pytest.mark.pure
 
 
 def aggregator() -> tuple[BrokerAggregator, list[bool]]:

@@ -45,6 +45,7 @@ def plant_in_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembly.Ledger, "answer", raising)
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize(
     "plant",
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+import pytest
 from stage_rig import ManualLoop, StubQueue, parked
 
 from aiokprod.cluster.snapshot import PartitionSnapshot, TopicSnapshot
@@ -12,6 +13,8 @@ from aiokprod.errors import AiokprodError, PartitionerError, PartitionOutOfRange
 from aiokprod.pipeline.dispatcher import TopicDispatcher
 from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.partitioners import make_partitioner
+
+pytestmark = pytest.mark.pure
 
 
 class Desk:

@@ -11,6 +11,8 @@ import ledger_variants as variants
 import pytest
 from ledger_world import KINDS, Kind, check, exhaust, run, survey
 
+pytestmark = pytest.mark.pure
+
 SEEDS = int(os.environ.get("AIOKPROD_LEDGER_SEEDS", "5000"))
 SMALL_WORLDS = [
     kind

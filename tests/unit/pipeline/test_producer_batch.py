@@ -19,6 +19,8 @@ from aiokprod.records.batch import encode_records
 from aiokprod.records.compression import compress
 from aiokprod.records.decoder import split_records
 
+pytestmark = pytest.mark.pure
+
 OVERHEAD = 7
 BASE_MS = 1_700_000_000_000
 

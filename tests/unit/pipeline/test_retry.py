@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from stage_rig import StubQueue, StubRoute
 
 from aiokprod.pipeline.retry import RetryHandler
+
+pytestmark = pytest.mark.pure
 
 
 class Desk:
