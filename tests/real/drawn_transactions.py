@@ -199,9 +199,9 @@ class Side:
                 topics = list(answer.results_by_topic_v3_and_below)
                 for one in answer.results_by_transaction:
                     topics += one.topic_results
-                return sorted(
-                    (one.partition_error_code, one.partition_index) for t in topics for one in t.results_by_partition
-                )
+                found = [one for topic in topics for one in topic.results_by_partition]
+                codes = sorted((one.partition_error_code, one.partition_index) for one in found)
+                return [(answer.error_code, -1), *codes]
             case "write":
                 answer = await connection.ask(_produce(name, producer_id, epoch, ask), ProduceResponse, version)
                 (written,) = answer.responses[0].partition_responses

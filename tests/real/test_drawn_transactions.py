@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from contextlib import AsyncExitStack
 from random import Random
 
@@ -10,10 +11,11 @@ import pytest
 from drawn_transactions import Ask, Connection, Drawn, Side
 
 from aiokprod.testing import KafkaCluster, MockCluster
+from aiokprod.testing.kafka_cluster.jars import find_java, kafka_classpath
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-SEEDS = 100
+SEEDS = 50
 REQUESTS = 25
 
 
@@ -51,11 +53,23 @@ async def _compare(kafka: KafkaCluster, mock: MockCluster, newest_protocol: bool
     return asked
 
 
-@pytest.mark.parametrize("version", ["4.3.1", "3.9.1"])
-def test_drawn_requests_are_answered_alike(version: str) -> None:
+def downgrade(kafka: KafkaCluster, version: str, transaction_version: int) -> None:
+    """Bring the feature transaction.version down; a new cluster has the newest."""
+    tool = [find_java(), "-Xmx128m", "-cp", kafka_classpath(version), "org.apache.kafka.tools.FeatureCommand"]
+    asked = ["--bootstrap-server", kafka.bootstrap_servers, "downgrade", "--feature"]
+    subprocess.run([*tool, *asked, f"transaction.version={transaction_version}"], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(("version", "transaction_version"), [("4.3.1", 2), ("4.3.1", 1), ("4.3.1", 0), ("3.9.1", 0)])
+def test_drawn_requests_are_answered_alike(version: str, transaction_version: int) -> None:
+    is_new = version.startswith("4")
     with (
         KafkaCluster(brokers=1, version=version) as kafka,
-        MockCluster(1, kafka_version=version, auto_create_topics=False) as mock,
+        MockCluster(
+            1, kafka_version=version, transaction_version=transaction_version, auto_create_topics=False
+        ) as mock,
     ):
-        asked = asyncio.run(compare(kafka, mock, newest_protocol=version.startswith("4")))
+        if is_new and transaction_version < 2:
+            downgrade(kafka, version, transaction_version)
+        asked = asyncio.run(compare(kafka, mock, newest_protocol=is_new))
         assert asked == SEEDS * REQUESTS and mock.counters.crashes == []

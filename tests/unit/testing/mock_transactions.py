@@ -61,6 +61,8 @@ class TransactionalClient:
         """AddPartitionsToTxn: the codes, of partition 0 of topic t by default."""
         request = add_partitions(version, pair or self.pair, *(partitions or (("t", 0),)))
         answer = await self.raw.ask(request, AddPartitionsToTxnResponse, version)
+        if answer.error_code:
+            return [answer.error_code]
         topics = (
             answer.results_by_topic_v3_and_below
             if version < 4

@@ -47,12 +47,16 @@ def txn_offset_commit_items(_call: Call, request: TxnOffsetCommitRequest) -> Ite
 
 def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> Outcome:
     """Keep the offsets until the transaction ends."""
-    asks = call.version >= ADDS_TO_TRANSACTION or call.broker.transactions.settings.verifies
-    return when_answered(call, request.transactional_id, lambda: asks, lambda: _txn_offset_commit(call, request))
-
-
-def _txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     who = ProducerIdentity(request.producer_id, request.producer_epoch)
+    return when_answered(
+        call,
+        request.transactional_id,
+        lambda: _asks_coordinator(call, request, who),
+        lambda: _txn_offset_commit(call, request, who),
+    )
+
+
+def _txn_offset_commit(call: Call, request: TxnOffsetCommitRequest, who: ProducerIdentity) -> TxnOffsetCommitResponse:
     code = 0
     try:
         call.broker.transactions.groups.check(request.group_id, call.broker.node_id)
@@ -78,10 +82,20 @@ def _txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnOffset
     return response
 
 
+def _asks_coordinator(call: Call, request: TxnOffsetCommitRequest, who: ProducerIdentity) -> bool:
+    """Once per transaction, as for a partition of any other topic; an epoch that is over is refused without."""
+    settings, offsets = call.broker.transactions.settings, call.broker.transactions.offsets
+    if call.version < ADDS_TO_TRANSACTION and not settings.verifies:
+        return False
+    if settings.looks_at_epochs and offsets.is_fenced(request.group_id, who):
+        return False
+    return not offsets.has_transaction_of(request.group_id, who, in_any_epoch=not settings.looks_at_epochs)
+
+
 def _check_transaction(call: Call, request: TxnOffsetCommitRequest, who: ProducerIdentity) -> None:
-    adds = call.version >= ADDS_TO_TRANSACTION
-    if not adds and not call.broker.transactions.settings.verifies:
+    if not _asks_coordinator(call, request, who):
         return
+    adds = call.version >= ADDS_TO_TRANSACTION
     code = ask_coordinator(call, request.transactional_id, who, offsets_partition(request.group_id), adds=adds)
     if code == ErrorCode.PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH  # it never says 90. broker: 9

@@ -60,6 +60,8 @@ def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> Add
     for one in request.transactions:
         who = ProducerIdentity(one.producer_id, one.producer_epoch)
         codes = _add(call, one.transactional_id, who, one.topics, verifies=one.verify_only)
+        if ErrorCode.UNSUPPORTED_VERSION in codes.values():  # it cannot be written down. broker: 10.3a
+            return AddPartitionsToTxnResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
         response.results_by_transaction.append(
             AddPartitionsToTxnResult(transactional_id=one.transactional_id, topic_results=_results(one.topics, codes))
         )

@@ -131,6 +131,8 @@ class TransactionCoordinator:
             in_second_version: a request that only clients of transaction.version 2 send: AddPartitionsToTxn v4+, and
                 what Produce v12+ and TxnOffsetCommit v5+ do by themselves.
         """
+        if transactional_id in self.ids and self.ids[transactional_id].is_wedged:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
         found = self._owned(transactional_id, who)
         if isinstance(found, ErrorCode):
             return found
@@ -157,7 +159,7 @@ class TransactionCoordinator:
         found = self.ids.get(transactional_id)
         if found is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        if found.is_wedged or (found.is_completing and who == found.next_identity):
+        if found.is_completing and who == found.next_identity:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         if who.producer_id != found.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -185,6 +187,8 @@ class TransactionCoordinator:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if who.epoch != found.epoch:
             return ErrorCode.PRODUCER_FENCED
+        if found.is_wedged:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
         if found.is_ongoing:
             found.move(_State.PREPARE_COMMIT if commits else _State.PREPARE_ABORT, now_ms)
             return found.identity
@@ -197,6 +201,8 @@ class TransactionCoordinator:
         found = self._ending(transactional_id)
         if isinstance(found, ErrorCode):
             return found
+        if found.is_wedged:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
         over_the_end = (
             who == ProducerIdentity(found.previous_producer_id, LAST_EPOCH)
             and found.epoch == 0
@@ -223,10 +229,7 @@ class TransactionCoordinator:
     def _ending(self, transactional_id: str) -> TransactionMetadata | ErrorCode:
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
-        found = self.ids.get(transactional_id)
-        if found is None:
-            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        return ErrorCode.CONCURRENT_TRANSACTIONS if found.is_wedged else found
+        return self.ids.get(transactional_id, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
     def complete(self, transactional_id: str, now_ms: int) -> None:
         """The markers are written: the id may begin its next transaction."""

@@ -66,6 +66,17 @@ class GroupOffsets:
         """Whether a transaction that is not decided yet holds an offset of this partition."""
         return any(name == group and where in offsets for (name, _), offsets in self._pending.items())
 
+    def has_transaction_of(self, group: str, who: ProducerIdentity, *, in_any_epoch: bool = False) -> bool:
+        """Whether this producer has written offsets, to the log this group is in, in a transaction that is open."""
+        log = partition_of(group)
+        if not in_any_epoch and self._epochs.get((who.producer_id, log)) != who.epoch:
+            return False
+        return any(partition_of(name) == log for name, producer_id in self._pending if producer_id == who.producer_id)
+
+    def is_fenced(self, group: str, who: ProducerIdentity) -> bool:
+        """Whether the log of this group knows a newer epoch of the producer."""
+        return who.epoch < self._epochs.get((who.producer_id, partition_of(group)), -1)
+
     def commit(self, group: str, where: TopicIndex, value: CommittedOffset) -> None:
         """OffsetCommit."""
         self._put(self._committed.setdefault(group, {}), where, value)
@@ -74,10 +85,9 @@ class GroupOffsets:
         self, group: str, who: ProducerIdentity, where: TopicIndex, value: CommittedOffset
     ) -> ErrorCode:
         """TxnOffsetCommit: kept until the transaction ends. 47 for an epoch that is over."""
-        log = (who.producer_id, partition_of(group))
-        if who.epoch < self._epochs.get(log, -1):
+        if self.is_fenced(group, who):
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        self._epochs[log] = who.epoch
+        self._epochs[who.producer_id, partition_of(group)] = who.epoch
         self._committed.setdefault(group, {})
         self._put(self._pending.setdefault((group, who.producer_id), {}), where, value)
         return ErrorCode.NONE

@@ -355,6 +355,16 @@ def test_an_old_broker_does_not_ask_the_coordinator(kafka_version: str) -> None:
     asyncio.run(run())
 
 
+def test_the_coordinator_is_asked_once_about_the_offsets_of_a_transaction() -> None:
+    async def scenario(client: TransactionalClient) -> None:
+        assert await client.add_offsets() == 0
+        assert await client.commit_offset(1, version=3) == 0
+        assert await client.code(0) == 35  # the id is wedged
+        assert [await client.commit_offset(2, version=v) for v in (3, 5)] == [0, 0]
+
+    on(0, scenario)
+
+
 # ---- 11: a stranger
 
 

@@ -384,8 +384,9 @@ def test_a_request_of_the_second_version_wedges_the_id_on_an_old_cluster_until_t
         answer = coordinator.end_and_bump("tx", own, commits=True, now_ms=NOW_MS)
     assert answer == 35 and machine.metadata.partitions == {PARTITION}
     for _ in range(2):
-        assert machine.init() == 51 and machine.add(own) == 51 and machine.verify(own) == 51
-        assert machine.end(own, True) == 51
+        assert machine.init() == 51 and machine.add(own) == 51
+        assert machine.verify(own) == 0 and machine.verify(own, ("t", 9)) == 120  # looking changes nothing
+        assert machine.end(own, True) == 51 and machine.end(machine.stale, True) == 90
         assert coordinator.end_and_bump("tx", own, commits=False, now_ms=NOW_MS) == 51
         assert coordinator.abort_timed_out(NOW_MS * 2) == [] and coordinator.forget_idle(NOW_MS * 2, 1) == []
     coordinator.reload("tx")
