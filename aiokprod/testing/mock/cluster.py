@@ -23,18 +23,19 @@ from types import TracebackType
 from typing import Self
 
 from aiokprod.testing.faults import FaultRules, FaultVerbs
-from aiokprod.testing.faults.apis import api_key_of, api_name_of
+from aiokprod.testing.faults.apis import api_key_of
 
 from ..own_thread import LoopHome
 from .broker import BrokerSettings, MockBroker
 from .cluster_state import ClusterState, Node
 from .coordinator_verbs import CoordinatorVerbs
-from .counters import Counters, RequestSeen
+from .counters import Counters
 from .handlers import APIS
 from .kafka_versions import NEWEST, TRANSACTION_VERSION, KafkaRelease, release_of, transaction_version_of
 from .listening import MemoryNetwork
 from .log import TopicSettings
 from .scram_server import MECHANISMS
+from .seen_verbs import SeenVerbs
 from .topic_verbs import TopicVerbs
 from .transactions.cluster_transactions import ClusterTransactions, TransactionSettings
 
@@ -43,7 +44,7 @@ def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
+class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
     """The cluster.
 
     Args:
@@ -139,7 +140,6 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
             self._brokers.get,
         )
         self.counters = Counters()
-        """What was seen and appended; see `requests_seen` for the usual question."""
         self._settings = BrokerSettings(
             state=self._state,
             transactions=self._transactions,
@@ -332,46 +332,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, FaultVerbs):
         self._brokers[node].stop(abort=abort)
         self._brokers[node].reserve_port()
 
-    # ---- what was seen
-
-    def requests_seen(self, api: str | int, broker: int | None = None) -> int:
-        """How many requests of this API were taken up, at one broker or at all."""
-        return self._home.call(lambda: self.counters.seen(api_key_of(api), broker))
-
-    def requests(self, api: str | int | None = None) -> list[RequestSeen]:
-        """The latest requests (10,000 at most), oldest first."""
-        key = None if api is None else api_key_of(api)
-        return self._home.call(lambda: [seen for seen in self.counters.recent if key in (None, seen.api_key)])
-
-    async def until_seen(self, api: str | int, count: int = 1, *, broker: int | None = None) -> None:
-        """Wait, on the cluster's loop, until so many requests of this API were taken up; cancelling is harmless."""
-        key = api_key_of(api)
-        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def look() -> None:
-            if self.counters.seen(key, broker) >= count and not reached.done():
-                reached.set_result(None)
-
-        self.counters.watchers.add(look)
-        try:
-            look()
-            await reached
-        finally:
-            self.counters.watchers.discard(look)
-
-    def wait_until_seen(
-        self, api: str | int, count: int = 1, *, broker: int | None = None, timeout_s: float = 10.0
-    ) -> None:
-        """The same from another thread; TimeoutError naming what was seen."""
-
-        async def reached() -> None:
-            await asyncio.wait_for(self.until_seen(api, count, broker=broker), timeout_s)
-
-        try:
-            self._home.wait(reached, timeout_s + 5)
-        except TimeoutError:
-            seen = {f"{api_name_of(key)}@{node}": n for (node, key), n in self.counters.requests.items()}
-            raise TimeoutError(f"{count} of {api} not seen in {timeout_s} s; seen: {seen}") from None
+    # ---- by the clock
 
     def expire_producers(self) -> int:
         """Make the periodic check of producer.id.expiration.ms now; returns how many entries went (broker: 1.12)."""
