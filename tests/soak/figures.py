@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from book import DETACHED, GONE, KILLED
 from evidence import Evidence
 from recovery import recoveries_of
-from verdict import growth_bytes_per_h, is_unsure, own_stalls
+from verdict import growth_bytes_per_h, is_patient, is_unsure, own_stalls
 
 from aiokprod.testing.checker import Outcome
 
@@ -26,6 +26,9 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
         "acknowledged": outcomes[Outcome.DELIVERED],
         "failed, certainly not in the log": outcomes[Outcome.NOT_PERSISTED],
         "possibly in the log, as told": sum(is_unsure(sent) for sent in unsure),
+        "possibly in the log, as told by those with 120 s to deliver": sum(
+            is_unsure(sent) for life in evidence.lives if is_patient(life) for sent in life.book.sends
+        ),
         "possibly in the log: handle cancelled": sum(sent.error == DETACHED for sent in unsure),
         "possibly in the log: producer killed": sum(sent.error == KILLED for sent in unsure),
         "acknowledged, then gone with a topic that was deleted": sum(sent.error == GONE for sent in unsure),

@@ -124,11 +124,16 @@ def endings(life: Life) -> Iterator[Complaint]:
 
 def certainty(life: Life) -> Iterator[Complaint]:
     """A producer with time to wait knows in the end, of nearly all, whether they are in the log."""
-    if any(session.settings["delivery_timeout_ms"] < PATIENT_S * 1000 for session in life.book.sessions):
+    if not is_patient(life):
         return
     unsure = [sent for sent in life.book.sends if is_unsure(sent)]
     if len(unsure) > max(UNSURE_FROM, UNSURE_SHARE * len(life.book.sends)):
         yield Complaint("unsure", f"{life.name} does not know of {len(unsure)} records; the first is {unsure[0]}")
+
+
+def is_patient(life: Life) -> bool:
+    """Has it longer for a record than any fault lasts?"""
+    return all(session.settings["delivery_timeout_ms"] >= PATIENT_S * 1000 for session in life.book.sessions)
 
 
 def is_unsure(sent: Sent) -> bool:
