@@ -273,3 +273,22 @@ def test_readers_of_committed_records_and_the_others() -> None:  # broker: 12.1,
         assert len(cluster.records("t", 0)) == 3
 
     on(scenario)
+
+
+def test_a_cluster_that_closes_leaves_nothing_of_its_transactions() -> None:
+    async def world(network: VirtualNetwork, _chance: Random) -> None:
+        cluster = MockCluster(1, now_ms=lambda: NOW_MS, network=network, transaction_completion_ms=1000)
+        async with cluster, RawClient(cluster) as raw:
+            cluster.create_topic("t", partitions=2)
+            client = TransactionalClient(cluster, raw, lambda: NOW_MS)  # type: ignore[arg-type]
+            await client.start()
+            assert await client.code(0) == 0
+            cluster.move_leader("t", 0, None)
+            assert (await client.end(True))[0] == 0
+            await asyncio.sleep(2)
+            partition = cluster.partition("t")
+            assert partition.watchers and cluster.transaction("tx").is_completing
+        assert not partition.watchers
+        assert not cluster._transactions._timers
+
+    run_virtual(world, seed=2)
