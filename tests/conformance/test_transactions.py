@@ -1,35 +1,32 @@
-"""Transactions: what may be written, how they end, what readers see. broker: 10, 11, 12"""
+"""Transactions: what may be written, and how they end. broker: 10, 11"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 from asker import Written, produce_request
 from conformance_clusters import KAFKA, MOCK, OF_2_8, OF_3_9, OLDER_TRANSACTIONS, for_one_case
 from conformance_targets import Target
-from test_reading import LATEST, fetch, list_offset, values
-from transactor import NOT_YET, TRANSACTIONAL, Identity, Transactor
+from test_reading import fetch
+from transactor import (
+    NEW,
+    OLD,
+    READ_COMMITTED,
+    TRANSACTIONAL,
+    VERIFIED,
+    VERSION_1,
+    Identity,
+    Transactor,
+    add_if_needed,
+    opened,
+    until_stable,
+)
 from wire_batches import plain, sequenced, with_field
 
-from aiokprod.records.decoder import decode_batches
 from aiokprod.wire.codes import ErrorCode as E
-from aiokprod.wire.messages import offset_fetch as fetching
-from aiokprod.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 
-READ_COMMITTED = 1
-PATIENCE_S = 10.0
 OUT_OF_ORDER = Written(E.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
-
-OLD, VERIFIED, VERSION_1, NEW = (2, 8), (3, 9), (3, 9, 1), (4, 0)
-"""2.8 verifies nothing; 3.9 asks the coordinator, as does 4.3 with transaction.version 0; with 1 it adds partitions by
-itself to v12; with 2, a new 4.x cluster, each end bumps the epoch (KIP-890)."""
 
 
 @pytest.fixture(params=[MOCK, KAFKA, *OF_3_9, *OF_2_8, *OLDER_TRANSACTIONS])
@@ -45,36 +42,6 @@ def version_0(request: pytest.FixtureRequest) -> Iterator[Target]:
 @pytest.fixture(params=OLDER_TRANSACTIONS[:2])
 def version_1(request: pytest.FixtureRequest) -> Iterator[Target]:
     yield from for_one_case(request)
-
-
-def opened(target: Target, topic: str, records: int = 1) -> Transactor:
-    """A transaction with one batch in it, the partition added as this version needs it."""
-    it = Transactor(target).begin()
-    add_if_needed(it, topic)
-    assert it.write(topic, 0, records).code == 0
-    return it
-
-
-def add_if_needed(it: Transactor, topic: str) -> None:
-    if it.target.rules < NEW:
-        assert it.add((topic, 0)) == {(topic, 0): 0}
-
-
-def stable_offset(target: Target, topic: str) -> int:
-    asked = ListOffsetsPartition(partition_index=0, timestamp=LATEST, current_leader_epoch=-1)
-    request = ListOffsetsRequest(
-        replica_id=-1, isolation_level=READ_COMMITTED, topics=[ListOffsetsTopic(name=topic, partitions=[asked])]
-    )
-    answer = target.connect_to_leader(topic).ask(request, ListOffsetsResponse, 5)
-    return answer.topics[0].partitions[0].offset
-
-
-def until_stable(target: Target, topic: str, offset: int) -> None:
-    """Markers are written after EndTxn is answered (broker: 12.3)."""
-    deadline = time.monotonic() + PATIENCE_S
-    while stable_offset(target, topic) != offset and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert stable_offset(target, topic) == offset
 
 
 # ---------------------------------------------------------------------- writing
@@ -317,112 +284,6 @@ def test_one_request_with_an_unknown_partition_in_the_middle(target: Target) -> 
     assert codes == {0: 0, 9: E.UNKNOWN_TOPIC_OR_PARTITION}
     it.finish(True)
     until_stable(target, topic, 2)
-
-
-# ---------------------------------------------------------------------- what readers see
-
-
-def test_an_open_transaction_holds_readers_back(target: Target) -> None:  # broker: 12.1
-    topic = target.new_topic()
-    broker = target.connect_to_leader(topic)
-    assert broker.produce(topic, plain(b"before")) == (0, 0)
-    it = opened(target, topic)
-    assert broker.produce(topic, plain(b"behind")) == (0, 2)
-    assert list_offset(broker, topic, LATEST) == (0, 3, -1, 0)
-    assert stable_offset(target, topic) == 1
-    committed = fetch(broker, topic, 0, isolation=READ_COMMITTED)
-    assert (committed.high_watermark, committed.last_stable_offset, values(committed)) == (3, 1, [b"before"])
-    everything = fetch(broker, topic, 0)
-    assert (everything.last_stable_offset, values(everything)) == (1, [b"before", b"v", b"behind"])
-    it.finish(True)
-    until_stable(target, topic, 4)
-
-
-def test_an_aborted_transaction_is_named_to_readers(target: Target) -> None:  # broker: 12.2, 12.4
-    topic = target.new_topic()
-    broker = target.connect_to_leader(topic)
-    assert broker.produce(topic, plain(b"before")) == (0, 0)
-    it = opened(target, topic, records=2)
-    pid, epoch = it.pid, it.epoch
-    it.finish(False)
-    until_stable(target, topic, 4)
-    data = fetch(broker, topic, 0, isolation=READ_COMMITTED)
-    assert [(each.producer_id, each.first_offset) for each in data.aborted_transactions or []] == [(pid, 1)]
-    batches = list(decode_batches(data.records or b""))
-    assert [(each.base_offset, each.producer_id) for each in batches] == [(0, -1), (1, pid), (3, pid)]
-    marker = batches[-1]
-    assert marker.attributes == TRANSACTIONAL | 0x20
-    assert marker.producer_epoch == target.by_rules({OLD: epoch, NEW: epoch + 1})
-    (record,) = marker.records()
-    assert (record.key, record.value) == (b"\0\0\0\0", b"\0\0\0\0\0\0"), "abort, by coordinator epoch 0"
-    assert fetch(broker, topic, 0).aborted_transactions in (None, [])
-    assert [
-        each.producer_id for each in fetch(broker, topic, 3, isolation=READ_COMMITTED).aborted_transactions or []
-    ] in (
-        [pid],
-        [],
-    )
-
-
-# ---------------------------------------------------------------------- offsets
-
-
-def committed_offset(target: Target, group: str, topic: str) -> tuple[int, int]:
-    """(code, offset) of partition 0."""
-    it = Transactor(target)
-    broker = it.find(group, kind=0)
-    asked = fetching.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])
-    request = fetching.OffsetFetchRequest(group_id=group, topics=[asked], require_stable=True)
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        answer = broker.ask(request, fetching.OffsetFetchResponse, 7)
-        if answer.error_code not in NOT_YET or time.monotonic() > deadline:
-            (said,) = answer.topics[0].partitions
-            return said.error_code, said.committed_offset
-        time.sleep(0.02)
-
-
-def test_offsets_are_committed_with_the_transaction(target: Target) -> None:  # broker: 19.2
-    topic = target.new_topic()
-    it = Transactor(target).begin()
-    group = f"group-{it.id}"
-    assert committed_offset(target, group, topic) == (0, -1)
-    assert it.add_offsets(group) == 0
-    assert it.commit_offset(group, topic, 42) == 0
-    assert committed_offset(target, group, topic) == (E.UNSTABLE_OFFSET_COMMIT, -1)
-    it.finish(True)
-    deadline = time.monotonic() + PATIENCE_S
-    while committed_offset(target, group, topic)[0] != 0 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert committed_offset(target, group, topic) == (0, 42)
-
-
-def test_offsets_of_an_aborted_transaction_are_forgotten(target: Target) -> None:  # broker: 19.2
-    topic = target.new_topic()
-    it = Transactor(target).begin()
-    group = f"group-{it.id}"
-    assert it.add_offsets(group) == 0
-    assert it.commit_offset(group, topic, 42) == 0
-    it.finish(False)
-    deadline = time.monotonic() + PATIENCE_S
-    while committed_offset(target, group, topic)[0] != 0 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert committed_offset(target, group, topic) == (0, -1)
-
-
-def test_offsets_of_a_group_that_was_not_added(target: Target) -> None:  # broker: 10.2
-    newest = target.by_rules({OLD: 3, VERIFIED: 4, VERSION_1: 5})
-    got = {}
-    for version in range(3, newest + 1):
-        it = Transactor(target).begin()
-        got[version] = it.commit_offset(f"group-{it.id}", target.new_topic(), 1, version=version)
-    assert got == target.by_rules(
-        {
-            OLD: {3: 0},
-            VERIFIED: {3: E.INVALID_TXN_STATE, 4: E.TRANSACTION_ABORTABLE},
-            VERSION_1: {3: E.INVALID_TXN_STATE, 4: E.TRANSACTION_ABORTABLE, 5: 0},
-        }
-    )
 
 
 # ---------------------------------------------------------------------- timeouts

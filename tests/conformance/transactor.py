@@ -22,12 +22,24 @@ from aiokprod.wire.messages import end_txn as ending
 from aiokprod.wire.messages import find_coordinator as finding
 from aiokprod.wire.messages import init_producer_id as initialising
 from aiokprod.wire.messages import txn_offset_commit as committing
+from aiokprod.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 
 TRANSACTIONAL: Final = 0x10
 PATIENCE_S: Final = 20.0
+LATEST: Final = -1
+READ_COMMITTED: Final = 1
 NOT_YET: Final = frozenset(
     {E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR, E.CONCURRENT_TRANSACTIONS}
 )
+
+OLD, VERIFIED, VERSION_1, NEW = (2, 8), (3, 9), (3, 9, 1), (4, 0)
+"""2.8 verifies nothing; 3.9 asks the coordinator, as does 4.3 with transaction.version 0; with 1 it adds partitions by
+itself to v12; with 2, a new 4.x cluster, each end bumps the epoch (KIP-890)."""
 
 
 class Identity(NamedTuple):
@@ -204,3 +216,33 @@ class Transactor:
                 return self.target.connect(answer.node_id)
             assert answer.error_code == E.COORDINATOR_NOT_AVAILABLE and time.monotonic() < deadline, answer
             time.sleep(0.05)
+
+
+def opened(target: Target, topic: str, records: int = 1) -> Transactor:
+    """A transaction with one batch in it, the partition added as this version needs it."""
+    it = Transactor(target).begin()
+    add_if_needed(it, topic)
+    assert it.write(topic, 0, records).code == 0
+    return it
+
+
+def add_if_needed(it: Transactor, topic: str) -> None:
+    if it.target.rules < NEW:
+        assert it.add((topic, 0)) == {(topic, 0): 0}
+
+
+def stable_offset(target: Target, topic: str) -> int:
+    asked = ListOffsetsPartition(partition_index=0, timestamp=LATEST, current_leader_epoch=-1)
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=READ_COMMITTED, topics=[ListOffsetsTopic(name=topic, partitions=[asked])]
+    )
+    answer = target.connect_to_leader(topic).ask(request, ListOffsetsResponse, 5)
+    return answer.topics[0].partitions[0].offset
+
+
+def until_stable(target: Target, topic: str, offset: int) -> None:
+    """Markers are written after EndTxn is answered (broker: 12.3)."""
+    deadline = time.monotonic() + PATIENCE_S
+    while stable_offset(target, topic) != offset and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert stable_offset(target, topic) == offset
