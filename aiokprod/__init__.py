@@ -8,10 +8,9 @@ async with Producer("localhost:9092") as producer:
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from aiokprod.forms import choose as _choose_form
 
 if TYPE_CHECKING:
     compiled: bool
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
     from aiokprod.pipeline.delivery import Delivery as Delivery
     from aiokprod.producer import Producer as Producer
 
-_choose_form()
+if os.environ.get("AIOKPROD_PURE", "") not in ("", "0"):
+    import_module("aiokprod.forms").use_sources()
 __version__ = "0.1.0"
 
 _WHERE = {

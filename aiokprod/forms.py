@@ -6,7 +6,6 @@ debugger, for a traceback with every line, to compare).
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
@@ -40,10 +39,9 @@ class SourceFinder:
         return None
 
 
-def choose() -> None:
-    """Called when the package is imported, before any of its modules."""
-    if os.environ.get("AIOKPROD_PURE", "") not in ("", "0"):
-        sys.meta_path.insert(0, SourceFinder())
+def use_sources() -> None:
+    """Called when the package is imported with AIOKPROD_PURE=1, before any other of its modules."""
+    sys.meta_path.insert(0, SourceFinder())
 
 
 def is_compiled() -> bool:
