@@ -21,7 +21,16 @@ COMPILED = (
     "aiokprod/wire/reader.py",
     "aiokprod/testing/memory/*.py",  # its parts stand where those of the pipeline stand
 )
-INTERPRETED = {"__init__.py", "crc.py", "compression.py", "intake.py", "serializing.py", "bulk.py", "producer.py"}
+INTERPRETED = {
+    "__init__.py",
+    "crc.py",
+    "compression.py",
+    "intake.py",
+    "serializing.py",
+    "bulk.py",
+    "producer.py",
+    "cluster.py",
+}
 MYPYC = ["mypy>=1.18"]
 
 

@@ -201,7 +201,7 @@ class Custom(TopicPartitioner):
         except Exception as broken:
             error = PartitionerError(f"the partitioner raised {type(broken).__name__}")
             error.__cause__ = broken  # "raise ... from" says nothing once compiled
-            raise error
+            raise error  # noqa: B904
         if isinstance(partition, bool) or not isinstance(partition, int):
             raise PartitionerError(f"the partitioner returned {partition!r}, not an int")
         if not 0 <= partition < self.count:
