@@ -19,6 +19,7 @@ from aiokprod.testing import KafkaCluster, MockCluster
 from aiokprod.testing.kafka_cluster.admin import Admin, PartitionState
 from aiokprod.testing.kafka_cluster.errors import KafkaAdminError
 from aiokprod.wire.codes import ErrorCode
+from aiokprod.wire.messages import describe_configs as configs
 from aiokprod.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aiokprod.wire.reader import Reader
 
@@ -90,7 +91,7 @@ class Target(ABC):
     def delete(self, name: str) -> None: ...
 
     @abstractmethod
-    def alter(self, name: str, **config: str | None) -> None: ...
+    def alter(self, name: str, **config: str) -> None: ...
 
     @abstractmethod
     def move_leader(self, name: str, node: int) -> None: ...
@@ -185,7 +186,7 @@ class MockTarget(Target):
     def delete(self, name: str) -> None:
         self.cluster.delete_topic(name)
 
-    def alter(self, name: str, **config: str | None) -> None:
+    def alter(self, name: str, **config: str) -> None:
         self.cluster.alter_topic(name, **config)
 
     def move_leader(self, name: str, node: int) -> None:
@@ -248,9 +249,18 @@ class KafkaTarget(Target):
     def delete(self, name: str) -> None:
         self.cluster.delete_topic(name)
 
-    def alter(self, name: str, **config: str | None) -> None:
-        self.cluster.alter_topic(name, {key.replace("_", "."): value for key, value in config.items()})
-        time.sleep(0.3)  # brokers hear of it a moment after the controller has answered
+    def alter(self, name: str, **config: str) -> None:
+        options = {key.replace("_", "."): value for key, value in config.items()}
+        self.cluster.alter_topic(name, options)
+        leader = self.connect_to_leader(name)  # it hears of it a moment after the controller has answered
+        wanted = configs.DescribeConfigsResource(2, name, list(options))
+        deadline = time.monotonic() + 10
+        while True:
+            answer = leader.ask(configs.DescribeConfigsRequest(resources=[wanted]), configs.DescribeConfigsResponse, 1)
+            if {each.name: each.value for each in answer.results[0].configs} == options:
+                return
+            assert time.monotonic() < deadline, f"{options} of {name} are not known"
+            time.sleep(0.02)
 
     def move_leader(self, name: str, node: int) -> None:
         self.cluster.move_leader(name, 0, node)
@@ -279,7 +289,7 @@ class KafkaTarget(Target):
         asker.send_body(ALTER_CLIENT_QUOTAS, 0, _client_quota(client_id, producer_byte_rate), flexible=False)
         throttle_ms, entries, code = struct.unpack_from(">iih", asker.answer_body(flexible=False))
         assert (throttle_ms, entries, code) == (0, 1, 0)
-        time.sleep(0.3)  # brokers hear of it a moment after the controller has answered
+        time.sleep(1.0)  # brokers hear of it a moment after the controller has answered, and show it nowhere
 
     isr_patience_ms = 13_000  # twice the session of a broker
 

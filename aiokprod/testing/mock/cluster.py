@@ -110,7 +110,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         if unknown:
             raise ValueError(f"unknown SASL mechanisms {sorted(unknown)}; the mock knows {', '.join(MECHANISMS)}")
         self._brokers: dict[int, MockBroker] = {}
-        release = release_of(kafka_version)
+        self._release = release = release_of(kafka_version)
         self._home = LoopHome()
         self._faults = FaultRules()
         self._now_ms = now_ms
@@ -299,6 +299,19 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
                 self._producer_byte_rates[client_id] = producer_byte_rate
 
         self._home.call(change)
+
+    def set_transaction_version(self, version: int) -> None:
+        """Finalize another transaction.version, as UpdateFeatures does; open transactions go on (broker: 10.10)."""
+        transaction_version_of(self._release, version)
+
+        def finalize() -> None:
+            self._transactions.coordinator.version = version
+            others = {name: level for name, level in self._settings.features.items() if name != TRANSACTION_VERSION}
+            features = self._settings.features = others | ({TRANSACTION_VERSION: version} if version else {})
+            for broker in self._brokers.values():
+                broker.features = features
+
+        self._home.call(finalize)
 
     def close_connections(self, node: int | None = None, *, abort: bool = False) -> int:
         """Close the connections of one broker or all (FIN, or RST with `abort`); returns how many."""

@@ -317,44 +317,6 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:  # broker: 9
     on(2, scenario)
 
 
-@pytest.mark.parametrize(("kafka_version", "code"), [("4.3", 47), ("3.9", 120)])
-def test_a_partition_that_knows_a_newer_epoch(kafka_version: str, code: int) -> None:
-    async def run() -> None:
-        async with transactional(kafka_version=kafka_version) as client:
-            producer_id, epoch = await client.start()
-            plain = (producer_id, epoch + 1)
-            assert await client.code(0, version=9, pair=plain, transactional=False, transactional_id=None) == 0
-            assert await client.code(0, version=11) == code
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize(("kafka_version", "code"), [("4.3", 47), ("3.9", 0)])
-def test_a_newer_epoch_where_a_transaction_is_open(kafka_version: str, code: int) -> None:
-    async def run() -> None:
-        async with transactional(kafka_version=kafka_version) as client:
-            producer_id, epoch = await client.start()
-            await client.add()
-            assert await client.code(0, version=11) == 0
-            assert await client.code(0, version=11, pair=(producer_id, epoch + 1)) == code
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize("kafka_version", ["2.1", "2.8"])
-def test_an_old_broker_does_not_ask_the_coordinator(kafka_version: str) -> None:
-    async def run() -> None:
-        async with transactional(kafka_version=kafka_version) as client:
-            code, client.pair = await client.init(version=1)
-            assert code == 0
-            assert await client.code(0, version=7) == 0  # a transaction that nobody ends
-            assert client.cluster.transaction("tx").state.value == "Empty"
-            assert client.cluster.partition("t").last_stable_offset == 0
-            assert await client.commit_offset(3, version=2) == 0
-
-    asyncio.run(run())
-
-
 def test_the_coordinator_is_asked_once_about_the_offsets_of_a_transaction() -> None:
     async def scenario(client: TransactionalClient) -> None:
         assert await client.add_offsets() == 0
