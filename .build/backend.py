@@ -30,6 +30,7 @@ INTERPRETED = {
     "bulk.py",
     "producer.py",
     "cluster.py",
+    "script.py",
 }
 MYPYC = ["mypy>=1.18"]
 
