@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from rig import run, started
+from rig import run, started, until
 
 from aiokprod import Persistence
 from aiokprod.errors import SendTimeoutError
@@ -16,8 +16,8 @@ def test_each_send_times_out_at_its_own_time_and_the_others_go_on() -> None:
         async with started("t") as (cluster, producer):
             await producer.send("t", b"0")
             held = cluster.hold("Produce")
-            flying = producer.send("t", b"flying", timeout=0.06)
-            await asyncio.sleep(0.03)
+            flying = producer.send("t", b"flying", timeout=0.5)
+            await until(lambda: held.hits > 0)
             queued = [producer.send("unknown", b"v", timeout=timeout) for timeout in (0.05, 0.01, 0.05)]
             patient = producer.send("t", b"patient", timeout=20)
             with pytest.raises(SendTimeoutError) as late:
