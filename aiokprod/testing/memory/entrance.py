@@ -19,9 +19,8 @@ from aiokprod.testing.memory.pending import PendingRecord
 class MemoryEntrance(Entrance):
     """Where records come in."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._originals: dict[ParkedRecord, tuple[Any, Any]] = {}  # value and key of those that are parked
+    originals: dict[ParkedRecord, tuple[Any, Any]]
+    """Value and key of those that are parked; set by who makes it."""
 
     def accept_dressed(self, intake: Intake, record: Record) -> Delivery:
         value, key = record.value, record.key
@@ -30,18 +29,18 @@ class MemoryEntrance(Entrance):
         if isinstance(holder, PendingRecord):
             holder.was_made_from(value, key)
         elif isinstance(holder, ParkedRecord) and holder.failure is None:
-            self._originals[holder] = (value, key)
+            self.originals[holder] = (value, key)
         return delivery
 
     def passed_on(self, record: ParkedRecord) -> None:
-        original = self._originals.pop(record, None)
+        original = self.originals.pop(record, None)
         holder, _ = record.delivery.place()
         if original is not None and isinstance(holder, PendingRecord):
             holder.was_made_from(*original)
         super().passed_on(record)
 
     def fail_parked(self, record: ParkedRecord, error: AiokprodError) -> None:
-        self._originals.pop(record, None)
+        self.originals.pop(record, None)
         super().fail_parked(record, error)
 
     def _send_timed_out(self, delivery: Delivery) -> None:

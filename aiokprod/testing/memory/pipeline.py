@@ -51,7 +51,7 @@ class MemoryPipeline(Pipeline):
     ) -> None:
         super().__init__(config, metrics, state_log, unwatched, interceptors, on_failed)
         self.client = MemoryCluster(config, metrics, self, log, self._wanted)
-        self.entrance = MemoryEntrance(
+        entrance = MemoryEntrance(
             self,
             self.entrance.gate.limit_bytes,
             self.entrance.gate.waiting_limit_bytes,
@@ -62,6 +62,8 @@ class MemoryPipeline(Pipeline):
             self._make_dispatcher,
             self._wake_all,
         )
+        entrance.originals = {}
+        self.entrance = entrance
         self.broker = MemoryBroker(self.loop, script, self.crashed)
         self._records = log
         self._script = script
