@@ -31,6 +31,7 @@ INTERPRETED = {
     "producer.py",
     "cluster.py",
     "script.py",
+    "log.py",
 }
 MYPYC = ["mypy>=1.18"]
 
