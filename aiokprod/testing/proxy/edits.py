@@ -23,7 +23,17 @@ from aiokprod.wire.messages.produce import (
 
 from .cluster_view import ClusterView
 from .codecs import Codec, Message
-from .shapes import ADD_PARTITIONS, WITH_MESSAGES, entries, in_broker_order, list_of, name_of, put_refusal, shapes_of
+from .shapes import (
+    ADD_PARTITIONS,
+    WITH_MESSAGES,
+    entries,
+    in_broker_order,
+    list_of,
+    name_of,
+    place_in,
+    put_refusal,
+    shapes_of,
+)
 
 Item: TypeAlias = tuple[str, int]
 """Topic and partition; -1 for a topic as a whole."""
@@ -132,6 +142,8 @@ def put_in(edits: Edits, answer: Message) -> Message:
             refused = put_refusal(answer, shapes, out.topic, out.partition, out.effect, edits.version)
             if isinstance(refused, PartitionProduceResponse):
                 _hint(edits, refused, out.effect, name_of(out.topic, shapes.request, edits.view))
+        elif shapes.answer.partitions is not None:
+            place_in(answer, shapes, out.topic)  # the topic is there, with the partitions that are not left out
     if isinstance(answer, ProduceResponse):
         _name_endpoints(edits.view, answer)
     return answer

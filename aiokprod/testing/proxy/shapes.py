@@ -161,7 +161,7 @@ def list_of(message: object, name: str) -> list[Any]:
 
 def put_refusal(answer: Message, shapes: Shapes, asked: Any, partition: int, fail: Fail, version: int) -> object:
     """Put this error into an answer, for an item of the request; returns the element."""
-    entry = _entry_in(answer, shapes, asked)
+    entry = place_in(answer, shapes, asked)
     shape = shapes.answer
     if shape.partitions is None:
         refused = entry
@@ -182,8 +182,8 @@ def put_refusal(answer: Message, shapes: Shapes, asked: Any, partition: int, fai
     return refused
 
 
-def _entry_in(answer: Message, shapes: Shapes, asked: Any) -> Any:
-    """The place of a topic in the answer, made if it has none."""
+def place_in(answer: Message, shapes: Shapes, asked: Any) -> Any:
+    """The place of a topic in the answer, or of what else the request names; made if it has none."""
     request, there = shapes.request, list_of(answer, shapes.answer.entries)
     known = {shapes.answer.name: asked}
     if request.name:  # what names it in the request names it in the answer

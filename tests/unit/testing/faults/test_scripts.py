@@ -6,6 +6,7 @@ import asyncio
 import struct
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mock_batches import batch
@@ -39,7 +40,7 @@ either_way = st.one_of(
     st.builds(Drop, st.booleans()),
     st.builds(Truncate, st.integers(0, 120)),
     st.builds(Rechunk, st.integers(20, 60)),
-    st.sampled_from([Delay(0.0), Duplicate(), HugeLength(), WrongCorrelation()]),
+    st.sampled_from([Delay(0.0), HugeLength(), WrongCorrelation()]),
 )
 where: dict[str, Any] = {
     "api": st.sampled_from([None, "Produce", "Metadata"]),
@@ -50,8 +51,14 @@ where: dict[str, Any] = {
     "chance": st.sampled_from([1.0, 1.0, 0.5]),
     "seed": st.integers(0, 100),
 }
-faults = st.builds(Fault, effect=answers_only, **where) | st.builds(
-    Fault, effect=either_way, before_serving=st.booleans(), **where
+faults = st.one_of(
+    st.builds(Fault, effect=answers_only, **where),
+    st.builds(Fault, effect=either_way, before_serving=st.booleans(), **where),
+    # Of a doubled answer this client would read the second half as another one (that is in test_loss), and the second
+    # answer to a doubled Metadata request may come to a proxy when the client has gone.
+    st.builds(
+        Fault, effect=st.just(Duplicate()), before_serving=st.just(True), **(where | {"api": st.just("Produce")})
+    ),
 )
 
 
@@ -106,9 +113,20 @@ def heard(kind: str, script: list[Fault]) -> object:
     return story
 
 
-@settings(max_examples=20, deadline=None)
-@given(script=st.lists(faults, min_size=1, max_size=4))
-def test_any_script_is_heard_alike_everywhere(script: list[Fault]) -> None:
+def is_heard_alike(script: list[Fault]) -> None:
     mock, proxy, virtual = (heard(kind, script) for kind in EVERYWHERE)
     assert mock == proxy
     assert mock == virtual
+
+
+@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@given(script=st.lists(faults, min_size=1, max_size=4))
+def test_any_script_is_heard_alike_everywhere(script: list[Fault]) -> None:
+    is_heard_alike(script)
+
+
+@pytest.mark.slow
+@settings(max_examples=500, deadline=None, derandomize=True, database=None)
+@given(script=st.lists(faults, min_size=1, max_size=6))
+def test_many_more_scripts_are_heard_alike_everywhere(script: list[Fault]) -> None:
+    is_heard_alike(script)
