@@ -322,7 +322,7 @@ class BrokerConnection(asyncio.Protocol):
         """End the connection, from anywhere, now; the second call does nothing.
 
         When this returns `is_open` is False and `lost` has been called. With nothing owed, bytes still in the
-        transport (acks=0) have a second to leave; otherwise they are thrown away.
+        transport (acks=0) have a second to leave; otherwise, and before the handshake is done, they are thrown away.
         """
         if self._cause is not None:
             return
@@ -331,7 +331,8 @@ class BrokerConnection(asyncio.Protocol):
         self._throttle.stop()
         lost = [settled.entry for settled in self._undelivered] + self._exchange.abandon()
         self._undelivered.clear()
-        self._hang_up.begin(self._transport, in_peace=not lost and not isinstance(cause, ProtocolError))
+        in_peace = self._state is ConnectionState.OPEN and not lost and not isinstance(cause, ProtocolError)
+        self._hang_up.begin(self._transport, in_peace=in_peace)
         self._move(ConnectionState.CLOSED, str(cause))
         tokens: list[tuple[object, bool]] = []
         for entry in lost:

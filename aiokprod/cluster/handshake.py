@@ -159,6 +159,7 @@ class _Attempt:
             if str(self._endpoint) not in error.message:
                 error.broker = str(self._endpoint)
             connection.close(error)
+            await connection.wait_closed()  # nobody else will, and the loop may end with what failed
             raise
         except BaseException:
             connection.close(self._lost(f"given up during {self.step}"))

@@ -583,6 +583,34 @@ def test_a_tls_stream_cut_without_goodbye_is_a_loss(run: Run) -> None:  # faults
     run(scenario())
 
 
+@both_loops
+def test_a_refused_connection_is_gone_when_its_error_is_told(run: Run) -> None:
+    """A goodbye of TLS waits for the peer's; the loop may end with what failed, and the socket would be left."""
+    sockets: list[Any] = []
+
+    async def without_produce(peer: Peer) -> None:
+        while True:
+            request = await peer.request()
+            answer = ApiVersionsResponse(api_keys=[ApiVersion(3, 0, 12), ApiVersion(18, 0, 4)])
+            peer.answer(request, answer.encode(request.version))
+
+    async def dialer(
+        host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.Protocol]
+    ) -> asyncio.Transport:
+        connecting = asyncio.get_running_loop().create_connection
+        transport, _ = await connecting(factory, host, port, ssl=context, server_hostname=host)
+        sockets.append(transport.get_extra_info("socket"))
+        return transport
+
+    async def scenario() -> None:
+        async with ScriptedBroker(without_produce, tls=server_context()) as broker:
+            settings = ConnectionSettings(ssl_context=tls_settings().ssl_context, dialer=dialer)
+            assert isinstance(await refused(broker, settings), UnsupportedVersionError)
+            assert [each.fileno() for each in sockets] == [-1]
+
+    run(scenario())
+
+
 # -- a dialer of the user's ---------------------------------------------------------------------------------------
 
 
