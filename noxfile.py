@@ -141,6 +141,13 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def bench(session: nox.Session) -> None:
+    """aiokprod beside its peers on one real broker (`-- firehose web --rounds 5`, `-- --quick`)."""
+    install(session, "bench")
+    session.run("python", "bench/run.py", *session.posargs)
+
+
+@nox.session
 def build(session: nox.Session) -> None:
     """Build the wheel and install it elsewhere."""
     session.install("build")

@@ -1,0 +1,64 @@
+"""Runs one job in this process and tells what it measured: `python bench/child.py JOB`. Called by `run.py`.
+
+It says `begin` when the client is connected and warm, so that the broker's share can be measured from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib import import_module
+
+from job import Job, Measured, quantile_ms
+
+
+class Stopwatch:
+    """What a client module gets to measure with."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.latencies_s: list[float] = []
+        self.worst_stall_s: float | None = None
+        self.measured: Measured | None = None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Around everything from the first send to the last acknowledgement."""
+        gc.collect()
+        print("begin", flush=True)
+        cpu_s, began = time.process_time(), time.perf_counter()
+        yield
+        seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_s
+        print("end", flush=True)
+        self.measured = Measured(seconds, cpu_s, self.job.count)
+
+    def result(self) -> Measured:
+        assert self.measured is not None, "the client did not measure"
+        if self.latencies_s:
+            ordered = sorted(self.latencies_s)
+            self.measured.p50_ms, self.measured.p99_ms = quantile_ms(ordered, 0.5), quantile_ms(ordered, 0.99)
+        if self.worst_stall_s is not None:
+            self.measured.stall_ms = self.worst_stall_s * 1e3
+        return self.measured
+
+
+def main() -> None:
+    job = Job.from_json(sys.argv[1])
+    if job.core is not None:
+        os.sched_setaffinity(0, {job.core})
+    stopwatch = Stopwatch(job)
+    done = import_module(f"clients.{job.client}").WAYS[job.way](job, stopwatch)
+    if done is not None:
+        asyncio.run(done)
+    print(json.dumps(asdict(stopwatch.result())), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The clients under measurement: each module has WAYS, from a way of sending to what does it."""

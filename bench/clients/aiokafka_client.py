@@ -1,0 +1,48 @@
+"""aiokafka."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from child import Stopwatch
+from job import Job
+
+from clients import waiting
+
+
+def producer(job: Job) -> AIOKafkaProducer:
+    settings: dict[str, Any] = {
+        "enable_idempotence": True,
+        "acks": "all",
+        "linger_ms": job.linger_ms,
+        "compression_type": None if job.compression == "none" else job.compression,
+    }
+    return AIOKafkaProducer(bootstrap_servers=job.servers, **(settings | job.settings))
+
+
+async def firehose(job: Job, stopwatch: Stopwatch) -> None:
+    value, headers = job.value(), job.header_list()
+    keys = cycle(job.key_list() or [None])
+    async with producer(job) as client:
+        await client.send_and_wait(job.topic, value)
+        with stopwatch.running():
+            for _ in range(job.count):
+                await client.send(job.topic, value, next(keys), headers=headers)
+            await client.flush()
+
+
+async def one_at_a_time(job: Job, stopwatch: Stopwatch) -> None:
+    async with producer(job) as client:
+        await client.send_and_wait(job.topic, b"warm")
+        await waiting.one_at_a_time(job, stopwatch, lambda value, key: client.send_and_wait(job.topic, value, key))
+
+
+async def tasks(job: Job, stopwatch: Stopwatch) -> None:
+    async with producer(job) as client:
+        await client.send_and_wait(job.topic, b"warm")
+        await waiting.tasks(job, stopwatch, lambda value, key: client.send_and_wait(job.topic, value, key))
+
+
+WAYS = {"firehose": firehose, "one_at_a_time": one_at_a_time, "tasks": tasks}

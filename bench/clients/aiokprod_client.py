@@ -1,0 +1,75 @@
+"""aiokprod."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import cycle
+from typing import Any
+
+from child import Stopwatch
+from job import Job
+
+from aiokprod import Producer
+from clients import waiting
+
+ROUND = 500  # sends between two looks at the room
+
+
+def producer(job: Job) -> Producer:
+    settings: dict[str, Any] = {"compression_type": job.compression, "linger_ms": job.linger_ms} | job.settings
+    return Producer(job.servers, **settings)
+
+
+async def firehose(job: Job, stopwatch: Stopwatch) -> None:
+    """`send` for each record: a Delivery each."""
+    value, headers = job.value(), job.header_list()
+    keys = cycle(job.key_list() or [None])
+    async with producer(job) as client:
+        await client.send(job.topic, value)
+        send, topic = client.send, job.topic
+        with stopwatch.running():
+            for start in range(0, job.count, ROUND):
+                for _ in range(min(ROUND, job.count - start)):
+                    send(topic, value, next(keys), headers=headers)
+                await client.ready()
+            await client.flush()
+
+
+async def gathered(job: Job, stopwatch: Stopwatch) -> None:
+    """`asyncio.gather` over all the deliveries."""
+    value = job.value()
+    async with producer(job) as client:
+        await client.send(job.topic, value)
+        with stopwatch.running():
+            await asyncio.gather(*[client.send(job.topic, value) for _ in range(job.count)])
+
+
+async def send_many(job: Job, stopwatch: Stopwatch) -> None:
+    """One call for all."""
+    value = job.value()
+    async with producer(job) as client:
+        await client.send(job.topic, value)
+        with stopwatch.running():
+            report = await client.send_many(job.topic, (value for _ in range(job.count)))
+        assert report.delivered == job.count, report
+
+
+async def one_at_a_time(job: Job, stopwatch: Stopwatch) -> None:
+    async with producer(job) as client:
+        await client.send(job.topic, b"warm")
+        await waiting.one_at_a_time(job, stopwatch, lambda value, key: client.send(job.topic, value, key))
+
+
+async def tasks(job: Job, stopwatch: Stopwatch) -> None:
+    async with producer(job) as client:
+        await client.send(job.topic, b"warm")
+        await waiting.tasks(job, stopwatch, lambda value, key: client.send(job.topic, value, key))
+
+
+WAYS = {
+    "firehose": firehose,
+    "gathered": gathered,
+    "send_many": send_many,
+    "one_at_a_time": one_at_a_time,
+    "tasks": tasks,
+}

@@ -1,0 +1,31 @@
+"""kafka-python."""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+from child import Stopwatch
+from job import Job
+from kafka import KafkaProducer
+
+
+def firehose(job: Job, stopwatch: Stopwatch) -> None:
+    settings = {
+        "bootstrap_servers": job.servers,
+        "enable_idempotence": True,
+        "acks": "all",
+        "linger_ms": job.linger_ms,
+        "compression_type": None if job.compression == "none" else job.compression,
+    }
+    client = KafkaProducer(**(settings | job.settings))
+    value, headers = job.value(), job.header_list()
+    keys = cycle(job.key_list() or [None])
+    client.send(job.topic, value).get(30)
+    with stopwatch.running():
+        for _ in range(job.count):
+            client.send(job.topic, value, next(keys), headers=headers)
+        client.flush()
+    client.close()
+
+
+WAYS = {"firehose": firehose}

@@ -1,0 +1,87 @@
+"""One run of one client, and what it measured. Values that travel as JSON between `run.py` and `child.py`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from random import Random
+from typing import Any
+
+KEY_BYTES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a client is to do.
+
+    Attributes:
+        client: a module of `bench/clients`.
+        way: how it sends; each client tells its own (`WAYS`).
+        count: records; of `size` bytes each.
+        keys: so many distinct keys; 0: none.
+        headers: so many headers on each record.
+        tasks: how many wait for their sends at the same time, where the way has tasks.
+        core: the processor the client stays on; None: any.
+        settings: options of the client beside those every client gets.
+    """
+
+    client: str
+    way: str
+    servers: str
+    topic: str
+    count: int
+    size: int = 100
+    keys: int = 0
+    headers: int = 0
+    compression: str = "none"
+    linger_ms: int = 5
+    tasks: int = 1
+    core: int | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        return cls(**json.loads(text))
+
+    def value(self) -> bytes:
+        """Bytes that do not compress to nothing."""
+        return Random(self.size).randbytes(self.size).hex().encode()[: self.size]
+
+    def key_list(self) -> list[bytes]:
+        """The distinct keys, in the order they are used."""
+        return [b"%0*d" % (KEY_BYTES, number) for number in range(self.keys)]
+
+    def header_list(self) -> list[tuple[str, bytes]]:
+        return [(f"header-{number}", b"0123456789abcdef") for number in range(self.headers)]
+
+
+@dataclass(slots=True)
+class Measured:
+    """What came of it. CPU is that of the whole process, all its threads."""
+
+    seconds: float
+    cpu_s: float
+    records: int
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    stall_ms: float | None = None
+    broker_cpu_s: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Records per second."""
+        return self.records / self.seconds
+
+    @property
+    def cpu_us(self) -> float:
+        """Microseconds of the client's processor per record."""
+        return self.cpu_s / self.records * 1e6
+
+
+def quantile_ms(ordered: Sequence[float], share: float) -> float:
+    """Of times in seconds, in order."""
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1e3
