@@ -37,6 +37,15 @@ class DeadlockError(RuntimeError):
     """Everybody waits and nothing will ever happen, or the loop spins without end."""
 
 
+class VirtualLimitError(RuntimeError):
+    """Virtual time does not have this, on purpose; the message says where it can be had."""
+
+
+NO_TLS: Final = (
+    "no TLS in virtual time: connect in plaintext; test TLS with MockCluster(ssl_context=...) on sockets"
+)
+
+
 class Network(Protocol):
     """`VirtualNetwork`, as much as the loop needs of it."""
 
@@ -152,10 +161,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
         Raises:
             ConnectionRefusedError: nobody listens there.
+            VirtualLimitError: TLS is asked for, or the loop has no network.
         """
         network = self._joined_network()
         if ssl:
-            raise NotImplementedError("the virtual network has no TLS")
+            raise VirtualLimitError(NO_TLS)
         if sock is not None:
             at = self._reached.pop(sock)
             sock.close()  # a transport would own it
@@ -181,7 +191,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """A port of the virtual network: the one of the socket, this one, or a free one. Every host is this machine."""
         network = self._joined_network()
         if ssl:
-            raise NotImplementedError("the virtual network has no TLS")
+            raise VirtualLimitError(NO_TLS)
         listener = network.listen(port or 0 if sock is None else sock.getsockname()[1], protocol_factory)
         server = VirtualServer(self, listener, BoundAddress(LOOPBACK, listener.port) if sock is None else sock)
         if start_serving:
@@ -190,7 +200,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _joined_network(self) -> Network:
         if self.network is None:
-            raise NotImplementedError("this loop has no network")
+            raise VirtualLimitError("this loop has no network to connect by: run_virtual gives it one")
         return self.network
 
     # ------------------------------------------------------------------ threads

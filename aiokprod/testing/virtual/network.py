@@ -16,6 +16,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
+from .loop import NO_TLS, VirtualLimitError
+
 HIGH_WATER_BYTES: Final = 64 * 1024
 """As asyncio's transports: beyond it the writer is told to pause."""
 
@@ -220,9 +222,10 @@ class VirtualNetwork:
 
         Raises:
             ConnectionRefusedError: nobody listens there.
+            VirtualLimitError: TLS is asked for.
         """
         if ssl_context is not None:
-            raise NotImplementedError("the virtual network has no TLS")
+            raise VirtualLimitError(NO_TLS)
         await self.reach(port)
         return self.connect(port, protocol_factory)
 

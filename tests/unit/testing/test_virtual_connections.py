@@ -11,7 +11,7 @@ import pytest
 from aiokprod import Producer
 from aiokprod.errors import BootstrapError
 from aiokprod.testing import MockCluster
-from aiokprod.testing.virtual import VirtualLoop, VirtualNetwork, run_virtual
+from aiokprod.testing.virtual import VirtualLimitError, VirtualLoop, VirtualNetwork, run_virtual
 
 
 def cluster_on(network: VirtualNetwork) -> MockCluster:
@@ -111,7 +111,7 @@ def test_a_server_may_begin_later_and_serve_until_it_is_cancelled() -> None:
         assert not server.is_serving()
         await server.start_serving()  # a closed one stays closed
         assert not server.is_serving()
-        with pytest.raises(NotImplementedError, match="no TLS"):
+        with pytest.raises(VirtualLimitError, match="no TLS"):
             await asyncio.start_server(lambda reader, writer: None, port=8, ssl=object())  # type: ignore[arg-type]
 
     run_virtual(scenario, seed=1)
@@ -124,7 +124,7 @@ def test_there_are_no_names_and_no_tls() -> None:
             with pytest.raises(socket.gaierror, match="no names"):
                 await loop.getaddrinfo(name, 9092)
         assert await loop.getaddrinfo(b"localhost", 9092) == await loop.getaddrinfo("127.0.0.1", 9092)
-        with pytest.raises(NotImplementedError, match="no TLS"):
+        with pytest.raises(VirtualLimitError, match="no TLS"):
             await asyncio.open_connection("127.0.0.1", 9092, ssl=True)
 
     run_virtual(scenario, seed=1)
@@ -148,7 +148,7 @@ def test_who_stops_listening_under_way_refuses() -> None:
 def test_a_loop_alone_has_no_network() -> None:
     loop = VirtualLoop()
     try:
-        with pytest.raises(NotImplementedError, match="no network"):
+        with pytest.raises(VirtualLimitError, match="no network"):
             loop.run_until_complete(asyncio.open_connection("127.0.0.1", 9092))
     finally:
         loop.close()
