@@ -41,9 +41,7 @@ class VirtualLimitError(RuntimeError):
     """Virtual time does not have this, on purpose; the message says where it can be had."""
 
 
-NO_TLS: Final = (
-    "no TLS in virtual time: connect in plaintext; test TLS with MockCluster(ssl_context=...) on sockets"
-)
+NO_TLS: Final = "no TLS in virtual time: connect in plaintext; test TLS with MockCluster(ssl_context=...) on sockets"
 
 
 class Network(Protocol):
