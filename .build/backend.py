@@ -65,7 +65,12 @@ class Backend(build_meta._BuildMetaBackend):
             from mypyc.build import mypycify
 
             # Dependencies are not installed where wheels are built; that they are used rightly is checked elsewhere.
-            options = ["--ignore-missing-imports", "--no-warn-unused-ignores", "--allow-subclassing-any"]
+            options = [
+                "--ignore-missing-imports",
+                "--no-warn-unused-ignores",
+                "--allow-subclassing-any",
+                "--no-warn-return-any",
+            ]
             extensions = mypycify([*options, *sources()], group_name="aiokprod", opt_level="3", debug_level="0")
         setuptools.setup(ext_modules=extensions, cmdclass={"sdist": SdistWithBackend})
 
