@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from aiokprod.cluster.snapshot import TopicSnapshot
 from aiokprod.errors import AiokprodError, PartitionerError, PartitionOutOfRangeError
-from aiokprod.pipeline.batch import Headers
+from aiokprod.pipeline.bulk import BulkSend
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.partitioners import TopicPartitioner
@@ -37,6 +37,8 @@ class TopicDispatcher:
         self.parked: deque[ParkedRecord] = deque()  # waiting for the partitions
         self.out_of_range: deque[ParkedRecord] = deque()  # waiting for one refresh
         self.count = 0  # partitions
+        self._last_partition = -1
+        self._last_queue: IntakeQueue | None = None
         self._make_queue = make_queue
         self._passed_on = passed_on
         self._fail = fail
@@ -46,7 +48,7 @@ class TopicDispatcher:
         self,
         value: bytes | None,
         key: bytes | None,
-        headers: Headers | None,
+        headers: bytes | None,
         partition: int | None,
         timestamp_ms: int,
         size_bytes: int,
@@ -55,10 +57,27 @@ class TopicDispatcher:
         """Give a record to its partition. Only while `is_known`, and with a partition in range."""
         if partition is None:
             partition = self.partitioner.choose(key, size_bytes)
+        queue = self._last_queue
+        if queue is None or partition != self._last_partition:
+            queue = self._turn_to(partition)
+        return queue.append(value, key, headers, timestamp_ms, size_bytes, now)
+
+    def append_to(self, bulk: BulkSend, value: bytes, timestamp_ms: int, size_bytes: int, now: float) -> None:
+        """`append` for a record of `send_many`, which has no Delivery of its own."""
+        partition = self.partitioner.choose(None, size_bytes)
+        queue = self._last_queue
+        if queue is None or partition != self._last_partition:
+            queue = self._turn_to(partition)
+        queue.append_to(bulk, value, timestamp_ms, size_bytes, now)
+
+    def _turn_to(self, partition: int) -> IntakeQueue:
+        """Records without a key stay with a partition for a while: it need not be looked up again."""
         queue = self.queues.get(partition)
         if queue is None:
             queue = self._open(partition)
-        return queue.append(value, key, headers, timestamp_ms, size_bytes, now)
+        self._last_partition = partition
+        self._last_queue = queue
+        return queue
 
     def in_range(self, partition: int | None) -> bool:
         """Does the partition exist, as far as we know?"""
