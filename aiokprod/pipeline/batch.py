@@ -92,6 +92,13 @@ class BatchOwner:
         raise AssertionError("abstract")
 
 
+def _first_cell(cell: bytes, index: int) -> list[bytes | None]:
+    """A column that begins with this record: those before it have none."""
+    column = list[bytes | None]([None] * index)
+    column.append(cell)
+    return column
+
+
 class ProducerBatch(RecordHolder):
     """Columns of records, their Deliveries' outcomes, and the bytes charged for them."""
 
@@ -175,10 +182,16 @@ class ProducerBatch(RecordHolder):
         """Add one record; its index. The hot path: no allocation but the cells."""
         index = self.count
         self.values.append(value)
-        if key is not None or self.keys is not None:
-            self._append_key(key, index)
-        if headers is not None or self.headers is not None:
-            self._append_headers(headers, index)
+        keys = self.keys
+        if keys is not None:
+            keys.append(key)
+        elif key is not None:
+            self.keys = _first_cell(key, index)
+        pairs = self.headers
+        if pairs is not None:
+            pairs.append(headers)
+        elif headers is not None:
+            self.headers = _first_cell(headers, index)
         self.timestamp_deltas.append(timestamp_ms - self.base_timestamp_ms)
         self.max_timestamp_ms = max(self.max_timestamp_ms, timestamp_ms)
         self.sizes.append(size_bytes)
@@ -193,16 +206,6 @@ class ProducerBatch(RecordHolder):
     def charged_bytes(self) -> int:
         """What the gate has charged for it and has not got back."""
         return self.size_bytes - BATCH_OVERHEAD_BYTES + self.count * self.record_overhead_bytes - self.freed_bytes
-
-    def _append_key(self, key: bytes | None, index: int) -> None:
-        if self.keys is None:
-            self.keys = list[bytes | None]([None] * index)
-        self.keys.append(key)
-
-    def _append_headers(self, headers: bytes | None, index: int) -> None:
-        if self.headers is None:
-            self.headers = list[bytes | None]([None] * index)
-        self.headers.append(headers)
 
     # ------------------------------------------------------------------ what the ledger asks
     def sealed_view(self) -> tuple[list[Range], int]:

@@ -66,7 +66,10 @@ class SendPath:
         entrance = self.entrance
         if running is not self._loop or not entrance.is_open:
             raise self._refusal()
-        name = self._valid_topic(topic)
+        if isinstance(topic, str) and topic in entrance.topics:  # one that was sent to before is a valid one
+            name = topic
+        else:
+            name = self._intake.checked_topic(topic)
         if not self._is_plain:
             return self._send_dressed(name, value, key, partition, headers, timestamp_ms, timeout)
         value_size = key_size = -1
@@ -104,11 +107,6 @@ class SendPath:
             self._now = self._clock()
             self._read_at = wall
         return entrance.accept(name, plain_value, plain_key, encoded, number, sent_ms, size_bytes, timeout_s, self._now)
-
-    def _valid_topic(self, topic: object) -> str:
-        if isinstance(topic, str) and topic in self.entrance.topics:
-            return topic
-        return self._intake.checked_topic(topic)
 
     def _send_dressed(
         self,
