@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from book import Book
 from evidence import Complaint, Done, Evidence, Life, Verdict
-from figures import cpu_while_all_down, figures_of
+from figures import cpu_while_all_down, figures_of, throttled_ms
 from recovery import recoveries_of
 from report import write_report
 from values import DAMAGED, identity_of, value_of
@@ -126,10 +126,13 @@ def test_a_damaged_record_is_told() -> None:
     evidence = evidence_of(book_of())
     evidence.log.append(LogRecord("t", 0, 0, (DAMAGED, 0)))
     assert checks_of(evidence) == [DAMAGED]
-    value = value_of("five-0", 17, 300)
-    assert identity_of(value) == b"five-0:17"
-    assert identity_of(value[:-1]) is None
-    assert identity_of(value.replace(b"five-0:17", b"five-0:16")) is None
+    value = value_of("five-0", 17, 300, "t", b"key-1")
+    assert identity_of(value, "t", b"key-1") == b"five-0:17"
+    assert identity_of(value[:-1], "t", b"key-1") is None
+    assert identity_of(value.replace(b"five-0:17", b"five-0:16"), "t", b"key-1") is None
+    assert identity_of(value, "u", b"key-1") is None
+    assert identity_of(value, "t", b"key-2") is None
+    assert identity_of(value, "t", None) is None
     assert identity_of(None) is None
 
 
@@ -155,6 +158,28 @@ def test_a_life_that_does_not_end_in_order_is_told() -> None:
 def test_noise_is_told() -> None:
     log = "five-0: retry\nTask exception was never retrieved\n"
     assert checks_of(evidence_of(book_of(), log=log)) == ["noise"]
+
+
+def test_a_password_in_a_log_is_told() -> None:
+    assert checks_of(evidence_of(book_of(), log="login with 'canary of the soak'\n")) == ["noise"]
+
+
+def test_too_few_logins_and_records_that_are_not_committed_are_told() -> None:
+    evidence = evidence_of(book_of())
+    evidence.ended, evidence.session_s = 50.0, 5.0
+    evidence.authentications = 4
+    assert checks_of(evidence) == ["bug of the soak"]
+    evidence.authentications = 5
+    assert checks_of(evidence) == []
+    evidence.uncommitted = 1
+    assert checks_of(evidence) == ["uncommitted"]
+
+
+def test_a_quota_is_met_where_its_client_is_throttled_meanwhile() -> None:
+    book = book_of(*samples("throttle_seconds", 0, 0, 0, 0.5, 2, 2, 2, 7))
+    deed = Done(kind="quota", text="", began=2.0, settled=4.0, client="five")
+    assert throttled_ms(evidence_of(book), deed) == 2000
+    assert throttled_ms(evidence_of(book), Done(kind="quota", text="", began=2.0, settled=4.0, client="one")) == 0
 
 
 def test_a_turn_of_the_loop_is_long_by_what_we_computed_in_it() -> None:

@@ -29,7 +29,9 @@ POOLS = ("AnyIO worker thread", "asyncio_")  # the loop's own threads: they wait
 UNSURE_SHARE: Final = 0.001  # of the sends of a patient producer: for so few we may not know what became of them
 UNSURE_FROM: Final = 10
 PATIENT_S: Final = 60.0  # the shortest delivery timeout that is longer than any fault
+CANARY: Final = "canary"  # in every password
 NOISE = (
+    CANARY,
     "never retrieved",
     "was destroyed but it is pending",
     "ResourceWarning",
@@ -43,7 +45,11 @@ def complaints_of(evidence: Evidence) -> list[Complaint]:
     found = [*records(evidence)]
     for life in evidence.lives:
         found += [*endings(life), *certainty(life), *manners(life), *silence(life), *stalls(life), *memory(life)]
-    found += [*liveness(evidence), *dials(evidence)]
+    found += [*liveness(evidence), *dials(evidence), *sessions(evidence)]
+    if evidence.uncommitted:
+        found.append(
+            Complaint("uncommitted", f"{evidence.uncommitted} records are not there for a reader of both kinds")
+        )
     for deed, seconds in recoveries_of(evidence):
         if deed.healed + seconds > deed.settled + SLOW_S:
             found.append(Complaint("slow", f"{deed.text}: {seconds:.1f} s after its end there was no usual rate yet"))
@@ -177,6 +183,15 @@ def dials(evidence: Evidence) -> Iterator[Complaint]:
         worst = _worst_rate([(at, counts.get(node, 0)) for at, counts in evidence.dials])
         if worst > DIALS_PER_S * clients:
             yield Complaint("storm", f"broker {node} was dialled {worst:.1f} times a second for {RATE_WINDOW_S} s")
+
+
+def sessions(evidence: Evidence) -> Iterator[Complaint]:
+    """Who logs in does so again and again, or the soak has not shown what it is to show."""
+    if evidence.session_s is None:
+        return
+    least = (evidence.ended - evidence.began) / evidence.session_s / 2  # half of the time it may be away
+    if evidence.authentications < least:
+        yield Complaint("bug of the soak", f"{evidence.authentications} logins are less than {least:.0f}")
 
 
 def _worst_rate(counter: Sequence[tuple[float, float]]) -> float:
