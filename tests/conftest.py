@@ -34,6 +34,10 @@ if os.environ.get("AIOKPROD_TEST_EAGER"):  # Python 3.12 and later
 
     asyncio.set_event_loop_policy(EagerPolicy())
 
+if os.environ.get("AIOKPROD_EXPECT_COMPILED") and not aiokprod.compiled:
+    # A run on the sources beside the installed package would show nothing: start it in tests/, where they are not found.
+    raise pytest.UsageError(f"AIOKPROD_EXPECT_COMPILED is set, and what is tested is not compiled: {aiokprod.__file__}")
+
 CONTAINERS = Path(__file__).parent / "containers"
 
 
@@ -73,9 +77,12 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The compiled form has no replaceable parts: what replaces them runs on the sources."""
+    pure = [item for item in items if item.get_closest_marker("pure")]
+    unreasoned = [item.nodeid for item in pure if not any(mark.args for mark in item.iter_markers("pure"))]
+    if unreasoned:
+        raise pytest.UsageError(f"marked pure without a reason: {unreasoned}")
     if not aiokprod.compiled:
         return
-    pure = [item for item in items if item.get_closest_marker("pure")]
     items[:] = [item for item in items if not item.get_closest_marker("pure")]
     config.hook.pytest_deselected(items=pure)
 

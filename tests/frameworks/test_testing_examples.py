@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+import aiokprod
+
+PACKAGES = str(Path(aiokprod.__file__).parents[1])  # where the aiokprod that is tested lies
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing.md"
 FILE = re.compile(r"<!-- file: (?P<name>\S+) -->\n```python\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 MARK = "pytestmark = pytest.mark.anyio\n"
@@ -81,7 +84,7 @@ def outcome(
     (folder / "pytest.ini").write_text(f"[pytest]\nfilterwarnings = error\n{settings}\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "aiokprod.testing.plugin", "-p", "anyio.pytest_plugin"]
     # Only what the page names is loaded: the same with aiokprod installed and without.
-    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(PAGE.parents[1])}
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": PACKAGES}
     if path is not None:
         command += ["-p", "pytest_asyncio.plugin"]
         environment["PYTHONPATH"] += f"{os.pathsep}{path}"

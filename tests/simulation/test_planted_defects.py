@@ -10,7 +10,7 @@ from world import explore
 
 from aiokprod.pipeline import assembly
 
-pytestmark = pytest.mark.pure
+pytestmark = pytest.mark.pure("a defect subclasses a part of the pipeline")
 
 NEAR = {"SendsToTheNewLeaderEarly": 680, "BumpsAllPartitions": 990}  # rare ones: where to begin to look
 MOST_SEEDS = 4_000

@@ -6,13 +6,17 @@ own; the `Orphanage` knows a process exactly as long as it lives.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 from aiokprod.testing.kafka_cluster.backend import BrokerState
 from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
 from aiokprod.testing.kafka_cluster.orphanage import Orphanage
+
+STOPPING_S = 5.0  # a process that is not stopped by then is left as it is
 
 
 class JavaProcess:
@@ -54,7 +58,18 @@ class JavaProcess:
 
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)
-        self._paused = True
+        if not self._paused:
+            self._paused = True
+            self._wait_until_stopped()
+
+    def _wait_until_stopped(self) -> None:
+        """The signal has only been sent: one thread takes it and stops the others, on a busy machine a while later."""
+        process = self._process
+        give_up_at = time.monotonic() + STOPPING_S
+        while process is not None and process.poll() is None and time.monotonic() < give_up_at:
+            if os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG) is not None:
+                return
+            time.sleep(0.001)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)

@@ -7,7 +7,7 @@ from stage_rig import StubQueue
 
 from aiokprod.pipeline.aggregator import BrokerAggregator
 
-pytestmark = pytest.mark.pure
+pytestmark = pytest.mark.pure("its neighbours subclass the ports")
 
 
 def aggregator() -> tuple[BrokerAggregator, list[bool]]:

@@ -50,7 +50,7 @@ def failed(first: int, last: int) -> Segment:
 
 
 # ---------------------------------------------------------------------- bookkeeping
-@pytest.mark.pure
+@pytest.mark.pure("its owner of batches subclasses BatchOwner")
 def test_records_that_followed_each_other_into_a_batch_are_one_span() -> None:
     async def scenario() -> None:
         bulk = BulkSend()
@@ -76,7 +76,7 @@ def test_records_that_followed_each_other_into_a_batch_are_one_span() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.pure
+@pytest.mark.pure("its owner of batches subclasses BatchOwner")
 def test_failures_carry_the_number_of_their_record_in_the_call() -> None:
     async def scenario() -> None:
         bulk = BulkSend()
@@ -101,7 +101,7 @@ def test_failures_carry_the_number_of_their_record_in_the_call() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.pure
+@pytest.mark.pure("its owner of batches subclasses BatchOwner")
 def test_it_waits_for_what_is_settled_piece_by_piece() -> None:
     async def scenario() -> None:
         bulk = BulkSend()
@@ -120,7 +120,7 @@ def test_it_waits_for_what_is_settled_piece_by_piece() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.pure
+@pytest.mark.pure("its owner of batches subclasses BatchOwner")
 def test_a_parked_record_is_followed_into_its_batch() -> None:
     async def scenario() -> None:
         bulk = BulkSend()
@@ -141,7 +141,7 @@ def test_a_parked_record_is_followed_into_its_batch() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.pure
+@pytest.mark.pure("its owner of batches subclasses BatchOwner")
 def test_nobody_hears_of_failures_that_the_report_will_tell() -> None:
     async def scenario() -> None:
         bulk = BulkSend()

@@ -14,7 +14,7 @@ from aiokprod.pipeline.dispatcher import TopicDispatcher
 from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.partitioners import make_partitioner
 
-pytestmark = pytest.mark.pure
+pytestmark = pytest.mark.pure("its neighbours subclass the ports")
 
 
 class Desk:

@@ -11,7 +11,7 @@ import ledger_variants as variants
 import pytest
 from ledger_world import KINDS, Kind, check, exhaust, run, survey
 
-pytestmark = pytest.mark.pure
+pytestmark = pytest.mark.pure("its batches are no ProducerBatch, its variants subclass Ledger")
 
 SEEDS = int(os.environ.get("AIOKPROD_LEDGER_SEEDS", "5000"))
 SMALL_WORLDS = [

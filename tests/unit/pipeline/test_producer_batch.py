@@ -19,7 +19,7 @@ from aiokprod.records.batch import encode_records
 from aiokprod.records.compression import compress
 from aiokprod.records.decoder import split_records
 
-pytestmark = pytest.mark.pure
+pytestmark = pytest.mark.pure("its owner of batches subclasses BatchOwner")
 
 OVERHEAD = 7
 BASE_MS = 1_700_000_000_000

@@ -9,7 +9,7 @@ from stage_rig import StubQueue, StubRoute
 
 from aiokprod.pipeline.retry import RetryHandler
 
-pytestmark = pytest.mark.pure
+pytestmark = pytest.mark.pure("its neighbours subclass the ports")
 
 
 class Desk:

@@ -882,7 +882,7 @@ def test_nothing_of_it_is_left_after_close() -> None:
     run(scenario)
 
 
-@pytest.mark.pure
+@pytest.mark.pure("what is broken is no MemoryPartition")
 def test_a_bug_fails_every_delivery_and_hangs_none() -> None:
     class Broken:
         def head(self) -> None:

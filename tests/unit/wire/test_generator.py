@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,12 +14,13 @@ from typing import Any
 
 import pytest
 
-import aiokprod
 from aiokprod.errors import ProtocolError, UnsupportedVersionError
 from aiokprod.testing.kafka_cluster.jars import kafka_classpath
 from aiokprod.wire.generator.__main__ import KAFKA_VERSION
 from aiokprod.wire.generator.definitions import LAST, Versions, load
 from aiokprod.wire.generator.emit import module, snake
+
+ROOT = Path(__file__).resolve().parents[3]
 
 # -- versions -----------------------------------------------------------------------------------------------------
 
@@ -195,23 +197,23 @@ def test_an_ignorable_value_is_left_out(sample: ModuleType) -> None:
 
 
 def check(folder: Path) -> subprocess.CompletedProcess[str]:
-    """`--check` of the package in this folder, against the jar that the real clusters run."""
+    """`--check` of the sources in this folder, against the jar that the real clusters run."""
     jar = Path(kafka_classpath(KAFKA_VERSION)).parent / f"kafka-clients-{KAFKA_VERSION}.jar"
     command = [sys.executable, "-m", "aiokprod.wire.generator", "--check", "--jar", str(jar)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPATH": str(folder)}  # also where an installed package is tested
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.real
 def test_the_committed_files_are_what_the_generator_writes() -> None:
-    done = check(Path(aiokprod.__file__).parent.parent)
+    done = check(ROOT)
     assert (done.returncode, done.stdout) == (0, "28 files, 0 differ: \n"), done.stderr
 
 
 @pytest.mark.real
 def test_a_changed_file_is_found(tmp_path: Path) -> None:
-    package = Path(aiokprod.__file__).parent
-    shutil.copy(package.parent / "pyproject.toml", tmp_path)  # how ruff formats here
-    shutil.copytree(package, tmp_path / "aiokprod", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)  # how ruff formats here
+    shutil.copytree(ROOT / "aiokprod", tmp_path / "aiokprod", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     changed = tmp_path / "aiokprod" / "wire" / "messages" / "end_txn.py"
     changed.write_text(changed.read_text().replace("producer_epoch", "epoch_of_producer"))
     done = check(tmp_path)

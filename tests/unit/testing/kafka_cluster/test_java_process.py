@@ -17,6 +17,15 @@ from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
 from aiokprod.testing.kafka_cluster.java_process import JavaProcess
 from aiokprod.testing.kafka_cluster.orphanage import Orphanage
 
+BUSY = """
+import hashlib, threading
+def work():
+    while True:
+        hashlib.sha256(bytes(1 << 20))  # without the interpreter's lock
+for _ in range(8):
+    threading.Thread(target=work).start()
+print("ready", flush=True)
+"""
 DEAF = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
 
 
@@ -87,6 +96,23 @@ def test_a_paused_process_ends_in_order(make: Callable[..., JavaProcess]) -> Non
     process.pause()
     process.end(signal.SIGTERM, timeout_s=5)
     assert process.tail(1) == "ended in order"
+
+
+def thread_states(pid: int) -> set[str]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return {(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks}
+
+
+def test_every_thread_has_stopped_when_pause_returns(make: Callable[..., JavaProcess]) -> None:
+    process = make(sys.executable, "-c", BUSY)
+    process.launch()
+    eventually(lambda: "ready" in process.tail(1))
+    assert process.pid is not None
+    for _ in range(50):
+        process.pause()
+        assert thread_states(process.pid) == {"T"}
+        process.pause()  # nothing more to stop
+        process.resume()
 
 
 def test_a_process_deaf_to_the_signal_is_killed(make: Callable[..., JavaProcess]) -> None:
