@@ -243,6 +243,10 @@ class Nemesis:
                 if partition.leader != partition.replicas[0]:
                     self._cluster.move_leader(topic, index, partition.replicas[0])
                     elected += 1
+        if not elected:  # all lead that are preferred: then prefer another one
+            state = self._partition()
+            self._cluster.move_leader(ONE, 0, state.replicas[-1])
+            elected = 1
         done.text = f"{elected} preferred leaders elected"
         done.met = elected
 

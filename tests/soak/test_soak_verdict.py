@@ -195,8 +195,16 @@ def samples(name: str, *values: float) -> list[str]:
 def test_storms_of_metadata_and_of_dials_are_told() -> None:
     assert checks_of(evidence_of(book_of(*samples("metadata_refreshes", *range(0, 60, 3))))) == ["storm"]
     assert checks_of(evidence_of(book_of(*samples("metadata_refreshes", *range(20))))) == []
-    restarted = [*range(10), *range(10)]
-    assert checks_of(evidence_of(book_of(*samples("metadata_refreshes", *restarted)))) == []
+    busy = [0, 5, 8, 11, 14, 16, 18]  # for ten seconds it would be a storm
+
+    def opened(at: float) -> str:
+        return f'S {at} five-0/{at} {{"delivery_timeout_ms": 10000}}'
+
+    again = [f'm {7 + second} {{"metadata_refreshes": {value}}}' for second, value in enumerate(busy)]
+    closed = f"C 6.5 five-0/0 {json.dumps(CLEAN)}"
+    book = book_of(*samples("metadata_refreshes", *busy), closed, opened(6.6), *again)
+    assert [check for check in checks_of(evidence_of(book)) if check != "end"] == [], "two producers, each by itself"
+    assert "storm" in checks_of(evidence_of(book_of(*samples("metadata_refreshes", *busy, *range(20, 30, 2)))))
     evidence = evidence_of(book_of())
     evidence.dials = [(float(second), {1: 4 * second, 2: 6 * second}) for second in range(20)]
     assert [str(each)[:20] for each in complaints_of(evidence)] == ["storm: broker 2 was "]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Final
 
 from book import DETACHED, GONE, KILLED
@@ -171,7 +170,15 @@ def growth_bytes_per_h(life: Life) -> float | None:
 
 def manners(life: Life) -> Iterator[Complaint]:
     """Metadata is asked for at a decent rate."""
-    worst = _worst_rate([(at, sample.get("metadata_refreshes", 0)) for at, sample in life.book.samples])
+    worst = 0.0
+    for session in life.book.sessions:  # each producer by itself: one that opens has to ask
+        closed_at = float("inf") if session.closed_at is None else session.closed_at
+        within = [
+            (at, sample["metadata_refreshes"])
+            for at, sample in life.book.samples
+            if session.opened_at <= at <= closed_at and "metadata_refreshes" in sample
+        ]
+        worst = max(worst, _worst_rate([(session.opened_at, 0.0), *within]))
     if worst > METADATA_PER_S:
         yield Complaint("storm", f"{life.name} asked for metadata {worst:.1f} times a second for {RATE_WINDOW_S} s")
 
@@ -195,15 +202,14 @@ def sessions(evidence: Evidence) -> Iterator[Complaint]:
 
 
 def _worst_rate(counter: Sequence[tuple[float, float]]) -> float:
-    """The most a counter grew in any window, per second; a new session begins at nought."""
-    worst, total, window = 0.0, 0.0, [(0.0, 0.0)] if not counter else [(counter[0][0], 0.0)]
-    for (_, before), (at, now) in pairwise(counter):
-        total += now - before if now >= before else now
-        window.append((at, total))
-        while at - window[0][0] > RATE_WINDOW_S:
-            window.pop(0)
-        if at - window[0][0] >= RATE_WINDOW_S * 0.8:
-            worst = max(worst, (total - window[0][1]) / (at - window[0][0]))
+    """The most a counter grew in any window, per second."""
+    worst, first = 0.0, 0
+    for at, count in counter:
+        while at - counter[first][0] > RATE_WINDOW_S:
+            first += 1
+        begin, before = counter[first]
+        if at - begin >= RATE_WINDOW_S * 0.8:
+            worst = max(worst, (count - before) / (at - begin))
     return worst
 
 
