@@ -148,6 +148,13 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def instructions(session: nox.Session) -> None:
+    """Instructions per record on the hot paths, both forms, against the stored baseline (`-- --record` makes it anew)."""
+    install(session, "bench")
+    session.run("python", "bench/instructions.py", *(session.posargs or ["--check"]))
+
+
+@nox.session
 def build(session: nox.Session) -> None:
     """Build the wheel and install it elsewhere."""
     session.install("build")

@@ -1,9 +1,11 @@
-"""Zigzag varints of record format v2: sizes and encodings. Pure."""
+"""Zigzag varints of record format v2. Pure."""
 
 from __future__ import annotations
 
-TABLE_FROM = -4096
-TABLE_TO = 16384
+from typing import Final
+
+TABLE_FROM: Final = -4096
+TABLE_TO: Final = 16384
 
 
 def _encode(value: int) -> bytes:
@@ -17,8 +19,8 @@ def _encode(value: int) -> bytes:
 
 
 # Lengths, offset deltas and timestamp deltas are nearly always here: a look-up costs a fifth of the loop.
-SMALL: list[bytes] = [_encode(value) for value in range(TABLE_TO)]
-SMALL_NEGATIVE: list[bytes] = [_encode(-1 - value) for value in range(-TABLE_FROM)]
+SMALL: Final[list[bytes]] = [_encode(value) for value in range(TABLE_TO)]
+SMALL_NEGATIVE: Final[list[bytes]] = [_encode(-1 - value) for value in range(-TABLE_FROM)]
 
 
 def encode(value: int) -> bytes:
@@ -28,9 +30,3 @@ def encode(value: int) -> bytes:
     if TABLE_FROM <= value < 0:
         return SMALL_NEGATIVE[-1 - value]
     return _encode(value)
-
-
-def size(value: int) -> int:
-    """Bytes of the zigzag varint."""
-    value = (value << 1) ^ (value >> 63)
-    return max(1, (value.bit_length() + 6) // 7)
