@@ -153,6 +153,13 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def instructions(session: nox.Session) -> None:
+    """Instructions per record on the hot paths, both forms, against the stored baseline (`-- --record` makes it anew)."""
+    install(session, "bench")
+    session.run("python", "bench/instructions.py", *(session.posargs or ["--check"]))
+
+
+@nox.session
 def build(session: nox.Session) -> None:
     """What is published but for the compiled wheels: source distribution and pure wheel, into dist/ (docs/releasing.md)."""
     session.install("--group", "wheel")

@@ -27,7 +27,6 @@ INTERPRETED = {
     "compression.py",
     "intake.py",
     "serializing.py",
-    "bulk.py",
     "producer.py",
     "cluster.py",
     "script.py",

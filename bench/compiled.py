@@ -1,0 +1,61 @@
+"""A Python with the compiled form of aiokprod: a venv of its own in `build/bench`, made again when the sources change.
+
+python bench/compiled.py        build it (a minute) and print its interpreter
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parent.parent
+VENV: Final = ROOT / "build" / "bench" / "compiled"
+EXTRAS: Final = "lz4,zstd,snappy,uvloop"
+
+
+def fingerprint() -> str:
+    """Of everything the wheel is made of."""
+    digest = sha256(sys.version.encode())
+    for path in [ROOT / "pyproject.toml", *sorted(ROOT.glob(".build/*.py")), *sorted(ROOT.glob("aiokprod/**/*.py"))]:
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def compiled_python(with_packages: tuple[str, ...] = ()) -> Path:
+    """The interpreter; whatever has to be built and installed for it is, `with_packages` too.
+
+    Raises:
+        SystemExit: what was built is not compiled.
+    """
+    python, stamp = VENV / "bin" / "python", VENV / "built-of"
+    wanted = "\n".join([fingerprint(), *with_packages])
+    if stamp.exists() and stamp.read_text() == wanted:
+        return python
+    run([sys.executable, "-m", "venv", "--clear", str(VENV)])
+    print(f"building the compiled form in {VENV.relative_to(ROOT)}", file=sys.stderr)
+    pip = [str(python), "-m", "pip", "install", "-q"]
+    run([*pip, "-U", "pip"])
+    run([*pip, f".[{EXTRAS}]", *with_packages], AIOKPROD_COMPILE="1")
+    if not is_compiled(python):
+        raise SystemExit("what AIOKPROD_COMPILE=1 built is not compiled")
+    stamp.write_text(wanted)
+    return python
+
+
+def is_compiled(python: str | Path) -> bool:
+    """Is the aiokprod that this interpreter finds compiled?"""
+    asked = [str(python), "-c", "import aiokprod; print(aiokprod.compiled)"]
+    return subprocess.run(asked, capture_output=True, text=True, cwd=VENV.parent, check=True).stdout.strip() == "True"
+
+
+def run(command: list[str], **environment: str) -> None:
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "AIOKPROD_PURE")}
+    subprocess.run(command, cwd=ROOT, env=clean | environment, check=True, stdout=sys.stderr)
+
+
+if __name__ == "__main__":
+    print(compiled_python())

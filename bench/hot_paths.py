@@ -1,0 +1,186 @@
+"""Walks the hot paths between marks, and prints the counts as JSON: `python bench/hot_paths.py perf|callgrind`.
+
+A child of `instructions.py`. No sockets, no clock that matters, no chance: each round is the same work.
+
+    send         the calls of `send`, nothing else: a record goes into the columns of an open batch
+    seal         from there until the requests are written: batches are encoded, stamped, framed
+    acknowledge  from the bytes of the answers until every record has its outcome
+    keyed ...    the same with a key (1,000 of them, seen before) and two headers
+    awaited      `await send(...)`, one at a time, everything that happens, the loop's turns too
+    gather       `asyncio.gather` over the Deliveries of many sends, everything
+    send_many    one call, everything
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from random import Random
+from time import monotonic
+
+from counting import CallgrindCounter, Counter, PerfCounter
+from quiet_broker import HOST, PORT, QuietBroker, deliver
+
+import aiokprod
+from aiokprod import Producer
+from aiokprod.chance import seeded
+from aiokprod.pipeline import wall_clock
+
+MANY, ONE = "many-partitions", "one-partition"
+RECORDS = 2_000  # of one round: a few full batches of 64 KiB, so few that all fit into the window of requests
+AWAITED = 300
+RECORDS_OF = {
+    "send": RECORDS,
+    "seal": RECORDS,
+    "acknowledge": RECORDS,
+    "keyed send": RECORDS,
+    "keyed seal": RECORDS,
+    "keyed acknowledge": RECORDS,
+    "awaited": AWAITED,
+    "gather": RECORDS,
+    "send_many": RECORDS,
+}
+KEYS = 1_000
+ROUNDS = {"perf": 20, "callgrind": 2}
+TURNS = 12  # of the loop, until everything that can be written is written
+VALUE = bytes(range(100))
+HEADERS = [("header-0", b"0123456789abcdef"), ("header-1", b"0123456789abcdef")]
+
+
+class StillLoop(asyncio.SelectorEventLoop):
+    """asyncio's loop with a clock that can stand still: however slow the machine is, no timer rings, nothing is late."""
+
+    _monotonic: Callable[[], float] = monotonic
+
+    def time(self) -> float:  # a Python call that calls C, as asyncio's own
+        return self._monotonic()
+
+    def stand_still(self) -> None:
+        self._monotonic = repeat(monotonic()).__next__
+
+    def go_on(self) -> None:
+        self._monotonic = monotonic
+
+
+async def turns() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+class Walk:
+    """One producer at a quiet broker, and the paths through it."""
+
+    def __init__(self, counter: Counter, producer: Producer, broker: QuietBroker) -> None:
+        self.counter = counter
+        self.producer = producer
+        self.broker = broker
+        self.keys = [b"%012d" % number for number in range(KEYS)]
+        self.in_pieces = 0
+        """Rounds that did not go through at once: something was answered before everything was written."""
+
+    async def in_three_steps(
+        self, prefix: str, keys: Sequence[bytes | None], headers: Sequence[tuple[str, bytes]]
+    ) -> None:
+        """send, seal, acknowledge."""
+        producer, counter, broker = self.producer, self.counter, self.broker
+        send = producer.send
+        gc.collect()
+        with counter.section(f"{prefix}send"):
+            for key in keys:
+                send(MANY, VALUE, key, headers=headers)
+        gc.collect()
+        with counter.section(f"{prefix}seal"):
+            flushed = asyncio.ensure_future(producer.flush())
+            await turns()
+        answers = broker.answers()
+        gc.collect()
+        with counter.section(f"{prefix}acknowledge"):
+            deliver(answers)
+            await turns()
+        self.in_pieces += not flushed.done()
+        while not flushed.done():
+            deliver(broker.answers())
+            await turns()
+
+    async def awaited(self) -> None:
+        send = self.producer.send
+        gc.collect()
+        with self.counter.section("awaited"):
+            for _ in repeat(None, AWAITED):
+                await send(ONE, VALUE)
+
+    async def gathered(self) -> None:
+        send = self.producer.send
+        gc.collect()
+        with self.counter.section("gather"):
+            await asyncio.gather(*[send(ONE, VALUE) for _ in range(RECORDS)])
+
+    async def in_one_call(self) -> None:
+        gc.collect()
+        with self.counter.section("send_many"):
+            await self.producer.send_many(ONE, [VALUE] * RECORDS)
+
+    async def one_round(self) -> None:
+        none, keys = [None] * RECORDS, (self.keys * (RECORDS // KEYS + 1))[:RECORDS]
+        await self.in_three_steps("", none, ())
+        await self.in_three_steps("keyed ", keys, HEADERS)
+        self.broker.template = await self.learn_answer()
+        await self.awaited()
+        await self.gathered()
+        await self.in_one_call()
+        self.broker.template = None
+
+    async def learn_answer(self) -> bytes:
+        """The answer to a request for one batch of the one partition."""
+        delivery = self.producer.send(ONE, VALUE)
+        flushed = asyncio.ensure_future(self.producer.flush())
+        await turns()
+        answers = self.broker.answers()
+        deliver(answers)
+        await flushed
+        await delivery
+        ((_, frame),) = answers
+        return frame
+
+
+async def walk(counter: Counter, rounds: int) -> None:
+    broker = QuietBroker({MANY: 6, ONE: 1})
+    producer = Producer(
+        f"{HOST}:{PORT}",
+        dialer=broker.dial,
+        linger_ms=600_000,
+        request_timeout_ms=600_000,
+        delivery_timeout_ms=3_600_000,
+    )
+    async with producer:
+        for topic in broker.topics:
+            await producer.partitions_for(topic)
+        walk = Walk(counter, producer, broker)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, StillLoop)
+        loop.stand_still()
+        await walk.one_round()
+        counter.counts.clear()
+        walk.in_pieces = 0  # the first batch of each partition travels alone
+        gc.freeze()
+        for _ in range(rounds):
+            await walk.one_round()
+        loop.go_on()
+        assert not walk.in_pieces, "a round is to fit into the window of requests"
+
+
+def main() -> None:
+    kind = sys.argv[1]
+    counter: Counter = PerfCounter() if kind == "perf" else CallgrindCounter()
+    still = wall_clock.on(repeat(1_700_000_000.0).__next__)
+    with seeded(Random(1)), still, asyncio.Runner(loop_factory=StillLoop) as runner:
+        runner.run(walk(counter, ROUNDS[kind]))
+    print(json.dumps({"compiled": aiokprod.compiled, "counts": counter.counts}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""`QuietBroker`: a broker in this process, without sockets, that answers as soon as it is told to.
+
+For counting what the client does: answers are made outside of the counted sections (`held`), or from a template by
+patching the correlation id (`prompt`). It keeps nothing and checks nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from aiokprod.wire.frames import decode_request_header, encode_response
+from aiokprod.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aiokprod.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from aiokprod.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+HOST, PORT, NODE = "quiet", 9092, 1
+APIS = {kind.API_KEY: kind for kind in (ApiVersionsRequest, InitProducerIdRequest, MetadataRequest, ProduceRequest)}
+FLEXIBLE_FROM = {key: kind.FLEXIBLE_FROM for key, kind in APIS.items()}
+
+
+class QuietBroker:
+    """One broker; `QuietBroker.dial` is the producer's `dialer`."""
+
+    def __init__(self, topics: dict[str, int]) -> None:
+        self.topics = topics
+        self.held: list[tuple[QuietTransport, bytes]] = []
+        self.template: bytes | None = None
+        """The answer to every Produce request, but for its correlation id; None: requests are held."""
+
+    async def dial(
+        self, host: str, port: int, ssl_context: ssl.SSLContext | None, protocol_factory: Callable[[], asyncio.Protocol]
+    ) -> asyncio.Transport:
+        protocol = protocol_factory()
+        transport = QuietTransport(self, protocol)
+        protocol.connection_made(transport)
+        return transport
+
+    def answers(self) -> list[tuple[QuietTransport, bytes]]:
+        """The answers to what is held, and on which connection: for `deliver`."""
+        held, self.held = self.held, []
+        return [(transport, answer(self, frame)) for transport, frame in held]
+
+
+class QuietTransport(asyncio.Transport):
+    """The client's end of a connection. A write is a whole frame."""
+
+    def __init__(self, broker: QuietBroker, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self.protocol = protocol
+        self._broker = broker
+        self._loop = asyncio.get_running_loop()
+        self._is_closing = False
+
+    def write(self, data: Any) -> None:
+        if data[4:6] != b"\0\0":  # not Produce
+            self._loop.call_soon(self.protocol.data_received, answer(self._broker, data))
+        elif self._broker.template is None:
+            self._broker.held.append((self, data))
+        else:
+            template = self._broker.template
+            self._loop.call_soon(self.protocol.data_received, template[:4] + data[8:12] + template[8:])
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def close(self) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            self._loop.call_soon(self.protocol.connection_lost, None)
+
+    abort = close
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+
+def deliver(answers: list[tuple[QuietTransport, bytes]]) -> None:
+    """Hand the answers over, as a socket would."""
+    for transport, frame in answers:
+        transport.protocol.data_received(frame)
+
+
+def answer(broker: QuietBroker, frame: bytes) -> bytes:
+    """To one request, as a whole frame."""
+    header = decode_request_header(frame[4:], FLEXIBLE_FROM)
+    kind, version = APIS[header.api_key], header.version
+    if kind is ApiVersionsRequest:
+        apis = [ApiVersion(key, known.MIN_VERSION, known.MAX_VERSION) for key, known in APIS.items()]
+        return encode_response(header.correlation_id, False, ApiVersionsResponse(api_keys=apis).encode(version))
+    request = kind.decode(header.body, version)
+    response: Any
+    if isinstance(request, ProduceRequest):
+        response = acknowledgement(request)
+    elif isinstance(request, MetadataRequest):
+        response = metadata(broker.topics)
+    else:
+        response = InitProducerIdResponse(producer_id=7, producer_epoch=0)
+    return encode_response(header.correlation_id, version >= kind.FLEXIBLE_FROM, response.encode(version))
+
+
+def acknowledgement(request: ProduceRequest) -> ProduceResponse:
+    """Every batch is in the log, at offset 0."""
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(index=batch.index, base_offset=0) for batch in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def metadata(topics: dict[str, int]) -> MetadataResponse:
+    """All topics, led by the one broker."""
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=NODE, host=HOST, port=PORT)],
+        cluster_id="quiet",
+        controller_id=NODE,
+        topics=[
+            MetadataResponseTopic(
+                name=name,
+                topic_id=name.encode().ljust(16, b"-")[:16],
+                partitions=[
+                    MetadataResponsePartition(
+                        partition_index=number, leader_id=NODE, leader_epoch=0, replica_nodes=[NODE], isr_nodes=[NODE]
+                    )
+                    for number in range(count)
+                ],
+            )
+            for name, count in topics.items()
+        ],
+    )
