@@ -12,9 +12,10 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Self, TypeVar, Unpack
+from weakref import WeakSet
 
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.errors import (
@@ -27,21 +28,21 @@ from aiokprod.errors import (
 )
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
-from aiokprod.model import CloseReport, Health, ProducerState, Record, SendReport
+from aiokprod.model import CloseReport, Health, ProducerState, SendReport
 from aiokprod.pipeline.assembly import Pipeline
 from aiokprod.pipeline.bulk import BulkSend
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.intake import Intake
+from aiokprod.pipeline.send_path import SendPath
 from aiokprod.pipeline.unwatched import UnwatchedFailures
-from aiokprod.pipeline.wall_clock import wall_ms
-from aiokprod.records.batch import record_size_bound
+from aiokprod.records import crc
 from aiokprod.records.compression import check_codec
 from aiokprod.wire.messages.metadata import MetadataRequest
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
 HeadersArgument = Sequence[tuple[str, bytes | None]] | dict[str, bytes | None]
 HOOK_CLOSE_S = 0.5  # what an async close() of a serializer may take: close() returns within a second of its bound
-YIELD_EVERY = 500  # records send_many takes before it lets the loop run
+TAKEN_AT_ONCE = 500  # records send_many takes before it lets the loop run
 
 
 def _marked(call: CallT) -> CallT:
@@ -56,10 +57,13 @@ class _Forks:
     """How often this process is a forked child: a producer of the parent must not be used in it."""
 
     count = 0
+    started: ClassVar[WeakSet[Producer]] = WeakSet()
 
     @classmethod
     def happened(cls) -> None:
         cls.count += 1
+        for producer in cls.started:
+            producer._path = None
 
 
 if hasattr(os, "register_at_fork"):
@@ -98,14 +102,13 @@ class Producer:
         self._unwatched = UnwatchedFailures(config.on_delivery_error, self._log)
         self._intake = Intake(config, self._log)
         self._pipeline: Pipeline | None = None
+        self._path: SendPath | None = None  # while records can be sent
         self._loop: asyncio.AbstractEventLoop | None = None
         self._state = ProducerState.NEW
         self._since = time.time()
         self._forks = 0
         self._started: asyncio.Event | None = None  # while a start is under way
         self._closing: asyncio.Task[CloseReport] | None = None
-        self._valid_topics = self._intake.valid_topics
-        self._is_plain = self._intake.is_plain
 
     # ------------------------------------------------------------------ life
     async def start(self, timeout: float | None = 30.0, *, wait: bool = True) -> Self:
@@ -138,9 +141,8 @@ class Producer:
         self._forks = _Forks.count
         self._closing = None
         self._metrics.buffer_limit_bytes.set(self.config.buffer_memory)
-        pipeline = Pipeline(
-            self.config, self._metrics, self._log, self._unwatched, self._intake.interceptors, self._failed
-        )
+        crc.load()  # not at the first batch, when records wait
+        pipeline = self._make_pipeline()
         started = self._started = asyncio.Event()
         self._move(ProducerState.STARTING, "start() was called")
         try:
@@ -149,6 +151,8 @@ class Producer:
             else:
                 pipeline.start_in_background()
             self._pipeline = pipeline
+            self._path = SendPath(pipeline.entrance, self._intake, self._loop, self._refusal)
+            _Forks.started.add(self)
             self._move(ProducerState.READY, "connected" if wait else "connecting in the background")
         except BaseException as error:
             self._move(ProducerState.NEW, f"start() failed: {type(error).__name__}")
@@ -158,6 +162,9 @@ class Producer:
             self._started = None
             started.set()
         return self
+
+    def _make_pipeline(self) -> Pipeline:
+        return Pipeline(self.config, self._metrics, self._log, self._unwatched, self._intake.interceptors, self._failed)
 
     async def close(self, timeout: float = 30.0) -> CloseReport:
         """Stop taking records, deliver what was taken, end. Idempotent; a hard bound.
@@ -188,6 +195,7 @@ class Producer:
         finally:
             pipeline.measure()
             self._pipeline = None
+            self._path = None
             await self._intake.close(HOOK_CLOSE_S)
             self._move(ProducerState.CLOSED, "close() is done")
         return pipeline.close_report(loop.time() - began)
@@ -247,35 +255,10 @@ class Producer:
             BufferFullError: buffer_memory is full and max_waiting_bytes wait for room.
             ProducerNotStartedError, ProducerClosedError, WrongLoopError, ForkedError: not now, not here.
         """
-        pipeline = self._pipeline
-        if pipeline is None or pipeline.is_refusing or self._forks != _Forks.count:
+        path = self._path
+        if path is None:
             raise self._refusal()
-        self._check_loop()
-        try:
-            is_known = topic in self._valid_topics
-        except TypeError:  # what cannot be hashed is no str
-            is_known = False
-        if not is_known:
-            self._intake.check_topic(topic)
-        if not self._is_plain:
-            return self._send_dressed(pipeline, topic, value, key, partition, headers, timestamp_ms, timeout)
-        if value is not None and type(value) is not bytes:
-            value = self._intake.to_bytes(value, "value", topic)
-        if key is not None and type(key) is not bytes:
-            key = self._intake.to_bytes(key, "key", topic)
-        frozen = self._intake.freeze_headers(headers, topic) if headers else None
-        if partition is not None:
-            self._intake.check_partition(partition, topic)
-        if timestamp_ms is None:
-            timestamp_ms = wall_ms()
-        else:
-            self._intake.check_timestamp(timestamp_ms, topic)
-        if timeout is not None:
-            self._intake.check_timeout(timeout, topic)
-        size_bytes = record_size_bound(-1 if key is None else len(key), -1 if value is None else len(value), frozen)
-        if size_bytes > self._intake.largest_record_bytes:
-            raise self._intake.too_large(size_bytes, topic)
-        return pipeline.entrance.accept(topic, value, key, frozen, partition, timestamp_ms, size_bytes, timeout)
+        return path.send(topic, value, key, partition, headers, timestamp_ms, timeout)
 
     @_marked
     def try_send(
@@ -290,39 +273,12 @@ class Producer:
         timeout: float | None = None,
     ) -> Delivery:
         """`send` that never waits for room: there is room now, or `BufferFullError`. An unknown topic is waited for."""
-        pipeline = self._pipeline
-        if pipeline is not None and not pipeline.entrance.gate.has_room_now():
-            raise pipeline.entrance.buffer_full(topic)
-        return self.send(
-            topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms, timeout=timeout
-        )
-
-    def _send_dressed(
-        self,
-        pipeline: Pipeline,
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        headers: HeadersArgument,
-        timestamp_ms: int | None,
-        timeout: float | None,
-    ) -> Delivery:
-        """The way of a record that interceptors or serializers see."""
-        record = Record(
-            topic=topic,
-            value=value,
-            key=key,
-            partition=partition,
-            headers=headers,
-            timestamp_ms=timestamp_ms,
-            timeout=timeout,
-        )
-        try:
-            return pipeline.entrance.accept_dressed(self._intake, self._intake.intercept(record))
-        except AiokprodError as refused:
-            self._intake.refused(refused)
-            raise
+        path = self._path
+        if path is None:
+            raise self._refusal()
+        if not path.entrance.gate.has_room_now():
+            raise path.entrance.buffer_full(topic)
+        return path.send(topic, value, key, partition, headers, timestamp_ms, timeout)
 
     async def send_many(
         self, topic: str, values: Iterable[Any] | AsyncIterable[Any], *, timeout: float | None = None
@@ -348,43 +304,28 @@ class Producer:
         bulk = BulkSend()
         if isinstance(values, AsyncIterable):
             async for value in values:
-                await self._send_one_of_many(bulk, topic, value, timeout)
+                await self._take_many(bulk, topic, iter((value,)), timeout)
         else:
-            for value in values:
-                await self._send_one_of_many(bulk, topic, value, timeout)
+            await self._take_many(bulk, topic, iter(values), timeout)
         bulk.urge()
         report = await bulk.settled()
         if report.failures:
             raise SendManyError(report)
         return report
 
-    async def _send_one_of_many(self, bulk: BulkSend, topic: str, value: Any, timeout: float | None) -> None:
-        pipeline = self._pipeline
-        if pipeline is None:
-            raise self._refusal()
-        if not pipeline.entrance.gate.has_room_now():
-            await pipeline.entrance.gate.ready()
-        elif bulk.count % YIELD_EVERY == YIELD_EVERY - 1:
-            await asyncio.sleep(0)
-        try:
-            if isinstance(value, Record):
-                bulk.add(
-                    self.send(
-                        topic if value.topic is None else value.topic,
-                        value.value,
-                        value.key,
-                        partition=value.partition,
-                        headers=value.headers,
-                        timestamp_ms=value.timestamp_ms,
-                        timeout=timeout if value.timeout is None else value.timeout,
-                    )
-                )
-            else:
-                bulk.add(self.send(topic, value, timeout=timeout))
-        except AiokprodError as refused:
-            if isinstance(refused, ProducerClosedError | ProducerNotStartedError | WrongLoopError | ForkedError):
-                raise
-            bulk.refuse(refused)
+    async def _take_many(self, bulk: BulkSend, topic: str, values: Iterator[Any], timeout: float | None) -> None:
+        """Take all the values, as fast as there is room."""
+        is_done = False
+        while not is_done:
+            path = self._path
+            if path is None:
+                raise self._refusal()
+            gate = path.entrance.gate
+            if not gate.has_room_now():
+                await gate.ready()
+            is_done = path.take(bulk, topic, values, timeout, TAKEN_AT_ONCE)
+            if not is_done:
+                await asyncio.sleep(0)
 
     async def ready(self) -> None:
         """Wait until a record has room; first in, first out.
@@ -411,7 +352,7 @@ class Producer:
             UnknownTopicError: it does not exist, with the last cause.
         """
         pipeline = self._check_open()
-        self._intake.check_topic(topic)
+        self._intake.checked_topic(topic)
         return await pipeline.partitions_for(topic, timeout)
 
     async def ping(self, timeout: float = 10.0) -> float:
@@ -450,14 +391,18 @@ class Producer:
 
     # ------------------------------------------------------------------ guards
     def _check_loop(self) -> None:
+        wrong = self._wrong_loop()
+        if wrong is not None:
+            raise wrong
+
+    def _wrong_loop(self) -> WrongLoopError | None:
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
-            raise WrongLoopError(
+            return WrongLoopError(
                 "called outside the event loop the producer was started on (another thread, or no loop at all)"
-            ) from None
-        if running is not self._loop:
-            raise WrongLoopError("the producer was started on another event loop")
+            )
+        return None if running is self._loop else WrongLoopError("the producer was started on another event loop")
 
     def _check_open(self) -> Pipeline:
         pipeline = self._pipeline
@@ -467,14 +412,15 @@ class Producer:
         return pipeline
 
     def _refusal(self) -> AiokprodError:
-        """Why nothing can be sent now."""
+        """Why nothing can be sent now, or not here."""
         if self._forks != _Forks.count and self._state is not ProducerState.NEW:
             return ForkedError("the producer was started before this process was forked")
         if self._pipeline is not None and (self._pipeline.failure is not None or self._pipeline.is_closing):
             return self._pipeline.closed_error()
         if self._state in (ProducerState.CLOSED, ProducerState.CLOSING):
             return ProducerClosedError("the producer is closed")
-        return ProducerNotStartedError("the producer has not been started")
+        wrong_loop = self._wrong_loop() if self._pipeline is not None else None
+        return wrong_loop or ProducerNotStartedError("the producer has not been started")
 
     def __repr__(self) -> str:
         return f"<Producer {self.config.client_id} {self._state.value}>"

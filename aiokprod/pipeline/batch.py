@@ -15,9 +15,8 @@ columns are dropped only when the encoded section that holds the same records is
 from __future__ import annotations
 
 import asyncio
-from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from typing import Final
 
 from aiokprod.errors import AiokprodError
 from aiokprod.model import RecordMetadata, TimestampType
@@ -25,11 +24,11 @@ from aiokprod.pipeline.delivery import Delivery, DeliveryState, RecordHolder
 from aiokprod.records.batch import encode_records
 from aiokprod.records.compression import decompress
 from aiokprod.records.decoder import split_records
+from aiokprod.records.headers import encode_headers
 
-BATCH_OVERHEAD_BYTES = 61  # header of a v2 batch
-MARK_EVERY_S = 0.01  # records appended within this time share one deadline: the earliest of theirs
+BATCH_OVERHEAD_BYTES: Final = 61  # header of a v2 batch
+MARK_EVERY_S: Final = 0.01  # records appended within this time share one deadline: the earliest of theirs
 
-Headers = Sequence[tuple[str, bytes | None]]
 Range = tuple[int, int]
 
 
@@ -93,6 +92,13 @@ class BatchOwner:
         raise AssertionError("abstract")
 
 
+def _first_cell(cell: bytes, index: int) -> list[bytes | None]:
+    """A column that begins with this record: those before it have none."""
+    column = list[bytes | None]([None] * index)
+    column.append(cell)
+    return column
+
+
 class ProducerBatch(RecordHolder):
     """Columns of records, their Deliveries' outcomes, and the bytes charged for them."""
 
@@ -102,15 +108,16 @@ class ProducerBatch(RecordHolder):
         "_retained_ranges",
         "_was_restored",
         "base_timestamp_ms",
-        "charged_bytes",
         "claims",
         "count",
         "delivery_timeout_s",
         "entry",
+        "freed_bytes",
         "generation",
         "headers",
         "is_urgent",
         "keys",
+        "marked_at",
         "marks",
         "max_timestamp_ms",
         "opened_at",
@@ -143,13 +150,14 @@ class ProducerBatch(RecordHolder):
         self.max_timestamp_ms = base_timestamp_ms
         self.values: list[bytes | None] = []
         self.keys: list[bytes | None] | None = None
-        self.headers: list[Headers | None] | None = None
+        self.headers: list[bytes | None] | None = None  # encoded
         self.timestamp_deltas: list[int] = []
-        self.sizes = array("I")  # upper bound of each record's encoded size
+        self.sizes: list[int] = []  # upper bound of each record's encoded size
         self.count = 0  # cells, recalled ones included
         self.size_bytes = BATCH_OVERHEAD_BYTES
-        self.charged_bytes = 0
+        self.freed_bytes = 0  # of what was charged
         self.marks: list[tuple[int, float]] = [(0, opened_at)]  # (first index, time of its send)
+        self.marked_at = opened_at
         self.segments: list[Segment] = []  # ascending
         self.settled_count = 0
         self.watched: list[Delivery] = []
@@ -166,7 +174,7 @@ class ProducerBatch(RecordHolder):
         self,
         value: bytes | None,
         key: bytes | None,
-        headers: Headers | None,
+        headers: bytes | None,
         timestamp_ms: int,
         size_bytes: int,
         now: float,
@@ -174,29 +182,30 @@ class ProducerBatch(RecordHolder):
         """Add one record; its index. The hot path: no allocation but the cells."""
         index = self.count
         self.values.append(value)
-        if key is not None or self.keys is not None:
-            self._append_key(key, index)
-        if headers is not None or self.headers is not None:
-            self._append_headers(headers, index)
+        keys = self.keys
+        if keys is not None:
+            keys.append(key)
+        elif key is not None:
+            self.keys = _first_cell(key, index)
+        pairs = self.headers
+        if pairs is not None:
+            pairs.append(headers)
+        elif headers is not None:
+            self.headers = _first_cell(headers, index)
         self.timestamp_deltas.append(timestamp_ms - self.base_timestamp_ms)
         self.max_timestamp_ms = max(self.max_timestamp_ms, timestamp_ms)
         self.sizes.append(size_bytes)
         self.size_bytes += size_bytes
-        self.charged_bytes += size_bytes + self.record_overhead_bytes
-        if now - self.marks[-1][1] >= MARK_EVERY_S:
+        if now - self.marked_at >= MARK_EVERY_S:
+            self.marked_at = now
             self.marks.append((index, now))
         self.count = index + 1
         return index
 
-    def _append_key(self, key: bytes | None, index: int) -> None:
-        if self.keys is None:
-            self.keys = list[bytes | None]([None] * index)
-        self.keys.append(key)
-
-    def _append_headers(self, headers: Headers | None, index: int) -> None:
-        if self.headers is None:
-            self.headers = list[Headers | None]([None] * index)
-        self.headers.append(headers)
+    @property
+    def charged_bytes(self) -> int:
+        """What the gate has charged for it and has not got back."""
+        return self.size_bytes - BATCH_OVERHEAD_BYTES + self.count * self.record_overhead_bytes - self.freed_bytes
 
     # ------------------------------------------------------------------ what the ledger asks
     def sealed_view(self) -> tuple[list[Range], int]:
@@ -273,10 +282,11 @@ class ProducerBatch(RecordHolder):
         assert section is not None
         count = sum(last - first for first, last in ranges)
         plain = decompress(self._retained_codec, bytes(section), self.size_bytes)
-        values, keys, headers, _ = split_records(plain, count)
+        values, keys, pairs, _ = split_records(plain, count)
+        headers = None if pairs is None else [None if each is None else encode_headers(each) for each in pairs]
         self.values = [None] * self.count
         self.keys = None if keys is None else list[bytes | None]([None] * self.count)
-        self.headers = None if headers is None else list[Headers | None]([None] * self.count)
+        self.headers = None if headers is None else list[bytes | None]([None] * self.count)
         at = 0
         for first, last in ranges:
             size = last - first
@@ -302,7 +312,7 @@ class ProducerBatch(RecordHolder):
             segments.insert(bisect_right(segments, segment.first, key=lambda other: other.first), segment)
         self.settled_count += segment.last - segment.first
         if self.is_finished:
-            freed, self.charged_bytes = self.charged_bytes, 0
+            freed = self.charged_bytes
             self.values = []
             self.keys = None
             self.headers = None
@@ -310,7 +320,7 @@ class ProducerBatch(RecordHolder):
         else:
             freed = sum(self.sizes[segment.first : segment.last])
             freed += self.record_overhead_bytes * (segment.last - segment.first)
-            self.charged_bytes -= freed
+        self.freed_bytes += freed
         self._wake(segment)
         return freed
 

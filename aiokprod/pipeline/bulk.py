@@ -28,28 +28,33 @@ class BulkSend:
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
+        self._span: Span | None = None  # the last of them
         self.parked: list[tuple[int, Delivery]] = []
         self.failures: list[tuple[int, AiokprodError]] = []
         self.count = 0
 
     def add(self, delivery: Delivery) -> None:
         """The next record was accepted."""
-        number = self.count
-        self.count += 1
         holder, index = delivery.place()
-        if not isinstance(holder, ProducerBatch):
-            self.parked.append((number, delivery))
+        if isinstance(holder, ProducerBatch):
+            self.add_cell(holder, index)
             return
-        span = self.spans[-1] if self.spans else None
-        if (
-            span is not None
-            and span.batch is holder
-            and span.claim.last == index
-            and span.number + index - span.claim.first == number  # no record between was refused
-        ):
-            span.claim.last = index + 1
-        else:
-            self.spans.append(Span(holder, holder.claim(index), number))
+        self.parked.append((self.count, delivery))
+        self.count += 1
+        delivery.add_done_callback(_heard)
+
+    def add_cell(self, batch: ProducerBatch, index: int) -> None:
+        """The next record was accepted, and is in a batch."""
+        number = self.count
+        self.count = number + 1
+        span = self._span
+        if span is not None and span.batch is batch:
+            claim = span.claim
+            if claim.last == index and span.number + index - claim.first == number:  # no record between was refused
+                claim.last = index + 1
+                return
+        span = self._span = Span(batch, batch.claim(index), number)
+        self.spans.append(span)
 
     def refuse(self, error: AiokprodError) -> None:
         """The next record was not accepted."""
@@ -109,3 +114,7 @@ async def _outcome(delivery: Delivery) -> AiokprodError | None:
     except AiokprodError as error:
         return error
     return None
+
+
+def _heard(delivery: Delivery) -> None:
+    """Somebody waits for it: its failure is the caller's, and no other's."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from aiokprod.cluster.snapshot import TopicSnapshot
 from aiokprod.errors import AiokprodError, PartitionerError, PartitionOutOfRangeError
-from aiokprod.pipeline.batch import Headers
+from aiokprod.pipeline.bulk import BulkSend
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.partitioners import TopicPartitioner
@@ -37,6 +37,7 @@ class TopicDispatcher:
         self.parked: deque[ParkedRecord] = deque()  # waiting for the partitions
         self.out_of_range: deque[ParkedRecord] = deque()  # waiting for one refresh
         self.count = 0  # partitions
+        self._by_number: list[IntakeQueue | None] = []  # the same queues, for the hot path: one cell for each partition
         self._make_queue = make_queue
         self._passed_on = passed_on
         self._fail = fail
@@ -46,7 +47,7 @@ class TopicDispatcher:
         self,
         value: bytes | None,
         key: bytes | None,
-        headers: Headers | None,
+        headers: bytes | None,
         partition: int | None,
         timestamp_ms: int,
         size_bytes: int,
@@ -55,10 +56,18 @@ class TopicDispatcher:
         """Give a record to its partition. Only while `is_known`, and with a partition in range."""
         if partition is None:
             partition = self.partitioner.choose(key, size_bytes)
-        queue = self.queues.get(partition)
+        queue = self._by_number[partition]
         if queue is None:
             queue = self._open(partition)
         return queue.append(value, key, headers, timestamp_ms, size_bytes, now)
+
+    def append_to(self, bulk: BulkSend, value: bytes, timestamp_ms: int, size_bytes: int, now: float) -> None:
+        """`append` for a record of `send_many`, which has no Delivery of its own."""
+        partition = self.partitioner.choose(None, size_bytes)
+        queue = self._by_number[partition]
+        if queue is None:
+            queue = self._open(partition)
+        queue.append_to(bulk, value, timestamp_ms, size_bytes, now)
 
     def in_range(self, partition: int | None) -> bool:
         """Does the partition exist, as far as we know?"""
@@ -94,7 +103,7 @@ class TopicDispatcher:
 
     def _open(self, partition: int) -> IntakeQueue:
         assert self.snapshot is not None
-        queue = self.queues[partition] = self._make_queue(self.snapshot, partition)
+        queue = self.queues[partition] = self._by_number[partition] = self._make_queue(self.snapshot, partition)
         return queue
 
     def forget(self, record: ParkedRecord) -> bool:
@@ -114,6 +123,7 @@ class TopicDispatcher:
             return
         self.snapshot = snapshot
         self.count = len(snapshot.partitions)
+        self._by_number = [self.queues.get(partition) for partition in range(self.count)]
         available = [p.partition for p in snapshot.partitions if p.leader_id >= 0]
         self.partitioner.update(self.count, available, now)
         self.is_known = True

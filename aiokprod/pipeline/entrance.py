@@ -30,7 +30,7 @@ from aiokprod.metrics import Metrics
 from aiokprod.model import Persistence, Record
 from aiokprod.pipeline.admission import AdmissionGate
 from aiokprod.pipeline.alarm import Alarm
-from aiokprod.pipeline.batch import Headers, ProducerBatch
+from aiokprod.pipeline.batch import ProducerBatch
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.dispatcher import TopicDispatcher
 from aiokprod.pipeline.flushes import Flushes
@@ -62,12 +62,13 @@ class Entrance:
     ) -> None:
         """`room_is_short` is called when a record begins to wait for room: nothing lingers any more."""
         self.gate = AdmissionGate(gate_bytes, waiting_bytes, self._admitted)
-        self.topics: dict[str, TopicDispatcher] = {}
+        self.topics: dict[str, TopicDispatcher] = {}  # whose names are valid ones
+        self.is_open = True
         self._house = house
         self._loop = house.loop
         self._clock = house.loop.time
         self._block_s = min(house.settings.max_block_s, house.settings.delivery_timeout_s)
-        self._overhead_bytes = house.record_overhead_bytes
+        self.overhead_bytes = house.record_overhead_bytes  # charged beside a record's own bytes
         self._client = client
         self._flushes = flushes
         self._metrics = metrics
@@ -84,20 +85,20 @@ class Entrance:
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        headers: Headers | None,
+        headers: bytes | None,
         partition: int | None,
         timestamp_ms: int,
         size_bytes: int,
         timeout_s: float | None,
+        now: float,
     ) -> Delivery:
-        """Take a valid record. The hot path: choose, append, charge.
+        """Take a valid record. The hot path: choose, append, charge. `now`: loop time, a millisecond old at most.
 
         Raises:
             BufferFullError: the waiting line is full too.
             PartitionerError: the user's partitioner raised, or named no partition.
         """
-        now = self._clock()
-        charge_bytes = size_bytes + self._overhead_bytes
+        charge_bytes = size_bytes + self.overhead_bytes
         gate = self.gate
         if gate.waiting_count == 0 and gate.used_bytes + charge_bytes <= gate.limit_bytes:
             dispatcher = self.topics.get(topic)
@@ -105,28 +106,27 @@ class Entrance:
                 delivery = dispatcher.append(value, key, headers, partition, timestamp_ms, size_bytes, now)
                 gate.used_bytes += charge_bytes
                 if timeout_s is not None:
-                    self._timeouts.set(now, timeout_s, delivery)
+                    self._timeouts.set(self._clock(), timeout_s, delivery)
                 return delivery
-        return self._park(topic, value, key, headers, partition, timestamp_ms, size_bytes, timeout_s, now)
+        return self._park(topic, value, key, headers, partition, timestamp_ms, size_bytes, timeout_s)
 
     def _park(
         self,
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        headers: Headers | None,
+        headers: bytes | None,
         partition: int | None,
         timestamp_ms: int,
         size_bytes: int,
         timeout_s: float | None,
-        now: float,
     ) -> Delivery:
-        charge_bytes = size_bytes + self._overhead_bytes
+        charge_bytes = size_bytes + self.overhead_bytes
         gate = self.gate
         has_room = gate.try_charge(charge_bytes)
         if not has_room and not gate.may_wait(charge_bytes):
             raise self.buffer_full(topic)
-        record = self._parked(topic, now, timeout_s)
+        record = self._parked(topic, self._clock(), timeout_s)
         record.value, record.key, record.headers, record.partition = value, key, headers, partition
         record.timestamp_ms, record.size_bytes, record.charge_bytes = timestamp_ms, size_bytes, charge_bytes
         if has_room:
@@ -152,7 +152,9 @@ class Entrance:
         line = self._lines.get(topic)
         if not waiting and line is None:
             key, value, headers, timestamp_ms, size_bytes = intake.frozen(record)
-            return self.accept(topic, value, key, headers, record.partition, timestamp_ms, size_bytes, record.timeout)
+            return self.accept(
+                topic, value, key, headers, record.partition, timestamp_ms, size_bytes, record.timeout, self._clock()
+            )
         if sum(len(other.waiting) for other in self._lines.values()) >= MOST_SERIALIZING:
             raise self.buffer_full(topic)
         parked = self._parked(topic, self._clock(), record.timeout)
@@ -177,7 +179,7 @@ class Entrance:
         """Its bytes are known: it goes on as any other record."""
         parked.key, parked.value, parked.headers, parked.timestamp_ms, parked.size_bytes = intake.frozen(record)
         parked.partition = record.partition
-        parked.charge_bytes = parked.size_bytes + self._overhead_bytes
+        parked.charge_bytes = parked.size_bytes + self.overhead_bytes
         gate = self.gate
         if gate.try_charge(parked.charge_bytes):
             self._admitted(parked)
@@ -315,6 +317,7 @@ class Entrance:
     # ------------------------------------------------------------------ the end
     def close(self, error: Callable[[], AiokprodError], of_record: Callable[[ParkedRecord], AiokprodError]) -> None:
         """Nobody gets room any more: records and tasks that wait for it fail."""
+        self.is_open = False
         for record in self.gate.abandon(error):
             self.fail_parked(record, of_record(record))
 

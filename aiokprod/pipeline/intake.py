@@ -29,13 +29,12 @@ from aiokprod.model import Record
 from aiokprod.pipeline.batch import BATCH_OVERHEAD_BYTES
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.batch import record_size_bound
+from aiokprod.records.headers import encode_headers
 from aiokprod.serializers import HeaderList, checked, three_arguments
 
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # broker: 8.6
 LAST_TIMESTAMP_MS = 2**63 - 1
 KNOWN_TOPICS = 10_000  # names remembered as valid
-
-FrozenHeaders = tuple[tuple[str, bytes | None], ...]
 
 
 class Intake:
@@ -61,16 +60,19 @@ class Intake:
         self.largest_record_bytes = min(config.max_request_size, config.buffer_memory) - BATCH_OVERHEAD_BYTES
         self.valid_topics: set[str] = set()
 
-    def check_topic(self, topic: object) -> None:
-        """Remember a valid topic name; `InvalidTopicError` for any other."""
+    def checked_topic(self, topic: object) -> str:
+        """A valid topic name, which is remembered; `InvalidTopicError` for any other."""
         if not isinstance(topic, str):
             raise RecordTypeError(f"topic must be a str, not {type(topic).__name__}")
+        if topic in self.valid_topics:
+            return topic
         if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
             raise InvalidTopicError(
                 f"{topic[:260]!r} is no topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ - and not '.' or '..'",
             )
         if len(self.valid_topics) < KNOWN_TOPICS:
             self.valid_topics.add(topic)
+        return topic
 
     @staticmethod
     def to_bytes(data: object, what: str, topic: str) -> bytes:
@@ -86,8 +88,14 @@ class Intake:
         )
 
     @staticmethod
-    def freeze_headers(headers: object, topic: str) -> FrozenHeaders | None:
-        """A copy of the headers that nobody can change."""
+    def encoded_headers(headers: object, topic: str) -> bytes | None:
+        """The headers as they stand in the record; None if there are none."""
+        pairs = Intake.header_pairs(headers, topic)
+        return encode_headers(pairs) if pairs else None
+
+    @staticmethod
+    def header_pairs(headers: object, topic: str) -> HeaderList:
+        """A copy of the headers, all checked, their values bytes."""
         pairs: Iterable[object]
         if isinstance(headers, dict):
             pairs = headers.items()
@@ -95,7 +103,7 @@ class Intake:
             pairs = headers
         else:
             raise RecordTypeError(f"headers must be (str, bytes) pairs, not {type(headers).__name__}", topic=topic)
-        frozen: list[tuple[str, bytes | None]] = []
+        checked_pairs: HeaderList = []
         for pair in pairs:
             if not isinstance(pair, Sequence) or isinstance(pair, str | bytes) or len(pair) != 2:
                 raise RecordTypeError(f"a header must be a (str, bytes) pair, not {type(pair).__name__}", topic=topic)
@@ -115,11 +123,11 @@ class Intake:
                         f"the header {name!r} must be bytes or None, not {type(value).__name__}", topic=topic
                     )
                 value = Intake.to_bytes(value, f"header {name!r}", topic)
-            frozen.append((name, value))
-        return tuple(frozen) or None
+            checked_pairs.append((name, value))
+        return checked_pairs
 
     @staticmethod
-    def check_partition(partition: object, topic: str) -> None:
+    def checked_partition(partition: object, topic: str) -> int:
         """A partition is a number from 0 on."""
         if isinstance(partition, bool) or not isinstance(partition, int):
             raise RecordTypeError(f"partition must be an int or None, not {type(partition).__name__}", topic=topic)
@@ -127,9 +135,10 @@ class Intake:
             raise InvalidPartitionError(
                 f"partition {partition} cannot exist: partitions are numbered from 0", topic=topic
             )
+        return partition
 
     @staticmethod
-    def check_timestamp(timestamp_ms: object, topic: str) -> None:
+    def checked_timestamp(timestamp_ms: object, topic: str) -> int:
         """Whole milliseconds since 1970."""
         if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int):
             raise RecordTypeError(
@@ -138,12 +147,14 @@ class Intake:
             )
         if not 0 <= timestamp_ms <= LAST_TIMESTAMP_MS:
             raise InvalidTimestampError(f"timestamp_ms {timestamp_ms} is not between 0 and 2**63 - 1", topic=topic)
+        return timestamp_ms
 
     @staticmethod
-    def check_timeout(timeout: object, topic: str) -> None:
+    def checked_timeout(timeout: object, topic: str) -> float:
         """Seconds, more than 0."""
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
             raise RecordTypeError(f"timeout must be a number of seconds above 0 or None, not {timeout!r}", topic=topic)
+        return timeout
 
     def too_large(self, size_bytes: int, topic: str) -> RecordTooLargeError:
         """The record is above a limit: say which."""
@@ -161,7 +172,7 @@ class Intake:
         """What the interceptors make of it; its topic is checked again, as they may have changed it."""
         record = self.interceptors.on_send(record)
         if not isinstance(record.topic, str) or record.topic not in self.valid_topics:
-            self.check_topic(record.topic)
+            self.checked_topic(record.topic)
         return record
 
     def serialize(self, record: Record) -> list[Awaitable[object]]:
@@ -171,7 +182,7 @@ class Intake:
         """
         topic = record.topic
         assert topic is not None
-        headers: HeaderList = list(self.freeze_headers(record.headers, topic) or ()) if record.headers else []
+        headers: HeaderList = self.header_pairs(record.headers, topic) if record.headers else []
         waiting: list[Awaitable[object]] = []
         record.headers = headers
         for name, serializer in (("key", self._serialize_key), ("value", self._serialize_value)):
@@ -205,7 +216,7 @@ class Intake:
                         f"what {name}_serializer returned was cancelled", topic=record.topic
                     ) from cancelled
 
-    def frozen(self, record: Record) -> tuple[bytes | None, bytes | None, FrozenHeaders | None, int, int]:
+    def frozen(self, record: Record) -> tuple[bytes | None, bytes | None, bytes | None, int, int]:
         """Key, value, headers, timestamp and size bound of a record whose serializers are done, all checked."""
         topic = record.topic
         assert topic is not None
@@ -218,16 +229,20 @@ class Intake:
             value = checked(value, "value", topic)
         elif value is not None and type(value) is not bytes:
             value = self.to_bytes(value, "value", topic)
-        headers = self.freeze_headers(record.headers, topic) if record.headers else None
+        headers = self.encoded_headers(record.headers, topic) if record.headers else None
         if record.partition is not None:
-            self.check_partition(record.partition, topic)
+            self.checked_partition(record.partition, topic)
         if record.timestamp_ms is None:
             record.timestamp_ms = wall_ms()
         else:
-            self.check_timestamp(record.timestamp_ms, topic)
+            self.checked_timestamp(record.timestamp_ms, topic)
         if record.timeout is not None:
-            self.check_timeout(record.timeout, topic)
-        size_bytes = record_size_bound(-1 if key is None else len(key), -1 if value is None else len(value), headers)
+            self.checked_timeout(record.timeout, topic)
+        size_bytes = record_size_bound(
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+            0 if headers is None else len(headers),
+        )
         if size_bytes > self.largest_record_bytes:
             raise self.too_large(size_bytes, topic)
         return key, value, headers, record.timestamp_ms, size_bytes

@@ -8,7 +8,7 @@ when a batch takes the record.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from aiokprod.errors import AiokprodError
 from aiokprod.model import RecordMetadata
@@ -54,7 +54,7 @@ class ParkedRecord(RecordHolder):
         self.topic = topic
         self.value: bytes | None = None
         self.key: bytes | None = None
-        self.headers: Sequence[tuple[str, bytes | None]] | None = None
+        self.headers: bytes | None = None
         self.partition: int | None = None
         self.timestamp_ms = 0
         self.size_bytes = 0

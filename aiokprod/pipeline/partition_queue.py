@@ -16,7 +16,8 @@ from collections.abc import Callable
 
 from aiokprod.errors import AiokprodError, RecordRecalledError
 from aiokprod.metrics import Metrics
-from aiokprod.pipeline.batch import Headers, ProducerBatch, Segment
+from aiokprod.pipeline.batch import ProducerBatch, Segment
+from aiokprod.pipeline.bulk import BulkSend
 from aiokprod.pipeline.delivery import Delivery, DeliveryState
 from aiokprod.pipeline.encoded import Encoded
 from aiokprod.pipeline.failures import Failures
@@ -70,7 +71,7 @@ class PartitionQueue(IntakeQueue):
         self,
         value: bytes | None,
         key: bytes | None,
-        headers: Headers | None,
+        headers: bytes | None,
         timestamp_ms: int,
         size_bytes: int,
         now: float,
@@ -78,8 +79,14 @@ class PartitionQueue(IntakeQueue):
         """Take a record that has its room and its partition."""
         batch = self.open_batch
         if batch is None or batch.size_bytes + size_bytes > self._batch_bytes:
-            batch = self._open(timestamp_ms, now, self.house.flushes.generation)
+            batch = self._open(timestamp_ms, self.loop.time(), self.house.flushes.generation)
         return Delivery(batch, batch.append(value, key, headers, timestamp_ms, size_bytes, now))
+
+    def append_to(self, bulk: BulkSend, value: bytes, timestamp_ms: int, size_bytes: int, now: float) -> None:
+        batch = self.open_batch
+        if batch is None or batch.size_bytes + size_bytes > self._batch_bytes:
+            batch = self._open(timestamp_ms, self.loop.time(), self.house.flushes.generation)
+        bulk.add_cell(batch, batch.append(value, None, None, timestamp_ms, size_bytes, now))
 
     def append_parked(self, record: ParkedRecord) -> None:
         """Take a record that was parked; its Delivery moves into the batch."""

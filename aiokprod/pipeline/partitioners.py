@@ -14,10 +14,11 @@ from random import Random
 from aiokprod.errors import ConfigError, PartitionerError
 from aiokprod.pipeline.hashes import (
     KeyCache,
+    KeyPartitions,
     crc32_partition,
     fnv1a_partition,
     fnv1a_reference_partition,
-    murmur2_partition,
+    murmur2_keys,
 )
 
 
@@ -54,7 +55,7 @@ class UniformSticky(TopicPartitioner):
     Adaptive: partitions with less waiting are drawn more often. Keys go by murmur2 unless they are ignored.
     """
 
-    def __init__(self, random: Random, keys: KeyCache | None, batch_bytes: int, adaptive: bool) -> None:
+    def __init__(self, random: Random, keys: KeyPartitions | None, batch_bytes: int, adaptive: bool) -> None:
         super().__init__(random)
         self._keys = keys
         self._batch_bytes = max(1, batch_bytes)
@@ -105,7 +106,7 @@ class UniformSticky(TopicPartitioner):
 class Sticky(TopicPartitioner):
     """KIP-480: records without a key stay with a partition until a batch is opened there, then another is drawn."""
 
-    def __init__(self, random: Random, keys: KeyCache | None) -> None:
+    def __init__(self, random: Random, keys: KeyPartitions | None) -> None:
         super().__init__(random)
         self._keys = keys
         self._current = -1
@@ -161,7 +162,9 @@ class Hashing(TopicPartitioner):
     `none_for_empty`: an empty key counts as none.
     """
 
-    def __init__(self, random: Random, keys: KeyCache, *, empty_for_none: bool, none_for_empty: bool = False) -> None:
+    def __init__(
+        self, random: Random, keys: KeyPartitions, *, empty_for_none: bool, none_for_empty: bool = False
+    ) -> None:
         super().__init__(random)
         self._keys = keys
         self._empty_for_none = empty_for_none
@@ -222,7 +225,7 @@ def make_partitioner(
     """
     if not isinstance(partitioner, str):
         return Custom(random, partitioner)
-    keys = None if ignore_keys else KeyCache(murmur2_partition)
+    keys = None if ignore_keys else murmur2_keys()
     match partitioner:
         case "uniform_sticky":
             return UniformSticky(random, keys, batch_size, adaptive)
@@ -233,7 +236,7 @@ def make_partitioner(
         case "random":
             return RandomPartitioner(random)
         case "murmur2" | "murmur2_random":
-            return Hashing(random, KeyCache(murmur2_partition), empty_for_none=partitioner == "murmur2")
+            return Hashing(random, murmur2_keys(), empty_for_none=partitioner == "murmur2")
         case "consistent":
             return Hashing(random, KeyCache(crc32_partition), empty_for_none=True)
         case "crc32":

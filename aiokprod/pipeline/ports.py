@@ -12,7 +12,8 @@ from typing import Any
 
 from aiokprod.errors import AiokprodError
 from aiokprod.model import Persistence
-from aiokprod.pipeline.batch import BatchOwner, Headers, ProducerBatch, Segment
+from aiokprod.pipeline.batch import BatchOwner, ProducerBatch, Segment
+from aiokprod.pipeline.bulk import BulkSend
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.encoded import Encoded
 from aiokprod.pipeline.failures import Failures
@@ -85,13 +86,17 @@ class IntakeQueue(Queue):
         self,
         value: bytes | None,
         key: bytes | None,
-        headers: Headers | None,
+        headers: bytes | None,
         timestamp_ms: int,
         size_bytes: int,
         now: float,
     ) -> Delivery:
         """Take a record that has its room and its partition."""
         raise AssertionError("abstract")
+
+    def append_to(self, bulk: BulkSend, value: bytes, timestamp_ms: int, size_bytes: int, now: float) -> None:
+        """`append` for a record of `send_many`: no Delivery is needed."""
+        bulk.add(self.append(value, None, None, timestamp_ms, size_bytes, now))
 
     def append_parked(self, record: ParkedRecord) -> None:
         """Take a record that was parked."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import time
+from typing import Final
 
 
 class _Clock:
@@ -15,7 +16,12 @@ class _Clock:
         self.seconds = seconds
 
 
-_clock = _Clock(time)
+_clock: Final = _Clock(time)
+
+
+def wall_s() -> float:
+    """Seconds since 1970."""
+    return _clock.seconds()
 
 
 def wall_ms() -> int:

@@ -8,14 +8,14 @@ is encoded before the sequence number is known, so it carries nothing that an at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from struct import Struct
+from typing import Final
 
 from aiokprod.records.crc import checksum
-from aiokprod.records.varint import SMALL, TABLE_TO, encode, size
+from aiokprod.records.headers import NO_HEADERS, NULL
+from aiokprod.records.varint import SMALL, TABLE_TO, encode
 
-Headers = Sequence[tuple[str, bytes | None]]
-
+NO_ATTRIBUTES: Final = b"\0"
 MAGIC = 2
 CODEC_MASK = 0x07
 TIMESTAMP_TYPE_BIT = 0x08
@@ -27,92 +27,114 @@ _BEFORE_CRC = Struct(">qiibI")
 _AFTER_CRC = Struct(">hiqqqhii")
 
 # length (5), attributes (1), timestamp delta (10 at most, 3 usual), offset delta (5 at most, 3 usual), two lengths (5 each)
-FIXED_BOUND = 5 + 1 + 10 + 5 + 5 + 5 + 1
-SMALL_FIXED_BOUND = 3 + 1 + 10 + 3 + 1 + 3 + 1  # no key, no headers, a value below 8 KiB, offsets below 2**20
-SMALL_VALUE_BYTES = 8192
+FIXED_BOUND: Final = 5 + 1 + 10 + 5 + 5 + 5 + 1
+SMALL_FIXED_BOUND: Final = 3 + 1 + 10 + 3 + 1 + 3 + 1  # no key, no headers, a value below 8 KiB, offsets below 2**20
+SMALL_VALUE_BYTES: Final = 8192
 
 
-def record_size_bound(key_bytes: int, value_bytes: int, headers: Headers | None) -> int:
-    """At least as many bytes as the record takes in a batch; -1 for a null key or value. Cheap: asked on every send."""
-    if headers is None:
-        if key_bytes < 0 and value_bytes < SMALL_VALUE_BYTES:
-            return SMALL_FIXED_BOUND + (value_bytes if value_bytes > 0 else 0)
-        return FIXED_BOUND + (key_bytes if key_bytes > 0 else 0) + (value_bytes if value_bytes > 0 else 0)
-    bound = FIXED_BOUND + 5 + max(key_bytes, 0) + max(value_bytes, 0)
-    for name, value in headers:
-        bound += 10 + 4 * len(name) + (0 if value is None else len(value))
-    return bound
+def record_size_bound(key_bytes: int, value_bytes: int, header_bytes: int) -> int:
+    """At least as many bytes as the record takes in a batch. Cheap: asked on every send.
 
-
-def record_size(
-    key_bytes: int, value_bytes: int, headers: Headers | None, timestamp_delta: int, offset_delta: int
-) -> int:
-    """Exactly the bytes of the record, its length field included."""
-    body = 1 + size(timestamp_delta) + size(offset_delta)
-    body += size(key_bytes) + max(key_bytes, 0) + size(value_bytes) + max(value_bytes, 0)
-    body += size(len(headers or ()))
-    for name, value in headers or ():
-        name_bytes = len(name.encode())
-        body += size(name_bytes) + name_bytes + size(-1 if value is None else len(value))
-        body += 0 if value is None else len(value)
-    return size(body) + body
+    Args:
+        key_bytes, value_bytes: -1 for a null one.
+        header_bytes: of the encoded headers; 0: there are none.
+    """
+    if key_bytes < 0 and header_bytes == 0 and value_bytes < SMALL_VALUE_BYTES:
+        return SMALL_FIXED_BOUND + (value_bytes if value_bytes > 0 else 0)
+    return FIXED_BOUND + header_bytes + (key_bytes if key_bytes > 0 else 0) + (value_bytes if value_bytes > 0 else 0)
 
 
 def encode_records(
     values: list[bytes | None],
     keys: list[bytes | None] | None,
-    headers: list[Headers | None] | None,
+    headers: list[bytes | None] | None,
     timestamp_deltas: list[int],
 ) -> bytes:
-    """The record section of a batch, offset deltas from 0."""
+    """The record section of a batch, offset deltas from 0; `headers` are encoded ones, None for none.
+
+    Most records look like the one before: the bytes of a length that has not changed are used again.
+    """
     if keys is None and headers is None:
         return _encode_values(values, timestamp_deltas)
+    small = SMALL
     parts: list[bytes] = []
+    stamped_delta = 0
+    stamp = NO_ATTRIBUTES + small[0]  # attributes and timestamp delta
+    key_size = value_size = -1
+    key_length = value_length = NULL
     for index, value in enumerate(values):
+        delta = timestamp_deltas[index]
+        if delta != stamped_delta:
+            stamped_delta = delta
+            stamp = NO_ATTRIBUTES + encode(delta)
+        offset = small[index] if index < TABLE_TO else encode(index)
         key = None if keys is None else keys[index]
+        size = -1 if key is None else len(key)
+        if size != key_size:
+            key_size = size
+            key_length = encode(size)
+        size = -1 if value is None else len(value)
+        if size != value_size:
+            value_size = size
+            value_length = encode(size)
         pairs = None if headers is None else headers[index]
-        body = [
-            b"\0", encode(timestamp_deltas[index]), encode(index),
-            encode(-1 if key is None else len(key)), b"" if key is None else key,
-            encode(-1 if value is None else len(value)), b"" if value is None else value,
-        ]  # fmt: skip
-        if pairs:
-            body.append(encode(len(pairs)))
-            for name, content in pairs:
-                encoded = name.encode()
-                body += [encode(len(encoded)), encoded]
-                body += [b"\x01"] if content is None else [encode(len(content)), content]
-        else:
-            body.append(b"\0")
-        record = b"".join(body)
-        parts.append(encode(len(record)))
-        parts.append(record)
+        if pairs is None:
+            pairs = NO_HEADERS
+        body = len(stamp) + len(offset) + len(key_length) + len(value_length) + len(pairs)
+        if key_size > 0:
+            body += key_size
+        if value_size > 0:
+            body += value_size
+        parts.append(small[body] if body < TABLE_TO else encode(body))
+        parts.append(stamp)
+        parts.append(offset)
+        parts.append(key_length)
+        if key is not None:
+            parts.append(key)
+        parts.append(value_length)
+        if value is not None:
+            parts.append(value)
+        parts.append(pairs)
     return b"".join(parts)
 
 
 def _encode_values(values: list[bytes | None], timestamp_deltas: list[int]) -> bytes:
-    """The usual section: values alone."""
-    parts: list[bytes] = []
-    add = parts.append
+    """The usual section, values alone. A record is four parts: what comes before its offset delta, that, what comes
+    before its value, that; "no headers" at its end is written with the record behind it."""
+    if not values:
+        return b""
     small = SMALL
+    parts: list[bytes] = []
+    stamped_delta = 0
+    stamp = NO_ATTRIBUTES + small[0]
+    value_size = -1
+    value_length = NULL + NULL  # of the key and of the value
+    body = before_body = 0
+    before = b""
     for index, value in enumerate(values):
         delta = timestamp_deltas[index]
-        timestamp = small[delta] if 0 <= delta < TABLE_TO else encode(delta)
+        if delta != stamped_delta:
+            stamped_delta = delta
+            stamp = NO_ATTRIBUTES + encode(delta)
+            before_body = 0
         offset = small[index] if index < TABLE_TO else encode(index)
-        if value is None:
-            value = b""
-            length = b"\x01"
-        else:
-            length = small[len(value)] if len(value) < TABLE_TO else encode(len(value))
-        body = 3 + len(timestamp) + len(offset) + len(length) + len(value)
-        add(small[body] if body < TABLE_TO else encode(body))
-        add(b"\0")
-        add(timestamp)
-        add(offset)
-        add(b"\x01")
-        add(length)
-        add(value)
-        add(b"\0")
+        size = -1 if value is None else len(value)
+        if size != value_size:
+            value_size = size
+            value_length = NULL + encode(size)
+        body = len(stamp) + len(offset) + len(value_length) + len(NO_HEADERS)
+        if size > 0:
+            body += size
+        if body != before_body:
+            before_body = body
+            before = NO_HEADERS + encode(body) + stamp
+        parts.append(before)
+        parts.append(offset)
+        parts.append(value_length)
+        if value is not None:
+            parts.append(value)
+    parts[0] = parts[0][1:]  # nobody stands before the first
+    parts.append(NO_HEADERS)
     return b"".join(parts)
 
 

@@ -158,23 +158,33 @@ def _records(section: bytes, count: int) -> Iterator[tuple[int, int, bytes | Non
         cursor.skip(1)  # attributes, unused
         timestamp_delta, offset_delta = cursor.varint(), cursor.varint()
         key, value = cursor.nullable(), cursor.nullable()
-        pairs = cursor.varint()
-        if not 0 <= pairs <= len(section) - cursor.at:
-            raise ProtocolError(f"a record with {pairs} headers")
-        headers: list[tuple[str, bytes | None]] = []
-        for _ in range(pairs):
-            name = cursor.nullable()
-            if name is None:
-                raise ProtocolError("a header without a key")
-            try:
-                headers.append((name.decode(), cursor.nullable()))
-            except UnicodeDecodeError:
-                raise ProtocolError("a header's key is not UTF-8") from None
+        headers = _headers(cursor)
         if cursor.at != end:
             raise ProtocolError("a record does not fill its length")
-        yield timestamp_delta, offset_delta, key, value, tuple(headers)
+        yield timestamp_delta, offset_delta, key, value, headers
     if cursor.at != len(section):
         raise ProtocolError(f"{len(section) - cursor.at} bytes after the last record")
+
+
+def decode_headers(section: bytes) -> HeaderPairs:
+    """What `encode_headers` made."""
+    return _headers(_Cursor(section))
+
+
+def _headers(cursor: _Cursor) -> HeaderPairs:
+    count = cursor.varint()
+    if not 0 <= count <= len(cursor.data) - cursor.at:
+        raise ProtocolError(f"a record with {count} headers")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name = cursor.nullable()
+        if name is None:
+            raise ProtocolError("a header without a key")
+        try:
+            headers.append((name.decode(), cursor.nullable()))
+        except UnicodeDecodeError:
+            raise ProtocolError("a header's key is not UTF-8") from None
+    return tuple(headers)
 
 
 class _Cursor:

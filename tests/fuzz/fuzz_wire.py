@@ -22,6 +22,7 @@ from kio_twins import all_messages, valid_bodies
 
 from aiokprod.records.batch import batch_header, encode_records
 from aiokprod.records.compression import compress
+from aiokprod.records.headers import encode_headers
 
 NAMES = sorted(DECODERS)
 
@@ -37,7 +38,9 @@ def seeds() -> dict[str, list[bytes]]:
                 found[f"decode_produce {version}"] = bodies
             if message.__name__ == "MetadataResponse":
                 found[f"decode_metadata_slices {version}"] = bodies
-    section = encode_records([b"value", None], [b"key", None], [[("h", b"x"), ("h", None)], None], [0, 5])
+    section = encode_records(
+        [b"value", None], [b"key", None], [encode_headers([("h", b"x"), ("h", None)]), None], [0, 5]
+    )
     found["split_records"] = [encode_records([b"v"] * 3, None, None, [0, 1, 2])]
     found["decode_batches"] = []
     for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):

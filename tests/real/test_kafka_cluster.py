@@ -127,6 +127,34 @@ def test_a_killed_broker_loses_its_leaders_and_comes_back_with_its_data(cluster:
     assert consume(cluster, kafka_name, 2) == [b"before", b"meanwhile"]
 
 
+def test_the_active_controller_is_the_one_whose_end_makes_the_others_elect(cluster: KafkaCluster) -> None:
+    first = cluster.active_controller()
+    assert cluster.active_controller() == first
+    cluster.broker(first).kill()
+    second = cluster.active_controller()
+    assert second != first
+    cluster.broker(first).start()
+    assert cluster.active_controller() == second, "who comes back does not take it back"
+
+
+def test_a_quota_slows_a_client_and_is_taken_off(cluster: KafkaCluster, kafka_name: str) -> None:
+    cluster.create_topic(kafka_name, config={"retention.ms": "3600000"})
+
+    def seconds(client_id: str) -> float:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "client.id": client_id, "linger.ms": 0})
+        began = time.monotonic()
+        for _ in range(14):
+            producer.produce(kafka_name, b"x" * 50_000)
+            assert producer.flush(60) == 0
+        return time.monotonic() - began
+
+    cluster.admin.alter_client_quota("slow", {"producer_byte_rate": 50_000.0})
+    assert seconds("another") < 2.0
+    assert seconds("slow") > 2.0, "700 kB where 500 kB in ten seconds are granted"
+    cluster.admin.alter_client_quota("slow", {"producer_byte_rate": None})
+    assert seconds("slow") < 2.0
+
+
 def test_a_paused_broker_keeps_its_sockets_and_answers_nothing(cluster: KafkaCluster, kafka_name: str) -> None:
     cluster.create_topic(kafka_name, partitions=3)
     broker = cluster.broker(2)

@@ -1,7 +1,11 @@
-"""The batches of a partition as the log has them: producer id, epoch and sequence show why a record is twice there."""
+"""The batches of a partition as the log has them: producer id, epoch and sequence show why a record is twice there.
+
+Once as the leader hands them out (`.batches`), and once as Kafka's own tool reads the files of each replica (`.dump`).
+"""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,20 +14,38 @@ from evidence import Complaint
 from aiokprod.records.decoder import DecodedBatch, decode_batches
 from aiokprod.testing import KafkaCluster
 from aiokprod.testing.kafka_cluster.blocking import BlockingConnection
+from aiokprod.testing.kafka_cluster.jars import find_java, kafka_classpath
+from aiokprod.testing.kafka_cluster.processes import ProcessBroker
 from aiokprod.testing.kafka_cluster.spec import HOST, INTERNAL
 from aiokprod.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from aiokprod.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 FETCH_BYTES = 8 * 1024 * 1024
 MOST_PARTITIONS = 6
+DUMP_TOOL = "org.apache.kafka.tools.DumpLogSegments"
+DUMP_S = 60.0
 
 
 def keep_batches(cluster: KafkaCluster, folder: Path, complaints: list[Complaint]) -> None:
     """A file for each of the first partitions somebody complains of."""
     places = dict.fromkeys(each.place for each in complaints if each.place is not None)
     for topic, partition in list(places)[:MOST_PARTITIONS]:
+        for node, broker in cluster.brokers.items():
+            if isinstance(broker, ProcessBroker):
+                dumped = dump_of(cluster.version, broker.process.log_file.parent / "data" / f"{topic}-{partition}")
+                (folder / f"{topic}-{partition}-on-{node}.dump").write_text(dumped, encoding="utf-8")
         lines = [line_of(batch) for batch in batches_of(cluster, topic, partition)]
         (folder / f"{topic}-{partition}.batches").write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def dump_of(version: str, directory: Path) -> str:
+    """What `kafka-dump-log` says of the segments of a replica."""
+    segments = ",".join(str(path) for path in sorted(directory.glob("*.log")))
+    if not segments:
+        return f"no segments in {directory.name}\n"
+    command = [find_java(), "-Xmx128m", "-cp", kafka_classpath(version), DUMP_TOOL, "--files", segments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DUMP_S, check=False)
+    return done.stdout + done.stderr
 
 
 def line_of(batch: DecodedBatch) -> str:

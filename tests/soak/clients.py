@@ -43,7 +43,7 @@ class Client:
                 [*PYTHON, str(HERE / "book.py"), str(self.book(life))], stdin=subprocess.PIPE
             )
             assert self._keeper.stdin is not None
-            job = self._job | {"life": life, "profile": self.name}
+            job = self._job | {"life": life, "profile": self.name, "turn": len(self.lives) - 1}
             with self.log(life).open("wb") as log:
                 self._process = subprocess.Popen(
                     [*PYTHON, str(HERE / "workload.py"), json.dumps(job)],
@@ -67,6 +67,12 @@ class Client:
             assert self._process is not None and self._process.stdin is not None
             self._process.stdin.write(command.encode() + b"\n")
             self._process.stdin.flush()
+
+    def resolve(self, address: str) -> None:
+        """From now on the brokers' name has this address, for this life and those to come."""
+        with self._lock:
+            self._job["address"] = address
+            self.tell(f"resolve {address}")
 
     def freeze(self, seconds: float) -> None:
         """SIGSTOP, and SIGCONT after so many seconds."""

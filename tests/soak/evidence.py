@@ -20,6 +20,8 @@ class Done:
     began: float
     healed: float = 0.0  # what we did is undone: the broker starts, the rule is gone
     settled: float = 0.0  # and the cluster is whole again
+    met: int | None = None  # how much of what it was done to; None: nobody counted
+    client: str = ""  # to which workload it was done
     failure: str | None = None
     is_bug: bool = False  # of the soak itself
 
@@ -30,7 +32,7 @@ class Done:
 
     @property
     def hurts_majority(self) -> bool:
-        """May a partition be without a leader that can acknowledge?"""
+        """May a partition be without a leader that can acknowledge, or all clients without a way to any?"""
         return self.kind.endswith((" two", " all"))
 
 
@@ -62,6 +64,9 @@ class Evidence:
     log: list[LogRecord]
     dials: list[tuple[float, dict[int, int]]] = field(default_factory=list)  # connections taken so far, by broker
     volatile: frozenset[str] = frozenset()
+    authentications: int = 0  # of clients that log in
+    session_s: float | None = None  # how long such a one may stay without logging in again
+    uncommitted: int = 0  # records that a reader of committed ones does not get
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 from book import DETACHED, GONE, KILLED
-from evidence import Evidence
+from evidence import Done, Evidence
 from recovery import recoveries_of
 from verdict import growth_bytes_per_h, is_patient, is_unsure, own_stalls
 
@@ -37,12 +38,16 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
         "client lives": len(evidence.lives),
         "deeds": len(evidence.deeds),
         "deeds that failed themselves": sum(deed.failure is not None for deed in evidence.deeds),
+        "deeds that met nothing": sum(deed.met == 0 for deed in evidence.deeds),
         "kinds of deeds": len({deed.kind for deed in evidence.deeds}),
         "connections": sum(evidence.dials[-1][1].values()) if evidence.dials else 0,
+        "logins": evidence.authentications,
         "acknowledged per second": round(outcomes[Outcome.DELIVERED] / max(1.0, evidence.ended - evidence.began), 1),
         "batches sent again": _total(evidence, "batches_resent"),
         "chaser rounds": _total(evidence, "chaser_rounds"),
         "epoch bumps": _total(evidence, "epoch_bumps"),
+        "throttled by brokers, s": round(_total(evidence, "throttle_seconds"), 1),
+        "waited for room in a buffer, s": round(_total(evidence, "waited_s"), 1),
     }
     for name, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)):
         found[f"latency {name} s"] = round(_at(latencies, share), 3)
@@ -56,6 +61,20 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
     if slopes:
         found["resident memory, MB per hour"] = round(max(slopes) / 1e6, 2)
     return found
+
+
+def throttled_ms(evidence: Evidence, deed: Done) -> int:
+    """For how long the workload of a deed was told by brokers to wait, from its begin until a second after its end."""
+    total = 0.0
+    for life in evidence.lives:
+        if life.client == deed.client:
+            within = [
+                sample.get("throttle_seconds", 0.0)
+                for at, sample in life.book.samples
+                if deed.began - 1.0 < at < deed.settled + 2.0
+            ]
+            total += sum(max(0.0, now - before) for before, now in pairwise(within))
+    return round(1000 * total)
 
 
 def cpu_while_all_down(evidence: Evidence) -> list[float]:

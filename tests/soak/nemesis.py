@@ -12,23 +12,31 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from certificates import Certificates
+from changes import Changes
 from clients import Client
 from evidence import Done
-from network import harm
-from plan import CLASS, Deed, Plan
+from network import busy_node, harm
+from plan import CLASS, NEW_TOPIC_EVERY_S, Deed, Plan, Round
 from profiles import CYCLE, GROWING, MANY, ONE, SIX, TOPICS
 
 from aiokprod.testing import KafkaCluster
+from aiokprod.testing.kafka_cluster.admin import PartitionState
 from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
 
 MOST_PARTITIONS = 24
+STOP_S = 20.0  # a broker that hangs in its shutdown, as the last ones do without a majority, is killed then
+SHRUNK_S = 20.0
 
 
 class Nemesis:
     """Does deeds until the time is over."""
 
-    def __init__(self, cluster: KafkaCluster, clients: Sequence[Client], plan: Plan) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, clients: Sequence[Client], plan: Plan, certificates: Certificates
+    ) -> None:
         self.done: list[Done] = []
         self._cluster = cluster
         self._clients = clients
@@ -36,12 +44,17 @@ class Nemesis:
         self._admin_lock = threading.Lock()
         self._new_topics: list[str] = []
         self._stop = threading.Event()
+        self._changes = Changes(cluster, clients, certificates, self._admin_lock)
         self._work: dict[str, Callable[[Deed, Done], None]] = {
             "kill": self._kill,
             "terminate": self._terminate,
             "freeze": self._freeze,
+            "kill controller": self._kill_controller,
+            "shrink isr": self._shrink,
             "kill two": lambda deed, done: self._down(done, self._some(deed, 2), deed.seconds),
             "kill all": lambda deed, done: self._down(done, self._some(deed, 3), deed.seconds),
+            "terminate two": lambda deed, done: self._stop_some(done, self._some(deed, 2), deed.seconds),
+            "terminate all": lambda deed, done: self._stop_some(done, self._some(deed, 3), deed.seconds),
             "freeze two": lambda deed, done: self._frost(done, self._some(deed, 2), deed.seconds),
             "freeze all": lambda deed, done: self._frost(done, self._some(deed, 3), deed.seconds),
             "shuffle leaders": self._shuffle,
@@ -52,7 +65,7 @@ class Nemesis:
             "new topic": self._new_topic,
             "grow topic": self._grow,
             "make topic anew": self._make_anew,
-        }
+        } | self._changes.work
 
     @property
     def topics(self) -> list[str]:
@@ -62,26 +75,32 @@ class Nemesis:
     def run(self, seconds: float) -> None:
         """Rounds until so many seconds are over; everything is healed when this returns."""
         began = time.monotonic()
+        regular = 0
         while (share := (time.monotonic() - began) / seconds) < 1.0:
-            step = self._plan.next_round(share)
-            self._stop.wait(step.gap_s)
-            if len(step.deeds) == 1:
-                self._do(step.deeds[0])
-                continue
-            threads = [threading.Thread(target=self._do, args=(deed,), name=deed.kind) for deed in step.deeds]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            if time.monotonic() - began >= (regular + 1) * NEW_TOPIC_EVERY_S:
+                regular += 1
+                self._round(self._plan.regular())
+            self._round(self._plan.next_round(share))
         self.heal()
+
+    def _round(self, step: Round) -> None:
+        self._stop.wait(step.gap_s)
+        threads = [threading.Thread(target=self._do, args=(deed,), name=deed.kind) for deed in step.deeds]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def heal(self) -> None:
         """Everything runs, nothing is held, all replicas are in sync."""
-        self._cluster.proxy.clear_faults()
-        for node in self._cluster.brokers:
-            self._cluster.proxy.allow_connections(node)
+        for proxy in self._cluster.proxies.values():
+            proxy.clear_faults()
+            for node in self._cluster.brokers:
+                proxy.allow_connections(node)
+                proxy.set_distance(node, None)
         self._revive()
         self._cluster.wait_ready()
+        self._changes.heal()
         for topic in self.topics:
             self._cluster.wait_all_in_sync(topic)
 
@@ -125,16 +144,56 @@ class Nemesis:
 
     def _down(self, done: Done, nodes: list[int], seconds: float) -> None:
         done.text = f"kill -9 {nodes}, down {seconds} s"
+        done.met = len(nodes)
         for node in nodes:
             self._cluster.broker(node).kill()
         time.sleep(seconds)
         self._up(done, nodes)
 
     def _terminate(self, deed: Deed, done: Done) -> None:
-        done.text = f"SIGTERM {deed.node}, down {deed.seconds} s"
-        self._cluster.broker(deed.node).stop()
-        time.sleep(deed.seconds)
-        self._up(done, [deed.node])
+        self._stop_some(done, [deed.node], deed.seconds)
+
+    def _stop_some(self, done: Done, nodes: list[int], seconds: float) -> None:
+        done.text = f"SIGTERM {nodes}, down {seconds} s"
+        done.met = len(nodes)
+        stops = [threading.Thread(target=self._cluster.broker(node).stop, args=(STOP_S,)) for node in nodes]
+        for stop in stops:  # side by side: a controlled shutdown wants others to hand over to
+            stop.start()
+        for stop in stops:
+            stop.join()
+        time.sleep(seconds)
+        self._up(done, nodes)
+
+    def _kill_controller(self, deed: Deed, done: Done) -> None:
+        node = self._cluster.active_controller()
+        self._down(done, [node], deed.seconds)
+        now = self._cluster.active_controller()
+        done.text += f"; it was the active controller, now that is {now}"
+        done.met = int(now != node)
+
+    def _shrink(self, deed: Deed, done: Done) -> None:
+        """Stop a follower, and not for a time, but until a partition has gone on without it."""
+        state = self._partition()
+        follower = random.Random(deed.seed).choice(sorted(set(state.replicas) - {state.leader}))
+        done.text = f"SIGSTOP {follower}, a follower of {ONE}-0"
+        broker = self._cluster.broker(follower)
+        broker.pause()
+        deadline = time.monotonic() + SHRUNK_S
+        while follower in self._partition().in_sync and time.monotonic() < deadline:
+            time.sleep(0.1)
+        done.met = int(follower not in self._partition().in_sync)
+        done.text += f"; in sync: {list(self._partition().in_sync)} after {time.monotonic() - done.began:.1f} s"
+        time.sleep(min(deed.seconds, SHRUNK_S))
+        broker.resume()
+        done.healed = time.monotonic()
+        self._cluster.wait_ready()
+        self._whole()
+
+    def _partition(self) -> PartitionState:
+        partitions = self._cluster.admin.topic(ONE)
+        if not partitions:
+            raise KafkaClusterError(f"no topic {ONE}")
+        return partitions[0]
 
     def _up(self, done: Done, nodes: list[int]) -> None:
         for node in nodes:
@@ -148,6 +207,7 @@ class Nemesis:
 
     def _frost(self, done: Done, nodes: list[int], seconds: float) -> None:
         done.text = f"SIGSTOP {nodes} for {seconds} s"
+        done.met = len(nodes)
         for node in nodes:
             self._cluster.broker(node).pause()
         time.sleep(seconds)
@@ -172,6 +232,7 @@ class Nemesis:
             *((MANY, draw.randrange(48)) for _ in range(3)),
         ]
         done.text = f"move the leaders of {len(places)} partitions"
+        done.met = len(places)
         for topic, partition in places:
             self._cluster.move_leader(topic, partition, draw.choice(sorted(self._cluster.brokers)))
 
@@ -182,28 +243,38 @@ class Nemesis:
                 if partition.leader != partition.replicas[0]:
                     self._cluster.move_leader(topic, index, partition.replicas[0])
                     elected += 1
+        if not elected:  # all lead that are preferred: then prefer another one
+            state = self._partition()
+            self._cluster.move_leader(ONE, 0, state.replicas[-1])
+            elected = 1
         done.text = f"{elected} preferred leaders elected"
+        done.met = elected
 
     # Network and clients.
 
     def _network(self, deed: Deed, done: Done) -> None:
-        met = harm(self._cluster.proxy, deed, time.sleep)
-        done.text = f"{deed.kind} (broker {deed.node}, {deed.chance:.0%}), {met} met"
+        proxies = list(self._cluster.proxies.values())
+        deed = replace(deed, node=busy_node(proxies, deed.node, self._cluster.brokers, time.sleep))
+        done.met, of = harm(proxies, deed, time.sleep)
+        done.text = f"{deed.kind} (broker {deed.node}, {deed.chance:.0%}) met {done.met} {of}"
 
     def _freeze_client(self, deed: Deed, done: Done) -> None:
         client = self._clients[deed.client]
         done.text = f"SIGSTOP client {client.name} for {deed.seconds} s"
         client.freeze(deed.seconds)
+        done.met = 1
 
     def _block_loop(self, deed: Deed, done: Done) -> None:
         client = self._clients[deed.client]
         done.text = f"block the loop of {client.name} for {deed.seconds} s"
         client.block(deed.seconds)
+        done.met = 1
 
     def _kill_client(self, deed: Deed, done: Done) -> None:
         client = self._clients[deed.client]
         done.text = f"kill -9 client {client.name}"
         client.kill()
+        done.met = 1
         client.start()
 
     # Topics.
@@ -216,6 +287,7 @@ class Nemesis:
         time.sleep(0.5)
         self._cluster.create_topic(name, partitions)
         self._new_topics.append(name)
+        done.met = partitions
 
     def _grow(self, deed: Deed, done: Done) -> None:
         count = len(self._cluster.leaders(GROWING)) + 1 + deed.seed % 2
@@ -223,9 +295,11 @@ class Nemesis:
         if count <= MOST_PARTITIONS:
             self._cluster.add_partitions(GROWING, count)
             self._clients[-1].tell(f"topic {GROWING} {count}")
+            done.met = 1
 
     def _make_anew(self, deed: Deed, done: Done) -> None:
         done.text = f"{CYCLE} deleted and made anew"
         self._cluster.delete_topic(CYCLE)
         time.sleep(min(deed.seconds, 2.0))
         self._cluster.create_topic(CYCLE, TOPICS[CYCLE])
+        done.met = TOPICS[CYCLE]

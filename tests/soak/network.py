@@ -1,10 +1,14 @@
-"""What a soak does to the network between clients and brokers: rules for the fault proxy, one set for each kind of deed."""
+"""What a soak does to the network between clients and brokers: rules for the fault proxies, one set for each kind of deed.
+
+There is a proxy for each listener. Before that of TLS there are no frames to be seen: what befalls requests of one kind
+does not befall its clients, what befalls bytes, connections and ways does.
+"""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from plan import Deed
 from profiles import REQUEST_TIMEOUT_S
@@ -12,7 +16,6 @@ from profiles import REQUEST_TIMEOUT_S
 from aiokprod.testing.faults import (
     Answer,
     Blackhole,
-    Delay,
     Drip,
     Drop,
     Effect,
@@ -22,7 +25,7 @@ from aiokprod.testing.faults import (
     Throttle,
     Truncate,
 )
-from aiokprod.testing.proxy import FaultProxy
+from aiokprod.testing.proxy import Distance, FaultProxy
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.produce import (
     PartitionProduceResponse,
@@ -31,32 +34,66 @@ from aiokprod.wire.messages.produce import (
     TopicProduceResponse,
 )
 
-SLOW_S = 0.1  # of every answer
+FAR_S, NARROW_BYTES_PER_S, LOSS = 0.1, 3e6 / 8, 0.01  # 100 ms each way, 3 Mbit/s, one segment in a hundred
 THROTTLED_MS = 700
+LOOK_S = 0.3
 HELD_S = REQUEST_TIMEOUT_S + 1.0
 # Told of a batch that the broker has not seen.
 BEFORE_APPEND = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.KAFKA_STORAGE_ERROR,
 )  # fmt: skip
-# Told of a batch that it has appended. Others would be a lie that no broker tells, and no client could see through.
-AFTER_APPEND = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+# Told of a batch that it has appended: by its timer, by what is left of the replicas, by a leader that is one no more, or
+# whose disk is gone. The answer names the offset then. Other codes would be a lie that no broker tells, and no client
+# could see through.
+AFTER_APPEND = (
+    ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)  # fmt: skip
 
 
-def harm(proxy: FaultProxy, deed: Deed, pause: Callable[[float], object]) -> int:
-    """Do the deed, wait with `pause`, undo it; how many requests, or connections, it met."""
+def harm(proxies: Sequence[FaultProxy], deed: Deed, pause: Callable[[float], object]) -> tuple[int, str]:
+    """Do the deed, wait with `pause`, undo it; how much of what it met, and what that was."""
     if deed.kind == "reset storm":
-        return _reset_storm(proxy, deed, pause)
+        return _reset_storm(proxies, deed, pause), "connections"
     if deed.kind == "part one broker":
-        proxy.refuse_connections(deed.node)
-        closed = proxy.close_connections(deed.node)
+        for proxy in proxies:
+            proxy.refuse_connections(deed.node)
+        closed = sum(proxy.close_connections(deed.node) for proxy in proxies)
         pause(deed.seconds)
-        proxy.allow_connections(deed.node)
-        return closed
-    rule = proxy.add_fault(fault_of(deed))
+        for proxy in proxies:
+            proxy.allow_connections(deed.node)
+        return closed, "connections"
+    if deed.kind == "far away":
+        distance = Distance(delay_s=FAR_S, bytes_per_s=NARROW_BYTES_PER_S, loss=LOSS, seed=deed.seed)
+        for proxy in proxies:
+            proxy.set_distance(deed.node, distance)
+        pause(deed.seconds)
+        for proxy in proxies:
+            proxy.set_distance(deed.node, None)
+        counts = [proxy.segments(deed.node) for proxy in proxies]
+        return sum(some for some, _ in counts), f"segments, {sum(lost for _, lost in counts)} of them lost"
+    fault = fault_of(deed)
+    rules = [(proxy, proxy.add_fault(fault)) for proxy in proxies]
     pause(HELD_S if deed.kind in ("hold answer", "hold request") else deed.seconds)
-    proxy.release(rule)
-    return rule.hits
+    for proxy, rule in rules:
+        proxy.release(rule)
+    return sum(rule.hits for _, rule in rules), "requests or answers"
+
+
+def busy_node(
+    proxies: Sequence[FaultProxy], wanted: int, nodes: Iterable[int], pause: Callable[[float], object]
+) -> int:
+    """The broker that is wanted, if records go to it, else that to which most go: one that has just come back leads
+    nothing, and what befalls it is not noticed."""
+
+    def counted() -> dict[int, int]:
+        return {node: sum(proxy.requests_seen("Produce", node) for proxy in proxies) for node in nodes}
+
+    before = counted()
+    pause(LOOK_S)
+    seen = {node: count - before[node] for node, count in counted().items()}
+    return wanted if seen[wanted] else max(seen, key=lambda node: (seen[node], node == wanted))
 
 
 def fault_of(deed: Deed) -> Fault:
@@ -92,8 +129,6 @@ def fault_of(deed: Deed) -> Fault:
             return sometimes(Rewrite(_spoilt(deed)))
         case "throttle":
             return sometimes(Throttle(THROTTLED_MS))
-        case "slow network":
-            return Fault(effect=Delay(SLOW_S), broker=deed.node, times=None)
     raise ValueError(f"no fault for {deed.kind}")
 
 
@@ -131,17 +166,17 @@ def _spoilt(deed: Deed) -> Callable[[object, int], object]:
         for topic in answer.responses:
             for each in topic.partition_responses:
                 if each.error_code == 0:
-                    each.error_code, each.base_offset = code, -1
+                    each.error_code = code  # and the offset at which it is (broker: 6.1, 6.4)
         return answer
 
     return spoilt
 
 
-def _reset_storm(proxy: FaultProxy, deed: Deed, pause: Callable[[float], object]) -> int:
+def _reset_storm(proxies: Sequence[FaultProxy], deed: Deed, pause: Callable[[float], object]) -> int:
     draw = random.Random(deed.seed)
     until = time.monotonic() + deed.seconds
     cut = 0
     while time.monotonic() < until:
-        cut += proxy.close_connections(abort=True)
+        cut += sum(proxy.close_connections(abort=True) for proxy in proxies)
         pause(draw.uniform(0.5, 1.5))
     return cut

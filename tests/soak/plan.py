@@ -10,26 +10,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 # What the nemesis can do, by who must not be hurt twice at once: a mixture takes at most one kind of each class.
-BROKER = ("kill", "terminate", "freeze")
-MAJORITY = ("kill two", "kill all", "freeze two", "freeze all")
+BROKER = ("kill", "terminate", "freeze", "kill controller", "shrink isr")
+MAJORITY = ("kill two", "kill all", "terminate two", "terminate all", "freeze two", "freeze all")
 LEADERS = ("shuffle leaders", "elect preferred")
+SETTINGS = ("quota", "swap certificate")
 NETWORK = (
     "cut requests", "cut answers", "hold answer", "hold request", "half request", "half answer", "drip", "reset storm",
     "blackhole requests", "blackhole answers", "part one broker", "errors before append", "errors after append",
-    "throttle", "slow network",
+    "throttle", "far away", "change address",
 )  # fmt: skip
 CLIENT = ("freeze client", "block loop", "kill client")
-TOPICS = ("new topic", "grow topic", "make topic anew")
+TOPICS = ("grow topic", "make topic anew")
+REGULAR = ("new topic",)  # not drawn: one every minute, between two rounds
+NEW_TOPIC_EVERY_S = 60.0
 CLASS = {
     kind: name
     for name, kinds in (
-        ("cluster", BROKER + MAJORITY + LEADERS + TOPICS),
+        ("cluster", BROKER + MAJORITY + LEADERS + TOPICS + REGULAR),
+        ("settings", SETTINGS),
         ("network", NETWORK),
         ("client", CLIENT),
     )
     for kind in kinds
 }
-SINGLES_SHARE = 0.55  # of the time
+SINGLES_SHARE = 0.65  # of the time
 ROUNDS_PER_MIX = 3
 KINDS_PER_MIX = 8
 
@@ -47,12 +51,12 @@ class Form:
 
 
 SHORT = Form(
-    gap_s=2.0,
+    gap_s=1.5,
     down_s=(0.5, 4.0),
     frozen_s=(1.0, 8.0),
     network_s=(2.0, 6.0),
     client_s=(1.0, 6.0),
-    kinds=BROKER + LEADERS + NETWORK + CLIENT + TOPICS,
+    kinds=BROKER + LEADERS + SETTINGS + NETWORK + CLIENT + TOPICS,
 )
 LONG = Form(
     gap_s=10.0,
@@ -60,7 +64,7 @@ LONG = Form(
     frozen_s=(1.0, 45.0),
     network_s=(3.0, 30.0),
     client_s=(1.0, 45.0),
-    kinds=BROKER + MAJORITY + LEADERS + NETWORK + CLIENT + TOPICS,
+    kinds=BROKER + MAJORITY + LEADERS + SETTINGS + NETWORK + CLIENT + TOPICS,
 )
 LONG_FROM_MINUTES = 15.0
 
@@ -96,7 +100,7 @@ def form_for(minutes: float) -> Form:
 class Plan:
     """Draws one round after another."""
 
-    def __init__(self, seed: int, form: Form, *, nodes: int = 3, clients: int = 3) -> None:
+    def __init__(self, seed: int, form: Form, *, nodes: int = 3, clients: int = 5) -> None:
         self._draw = random.Random(seed)
         self._form = form
         self._nodes = nodes
@@ -117,6 +121,10 @@ class Plan:
             kinds = self._mixture(self._draw.choice((2, 2, 3)))
         return Round(gap_s=gap_s, deeds=tuple(self._deed(kind) for kind in kinds))
 
+    def regular(self) -> Round:
+        """What is done every `NEW_TOPIC_EVERY_S`, besides."""
+        return Round(gap_s=0.0, deeds=tuple(self._deed(kind) for kind in REGULAR))
+
     def _each_kind(self) -> Iterator[str]:
         while True:
             yield from self._draw.sample(self._form.kinds, len(self._form.kinds))
@@ -129,7 +137,7 @@ class Plan:
 
     def _deed(self, kind: str) -> Deed:
         form = self._form
-        if kind.startswith("freeze") and CLASS[kind] == "cluster":
+        if (kind.startswith("freeze") or kind == "shrink isr") and CLASS[kind] == "cluster":
             span = form.frozen_s
         elif CLASS[kind] == "cluster":
             span = form.down_s

@@ -14,6 +14,10 @@ VOLATILE = frozenset({CYCLE})  # deleted and made anew: what was delivered may b
 KEYS = 1_000
 LIMIT_BYTES = 1_000_000  # just below what a request may be
 REQUEST_TIMEOUT_S = 4.0
+BURST_EVERY_S, BURST_S, BURST = 15.0, 2.0, 4  # so long, so many times the rate: more than there is room for
+CODECS = ("none", "gzip", "lz4", "zstd")
+LINGERS_MS = (0, 5, 50)
+PLAIN, LOGIN, TLS = "PLAINTEXT", "SASL_PLAINTEXT", "SSL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,34 +28,42 @@ class Profile:
     in_flight: int
     delivery_timeout_s: float
     topics: dict[str, int]
+    listener: str = PLAIN
     churns: bool = False
-    codecs: tuple[str, ...] = ("none", "gzip", "lz4", "zstd")
-    lingers_ms: tuple[float, ...] = (0, 5, 50)
+    buffer_bytes: int = 16 * 1024 * 1024
     options: dict[str, Any] = field(default_factory=dict)  # on top of everything: to plant a defect
 
-    def settings(self, draw: random.Random) -> dict[str, Any]:
-        """Options of the next producer."""
+    def settings(self, seed: int, turn: int) -> dict[str, Any]:
+        """Options of the next producer, the `turn`-th of this profile.
+
+        Codecs and lingers are dealt, not drawn: at any time four workloads have four codecs and all lingers, and each
+        producer after another has others.
+        """
+        deal = random.Random(seed)
+        place = turn + next(index for index, each in enumerate(PROFILES) if each.name == self.name)
         return {
-            "compression_type": draw.choice(self.codecs),
-            "linger_ms": draw.choice(self.lingers_ms),
+            "client_id": self.name,
+            "compression_type": deal.sample(CODECS, len(CODECS))[place % len(CODECS)],
+            "linger_ms": deal.sample(LINGERS_MS, len(LINGERS_MS))[place % len(LINGERS_MS)],
             "max_in_flight_requests_per_connection": self.in_flight,
             "request_timeout_ms": REQUEST_TIMEOUT_S * 1000,
             "delivery_timeout_ms": self.delivery_timeout_s * 1000,
-            "buffer_memory": 16 * 1024 * 1024,
+            "buffer_memory": self.buffer_bytes,
         } | self.options
 
 
+W1 = {ONE: 1, SIX: 6, MANY: 48}
 PROFILES = (
-    Profile(name="five", in_flight=5, delivery_timeout_s=120.0, topics={ONE: 1, SIX: 6, MANY: 48}),
-    Profile(name="one", in_flight=1, delivery_timeout_s=120.0, topics={ONE: 1, SIX: 6, MANY: 48}),
+    Profile(name="five", in_flight=5, delivery_timeout_s=120.0, topics=W1),
+    Profile(name="one", in_flight=1, delivery_timeout_s=120.0, topics=W1),
+    Profile(name="login", in_flight=5, delivery_timeout_s=120.0, topics=W1, listener=LOGIN),
+    Profile(name="tls", in_flight=1, delivery_timeout_s=120.0, topics=W1, listener=TLS, buffer_bytes=4 * 1024 * 1024),
     Profile(name="churn", in_flight=5, delivery_timeout_s=10.0, topics={SIX: 6, GROWING: 3, CYCLE: 4}, churns=True),
 )
 
 
 def draw_size(draw: random.Random) -> int:
-    """Bytes of a value: log-uniform from 10 B, mostly to 2 KB, one in twelve to 64 KB, very few just below the limit."""
-    chance = draw.random()
-    if chance < 0.0002:
+    """Bytes of a value: log-uniform from 10 B to 64 KB, one in a thousand just below the limit."""
+    if draw.random() < 0.001:
         return LIMIT_BYTES - draw.randrange(1_000)
-    most = 65_536 if chance < 0.08 else 2_048
-    return round(math.exp(draw.uniform(math.log(10), math.log(most))))
+    return round(math.exp(draw.uniform(math.log(10), math.log(65_536))))

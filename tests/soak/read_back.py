@@ -13,7 +13,9 @@ from aiokprod.testing.checker import LogRecord
 from aiokprod.testing.kafka_cluster.spec import HOST, INTERNAL
 
 
-def read_topics(cluster: KafkaCluster, topics: Iterable[str], timeout_s: float) -> list[LogRecord]:
+def read_topics(
+    cluster: KafkaCluster, topics: Iterable[str], timeout_s: float, *, isolation: str = "read_uncommitted"
+) -> list[LogRecord]:
     """Every record of these topics; within a partition in the log's order. A damaged one has no identity of ours.
 
     Raises:
@@ -23,7 +25,7 @@ def read_topics(cluster: KafkaCluster, topics: Iterable[str], timeout_s: float) 
     ends = {topic: cluster.end_offsets(topic) for topic in topics}
     left = {(topic, index): end for topic, of in ends.items() for index, end in enumerate(of) if end > 0}
     settings = {"bootstrap.servers": servers, "group.id": "soak-check", "enable.auto.commit": False}
-    consumer = Consumer(settings | {"isolation.level": "read_uncommitted", "queued.max.messages.kbytes": 131_072})
+    consumer = Consumer(settings | {"isolation.level": isolation, "queued.max.messages.kbytes": 131_072})
     try:
         consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in left])
         return _drain(consumer, left, time.monotonic() + timeout_s)
@@ -42,7 +44,9 @@ def _drain(consumer: Consumer, left: dict[tuple[str, int], int], deadline: float
                 continue
             topic, partition, offset = message.topic(), message.partition(), message.offset()
             assert topic is not None and partition is not None and offset is not None
-            identity = identity_of(message.value())
+            key = message.key()
+            assert key is None or isinstance(key, bytes)
+            identity = identity_of(message.value(), topic, key)
             found.append(LogRecord(topic, partition, offset, identity if identity is not None else (DAMAGED, offset)))
             if offset + 1 >= left.get((topic, partition), 0):
                 left.pop((topic, partition), None)

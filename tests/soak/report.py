@@ -29,6 +29,7 @@ def write_report(folder: Path, evidence: Evidence, verdict: Verdict, title: str,
                 "at_s": round(deed.began - evidence.began, 2),
                 "healed_after_s": round(deed.healed - deed.began, 2),
                 "whole_after_s": round(deed.settled - deed.began, 2),
+                "met": deed.met,
                 "failure": deed.failure,
             }
             for deed in evidence.deeds
@@ -50,6 +51,13 @@ def markdown(evidence: Evidence, verdict: Verdict, title: str, replay: str) -> s
     lines += ["", "![timeline](timeline.svg)", "", "| figure | |", "|---|---|"]
     lines += [f"| {name} | {value:,} |" if isinstance(value, int) else f"| {name} | {value} |"
               for name, value in verdict.figures.items()]  # fmt: skip
+    lines += ["", "| kind | done | met | met nothing | failed itself |", "|---|---|---|---|---|"]
+    for kind in sorted({deed.kind for deed in evidence.deeds}):
+        of = [deed for deed in evidence.deeds if deed.kind == kind]
+        lines.append(
+            f"| {kind} | {len(of)} | {sum(deed.met or 0 for deed in of)} | {sum(deed.met == 0 for deed in of)} "
+            f"| {sum(deed.failure is not None for deed in of)} |"
+        )
     well_after = {id(deed): f"{seconds:.1f}" for deed, seconds in recoveries_of(evidence)}
     lines += [
         "",

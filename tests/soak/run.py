@@ -14,18 +14,25 @@ from typing import Any
 
 from batches import keep_batches
 from book import Book
+from certificates import Certificates
+from changes import QUOTA_WINDOWS
 from clients import Client
 from evidence import Evidence, Life, Verdict
-from figures import figures_of
+from figures import figures_of, throttled_ms
+from names import ADDRESSES, NAME
 from nemesis import Nemesis
 from plan import LONG_FROM_MINUTES, Plan, form_for
-from profiles import PROFILES, TOPICS, VOLATILE
+from profiles import LOGIN, PLAIN, PROFILES, TLS, TOPICS, VOLATILE
 from read_back import read_topics
-from verdict import complaints_of
+from verdict import CANARY, complaints_of
 
 from aiokprod.testing import KafkaCluster
+from aiokprod.testing.kafka_cluster import ClusterSecurity
 
 CALM_S = 3.0  # before the first deed
+SESSION_S = 5.0  # so long may a client stay that does not log in again
+LISTENERS = (PLAIN, LOGIN, TLS)
+MECHANISM, USER, PASSWORD = "SCRAM-SHA-512", "soak", f"{CANARY} of the soak"
 DRAIN_S = 150.0  # longer than any delivery timeout
 
 
@@ -35,7 +42,7 @@ class Soak:
 
     minutes: float
     seed: int
-    rate: float = 300.0  # records per second of each workload
+    rate: float = 100.0  # records per second of each workload
     profiles: tuple[str, ...] = tuple(each.name for each in PROFILES)
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
     plan: Plan | None = None
@@ -47,12 +54,27 @@ class Soak:
         """
         with (
             tempfile.TemporaryDirectory(prefix="aiokprod-soak-") as made,
-            KafkaCluster(brokers=3, proxied=True, heap="384m", config=self._broker_options()) as cluster,
+            tempfile.TemporaryDirectory(prefix="aiokprod-soak-tls-") as stores,
         ):
-            folder = Path(made)
+            folder, certificates = Path(made), Certificates(Path(stores))
+            evidence, verdict = self._on_a_cluster(folder, certificates, keep)
+        return evidence, verdict
+
+    def _on_a_cluster(self, folder: Path, certificates: Certificates, keep: Path | None) -> tuple[Evidence, Verdict]:
+        security = ClusterSecurity(tls=certificates.files, users={USER: PASSWORD}, mechanisms=(MECHANISM,))
+        with KafkaCluster(
+            brokers=3,
+            listeners=LISTENERS,
+            proxied=LISTENERS,
+            advertised_host=NAME,
+            security=security,
+            heap="512m",
+            config=self._broker_options(),
+            features=self._features(),
+        ) as cluster:
             for topic, partitions in TOPICS.items():
                 cluster.create_topic(topic, partitions)
-            evidence = self._run_on(cluster, folder)
+            evidence = self._run_on(cluster, folder, certificates)
             print(f"{len(evidence.log):,} records read back; the verdict:")
             verdict = Verdict(complaints_of(evidence), figures_of(evidence))
             if keep is not None and not verdict.is_good:
@@ -60,16 +82,26 @@ class Soak:
                 shutil.copytree(folder, keep, dirs_exist_ok=True)
         return evidence, verdict
 
-    def _run_on(self, cluster: KafkaCluster, folder: Path) -> Evidence:
+    def _run_on(self, cluster: KafkaCluster, folder: Path, certificates: Certificates) -> Evidence:
         job = {
-            "servers": cluster.bootstrap_servers,
+            "address": ADDRESSES[0],
             "rate": self.rate,
             "seed": self.seed,
             "session_s": 30.0 if self.minutes >= LONG_FROM_MINUTES else 12.0,
         }
-        clients = [Client(name, folder, job | {"options": self.options.get(name, {})}) for name in self.profiles]
+        clients = [
+            Client(
+                each.name,
+                folder,
+                job
+                | {"servers": cluster.bootstrap_for(each.listener), "options": self.options.get(each.name, {})}
+                | {"security": security_of(each.listener, certificates)},
+            )
+            for each in PROFILES
+            if each.name in self.profiles
+        ]
         plan = self.plan or Plan(self.seed, form_for(self.minutes), clients=len(clients))
-        nemesis = Nemesis(cluster, clients, plan)
+        nemesis = Nemesis(cluster, clients, plan, certificates)
         dials: list[tuple[float, dict[int, int]]] = []
         try:
             for client in clients:
@@ -84,8 +116,10 @@ class Soak:
             for client in clients:
                 client.end()
         print(f"drained in {time.monotonic() - ended:.1f} s; reading back")
-        log = read_topics(cluster, nemesis.topics, timeout_s=120 + 60 * self.minutes)
-        return Evidence(
+        timeout_s = 120 + 60 * self.minutes
+        log = read_topics(cluster, nemesis.topics, timeout_s)
+        committed = read_topics(cluster, nemesis.topics, timeout_s, isolation="read_committed")
+        evidence = Evidence(
             began=began,
             ended=ended,
             lives=[life for client in clients for life in _lives(client, statuses[client.name])],
@@ -93,11 +127,42 @@ class Soak:
             log=log,
             dials=dials,
             volatile=VOLATILE,
+            authentications=cluster.proxies[LOGIN].requests_seen("SaslHandshake"),
+            session_s=SESSION_S
+            if any(each.listener == LOGIN and each.name in self.profiles for each in PROFILES)
+            else None,
+            uncommitted=len(set(log) ^ set(committed)),
         )
+        for deed in evidence.deeds:
+            if deed.kind == "quota" and deed.failure is None:
+                deed.met = throttled_ms(evidence, deed)
+                deed.text += f"; it was told to wait {deed.met} ms"
+        return evidence
 
     def _broker_options(self) -> dict[str, str]:
         """Half of the seeds make brokers forget idle producers soon."""
-        return {"producer.id.expiration.ms": "60000" if self.seed % 2 else "86400000"}
+        return {
+            "producer.id.expiration.ms": "60000" if self.seed % 2 else "86400000",
+            "connections.max.reauth.ms": str(int(SESSION_S * 1000)),
+            "quota.window.num": str(QUOTA_WINDOWS),
+            "ssl.allow.dn.changes": "true",  # a new certificate may have another name of its owner
+        }
+
+    def _features(self) -> dict[str, int]:
+        """Half of the seeds, of either half above, are without the second version of transactions (KIP-890)."""
+        return {"transaction.version": 2 if self.seed // 2 % 2 else 0}
+
+
+def security_of(listener: str, certificates: Certificates) -> dict[str, str]:
+    """Options of a producer that speaks to this listener."""
+    if listener == LOGIN:
+        return {
+            "security_protocol": LOGIN,
+            "sasl_mechanism": MECHANISM,
+            "sasl_username": USER,
+            "sasl_password": PASSWORD,
+        }
+    return {"security_protocol": TLS, "ssl_cafile": str(certificates.files.authority)} if listener == TLS else {}
 
 
 def _drain(clients: Sequence[Client]) -> dict[str, int | None]:
@@ -128,7 +193,10 @@ def _counting(cluster: KafkaCluster, into: list[tuple[float, dict[int, int]]]) -
 
     def count() -> None:
         while not stop.wait(1.0):
-            into.append((time.monotonic(), {node: cluster.proxy.connections(node) for node in cluster.brokers}))
+            counts = {
+                node: sum(each.connections(node) for each in cluster.proxies.values()) for node in cluster.brokers
+            }
+            into.append((time.monotonic(), counts))
 
     thread = threading.Thread(target=count, name="dials")
     thread.start()

@@ -47,3 +47,6 @@ def test_a_producer_that_tells_before_the_broker_has_and_one_that_does_not_numbe
     assert {"five-0.book", "one-0.log"} <= {path.name for path in (tmp_path / "books").iterdir()}
     batches = next((tmp_path / "books").glob("*.batches")).read_text()
     assert "producer -1 epoch -1 base-sequence -1" in batches
+    dumps = [path.read_text() for path in (tmp_path / "books").glob("*.dump")]
+    assert len(dumps) >= 3, "one of each replica"
+    assert all("baseSequence: -1" in dump and "producerId: -1" in dump for dump in dumps)

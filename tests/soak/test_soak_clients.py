@@ -13,7 +13,8 @@ from clients import Client
 pytestmark = pytest.mark.slow
 
 NOBODY = "127.0.0.1:1"  # no broker listens there: the workload lives, and sends nothing
-JOB = {"servers": NOBODY, "rate": 10, "seed": 1, "session_s": 5.0, "options": {}}
+JOB = {"servers": NOBODY, "rate": 10, "seed": 1, "session_s": 5.0, "options": {}, "security": {}}
+JOB |= {"address": "127.0.0.1"}
 
 
 def wait_for(path: Path, text: bytes) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
-from network import AFTER_APPEND, BEFORE_APPEND, fault_of
-from plan import CLASS, LONG, NETWORK, SHORT, Deed, Form, Plan, form_for
-from profiles import PROFILES, draw_size
+from network import AFTER_APPEND, BEFORE_APPEND, busy_node, fault_of, harm
+from plan import CLASS, LONG, MAJORITY, NETWORK, REGULAR, SHORT, Deed, Form, Plan, form_for
+from profiles import CODECS, LINGERS_MS, LOGIN, PLAIN, PROFILES, TLS, W1, draw_size
 
 from aiokprod import ProducerConfig
-from aiokprod.testing.faults import Answer, Blackhole, Delay, Drip, Drop, Hold, Rewrite, Throttle, Truncate
+from aiokprod.testing.faults import Answer, Blackhole, Drip, Drop, Hold, Rewrite, Throttle, Truncate
+from aiokprod.testing.proxy import Distance
 from aiokprod.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -19,6 +21,8 @@ from aiokprod.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+
+WITHOUT_RULE = ("reset storm", "part one broker", "far away", "change address")
 
 
 def deed_of(kind: str) -> Deed:
@@ -42,6 +46,21 @@ def test_every_kind_is_done_alone_before_any_is_done_again(form: Form) -> None:
     assert len(set(kinds)) == len(kinds)
 
 
+def test_everything_the_catalogue_names_is_in_the_plan() -> None:
+    named = {
+        "kill", "kill two", "kill all", "terminate", "terminate two", "terminate all", "freeze", "freeze two",
+        "freeze all", "kill controller", "shuffle leaders", "elect preferred", "shrink isr", "cut requests",
+        "cut answers", "hold answer", "hold request", "half request", "half answer", "drip", "reset storm",
+        "blackhole requests", "blackhole answers", "part one broker", "far away", "errors before append",
+        "errors after append", "throttle", "quota", "swap certificate", "change address", "freeze client", "block loop",
+        "kill client", "grow topic", "make topic anew",
+    }  # fmt: skip
+    assert set(LONG.kinds) == named
+    assert set(SHORT.kinds) == named - set(MAJORITY)
+    assert [deed.kind for deed in Plan(1, SHORT).regular().deeds] == list(REGULAR) == ["new topic"]
+    assert {deed.client for _ in range(200) for deed in Plan(_, SHORT).next_round(0.0).deeds} == set(range(5))
+
+
 def test_a_mixture_hurts_the_cluster_the_network_and_the_clients_at_most_once_each() -> None:
     plan = Plan(4, LONG)
     mixtures = [plan.next_round(0.9).deeds for _ in range(300)]
@@ -54,6 +73,7 @@ def test_a_mixture_hurts_the_cluster_the_network_and_the_clients_at_most_once_ea
 
 def test_the_short_form_leaves_a_majority_alone() -> None:
     assert not [kind for kind in SHORT.kinds if kind.endswith((" two", " all"))]
+    assert {kind for kind in LONG.kinds if kind.endswith((" two", " all"))} == set(MAJORITY)
     assert form_for(5) is SHORT
     assert form_for(60) is LONG
 
@@ -61,11 +81,11 @@ def test_the_short_form_leaves_a_majority_alone() -> None:
 def test_the_proxy_takes_every_fault_of_the_network() -> None:
     plan = Plan(5, SHORT)
     seen = set()
-    for _ in range(200):
+    for _ in range(300):
         (deed,) = plan.next_round(0.0).deeds
-        if deed.kind in NETWORK and deed.kind not in ("reset storm", "part one broker"):
+        if deed.kind in NETWORK and deed.kind not in WITHOUT_RULE:
             seen.add(type(fault_of(deed).effect))
-    assert seen == {Drop, Hold, Truncate, Drip, Blackhole, Answer, Rewrite, Throttle, Delay}
+    assert seen == {Drop, Hold, Truncate, Drip, Blackhole, Answer, Rewrite, Throttle}
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
@@ -89,15 +109,72 @@ def test_errors_are_told_in_the_version_of_the_request(version: int) -> None:
     assert isinstance(after, Rewrite)
     (topic,) = after.change(answer, version).responses  # type: ignore[attr-defined]
     assert topic.partition_responses[0].error_code in AFTER_APPEND
+    assert topic.partition_responses[0].base_offset == 7, "by which a client knows that it is in the log"
     assert topic.partition_responses[1].error_code == 6, "what was refused in truth stays refused"
 
 
-def test_the_options_of_the_workloads_are_valid_and_sizes_reach_from_tiny_to_the_limit() -> None:
-    draw = random.Random(6)
+class Proxy:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+        self.seen = Counter[int]()
+
+    def requests_seen(self, api: str, node: int) -> int:
+        assert api == "Produce"
+        return self.seen[node]
+
+    def set_distance(self, node: int, distance: Distance | None) -> None:
+        self.told.append((node, distance))
+
+    def segments(self, node: int) -> tuple[int, int]:
+        return 300, 4
+
+
+@pytest.mark.parametrize(
+    ("requests", "chosen"), [({1: 1, 2: 9}, 1), ({2: 1, 3: 9}, 3), ({}, 1)], ids=["wanted", "busiest", "nobody"]
+)
+def test_what_befalls_a_broker_befalls_one_to_which_records_go(requests: dict[int, int], chosen: int) -> None:
+    proxy = Proxy()
+    proxy.seen.update({1: 70, 2: 5})  # before
+    pause = lambda seconds: proxy.seen.update(requests)  # noqa: E731
+    assert busy_node([proxy], 1, (1, 2, 3), pause) == chosen  # type: ignore[list-item]
+
+
+def test_a_broker_that_is_far_away_comes_back() -> None:
+    proxies = [Proxy(), Proxy()]
+    waited: list[float] = []
+    met = harm(proxies, deed_of("far away"), waited.append)  # type: ignore[arg-type]
+    assert met == (600, "segments, 8 of them lost")
+    assert waited == [1.0]
+    far = Distance(delay_s=0.1, bytes_per_s=3e6 / 8, loss=0.01, seed=8)
+    assert proxies[0].told == proxies[1].told == [(1, far), (1, None)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_at_any_time_the_workloads_have_every_codec_and_linger_and_each_life_has_others(seed: int) -> None:
+    first = {each.name: each.settings(seed, 0) for each in PROFILES if each.topics == W1}
+    assert len(first) == 4
+    assert {each["compression_type"] for each in first.values()} == set(CODECS)
+    assert {each["linger_ms"] for each in first.values()} == set(LINGERS_MS)
+    assert {each["max_in_flight_requests_per_connection"] for each in first.values()} == {1, 5}
     for profile in PROFILES:
-        for _ in range(20):
-            ProducerConfig(bootstrap_servers="b:9092", **profile.settings(draw))
+        turns = [profile.settings(seed, turn) for turn in range(4)]
+        assert {each["compression_type"] for each in turns} == set(CODECS)
+        ProducerConfig(bootstrap_servers="b:9092", **turns[0])
+
+
+def test_workloads_speak_plainly_with_a_password_and_with_certificates() -> None:
+    assert [each.listener for each in PROFILES] == [PLAIN, PLAIN, LOGIN, TLS, PLAIN]
+    assert list(W1.values()) == [1, 6, 48]
+    assert [each.name for each in PROFILES if each.churns] == ["churn"]
+
+
+def test_sizes_reach_from_tiny_to_the_limit() -> None:
+    draw = random.Random(6)
     sizes = [draw_size(draw) for _ in range(50_000)]
     assert min(sizes) == 10
+    assert 0.0005 < sum(size > 65_536 for size in sizes) / len(sizes) < 0.002
     assert max(sizes) > 990_000
-    assert sum(sizes) / len(sizes) < 2_000, "a soak of an hour must fit on the disk"
+    below = sum(size < 810 for size in sizes) / len(sizes)
+    assert 0.48 < below < 0.52, "the logarithm of sizes is uniform"

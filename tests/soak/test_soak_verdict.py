@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from book import Book
 from evidence import Complaint, Done, Evidence, Life, Verdict
-from figures import cpu_while_all_down, figures_of
+from figures import cpu_while_all_down, figures_of, throttled_ms
 from recovery import recoveries_of
 from report import write_report
 from values import DAMAGED, identity_of, value_of
@@ -126,10 +126,13 @@ def test_a_damaged_record_is_told() -> None:
     evidence = evidence_of(book_of())
     evidence.log.append(LogRecord("t", 0, 0, (DAMAGED, 0)))
     assert checks_of(evidence) == [DAMAGED]
-    value = value_of("five-0", 17, 300)
-    assert identity_of(value) == b"five-0:17"
-    assert identity_of(value[:-1]) is None
-    assert identity_of(value.replace(b"five-0:17", b"five-0:16")) is None
+    value = value_of("five-0", 17, 300, "t", b"key-1")
+    assert identity_of(value, "t", b"key-1") == b"five-0:17"
+    assert identity_of(value[:-1], "t", b"key-1") is None
+    assert identity_of(value.replace(b"five-0:17", b"five-0:16"), "t", b"key-1") is None
+    assert identity_of(value, "u", b"key-1") is None
+    assert identity_of(value, "t", b"key-2") is None
+    assert identity_of(value, "t", None) is None
     assert identity_of(None) is None
 
 
@@ -157,6 +160,28 @@ def test_noise_is_told() -> None:
     assert checks_of(evidence_of(book_of(), log=log)) == ["noise"]
 
 
+def test_a_password_in_a_log_is_told() -> None:
+    assert checks_of(evidence_of(book_of(), log="login with 'canary of the soak'\n")) == ["noise"]
+
+
+def test_too_few_logins_and_records_that_are_not_committed_are_told() -> None:
+    evidence = evidence_of(book_of())
+    evidence.ended, evidence.session_s = 50.0, 5.0
+    evidence.authentications = 4
+    assert checks_of(evidence) == ["bug of the soak"]
+    evidence.authentications = 5
+    assert checks_of(evidence) == []
+    evidence.uncommitted = 1
+    assert checks_of(evidence) == ["uncommitted"]
+
+
+def test_a_quota_is_met_where_its_client_is_throttled_meanwhile() -> None:
+    book = book_of(*samples("throttle_seconds", 0, 0, 0, 0.5, 2, 2, 2, 7))
+    deed = Done(kind="quota", text="", began=2.0, settled=4.0, client="five")
+    assert throttled_ms(evidence_of(book), deed) == 2000
+    assert throttled_ms(evidence_of(book), Done(kind="quota", text="", began=2.0, settled=4.0, client="one")) == 0
+
+
 def test_a_turn_of_the_loop_is_long_by_what_we_computed_in_it() -> None:
     assert checks_of(evidence_of(book_of("l 5.0 2.0 0.3"))) == ["stall"]
     assert checks_of(evidence_of(book_of("l 5.0 2.0 0.03"))) == [], "others had the processors"
@@ -170,8 +195,16 @@ def samples(name: str, *values: float) -> list[str]:
 def test_storms_of_metadata_and_of_dials_are_told() -> None:
     assert checks_of(evidence_of(book_of(*samples("metadata_refreshes", *range(0, 60, 3))))) == ["storm"]
     assert checks_of(evidence_of(book_of(*samples("metadata_refreshes", *range(20))))) == []
-    restarted = [*range(10), *range(10)]
-    assert checks_of(evidence_of(book_of(*samples("metadata_refreshes", *restarted)))) == []
+    busy = [0, 5, 8, 11, 14, 16, 18]  # for ten seconds it would be a storm
+
+    def opened(at: float) -> str:
+        return f'S {at} five-0/{at} {{"delivery_timeout_ms": 10000}}'
+
+    again = [f'm {7 + second} {{"metadata_refreshes": {value}}}' for second, value in enumerate(busy)]
+    closed = f"C 6.5 five-0/0 {json.dumps(CLEAN)}"
+    book = book_of(*samples("metadata_refreshes", *busy), closed, opened(6.6), *again)
+    assert [check for check in checks_of(evidence_of(book)) if check != "end"] == [], "two producers, each by itself"
+    assert "storm" in checks_of(evidence_of(book_of(*samples("metadata_refreshes", *busy, *range(20, 30, 2)))))
     evidence = evidence_of(book_of())
     evidence.dials = [(float(second), {1: 4 * second, 2: 6 * second}) for second in range(20)]
     assert [str(each)[:20] for each in complaints_of(evidence)] == ["storm: broker 2 was "]

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import random
 import zlib
 
 DAMAGED = "damaged"
-FILLER = bytes((index * index * 7 + index // 3) % 61 + 48 for index in range(1 << 20))  # compresses, not to nothing
+_draw = random.Random(1)
+_WORDS = [bytes(_draw.choices(b"abcdefghijklmnopqrstuvwxyz", k=_draw.randrange(2, 10))) for _ in range(4_000)]
+FILLER = b" ".join(_draw.choices(_WORDS, k=180_000))[: 1 << 20]  # like text: compresses to a half or so
 
 
-def value_of(life: str, number: int, size: int) -> bytes:
-    """About `size` bytes: identity, checksum, filler."""
+def value_of(life: str, number: int, size: int, topic: str = "", key: bytes | None = None) -> bytes:
+    """About `size` bytes: identity, checksum, filler. The checksum is over topic and key too."""
     identity = b"%s:%d" % (life.encode(), number)
     start = number * 131 % 65_536
     filler = FILLER[start : start + max(0, size - len(identity) - 10)]
-    return b"%s %08x %s" % (identity, zlib.crc32(filler, zlib.crc32(identity)), filler)
+    return b"%s %08x %s" % (identity, _checksum(identity, filler, topic, key), filler)
 
 
-def identity_of(value: bytes | None) -> bytes | None:
-    """Whose record it is; None: it is damaged, or none of ours."""
+def identity_of(value: bytes | None, topic: str = "", key: bytes | None = None) -> bytes | None:
+    """Whose record it is; None: it is damaged, in the wrong topic, under the wrong key, or none of ours."""
     parts = (value or b"").split(b" ", 2)
     if len(parts) != 3:
         return None
     identity, checksum, filler = parts
-    return identity if b"%08x" % zlib.crc32(filler, zlib.crc32(identity)) == checksum else None
+    return identity if b"%08x" % _checksum(identity, filler, topic, key) == checksum else None
+
+
+def _checksum(identity: bytes, filler: bytes, topic: str, key: bytes | None) -> int:
+    start = zlib.crc32(b"%s/%s/" % (topic.encode(), b"-" if key is None else key))
+    return zlib.crc32(filler, zlib.crc32(identity, start))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Final
 
 from book import DETACHED, GONE, KILLED
@@ -29,7 +28,9 @@ POOLS = ("AnyIO worker thread", "asyncio_")  # the loop's own threads: they wait
 UNSURE_SHARE: Final = 0.001  # of the sends of a patient producer: for so few we may not know what became of them
 UNSURE_FROM: Final = 10
 PATIENT_S: Final = 60.0  # the shortest delivery timeout that is longer than any fault
+CANARY: Final = "canary"  # in every password
 NOISE = (
+    CANARY,
     "never retrieved",
     "was destroyed but it is pending",
     "ResourceWarning",
@@ -43,7 +44,11 @@ def complaints_of(evidence: Evidence) -> list[Complaint]:
     found = [*records(evidence)]
     for life in evidence.lives:
         found += [*endings(life), *certainty(life), *manners(life), *silence(life), *stalls(life), *memory(life)]
-    found += [*liveness(evidence), *dials(evidence)]
+    found += [*liveness(evidence), *dials(evidence), *sessions(evidence)]
+    if evidence.uncommitted:
+        found.append(
+            Complaint("uncommitted", f"{evidence.uncommitted} records are not there for a reader of both kinds")
+        )
     for deed, seconds in recoveries_of(evidence):
         if deed.healed + seconds > deed.settled + SLOW_S:
             found.append(Complaint("slow", f"{deed.text}: {seconds:.1f} s after its end there was no usual rate yet"))
@@ -165,7 +170,15 @@ def growth_bytes_per_h(life: Life) -> float | None:
 
 def manners(life: Life) -> Iterator[Complaint]:
     """Metadata is asked for at a decent rate."""
-    worst = _worst_rate([(at, sample.get("metadata_refreshes", 0)) for at, sample in life.book.samples])
+    worst = 0.0
+    for session in life.book.sessions:  # each producer by itself: one that opens has to ask
+        closed_at = float("inf") if session.closed_at is None else session.closed_at
+        within = [
+            (at, sample["metadata_refreshes"])
+            for at, sample in life.book.samples
+            if session.opened_at <= at <= closed_at and "metadata_refreshes" in sample
+        ]
+        worst = max(worst, _worst_rate([(session.opened_at, 0.0), *within]))
     if worst > METADATA_PER_S:
         yield Complaint("storm", f"{life.name} asked for metadata {worst:.1f} times a second for {RATE_WINDOW_S} s")
 
@@ -179,16 +192,24 @@ def dials(evidence: Evidence) -> Iterator[Complaint]:
             yield Complaint("storm", f"broker {node} was dialled {worst:.1f} times a second for {RATE_WINDOW_S} s")
 
 
+def sessions(evidence: Evidence) -> Iterator[Complaint]:
+    """Who logs in does so again and again, or the soak has not shown what it is to show."""
+    if evidence.session_s is None:
+        return
+    least = (evidence.ended - evidence.began) / evidence.session_s / 2  # half of the time it may be away
+    if evidence.authentications < least:
+        yield Complaint("bug of the soak", f"{evidence.authentications} logins are less than {least:.0f}")
+
+
 def _worst_rate(counter: Sequence[tuple[float, float]]) -> float:
-    """The most a counter grew in any window, per second; a new session begins at nought."""
-    worst, total, window = 0.0, 0.0, [(0.0, 0.0)] if not counter else [(counter[0][0], 0.0)]
-    for (_, before), (at, now) in pairwise(counter):
-        total += now - before if now >= before else now
-        window.append((at, total))
-        while at - window[0][0] > RATE_WINDOW_S:
-            window.pop(0)
-        if at - window[0][0] >= RATE_WINDOW_S * 0.8:
-            worst = max(worst, (total - window[0][1]) / (at - window[0][0]))
+    """The most a counter grew in any window, per second."""
+    worst, first = 0.0, 0
+    for at, count in counter:
+        while at - counter[first][0] > RATE_WINDOW_S:
+            first += 1
+        begin, before = counter[first]
+        if at - begin >= RATE_WINDOW_S * 0.8:
+            worst = max(worst, (count - before) / (at - begin))
     return worst
 
 

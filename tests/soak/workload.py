@@ -1,10 +1,11 @@
 """A workload of a soak: producers one after another in a process of its own, until told to drain.
 
-    python workload.py '{"life": "five-0", "profile": "five", "servers": ..., "rate": ..., "seed": ...}' | keeper
+    python workload.py '{"life": "five-0", "profile": "five", "servers": ..., "rate": ..., ...}' | keeper
 
 One per life of a client process; the nemesis stops and kills it from outside. What it does and is told goes into the
 book, through standard output. Commands come on standard input, a line each: `block S` stops the loop for S seconds,
-`topic NAME N` adds a topic (that need not exist yet), `drain` ends in order. If standard input ends, so do we.
+`topic NAME N` adds a topic (that need not exist yet), `resolve ADDRESS` moves the brokers' name, `drain` ends in order.
+If standard input ends, so do we.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from book import write_all
-from profiles import CYCLE, KEYS, PROFILES, Profile, draw_size
+from names import NamingLoop
+from profiles import BURST, BURST_EVERY_S, BURST_S, CYCLE, KEYS, PROFILES, Profile, draw_size
 from values import value_of
 
 from aiokprod import Delivery, Persistence, Producer
@@ -63,11 +65,14 @@ class Workload:
         self.topics = dict(profile.topics)
         self._profile = profile
         self._servers = job["servers"]
+        self._security: dict[str, Any] = job["security"]  # not for the book: it has a password
+        self._seed, self._turn = int(job["seed"]), int(job["turn"])
         self._rate = float(job["rate"])
         self._session_s = float(job["session_s"])
         self._draw = random.Random(f"{job['seed']}-{self.life}")
         self._pen = pen
         self._count = 0
+        self._waited_s = 0.0  # for room in the buffer
         self._own: set[asyncio.Task[Any]] = set()
         self._producer: Producer | None = None
         self.draining = asyncio.Event()
@@ -83,9 +88,10 @@ class Workload:
     async def _session(self, name: str) -> None:
         gc.collect()
         before = Footprint.take()
-        settings = self._profile.settings(self._draw)
+        settings = self._profile.settings(self._seed, self._turn)
+        self._turn += 1
         self._pen.write(f"S {time.monotonic():.4f} {name} {json.dumps(settings)}")
-        producer = Producer(self._servers, **settings)
+        producer = Producer(self._servers, **settings, **self._security)
         while True:
             try:
                 await producer.start()
@@ -117,8 +123,8 @@ class Workload:
 
     async def _tick(self, producer: Producer) -> None:
         due = time.monotonic() + TICK_S
-        is_burst = time.monotonic() % 15.0 < 2.0
-        count = int(self._rate * TICK_S * (2 if is_burst else 1) + self._draw.random())
+        is_burst = time.monotonic() % BURST_EVERY_S < BURST_S
+        count = int(self._rate * TICK_S * (BURST if is_burst else 1) + self._draw.random())
         records = [self._next() for _ in range(count)]
         at = time.monotonic()
         for number, topic, partition, key, size in records:
@@ -132,7 +138,9 @@ class Workload:
         if self._profile.churns:
             self._churn(producer)
         await asyncio.sleep(max(0.0, due - time.monotonic()))
+        began = time.monotonic()
         await producer.ready()
+        self._waited_s += time.monotonic() - began
 
     def _next(self) -> tuple[int, str, int | None, int | None, int]:
         number, self._count = self._count, self._count + 1
@@ -145,9 +153,10 @@ class Workload:
     def _send(
         self, producer: Producer, number: int, topic: str, partition: int | None, key: int | None, size: int
     ) -> None:
-        value = value_of(self.life, number, size)
+        key_bytes = None if key is None else b"key-%d" % key
+        value = value_of(self.life, number, size, topic, key_bytes)
         try:
-            delivery = producer.send(topic, value, None if key is None else b"key-%d" % key, partition=partition)
+            delivery = producer.send(topic, value, key_bytes, partition=partition)
         except AiokprodError as refused:
             self._failed(number, refused)
             return
@@ -208,11 +217,12 @@ class Workload:
             "cpu_s": time.process_time(),
             "descriptors": sum(1 for _ in Path("/proc/self/fd").iterdir()),
             "tasks": len(asyncio.all_tasks()),
+            "waited_s": self._waited_s,
         }
         if self._producer is not None:
             metrics = self._producer.metrics()
             for name in ("buffer_used_bytes", "batches_resent", "chaser_rounds", "epoch_bumps", "metadata_refreshes",
-                         "connections_opened", "connections_lost", "connections_failed"):  # fmt: skip
+                         "connections_opened", "connections_lost", "connections_failed", "throttle_seconds"):  # fmt: skip
                 found[name] = metrics[name]
         return found
 
@@ -263,6 +273,10 @@ async def _obey(workload: Workload, reader: asyncio.StreamReader) -> None:
                 time.sleep(float(seconds))
             case ["topic", name, partitions]:
                 workload.topics[name] = int(partitions)
+            case ["resolve", address]:
+                loop = asyncio.get_running_loop()
+                assert isinstance(loop, NamingLoop)
+                loop.address = address
             case ["drain"]:
                 workload.draining.set()
             case other:
@@ -285,5 +299,8 @@ async def main(job: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
-    asyncio.run(main(json.loads(sys.argv[1])))
+    given = json.loads(sys.argv[1])
+    with asyncio.Runner(loop_factory=NamingLoop) as runner:
+        cast("NamingLoop", runner.get_loop()).address = given["address"]
+        runner.run(main(given))
     gc.collect()

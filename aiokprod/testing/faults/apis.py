@@ -39,6 +39,7 @@ _APIS: Final = {
     43: ("ElectLeaders", 2),
     44: ("IncrementalAlterConfigs", 1),
     45: ("AlterPartitionReassignments", 0),
+    49: ("AlterClientQuotas", 1),
     60: ("DescribeCluster", 0),
     61: ("DescribeProducers", 0),
     65: ("DescribeTransactions", 0),

@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 from aiokprod.testing.kafka_cluster.asking import Asking, done
 from aiokprod.testing.kafka_cluster.errors import KafkaAdminError, KafkaClusterError
 from aiokprod.wire.codes import ErrorCode
+from aiokprod.wire.messages import alter_client_quotas as client_quotas
 from aiokprod.wire.messages import alter_partition_reassignments as reassignments
 from aiokprod.wire.messages import create_partitions, create_topics, delete_topics, incremental_alter_configs
 from aiokprod.wire.messages import elect_leaders as elections
@@ -142,6 +143,22 @@ class Admin(Asking):
     def alter_broker(self, node_id: int, config: Mapping[str, str | None]) -> None:
         """Set a broker's dynamic options (also to make it read its certificates again)."""
         self._alter(BROKER_RESOURCE, str(node_id), config, node_id)
+
+    def alter_client_quota(self, client_id: str, quotas: Mapping[str, float | None]) -> None:
+        """Set a client's quotas, "producer_byte_rate" in bytes a second, per broker; None takes one off."""
+        entry = client_quotas.EntryData(
+            entity=[client_quotas.EntityData(entity_type="client-id", entity_name=client_id)],
+            ops=[
+                client_quotas.OpData(key=key, value=value or 0.0, remove=value is None) for key, value in quotas.items()
+            ],
+        )
+        request = client_quotas.AlterClientQuotasRequest(entries=[entry])
+
+        def attempt(_: int) -> bool:
+            (result,) = self._controller(request, client_quotas.AlterClientQuotasResponse).entries
+            return done(f"AlterClientQuotas {client_id}", result.error_code, result.error_message)
+
+        self._until(f"the quotas of {client_id} are set", attempt)
 
     def move_leader(self, topic: str, partition: int, to_node: int) -> None:
         """Make this broker the leader, as a replica if it is none yet; returns when every running broker knows.

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Protocol
 
 from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
-from aiokprod.testing.kafka_cluster.spec import HOST, ClusterSpec, NodeSpec
+from aiokprod.testing.kafka_cluster.spec import ClusterSpec, NodeSpec
 
 
 class BrokerState(Enum):
@@ -27,7 +27,7 @@ class Broker(ABC):
 
     def __init__(self, node: NodeSpec, listener: str, wait_registered: Callable[[int], None]) -> None:
         self.node_id = node.node_id
-        self.host = HOST
+        self.host = node.host
         self.port = node.advertised[listener]  # where clients reach it (through the proxy, where there is one)
         self.node = node
         self._wait_registered = wait_registered

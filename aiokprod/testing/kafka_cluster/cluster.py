@@ -27,9 +27,11 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from aiokprod.testing.kafka_cluster.admin import Admin
 from aiokprod.testing.kafka_cluster.backend import Backend, Broker, BrokerState
 from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
+from aiokprod.testing.kafka_cluster.layout import nodes_of
 from aiokprod.testing.kafka_cluster.ports import PortReservation, is_open
+from aiokprod.testing.kafka_cluster.quorum import active_controller
 from aiokprod.testing.kafka_cluster.security import ClusterSecurity, TlsFiles
-from aiokprod.testing.kafka_cluster.spec import CLIENT_PROTOCOLS, CONTROLLER, HOST, INTERNAL, ClusterSpec, NodeSpec
+from aiokprod.testing.kafka_cluster.spec import CLIENT_PROTOCOLS, CONTROLLER, HOST, INTERNAL, ClusterSpec
 
 if TYPE_CHECKING:
     from aiokprod.testing.proxy import FaultProxy
@@ -57,7 +59,9 @@ class KafkaCluster:
         heap: str = "256m",
         listeners: Sequence[str] = ("PLAINTEXT",),
         security: ClusterSecurity | None = None,
-        proxied: bool = False,
+        proxied: bool | Sequence[str] = False,
+        advertised_host: str = HOST,
+        features: Mapping[str, int] | None = None,
     ) -> None:
         """Nothing starts yet.
 
@@ -72,7 +76,10 @@ class KafkaCluster:
             heap: of each broker's JVM.
             listeners: what clients may speak: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL. The first is the default one.
             security: certificates and users of the listeners that need them; made up if not given.
-            proxied: put a `FaultProxy` before every broker, on the first listener; brokers advertise its address.
+            proxied: put a `FaultProxy` before every broker, on the first listener or on those named here; brokers
+                advertise its address.
+            advertised_host: what brokers call themselves to clients; a name that only the client can resolve will do.
+            features: levels to format with, {"transaction.version": 0} (processes only).
 
         Raises:
             ValueError: the arguments contradict each other.
@@ -83,6 +90,8 @@ class KafkaCluster:
             raise ValueError(f"unknown listeners {unknown}: choose from {', '.join(CLIENT_PROTOCOLS)}")
         if not listeners or len(set(listeners)) != len(listeners):
             raise ValueError("listeners: at least one, each once")
+        if isinstance(proxied, Sequence) and (unknown := [name for name in proxied if name not in listeners]):
+            raise ValueError(f"proxied: {unknown} are no listeners of this cluster")
         if ports is not None and len(ports) != brokers:
             raise ValueError(f"{len(ports)} ports for {brokers} brokers")
         self.version = version
@@ -94,12 +103,15 @@ class KafkaCluster:
         self._heap = heap
         self._listeners = tuple(listeners)
         self._security = security or ClusterSecurity()
-        self._proxied = proxied
+        self._proxied = tuple(listeners[:1]) if proxied is True else tuple(proxied or ())
+        self._advertised_host = advertised_host
+        self._features = dict(features or {})
         self._spec: ClusterSpec | None = None
         self._backend: Backend | None = None
         self._reservation = PortReservation()
         self._certificates: Path | None = None
-        self._proxy: FaultProxy | None = None
+        self.proxies: dict[str, FaultProxy] = {}
+        """Of the started cluster, by listener."""
         self._at_exit: Callable[[], None] | None = None
         self.admin = Admin(self._running_addresses)
 
@@ -130,8 +142,7 @@ class KafkaCluster:
         atexit.register(self._at_exit)
         try:
             self._spec = self._make_spec()
-            if self._proxied:
-                self._start_proxy(self._spec)
+            self._start_proxies(self._spec)
             self._backend.start(self._spec, self._wait_registered)
             self.wait_ready()
         except BaseException:
@@ -144,9 +155,9 @@ class KafkaCluster:
             atexit.unregister(self._at_exit)
             self._at_exit = None
         self.admin.close()
-        if self._proxy is not None:
-            self._proxy.close()
-            self._proxy = None
+        for proxy in self.proxies.values():
+            proxy.close()
+        self.proxies.clear()
         if self._backend is not None:
             self._backend.stop()
             self._backend = None
@@ -165,7 +176,7 @@ class KafkaCluster:
 
     def bootstrap_for(self, listener: str) -> str:
         """For clients that speak this protocol, for instance "SASL_SSL"."""
-        return ",".join(f"{HOST}:{node.advertised[listener]}" for node in self._started_spec().nodes)
+        return ",".join(f"{node.host}:{node.advertised[listener]}" for node in self._started_spec().nodes)
 
     @property
     def cluster_id(self) -> str:
@@ -188,10 +199,10 @@ class KafkaCluster:
 
     @property
     def proxy(self) -> FaultProxy:
-        """The fault proxy of `KafkaCluster(proxied=True)`."""
-        if self._proxy is None:
+        """The fault proxy of `KafkaCluster(proxied=True)`: the one before the first listener that has one."""
+        if not self.proxies:
             raise KafkaClusterError("no proxy: KafkaCluster(proxied=True), and start it")
-        return self._proxy
+        return next(iter(self.proxies.values()))
 
     def broker(self, node_id: int) -> Broker:
         """The handle of this broker; node ids count from 1."""
@@ -203,6 +214,23 @@ class KafkaCluster:
         if self._backend is None:
             raise KafkaClusterError("the cluster is not started")
         return self._backend.brokers
+
+    def active_controller(self) -> int:
+        """The broker that leads the KRaft quorum now: the one whose end makes the others elect (processes only).
+
+        Raises:
+            KafkaClusterError: nobody was elected in 30 s, or the cluster has none that this machine reaches.
+        """
+        spec = self._started_spec()
+        if spec.needs_zookeeper or self._backend is None or self._backend.admin_listener != INTERNAL:
+            raise KafkaClusterError('the controllers are in reach only with KRaft and backend="processes"')
+        return active_controller(
+            lambda: {
+                node_id: (HOST, broker.node.bound[CONTROLLER])
+                for node_id, broker in self.brokers.items()
+                if broker.is_running
+            }
+        )
 
     # Waiting.
 
@@ -274,30 +302,24 @@ class KafkaCluster:
         return ContainerBackend(self._image or os.environ.get(IMAGE_VARIABLE) or f"apache/kafka:{self.version}")
 
     def _make_spec(self) -> ClusterSpec:
-        reserve = self._reservation.take
-        names = [CONTROLLER, INTERNAL, *self._listeners]
-        first = self._listeners[0]
-        nodes: list[NodeSpec] = []
-        for index in range(self._count):
-            bound = {name: reserve() for name in names}
-            advertised = dict(bound)
-            if self._ports is not None:
-                advertised[first] = self._ports[index]
-            if not self._proxied:
-                bound = advertised
-            elif self._ports is None:
-                advertised[first] = reserve()
-            nodes.append(NodeSpec(node_id=index + 1, bound=bound, advertised=advertised))
         spec = ClusterSpec(
             version=self.version,
             cluster_id=base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="),
-            nodes=tuple(nodes),
+            nodes=nodes_of(
+                self._count,
+                self._listeners,
+                proxied=self._proxied,
+                ports=self._ports,
+                host=self._advertised_host,
+                reserve=self._reservation.take,
+            ),
             listeners=self._listeners,
             config=self._config,
             heap=self._heap,
             security=self._made_security(),
+            features=self._features,
         )
-        return replace(spec, zookeeper_port=reserve()) if spec.needs_zookeeper else spec
+        return replace(spec, zookeeper_port=self._reservation.take()) if spec.needs_zookeeper else spec
 
     def _made_security(self) -> ClusterSecurity:
         if self._security.tls is not None or not any(name.endswith("SSL") for name in self._listeners):
@@ -305,16 +327,16 @@ class KafkaCluster:
         self._certificates = Path(tempfile.mkdtemp(prefix="aiokprod-tls-"))
         return replace(self._security, tls=TlsFiles.issue(self._certificates))
 
-    def _start_proxy(self, spec: ClusterSpec) -> None:
+    def _start_proxies(self, spec: ClusterSpec) -> None:
         from aiokprod.testing.proxy import FaultProxy
 
-        first = spec.listeners[0]
-        self._proxy = FaultProxy(
-            {node.node_id: (HOST, node.bound[first]) for node in spec.nodes},
-            ports={node.node_id: node.advertised[first] for node in spec.nodes},
-            framed=not first.endswith("SSL"),  # inside TLS there are no frames to see
-        )
-        self._proxy.start()
+        for name in self._proxied:
+            self.proxies[name] = FaultProxy(
+                {node.node_id: (HOST, node.bound[name]) for node in spec.nodes},
+                ports={node.node_id: node.advertised[name] for node in spec.nodes},
+                framed=not name.endswith("SSL"),  # inside TLS there are no frames to see
+            )
+            self.proxies[name].start()
 
     def _started_spec(self) -> ClusterSpec:
         if self._spec is None:

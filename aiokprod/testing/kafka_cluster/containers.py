@@ -102,6 +102,8 @@ class ContainerBackend:
     def start(self, spec: ClusterSpec, wait_registered: Callable[[int], None]) -> None:
         if spec.listeners != ("PLAINTEXT",):
             raise KafkaClusterError('TLS and SASL listeners need KafkaCluster(backend="processes")')
+        if spec.features:
+            raise KafkaClusterError('features are set with KafkaCluster(backend="processes")')
         if spec.needs_zookeeper:
             raise KafkaClusterError(f'Kafka {spec.version} needs ZooKeeper: use KafkaCluster(backend="processes")')
         try:
@@ -148,7 +150,7 @@ def _environment(spec: ClusterSpec, node: NodeSpec) -> dict[str, str]:
         "controller.quorum.voters": ",".join(f"{n.node_id}@{_alias(n)}:{_PORTS[CONTROLLER]}" for n in spec.nodes),
         "listeners": ",".join(f"{name}://:{port}" for name, port in _PORTS.items()),
         "advertised.listeners": (
-            f"PLAINTEXT://{HOST}:{node.advertised['PLAINTEXT']},{INTERNAL}://{_alias(node)}:{_PORTS[INTERNAL]}"
+            f"PLAINTEXT://{node.host}:{node.advertised['PLAINTEXT']},{INTERNAL}://{_alias(node)}:{_PORTS[INTERNAL]}"
         ),
         "inter.broker.listener.name": INTERNAL,
         "listener.security.protocol.map": protocol_map(spec),

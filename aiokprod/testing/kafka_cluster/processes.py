@@ -158,7 +158,9 @@ class ProcessBackend:
         assert self._directory is not None
         command = [java, *_TOOL_FLAGS, "-cp", classpath, "kafka.tools.StorageTool", "format"]
         # "--cluster-id=ID" in one word: an id may begin with a dash.
-        command += [f"--cluster-id={spec.cluster_id}", *spec.security.scram_arguments(spec.listeners), "-c"]
+        command += [f"--cluster-id={spec.cluster_id}", *spec.security.scram_arguments(spec.listeners)]
+        command += [f"--feature={name}={level}" for name, level in spec.features.items()]
+        command.append("-c")
         tools = [
             subprocess.Popen(
                 [*command, str(self._directory / f"node-{node.node_id}" / "server.properties")],

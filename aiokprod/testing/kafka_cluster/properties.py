@@ -54,7 +54,9 @@ def process_properties(spec: ClusterSpec, node: NodeSpec, log_directory: str) ->
     properties = common_properties(spec)
     properties |= {
         "log.dirs": log_directory,
-        "advertised.listeners": ",".join(f"{name}://{HOST}:{node.advertised[name]}" for name in names),
+        "advertised.listeners": ",".join(
+            f"{name}://{HOST if name == INTERNAL else node.host}:{node.advertised[name]}" for name in names
+        ),
         "inter.broker.listener.name": INTERNAL,
         "listener.security.protocol.map": protocol_map(spec),
     }

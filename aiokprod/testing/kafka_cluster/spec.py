@@ -18,12 +18,14 @@ CLIENT_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 class NodeSpec:
     """One node: its id and its ports, by listener name.
 
-    `bound` is where the broker listens, `advertised` what it tells clients (a proxy's port, where there is a proxy).
+    `bound` is where the broker listens, `advertised` what it tells clients (a proxy's port, where there is a proxy), and
+    `host` the name or address that it tells them.
     """
 
     node_id: int
     bound: Mapping[str, int]
     advertised: Mapping[str, int]
+    host: str = HOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,7 @@ class ClusterSpec:
     heap: str = "256m"
     security: ClusterSecurity = field(default_factory=ClusterSecurity)
     zookeeper_port: int | None = None
+    features: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def replication_factor(self) -> int:

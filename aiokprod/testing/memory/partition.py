@@ -13,10 +13,10 @@ from collections.abc import Callable
 from aiokprod.errors import AiokprodError, DeliveryTimeoutError, RecordRecalledError
 from aiokprod.metrics import Metrics
 from aiokprod.model import Persistence, RecordMetadata, TimestampType
-from aiokprod.pipeline.batch import Headers
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.ports import House, IntakeQueue
+from aiokprod.records.decoder import decode_headers
 from aiokprod.testing.memory.broker import MemoryBroker
 from aiokprod.testing.memory.log import MemoryLog
 from aiokprod.testing.memory.pending import PendingRecord
@@ -56,7 +56,7 @@ class MemoryPartition(IntakeQueue):
         self,
         value: bytes | None,
         key: bytes | None,
-        headers: Headers | None,
+        headers: bytes | None,
         timestamp_ms: int,
         size_bytes: int,
         now: float,
@@ -82,7 +82,7 @@ class MemoryPartition(IntakeQueue):
         self,
         value: bytes | None,
         key: bytes | None,
-        headers: Headers | None,
+        headers: bytes | None,
         timestamp_ms: int,
         size_bytes: int,
         sent_at: float,
@@ -96,7 +96,7 @@ class MemoryPartition(IntakeQueue):
             self.loop,
             value,
             key,
-            tuple(headers or ()),
+            decode_headers(headers) if headers is not None else (),
             timestamp_ms,
             size_bytes,
             sent_at,

@@ -6,16 +6,12 @@ record is in the log on a later turn of the loop, or fails as the test has scrip
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, Unpack
+from typing import Unpack
 
 from aiokprod.config import ProducerConfig, ProducerOptions
-from aiokprod.errors import AiokprodError, ProducerClosedError
-from aiokprod.model import ProducerState
-from aiokprod.pipeline.bulk import BulkSend
-from aiokprod.pipeline.delivery import Delivery
-from aiokprod.producer import Producer, _Forks
+from aiokprod.errors import AiokprodError
+from aiokprod.producer import Producer
 from aiokprod.testing.memory.log import MemoryLog, MemoryRecord
 from aiokprod.testing.memory.pipeline import MemoryPipeline
 from aiokprod.testing.memory.script import Script
@@ -59,29 +55,12 @@ class MemoryProducer(Producer):
             servers = NOWHERE
         super().__init__(servers, **options)
         for name in topics or ():
-            self._intake.check_topic(name)
+            self._intake.checked_topic(name)
         self._records = MemoryLog(topics or {}, auto_create=auto_create)
         self._script = Script()
 
-    async def start(self, timeout: float | None = 30.0, *, wait: bool = True) -> Self:
-        """Be ready. Everything about the order of calls is as with `Producer.start`; nothing can be unreachable.
-
-        Raises:
-            ProducerClosedError, ProducerFailedError: it is closing, or has failed: await `close()` first.
-        """
-        if self._state is ProducerState.READY and self._forks == _Forks.count:
-            self._check_loop()
-            return self
-        if self._closing is not None and not self._closing.done():
-            raise ProducerClosedError("the producer is closing: await close() before start()")
-        if self._pipeline is not None and self._forks == _Forks.count:
-            raise self._pipeline.closed_error()
-        self._intake.configure()
-        self._loop = asyncio.get_running_loop()
-        self._forks = _Forks.count
-        self._closing = None
-        self._metrics.buffer_limit_bytes.set(self.config.buffer_memory)
-        pipeline = MemoryPipeline(
+    def _make_pipeline(self) -> MemoryPipeline:
+        return MemoryPipeline(
             self.config,
             self._metrics,
             self._log,
@@ -91,17 +70,6 @@ class MemoryProducer(Producer):
             self._records,
             self._script,
         )
-        self._move(ProducerState.STARTING, "start() was called")
-        pipeline.start_in_background()
-        self._pipeline = pipeline
-        self._move(ProducerState.READY, "records are kept in memory")
-        return self
-
-    async def _send_one_of_many(self, bulk: BulkSend, topic: str, value: Any, timeout: float | None) -> None:
-        waiting = len(bulk.parked)
-        await super()._send_one_of_many(bulk, topic, value, timeout)
-        for _, delivery in bulk.parked[waiting:]:
-            delivery.add_done_callback(_heard)  # send_many waits for each: none of them fails unheard
 
     # ------------------------------------------------------------------ what was sent
     @property
@@ -165,7 +133,3 @@ class MemoryProducer(Producer):
 
     def __repr__(self) -> str:
         return f"<MemoryProducer {self.config.client_id} {self._state.value}, {len(self._records)} records>"
-
-
-def _heard(delivery: Delivery) -> None:
-    """Somebody waits for it."""

@@ -30,6 +30,7 @@ from aiokprod.testing.faults.apis import api_key_of
 from ..own_thread import LoopHome
 from .frames import Direction, ProxyFrame
 from .link import Link, LinkOwner
+from .road import Distance, Road
 from .script import Script
 from .sides import Address, Sides
 
@@ -60,6 +61,8 @@ class FaultProxy(FaultVerbs, LinkOwner):
         self._upstreams = dict(upstreams)
         self._ports = dict(ports or {})
         self._framed = framed
+        self._host = HOST
+        self._roads = {broker: Road() for broker in upstreams}
         self._home = LoopHome("kafka-fault-proxy")
         self._faults = FaultRules()
         self.script = Script(self._faults)
@@ -126,12 +129,12 @@ class FaultProxy(FaultVerbs, LinkOwner):
 
     def address(self, broker: int) -> Address:
         """Where clients reach this broker through the proxy."""
-        return HOST, self._ports[broker]
+        return self._host, self._ports[broker]
 
     @property
     def bootstrap_servers(self) -> str:
         """Every listener, "host:port,..."."""
-        return ",".join(f"{HOST}:{self._ports[broker]}" for broker in self._upstreams)
+        return ",".join(f"{self._host}:{self._ports[broker]}" for broker in self._upstreams)
 
     def requests_seen(self, api: str | int | None = None, broker: int | None = None) -> int:
         """How many requests came, of this API, for this broker; None: any."""
@@ -198,6 +201,35 @@ class FaultProxy(FaultVerbs, LinkOwner):
         """Listen again, on the same port."""
         self._home.call(lambda: self._listen(node))
 
+    def move(self, host: str) -> int:
+        """Listen on another address of this machine, on the same ports, and no more on the one before.
+
+        Open connections are reset, their number is returned; refused brokers are let in again. All of 127.0.0.0/8 is
+        this machine on Linux.
+
+        Raises:
+            OSError: the address is not this machine's, or a port is taken there; nobody listens then.
+        """
+
+        def move() -> int:
+            self._shut()
+            self._host = host
+            self._open()
+            open_now = list(self._links)
+            for link in open_now:
+                link.sides.end(reset=True)
+            return len(open_now)
+
+        return self._home.call(move)
+
+    def set_distance(self, node: int, distance: Distance | None) -> None:
+        """How far away this broker is from now on, for connections that are open too; None: next door again."""
+        self._home.call(lambda: self._roads[node].set_distance(distance))
+
+    def segments(self, node: int) -> tuple[int, int]:
+        """How many went to and fro since the distance was set, and how many of them were lost."""
+        return self._home.call(lambda: (self._roads[node].segments, self._roads[node].lost))
+
     # ---- on the proxy's own loop
 
     def noticed(self, frame: ProxyFrame) -> None:
@@ -245,14 +277,14 @@ class FaultProxy(FaultVerbs, LinkOwner):
         """The port listens when this returns; who connects at once waits in its backlog."""
         if broker in self._listeners:
             return
-        listener = socket.create_server((HOST, self._ports.get(broker, 0)), backlog=BACKLOG)
+        listener = socket.create_server((self._host, self._ports.get(broker, 0)), backlog=BACKLOG)
         self._listeners[broker] = listener
         self._ports[broker] = listener.getsockname()[1]
         self._spawn(self._serve(broker, listener))
 
     async def _serve(self, broker: int, listener: socket.socket) -> None:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            link = Link(self, broker, next(self._numbers), Sides(writer, framed=self._framed))
+            link = Link(self, broker, next(self._numbers), Sides(writer, framed=self._framed, road=self._roads[broker]))
             self._links[link] = broker
             self._spawn(self._run_link(link, broker, reader))
 

@@ -17,9 +17,12 @@ from aiokprod.testing.faults.effects import damage_of
 from aiokprod.testing.faults.passage import passage_of
 
 from .frames import Direction
+from .road import Road
 
 MAX_FRAME_BYTES: Final = 128 * 1024 * 1024  # more is no Kafka frame: another protocol, passed through as it comes
 CHUNK_BYTES: Final = 64 * 1024
+PIECE_BYTES: Final = 8 * 1024  # so much travels as one where the road is long
+MOST_AHEAD_S: Final = 0.5  # no more than this is on its way: then whoever writes has to wait, as for a socket's buffer
 
 Address: TypeAlias = tuple[str, int]
 
@@ -31,8 +34,10 @@ class LinkEndedError(Exception):
 class Sides:
     """Both ends, from the client's dial to the close."""
 
-    def __init__(self, client: asyncio.StreamWriter, *, framed: bool) -> None:
+    def __init__(self, client: asyncio.StreamWriter, *, framed: bool, road: Road | None = None) -> None:
         self._client = client
+        self._road = road or Road()
+        self._last_at: dict[Direction, float] = {}  # when the last bytes that are on their way arrive
         self._upstream: asyncio.StreamWriter | None = None
         self._raw: set[Direction] = set() if framed else {Direction.REQUEST, Direction.ANSWER}
         self._client_has_gone = False
@@ -122,12 +127,34 @@ class Sides:
         if direction is Direction.ANSWER and self._client_has_gone:
             return
         try:
-            writer.write(data)
-            await writer.drain()
+            if self._road.distance is not None or self._last_at:
+                await self._travel(direction, writer, data)
+            else:
+                writer.write(data)
+                await writer.drain()
         except OSError:
             if direction is Direction.REQUEST:
                 raise
             self._client_has_gone = True
+
+    async def _travel(self, direction: Direction, writer: asyncio.StreamWriter, data: bytes) -> None:
+        """Over a long road, or behind what is still on one: each piece arrives in its time, none before another."""
+        loop = asyncio.get_running_loop()
+        for start in range(0, len(data), PIECE_BYTES):
+            piece, now = data[start : start + PIECE_BYTES], loop.time()
+            # Timers of one instant go off in no order of ours: no two pieces arrive in one.
+            at = max(self._road.arrival_s(direction, len(piece), now), self._last_at.get(direction, 0.0) + 1e-6)
+            self._last_at[direction] = at
+            loop.call_at(at, _arrive, writer, piece)
+            ahead_s = at - now - MOST_AHEAD_S
+            if ahead_s > 0:
+                await asyncio.sleep(ahead_s)
+        await writer.drain()
+
+
+def _arrive(writer: asyncio.StreamWriter, data: bytes) -> None:
+    if not writer.is_closing():  # what is on its way when a connection ends is lost
+        writer.write(data)
 
 
 def _reset_on_close(writer: asyncio.StreamWriter) -> None:

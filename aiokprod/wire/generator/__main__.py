@@ -44,6 +44,7 @@ APIS = [
     "DescribeTransactions",
     "ElectLeaders",
     "AlterPartitionReassignments",
+    "AlterClientQuotas",
 ]
 WIRE = Path(__file__).resolve().parent.parent
 ERRORS_PROGRAM = """

@@ -9,7 +9,6 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
-from aiokprod.pipeline.batch import Headers
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.encoded import Encoded
 from aiokprod.pipeline.failures import Failures
@@ -122,7 +121,7 @@ class StubQueue(IntakeQueue):
         self,
         value: bytes | None,
         key: bytes | None,
-        headers: Headers | None,
+        headers: bytes | None,
         timestamp_ms: int,
         size_bytes: int,
         now: float,

@@ -13,15 +13,19 @@ from confluent_kafka import Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import aiokprod
 from aiokprod.pipeline.hashes import (
     CACHED_KEY_BYTES,
     CACHED_KEYS,
     KeyCache,
+    Murmur2Keys,
     crc32_partition,
     fnv1a,
     fnv1a_partition,
     fnv1a_reference_partition,
     murmur2,
+    murmur2_by_bytes,
+    murmur2_keys,
     murmur2_partition,
 )
 from aiokprod.pipeline.partitioners import make_partitioner
@@ -64,7 +68,7 @@ def signed(number: int, bits: int) -> int:
 
 @pytest.mark.parametrize(("key", "java"), [(b"", 275646681), *VECTORS])
 def test_murmur2_is_that_of_java(key: bytes, java: int) -> None:
-    assert signed(murmur2(key), 32) == java
+    assert signed(murmur2(key), 32) == signed(murmur2_by_bytes(key), 32) == java
     for count in (1, 2, 7, 97, 10_000):
         assert murmur2_partition(key, count) == (java & 0x7FFFFFFF) % count
 
@@ -73,6 +77,7 @@ def test_murmur2_of_two_thousand_keys_is_that_of_java() -> None:
     total = 0  # as the Java program counted: sum = sum * 1000003L + murmur2(key)
     for number in range(2000):
         key = bytes((number * 31 + at * 7) % 256 for at in range(number % 97))
+        assert murmur2_by_bytes(key) == murmur2(key)
         total = (total * 1000003 + signed(murmur2(key), 32)) % (1 << 64)
     assert signed(total, 64) == 1670476838660570259
 
@@ -224,3 +229,15 @@ def test_the_cache_is_bounded() -> None:
     assert len(counted.asked) == CACHED_KEYS + 1
     cache.partition(b"0")  # was forgotten with all the others
     assert len(counted.asked) == CACHED_KEYS + 2
+
+
+@given(st.binary(max_size=70), st.integers(1, 2**31 - 1))
+@settings(deadline=None, derandomize=True, database=None)
+def test_whichever_form_hashes_the_keys_they_go_where_java_sends_them(key: bytes, count: int) -> None:
+    for keys in (Murmur2Keys(), murmur2_keys(), KeyCache(murmur2_partition)):
+        keys.resize(count)
+        assert keys.partition(key) == keys.partition(key) == murmur2_partition(key, count)
+
+
+def test_sources_remember_keys_and_the_compiled_form_need_not() -> None:
+    assert isinstance(murmur2_keys(), Murmur2Keys if aiokprod.compiled else KeyCache)

@@ -24,6 +24,7 @@ from aiokprod.model import Persistence
 from aiokprod.pipeline.batch import BATCH_OVERHEAD_BYTES
 from aiokprod.pipeline.intake import LAST_TIMESTAMP_MS, Intake
 from aiokprod.records.batch import record_size_bound
+from aiokprod.records.headers import encode_headers
 
 
 def intake(**options: Any) -> Intake:
@@ -38,7 +39,7 @@ def frozen(into: Intake, **record: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize("topic", ["t", "a.b-c_D9", "...", "x" * 249, "0"])
 def test_a_legal_topic_name_is_taken_and_remembered(topic: str) -> None:
     checks = intake()
-    checks.check_topic(topic)
+    checks.checked_topic(topic)
     assert checks.valid_topics == {topic}
 
 
@@ -49,7 +50,7 @@ def test_an_illegal_topic_name_is_refused_at_once_and_not_repeated_in_full(topic
     """faults: T3"""
     checks = intake()
     with pytest.raises(InvalidTopicError) as raised:
-        checks.check_topic(topic)
+        checks.checked_topic(topic)
     assert isinstance(raised.value, UsageError)
     assert len(str(raised.value)) < 1_000
     assert not checks.valid_topics
@@ -59,13 +60,13 @@ def test_an_illegal_topic_name_is_refused_at_once_and_not_repeated_in_full(topic
 def test_a_topic_that_is_no_str_is_refused(topic: object) -> None:
     """faults: T3, M16"""
     with pytest.raises(RecordTypeError, match="topic must be a str"):
-        intake().check_topic(topic)
+        intake().checked_topic(topic)
 
 
 def test_remembering_topic_names_is_bounded() -> None:
     checks = intake()
     for number in range(10_050):
-        checks.check_topic(f"t{number}")
+        checks.checked_topic(f"t{number}")
     assert len(checks.valid_topics) == 10_000
 
 
@@ -97,8 +98,8 @@ def test_what_a_caller_may_change_is_copied() -> None:
         changed[:1] = b"X"
     pairs[0][0] = "changed"
     pairs.append(("more", b""))
-    assert taken[:3] == (b"key", b"value", (("name", b"h"), ("other", None)))
-    assert all(type(each) is bytes for each in taken[:2])
+    assert taken[:3] == (b"key", b"value", encode_headers([("name", b"h"), ("other", None)]))
+    assert all(type(each) is bytes for each in taken[:3])
 
 
 @pytest.mark.parametrize("where", ["key", "value", "headers"])
@@ -112,15 +113,17 @@ def test_a_view_of_what_is_no_more_is_refused_like_any_other_type(where: str) ->
 
 
 def test_headers_come_as_pairs_a_dict_or_anything_one_can_walk_once() -> None:
-    freeze = Intake.freeze_headers
-    expected = (("a", b"1"), ("b", None))
+    freeze = Intake.header_pairs
+    expected = [("a", b"1"), ("b", None)]
     assert freeze([("a", b"1"), ("b", None)], "t") == expected
     assert freeze({"a": b"1", "b": None}, "t") == expected
     assert freeze((pair for pair in expected), "t") == expected
     assert freeze(deque([["a", b"1"], ["b", None]]), "t") == expected
-    assert freeze([("a", b"1"), ("a", b"1")], "t") == (("a", b"1"), ("a", b"1"))
-    assert freeze([], "t") is None
-    assert freeze(iter(()), "t") is None
+    assert freeze([("a", b"1"), ("a", b"1")], "t") == [("a", b"1"), ("a", b"1")]
+    for none in ([], iter(())):
+        assert freeze(none, "t") == []
+        assert Intake.encoded_headers(none, "t") is None
+    assert Intake.encoded_headers(expected, "t") == encode_headers(expected)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,7 @@ def test_headers_come_as_pairs_a_dict_or_anything_one_can_walk_once() -> None:
 def test_headers_of_any_other_shape_are_refused(wrong: object) -> None:
     """faults: M12"""
     with pytest.raises(RecordTypeError, match="header"):
-        Intake.freeze_headers(wrong, "t")
+        Intake.header_pairs(wrong, "t")
 
 
 # ---------------------------------------------------------------------- numbers
@@ -193,7 +196,8 @@ def test_the_limit_is_exact_to_the_byte(
     checks = intake(max_request_size=request_bytes, buffer_memory=buffer, batch_size=500)
     rest = min(request_bytes, buffer) - BATCH_OVERHEAD_BYTES
     length = rest
-    while record_size_bound(-1 if key is None else len(key), length, headers or None) > rest:
+    header_bytes = len(encode_headers(headers)) if headers else 0
+    while record_size_bound(-1 if key is None else len(key), length, header_bytes) > rest:
         length -= 1
     for shorter in (1, 0):
         taken = frozen(checks, key=key, value=b"v" * (length - shorter), headers=headers)
@@ -219,7 +223,7 @@ def test_a_record_at_the_limit_arrives_and_one_byte_more_is_refused_at_once() ->
     async def scenario() -> None:
         options = {"max_request_size": 2_000, "buffer_memory": 4_000, "batch_size": 500}
         async with started("t", **options) as (cluster, producer):
-            length = 2_000 - BATCH_OVERHEAD_BYTES - record_size_bound(-1, 0, None)
+            length = 2_000 - BATCH_OVERHEAD_BYTES - record_size_bound(-1, 0, 0)
             for size in (length - 1, length):
                 await producer.send("t", b"x" * size)
             with pytest.raises(RecordTooLargeError):
@@ -239,7 +243,7 @@ def test_a_serializer_sees_topic_headers_and_data_and_may_add_headers() -> None:
     checks = intake(value_serializer=serialize)
     record = Record(topic="t", value=[1], headers={"a": b"b"})
     assert checks.serialize(record) == []
-    assert checks.frozen(record)[1:3] == (b"[1]", (("a", b"b"), ("schema", b"t")))
+    assert checks.frozen(record)[1:3] == (b"[1]", encode_headers([("a", b"b"), ("schema", b"t")]))
 
 
 @pytest.mark.parametrize("which", ["key", "value"])

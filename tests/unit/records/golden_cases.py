@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aiokprod.records.batch import TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, batch_header, encode_records
 from aiokprod.records.compression import codec_attributes, compress
+from aiokprod.records.headers import encode_headers
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = GOLDEN / "cases.txt"
@@ -37,7 +38,7 @@ class Case:
         return encode_records(
             self.values,
             self.keys if any(key is not None for key in self.keys) else None,
-            list(self.headers) if any(self.headers) else None,
+            [encode_headers(pairs) for pairs in self.headers] if any(self.headers) else None,
             [timestamp - self.timestamps[0] for timestamp in self.timestamps],
         )
 

@@ -13,10 +13,11 @@ from aiokprod.errors import ProtocolError
 from aiokprod.records.batch import CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, batch_header, encode_records
 from aiokprod.records.compression import CODEC_BITS, compress
 from aiokprod.records.decoder import DecodedBatch, decode_batches, split_records
+from aiokprod.records.headers import encode_headers
 from aiokprod.records.varint import encode
 
 QUICK = settings(deadline=None, derandomize=True, database=None)
-SECTION = encode_records([b"value", None], [b"key", None], [[("h", b"x")], None], [0, 5])
+SECTION = encode_records([b"value", None], [b"key", None], [encode_headers([("h", b"x")]), None], [0, 5])
 
 
 def batch(section: bytes = SECTION, **changed: Any) -> bytes:

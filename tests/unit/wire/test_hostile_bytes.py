@@ -18,6 +18,7 @@ from aiokprod.errors import ProtocolError
 from aiokprod.records.batch import batch_header, encode_records
 from aiokprod.records.compression import compress
 from aiokprod.records.decoder import decode_batches
+from aiokprod.records.headers import encode_headers
 from aiokprod.wire.messages.metadata import MetadataResponse
 from aiokprod.wire.messages.produce import ProduceResponse
 
@@ -46,7 +47,10 @@ def mutations(data: bytes, random: Random, count: int) -> Iterator[bytes]:
 
 def damaged_batches(random: Random) -> Iterator[bytes]:
     section = encode_records(
-        [b"value", None, b""], [b"key", None, b""], [[("h", b"x"), ("h", None)], None, []], [0, 5, -9]
+        [b"value", None, b""],
+        [b"key", None, b""],
+        [encode_headers([("h", b"x"), ("h", None)]), None, encode_headers([])],
+        [0, 5, -9],
     )
     for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
         packed = compress(codec, None, section)
@@ -105,7 +109,7 @@ def test_damaged_record_batches_raise_only_protocol_errors() -> None:
 
 def test_damaged_record_sections_raise_only_protocol_errors() -> None:
     random = Random(5)
-    section = encode_records([b"v" * 3] * 7, [b"k"] * 7, [[("name", None)]] * 7, list(range(7)))
+    section = encode_records([b"v" * 3] * 7, [b"k"] * 7, [encode_headers([("name", None)])] * 7, list(range(7)))
     for wrong in mutations(section, random, 1500):
         verdict(OTHERS["split_records"], wrong)
 
