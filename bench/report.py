@@ -56,6 +56,11 @@ def busy(run: Measured) -> float:
     return run.broker_cpu_s / run.seconds * 100
 
 
+def proxy_busy(run: Measured) -> float:
+    """Share of the processor that the delaying proxy took from the brokers, in percent."""
+    return run.proxy_cpu_s / run.seconds * 100
+
+
 def spread(values: Sequence[float], form: str) -> str:
     """The median, and from where to where it went."""
     if not values:
@@ -93,7 +98,8 @@ def rates_or_waits(table: Table) -> str:
             cells += [spread(table.values(name, of), ".2f") for of in times]
             cells.append(spread(table.values(name, lambda run: run.stall_ms), ".0f"))
         else:
-            cells.append(f"{table.middle(name, busy):.0f} %")
+            proxy = table.middle(name, proxy_busy)
+            cells.append(f"{table.middle(name, busy):.0f} %" + (f", proxy {proxy:.0f} %" if proxy else ""))
         cells += [spread(table.ratios(form, name, rate), ".2f") for form in table.names[:2]]
         cells += [spread([1 / each for each in table.ratios(form, name, cpu_us)], ".2f") for form in table.names[:2]]
         rows.append(cells)

@@ -119,7 +119,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0, help="of slope")
     parser.add_argument("--compiled", metavar="PYTHON", help="an interpreter that has the compiled form")
     parser.add_argument(
-        "--json", type=Path, default=RESULTS, help="every measurement goes there; items not measured now stay"
+        "--json",
+        type=Path,
+        help="every measurement goes there, and items not measured now stay; build/bench by default",
     )
     parser.add_argument("--markdown", type=Path, help="write the tables there")
     parser.add_argument(
@@ -131,9 +133,15 @@ def main() -> None:
     rounds, scale = (1, QUICK) if words.quick else (words.rounds, words.scale)
     compiled = Path(words.compiled).absolute() if words.compiled else compiled_python()
     bench = Bench(str(compiled), rounds, scale, words.minutes)
+    path = words.json or (RESULTS if scale == 1.0 else RESULTS.with_name("quick.json"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = json.loads(path.read_text()) if path.exists() else {}
+    results = before
     try:
         for name in words.items or ALL:
             bench.measure(name)
+            results = merged(before, bench.results)
+            path.write_text(json.dumps(results, indent=1))  # what comes after may fail
     finally:
         bench.close()
     text = markdown([Table.from_json(table) for table in bench.results["tables"]])
@@ -142,9 +150,6 @@ def main() -> None:
     print(json.dumps(bench.results["durations_s"]))
     if words.markdown:
         words.markdown.write_text(text)
-    words.json.parent.mkdir(parents=True, exist_ok=True)
-    results = merged(json.loads(words.json.read_text()) if words.json.exists() else {}, bench.results)
-    words.json.write_text(json.dumps(results, indent=1))
     if words.docs:
         import write_docs  # it draws: matplotlib is needed only here
 

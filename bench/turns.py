@@ -51,14 +51,15 @@ class Turns:
         written = self._written(cluster, job) - before
         sent = measured.records + told["before"] + 1
         assert written == sent, f"{entry.name}: {sent} were acknowledged, the log has {written}"
-        if job.topics == 1:
+        if not is_kept(item):
             cluster.delete_topic(job.topic)
         return measured
 
     def _job(self, cluster: KafkaCluster, item: Item, entry: Entry, scale: float) -> Job:
         self._topics += 1
         topics = item.common.get("topics", 1)
-        name = f"bench-{self._topics}" if topics == 1 else f"bench-of-{topics}"
+        kept = f"bench-{item.brokers}-brokers-{item.partitions}-partitions-{topics}-topics"
+        name = kept if is_kept(item) else f"bench-{self._topics}"
         job = Job(
             client=entry.client,
             way=entry.way,
@@ -69,10 +70,13 @@ class Turns:
             settings=dict(entry.settings),
             **(dict(item.common) | dict(entry.own)),
         )
+        if name in self._kept:
+            return job
+        if name == kept:
+            self._kept.add(name)
         if topics == 1:
             cluster.create_topic(name, partitions=item.partitions, replication_factor=1)
-        elif name not in self._kept:
-            self._kept.add(name)
+        else:
             create_together(cluster, job.topic_list())
         return job
 
@@ -81,6 +85,11 @@ class Turns:
         if job.topics == 1:
             return sum(cluster.end_offsets(job.topic))
         return ends_together(cluster, job.topic_list())
+
+
+def is_kept(item: Item) -> bool:
+    """Making so many partitions takes longer than the turns: they stay for all of them."""
+    return int(item.common.get("topics", 1)) > 1 or item.partitions >= 100
 
 
 def create_together(cluster: KafkaCluster, names: list[str]) -> None:
