@@ -170,8 +170,15 @@ def growth_bytes_per_h(life: Life) -> float | None:
 
 def manners(life: Life) -> Iterator[Complaint]:
     """Metadata is asked for at a decent rate."""
+    worst = metadata_per_s(life)
+    if worst > METADATA_PER_S:
+        yield Complaint("storm", f"{life.name} asked for metadata {worst:.1f} times a second for {RATE_WINDOW_S} s")
+
+
+def metadata_per_s(life: Life) -> float:
+    """The most requests for metadata of one of its producers; each by itself, as one that opens has to ask."""
     worst = 0.0
-    for session in life.book.sessions:  # each producer by itself: one that opens has to ask
+    for session in life.book.sessions:
         closed_at = float("inf") if session.closed_at is None else session.closed_at
         within = [
             (at, sample["metadata_refreshes"])
@@ -179,8 +186,7 @@ def manners(life: Life) -> Iterator[Complaint]:
             if session.opened_at <= at <= closed_at and "metadata_refreshes" in sample
         ]
         worst = max(worst, _worst_rate([(session.opened_at, 0.0), *within]))
-    if worst > METADATA_PER_S:
-        yield Complaint("storm", f"{life.name} asked for metadata {worst:.1f} times a second for {RATE_WINDOW_S} s")
+    return worst
 
 
 def dials(evidence: Evidence) -> Iterator[Complaint]:
