@@ -147,7 +147,7 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """aiokprod beside its peers on one real broker (`-- firehose web --rounds 5`, `-- --quick`)."""
+    """aiokprod beside its peers on one real broker (`-- firehose web --rounds 5`, `-- --quick`, `-- --docs`)."""
     install(session, "bench")
     session.run("python", "bench/run.py", *session.posargs)
 
