@@ -5,6 +5,11 @@ Every session that needs Kafka starts its own: local JVM processes (Java 17, Mav
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
 import nox
 
 nox.options.default_venv_backend = "venv"
@@ -142,7 +147,7 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """aiokprod beside its peers on one real broker (`-- firehose web --rounds 5`, `-- --quick`)."""
+    """aiokprod beside its peers on one real broker (`-- firehose web --rounds 5`, `-- --quick`, `-- --docs`)."""
     install(session, "bench")
     session.run("python", "bench/run.py", *session.posargs)
 
@@ -156,6 +161,33 @@ def instructions(session: nox.Session) -> None:
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """Build the wheel and install it elsewhere."""
-    session.install("build")
-    session.run("python", "-m", "build", "--wheel", "--outdir", session.create_tmp())
+    """What is published but for the compiled wheels: source distribution and pure wheel, into dist/ (docs/releasing.md)."""
+    session.install("--group", "wheel")
+    session.run("python", "-m", "build", "--outdir", "dist")
+
+
+@nox.session(python=["3.11", *LATER_PYTHONS])
+def wheel(session: nox.Session) -> None:
+    """The compiled wheel of this machine's libc and of one Python: built, checked, installed, tested; into dist/."""
+    session.install("-U", "pip")
+    session.install("--group", "wheel")
+    made = session.cache_dir.resolve() / f"wheel-{session.python}"
+    shutil.rmtree(made, ignore_errors=True)
+    session.run("python", "-m", "build", "--outdir", str(made), env={"AIOKPROD_COMPILE": "1"})
+    if sys.platform == "linux":
+        session.run("auditwheel", "show", str(only_wheel(made)))
+        session.run("auditwheel", "repair", "--wheel-dir", str(made / "repaired"), str(only_wheel(made)))
+        made /= "repaired"
+    session.install("--force-reinstall", "--no-deps", str(only_wheel(made)))
+    session.install(str(only_wheel(made)), "--group", "wheel-test")
+    settings = PYPROJECT["tool"]["cibuildwheel"]
+    with session.chdir("tests"):  # there is no aiokprod beside it: the installed one is tested
+        session.run(*shlex.split(settings["test-command"].format(project="..")), env=settings["test-environment"])
+    Path("dist").mkdir(exist_ok=True)
+    shutil.copy(only_wheel(made), "dist")
+
+
+def only_wheel(folder: Path) -> Path:
+    """The one wheel in a folder."""
+    (wheel,) = folder.glob("*.whl")
+    return wheel

@@ -45,6 +45,25 @@ def sources() -> list[str]:
     return [str(path) for path in found if path.name not in INTERPRETED]
 
 
+def use_throw_of_today(extensions: list[setuptools.Extension]) -> None:
+    """What is thrown into a compiled coroutine goes on to what it awaits as one exception.
+
+    mypyc (2.4, mypyc issue 1214) passes it on as three arguments, which warns since Python 3.12: where warnings are
+    errors, a cancelled wait would end with a DeprecationWarning. A copy of that part of its runtime is compiled, without.
+    """
+    from mypyc.build import include_dir
+
+    runtime = Path(include_dir(), "misc_ops.c").read_text(encoding="utf-8")
+    folder = Path("build", "runtime")
+    folder.mkdir(parents=True, exist_ok=True)
+    runtime = runtime.replace(
+        "PyObject_CallFunctionObjArgs(_m, type, value, traceback, NULL)", "PyObject_CallOneArg(_m, value)"
+    )
+    Path(folder, "misc_ops.c").write_text(runtime, encoding="utf-8")
+    for extension in extensions:
+        extension.include_dirs.insert(0, str(folder))
+
+
 class SdistWithBackend(sdist):
     """A source distribution can be built from: it has this file."""
 
@@ -72,6 +91,7 @@ class Backend(build_meta._BuildMetaBackend):
                 "--follow-imports=silent",
             ]
             extensions = mypycify([*options, *sources()], group_name="aiokprod", opt_level="3", debug_level="0")
+            use_throw_of_today(extensions)
         setuptools.setup(ext_modules=extensions, cmdclass={"sdist": SdistWithBackend})
 
     def get_requires_for_build_wheel(self, config_settings=None):

@@ -35,6 +35,7 @@ from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.intake import Intake
 from aiokprod.pipeline.send_path import SendPath
 from aiokprod.pipeline.unwatched import UnwatchedFailures
+from aiokprod.records import crc
 from aiokprod.records.compression import check_codec
 from aiokprod.wire.messages.metadata import MetadataRequest
 
@@ -140,6 +141,7 @@ class Producer:
         self._forks = _Forks.count
         self._closing = None
         self._metrics.buffer_limit_bytes.set(self.config.buffer_memory)
+        crc.load()  # not at the first batch, when records wait
         pipeline = self._make_pipeline()
         started = self._started = asyncio.Event()
         self._move(ProducerState.STARTING, "start() was called")

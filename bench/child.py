@@ -20,12 +20,20 @@ from job import Job, Measured, quantile_ms
 
 
 class Stopwatch:
-    """What a client module gets to measure with."""
+    """What a client module gets to measure with.
+
+    Attributes:
+        sent: records of the measured part, where that is not `job.count`.
+        before: records that were sent before it, beside the one that every client begins with.
+    """
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.latencies_s: list[float] = []
         self.worst_stall_s: float | None = None
+        self.offered: float | None = None
+        self.sent: int | None = None
+        self.before = 0
         self.measured: Measured | None = None
 
     @contextmanager
@@ -37,15 +45,17 @@ class Stopwatch:
         yield
         seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_s
         print("end", flush=True)
-        self.measured = Measured(seconds, cpu_s, self.job.count)
+        self.measured = Measured(seconds, cpu_s, self.job.count if self.sent is None else self.sent)
 
     def result(self) -> Measured:
         assert self.measured is not None, "the client did not measure"
         if self.latencies_s:
             ordered = sorted(self.latencies_s)
             self.measured.p50_ms, self.measured.p99_ms = quantile_ms(ordered, 0.5), quantile_ms(ordered, 0.99)
+            self.measured.p999_ms, self.measured.worst_ms = quantile_ms(ordered, 0.999), ordered[-1] * 1e3
         if self.worst_stall_s is not None:
             self.measured.stall_ms = self.worst_stall_s * 1e3
+        self.measured.offered = self.offered
         return self.measured
 
 
@@ -57,7 +67,7 @@ def main() -> None:
     done = import_module(f"clients.{job.client}").WAYS[job.way](job, stopwatch)
     if done is not None:
         asyncio.run(done)
-    print(json.dumps(asdict(stopwatch.result())), flush=True)
+    print(json.dumps({"before": stopwatch.before, "measured": asdict(stopwatch.result())}), flush=True)
 
 
 if __name__ == "__main__":

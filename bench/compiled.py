@@ -15,6 +15,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parent.parent
 VENV: Final = ROOT / "build" / "bench" / "compiled"
 EXTRAS: Final = "lz4,zstd,snappy,uvloop"
+PACKAGES: Final = ("fastapi>=0.115", "uvicorn>=0.30", "pytest>=8")  # what the children of a benchmark import besides
 
 
 def fingerprint() -> str:
@@ -25,21 +26,21 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def compiled_python(with_packages: tuple[str, ...] = ()) -> Path:
-    """The interpreter; whatever has to be built and installed for it is, `with_packages` too.
+def compiled_python() -> Path:
+    """The interpreter; whatever has to be built and installed for it is.
 
     Raises:
         SystemExit: what was built is not compiled.
     """
     python, stamp = VENV / "bin" / "python", VENV / "built-of"
-    wanted = "\n".join([fingerprint(), *with_packages])
+    wanted = "\n".join([fingerprint(), *PACKAGES])
     if stamp.exists() and stamp.read_text() == wanted:
         return python
     run([sys.executable, "-m", "venv", "--clear", str(VENV)])
     print(f"building the compiled form in {VENV.relative_to(ROOT)}", file=sys.stderr)
     pip = [str(python), "-m", "pip", "install", "-q"]
     run([*pip, "-U", "pip"])
-    run([*pip, f".[{EXTRAS}]", *with_packages], AIOKPROD_COMPILE="1")
+    run([*pip, f".[{EXTRAS}]", *PACKAGES], AIOKPROD_COMPILE="1")
     if not is_compiled(python):
         raise SystemExit("what AIOKPROD_COMPILE=1 built is not compiled")
     stamp.write_text(wanted)
@@ -50,6 +51,12 @@ def is_compiled(python: str | Path) -> bool:
     """Is the aiokprod that this interpreter finds compiled?"""
     asked = [str(python), "-c", "import aiokprod; print(aiokprod.compiled)"]
     return subprocess.run(asked, capture_output=True, text=True, cwd=VENV.parent, check=True).stdout.strip() == "True"
+
+
+def environment_of(form: str) -> dict[str, str]:
+    """For a child that is to import this form: the sources of this tree, or what its interpreter has installed."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("AIOKPROD_PURE", "PYTHONPATH")}
+    return environment if form == "compiled" else environment | {"AIOKPROD_PURE": "1", "PYTHONPATH": str(ROOT)}
 
 
 def run(command: list[str], **environment: str) -> None:

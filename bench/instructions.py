@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from compiled import ROOT, compiled_python
+from compiled import compiled_python, environment_of
 from counting import MARKER, dumped, may_use_perf
 from hot_paths import RECORDS_OF
 
@@ -68,12 +67,7 @@ def main() -> None:
 
 def count(python: str, counter: str, *, is_pure: bool) -> Counts:
     """Let a child walk the paths; the mean of its rounds."""
-    environment = {name: value for name, value in os.environ.items() if name != "AIOKPROD_PURE"}
-    environment["PYTHONHASHSEED"] = "0"
-    if is_pure:
-        environment |= {"AIOKPROD_PURE": "1", "PYTHONPATH": str(ROOT)}  # this tree, whatever is installed
-    else:
-        environment.pop("PYTHONPATH", None)
+    environment = environment_of("pure" if is_pure else "compiled") | {"PYTHONHASHSEED": "0"}
     with TemporaryDirectory() as folder:
         under = [] if counter == "perf" else callgrind(folder)
         command = [*under, python, str(HERE / "hot_paths.py"), counter]

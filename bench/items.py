@@ -1,4 +1,4 @@
-"""What is measured: each item is a list of jobs that belong into one table."""
+"""What is measured: each item is a list of tables, each table a list of jobs that belong together."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-AIOKPROD, CALLBACK, ASYNCIO, AIOKAFKA, KAFKA_PYTHON = (
-    "aiokprod_client", "confluent_callback", "confluent_asyncio", "aiokafka_client", "kafka_python",
+AIOKPROD, CALLBACK, ASYNCIO, AIOKAFKA, KAFKA_PYTHON, JAVA = (
+    "aiokprod_client", "confluent_callback", "confluent_asyncio", "aiokafka_client", "kafka_python", "java_producer",
 )  # fmt: skip
 NAMES = {
     AIOKPROD: "aiokprod",
@@ -15,96 +15,171 @@ NAMES = {
     ASYNCIO: "confluent-kafka, AIOProducer",
     AIOKAFKA: "aiokafka",
     KAFKA_PYTHON: "kafka-python",
+    JAVA: "Java, ProducerPerformance",
 }
+COMPILED, PURE = "compiled", "pure"
+FORMS = (COMPILED, PURE)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a table."""
+    """One line of a table. `form` is that of aiokprod; the others have none."""
 
     client: str
     way: str
     count: int
     settings: Mapping[str, Any] = field(default_factory=dict)
     title: str = ""
+    form: str = ""
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of its job that differ from those of the table."""
 
     @property
     def name(self) -> str:
-        return NAMES[self.client] + (f", {self.title}" if self.title else "")
+        return ", ".join(part for part in (NAMES[self.client], self.form, self.title) if part)
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One table. `common` goes into every job; the first entry is ours."""
+    """One table. `common` goes into every job; the first two entries are ours: compiled, and pure."""
 
     title: str
     entries: tuple[Entry, ...]
     common: Mapping[str, Any]
     partitions: int = 6
-    waits: bool = False
-    """Latencies are what it is about."""
+    brokers: int = 1
+    round_trip_ms: float = 0.0
+    rounds: int = 3
+    kind: str = "rates"
+    """Which columns: `rates`, `waits` (latencies are what it is about), `growth` (one client, from little to much)."""
 
 
-def firehose(size: int, scale: float = 1.0, **common: Any) -> Item:
+def ours(way: str, count: int, title: str = "", settings: Mapping[str, Any] | None = None) -> list[Entry]:
+    """Both forms."""
+    return [Entry(AIOKPROD, way, count, settings or {}, title, form) for form in FORMS]
+
+
+def firehose(size: int, scale: float = 1.0, rounds: int = 3, peers: bool = True, **common: Any) -> Item:
     """As many records as a client can send; slower clients get fewer, rates and costs are per record."""
 
     def count(records: int) -> int:
         return max(1_000, int(records * scale))
 
-    entries = [
-        Entry(AIOKPROD, "firehose", count(1_000_000), title="send"),
-        Entry(CALLBACK, "firehose", count(1_000_000)),
-        Entry(AIOKAFKA, "firehose", count(200_000)),
-        Entry(KAFKA_PYTHON, "firehose", count(100_000)),
-    ]
-    if not common.get("headers"):  # AIOProducer has none, send_many takes values
-        entries.insert(1, Entry(AIOKPROD, "send_many", count(1_000_000), title="send_many"))
-        entries.insert(3, Entry(ASYNCIO, "firehose", count(200_000)))
-    what = f"{size} B values" + (f", {common['keys']:,} keys" if common.get("keys") else ", no keys")
+    entries = [*ours("firehose", count(1_000_000), "send"), Entry(CALLBACK, "firehose", count(1_000_000))]
+    if not common.get("headers") and peers:  # AIOProducer has none, send_many takes values, Java's tool knows no keys
+        entries += ours("send_many", count(1_000_000), "send_many")
+        entries.append(Entry(ASYNCIO, "firehose", count(150_000)))
+    if peers:
+        entries += [Entry(AIOKAFKA, "firehose", count(150_000)), Entry(KAFKA_PYTHON, "firehose", count(60_000))]
+        if not common.get("keys"):
+            entries.append(Entry(JAVA, "firehose", count(1_000_000)))
+    what = f"{size:,} B values" + (f", {common['keys']:,} keys" if common.get("keys") else ", no keys")
     what += f", {common['headers']} headers" if common.get("headers") else ""
     what += f", {common['compression']}" if common.get("compression") else ""
-    return Item(f"Firehose: {what}, 6 partitions, linger 5 ms", tuple(entries), {"size": size, **common})
+    title = f"Firehose: {what}, 6 partitions, linger 5 ms"
+    return Item(title, tuple(entries), {"size": size, **common}, rounds=rounds)
+
+
+def tuned() -> Item:
+    """What whoever wants throughput sets."""
+    batches = {"batch_size": 524_288, "buffer_memory": 134_217_728}
+    theirs = {"batch.size": 524_288, "queue.buffering.max.messages": 1_000_000}
+    entries = [
+        *ours("firehose", 1_000_000, "send", batches),
+        Entry(CALLBACK, "firehose", 1_000_000, theirs),
+        Entry(AIOKAFKA, "firehose", 150_000, {"max_batch_size": 524_288}),
+    ]
+    return Item("Firehose, tuned: 100 B values, batches of 512 KiB, linger 20 ms", tuple(entries), {"linger_ms": 20})
+
+
+def waiting(title: str, way: str, counts: tuple[int, int, int, int], **options: Any) -> Item:
+    """Awaited sends: ours on their defaults, the others without linger."""
+    compiled, pure, aiokafka, asyncio = counts
+    entries = [
+        Entry(AIOKPROD, way, compiled, title="its defaults", form=COMPILED),
+        Entry(AIOKPROD, way, pure, title="its defaults", form=PURE),
+        Entry(AIOKAFKA, way, aiokafka, {"linger_ms": 0}, "linger 0"),
+        Entry(ASYNCIO, way, asyncio, {"linger.ms": 0}, "linger 0"),
+    ]
+    return Item(title, tuple(entries), kind="waits", **options)
+
+
+def crowd() -> Item:
+    """20,000 sends at once."""
+    item = waiting(
+        "20,000 tasks, one send each, one partition", "tasks", (20_000,) * 4, common={"tasks": 20_000}, partitions=1
+    )
+    gathered = ours("gathered", 20_000, "gather over the deliveries") + ours("send_many", 20_000, "send_many")
+    return Item(
+        item.title, (*item.entries[:2], *gathered, *item.entries[2:]), item.common, partitions=1, rounds=2, kind="waits"
+    )
+
+
+def open_loop() -> Item:
+    """Each client at half of what it can do."""
+    entries = [*ours("open_loop", 1), *(Entry(client, "open_loop", 1) for client in (CALLBACK, ASYNCIO, AIOKAFKA))]
+    title = "Open loop: each client at half of its own rate, latency from when a record was due"
+    return Item(title, tuple(entries), {}, kind="waits")
+
+
+def far_away() -> Item:
+    entries = [
+        *ours("firehose", 400_000),
+        Entry(CALLBACK, "firehose", 400_000),
+        Entry(ASYNCIO, "firehose", 60_000),
+        Entry(AIOKAFKA, "firehose", 60_000),
+        Entry(KAFKA_PYTHON, "firehose", 30_000),
+        Entry(JAVA, "firehose", 400_000),
+    ]
+    return Item("20 ms round trip: 100 B values, defaults", tuple(entries), {"linger_ms": None}, round_trip_ms=20.0)
+
+
+def grown(title: str, way: str, points: dict[str, dict[str, Any]], **options: Any) -> list[Item]:
+    """A table for each point, of ours and librdkafka."""
+    return [
+        Item(
+            f"{title}: {point}",
+            (*ours(way, 300_000), Entry(CALLBACK, way, 300_000)),
+            of.get("common", {}),
+            kind="growth",
+            **{name: value for name, value in of.items() if name != "common"},
+            **options,
+        )
+        for point, of in points.items()
+    ]
+
+
+MANY = (1, 10, 100, 1_000)
+
+
+def growth() -> list[Item]:
+    return [
+        *grown("Growth, partitions, no keys", "firehose", {f"{n:,}": {"partitions": n} for n in MANY}),
+        *grown(
+            "Growth, partitions, 10,000 keys",
+            "firehose",
+            {f"{n:,}": {"partitions": n, "common": {"keys": 10_000}} for n in MANY},
+        ),
+        *grown("Growth, topics", "many_topics", {f"{n:,}": {"common": {"topics": n}} for n in MANY}, partitions=1),
+        *grown("Growth, brokers", "firehose", {str(n): {"brokers": n} for n in (1, 2, 3)}),
+    ]
 
 
 ITEMS: dict[str, Callable[[], list[Item]]] = {
-    "firehose": lambda: [firehose(100)],
+    "firehose": lambda: [firehose(100, rounds=5), tuned()],
     "sizes": lambda: [firehose(10), firehose(1_000, 0.3), firehose(10_000, 0.05), firehose(100_000, 0.01)],
-    "codecs": lambda: [firehose(100, 0.3, compression=codec) for codec in ("gzip", "snappy", "lz4", "zstd")],
-    "keyed": lambda: [firehose(100, keys=100_000, headers=2)],
-    "one_at_a_time": lambda: [
-        Item(
-            "`await send`, one at a time",
-            (
-                Entry(AIOKPROD, "one_at_a_time", 3_000, title="its defaults"),
-                Entry(AIOKAFKA, "one_at_a_time", 3_000, {"linger_ms": 0}, "linger 0"),
-                Entry(ASYNCIO, "one_at_a_time", 3_000, {"linger.ms": 0}, "linger 0"),
-            ),
-            {},
-            waits=True,
-        )
+    "codecs": lambda: [
+        firehose(100, 0.3, 2, peers=False, compression=codec) for codec in ("gzip", "snappy", "lz4", "zstd")
     ],
+    "keyed": lambda: [firehose(100, rounds=5, keys=100_000, headers=2)],
+    "one_at_a_time": lambda: [waiting("`await send`, one at a time", "one_at_a_time", (3_000,) * 4, common={})],
     "web": lambda: [
-        Item(
-            "1,000 tasks, each awaiting its send",
-            (
-                Entry(AIOKPROD, "tasks", 200_000),
-                Entry(AIOKAFKA, "tasks", 30_000, {"linger_ms": 0}, "linger 0"),
-                Entry(ASYNCIO, "tasks", 30_000, {"linger.ms": 0}, "linger 0"),
-            ),
-            {"tasks": 1_000},
-            waits=True,
+        waiting(
+            "1,000 tasks, each awaiting its send", "tasks", (200_000, 100_000, 30_000, 30_000), common={"tasks": 1_000}
         ),
-        Item(
-            "20,000 tasks, one send each, one partition",
-            (
-                Entry(AIOKPROD, "tasks", 20_000),
-                Entry(AIOKPROD, "gathered", 20_000, title="gather over the deliveries"),
-                Entry(AIOKAFKA, "tasks", 20_000, {"linger_ms": 0}, "linger 0"),
-                Entry(ASYNCIO, "tasks", 20_000, {"linger.ms": 0}, "linger 0"),
-            ),
-            {"tasks": 20_000},
-            partitions=1,
-            waits=True,
-        ),
+        crowd(),
     ],
+    "open_loop": lambda: [open_loop()],
+    "round_trip": lambda: [far_away()],
+    "growth": growth,
 }

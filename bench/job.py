@@ -21,7 +21,10 @@ class Job:
         count: records; of `size` bytes each.
         keys: so many distinct keys; 0: none.
         headers: so many headers on each record.
+        linger_ms: None leaves the client its default.
         tasks: how many wait for their sends at the same time, where the way has tasks.
+        topics: more than one: records go round over so many topics, `TOPIC-0` and up.
+        seconds: how long an open loop runs; its rate is a share of what the client can do, found out first.
         core: the processor the client stays on; None: any.
         settings: options of the client beside those every client gets.
     """
@@ -35,8 +38,10 @@ class Job:
     keys: int = 0
     headers: int = 0
     compression: str = "none"
-    linger_ms: int = 5
+    linger_ms: int | None = 5
     tasks: int = 1
+    topics: int = 1
+    seconds: float = 4.0
     core: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -51,6 +56,10 @@ class Job:
         """Bytes that do not compress to nothing."""
         return Random(self.size).randbytes(self.size).hex().encode()[: self.size]
 
+    def topic_list(self) -> list[str]:
+        """The topics, in the order they are used."""
+        return [self.topic] if self.topics == 1 else [f"{self.topic}-{number}" for number in range(self.topics)]
+
     def key_list(self) -> list[bytes]:
         """The distinct keys, in the order they are used."""
         return [b"%0*d" % (KEY_BYTES, number) for number in range(self.keys)]
@@ -61,15 +70,21 @@ class Job:
 
 @dataclass(slots=True)
 class Measured:
-    """What came of it. CPU is that of the whole process, all its threads."""
+    """What came of it. CPU is that of the whole process, all its threads; times of single records in milliseconds."""
 
     seconds: float
     cpu_s: float
     records: int
     p50_ms: float | None = None
     p99_ms: float | None = None
+    p999_ms: float | None = None
+    worst_ms: float | None = None
     stall_ms: float | None = None
+    """The longest time in which the event loop did not turn."""
+    offered: float | None = None
+    """Records per second that an open loop was to send."""
     broker_cpu_s: float = 0.0
+    proxy_cpu_s: float = 0.0
 
     @property
     def rate(self) -> float:

@@ -1,37 +1,65 @@
-"""Tables of a run: medians, spread, ratios to ours. Pure."""
+"""Tables of a run: medians, spread, ratios to ours, round by round. Pure: from what was measured to Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any, Self
 
 from job import Measured
+
+Of = Callable[[Measured], float | None]
 
 
 @dataclass(slots=True)
 class Table:
-    """The measurements of one item, by client."""
+    """The measurements of one item, by client. The first two names are ours: compiled, and pure."""
 
     title: str
-    waits: bool
+    kind: str
     names: list[str]
     runs: dict[str, list[Measured]] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        runs = {name: [Measured(**run) for run in found] for name, found in fields["runs"].items()}
+        return cls(fields["title"], fields["kind"], fields["names"], runs)
 
     def add(self, name: str, measured: Measured) -> None:
         self.runs.setdefault(name, []).append(measured)
 
-    def values(self, name: str, of: Callable[[Measured], float | None]) -> list[float]:
+    def values(self, name: str, of: Of) -> list[float]:
         return [value for run in self.runs[name] if (value := of(run)) is not None]
 
-    def ratios(self, name: str, of: Callable[[Measured], float]) -> list[float]:
+    def middle(self, name: str, of: Of) -> float | None:
+        """The median of its rounds."""
+        values = self.values(name, of)
+        return median(values) if values else None
+
+    def ratios(self, ours: str, name: str, of: Of) -> list[float]:
         """Ours to theirs, round by round."""
-        ours = self.values(self.names[0], of)
-        return [mine / theirs for mine, theirs in zip(ours, self.values(name, of), strict=True)]
+        theirs = self.values(name, of)
+        return [mine / its for mine, its in zip(self.values(ours, of), theirs, strict=True)]
+
+
+def rate(run: Measured) -> float:
+    return run.rate
+
+
+def cpu_us(run: Measured) -> float:
+    return run.cpu_us
+
+
+def busy(run: Measured) -> float:
+    """Share of the brokers' processor, in percent."""
+    return run.broker_cpu_s / run.seconds * 100
 
 
 def spread(values: Sequence[float], form: str) -> str:
     """The median, and from where to where it went."""
+    if not values:
+        return ""
     middle = format(median(values), form)
     if len(values) == 1:
         return middle
@@ -39,26 +67,59 @@ def spread(values: Sequence[float], form: str) -> str:
 
 
 def markdown(tables: Sequence[Table]) -> str:
-    return "\n\n".join(_table(table) for table in tables) + "\n"
+    """Every table; points of one growth are the lines of one."""
+    parts: list[str] = []
+    grown: dict[str, list[Table]] = {}
+    for table in tables:
+        if table.kind != "growth":
+            parts.append(rates_or_waits(table))
+            continue
+        what = table.title.rpartition(": ")[0]
+        grown.setdefault(what, []).append(table)
+    parts += [growth(what, points) for what, points in grown.items()]
+    return "\n\n".join(parts) + "\n"
 
 
-def _table(table: Table) -> str:
-    head = ["client", "records/s", "CPU per record, us"]
-    head += ["p50, ms", "p99, ms"] if table.waits else ["broker's processor"]
-    head += ["rate of aiokprod : its", "its CPU : aiokprod's"]
-    lines = [f"### {table.title}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+def rates_or_waits(table: Table) -> str:
+    waits = table.kind == "waits"
+    head = ["client", "records/s", "CPU per record, µs"]
+    head += ["p50, ms", "p99, ms", "p99.9, ms", "longest stall, ms"] if waits else ["brokers' processor"]
+    head += ["rate, compiled : its", "rate, pure : its", "CPU, its : compiled", "CPU, its : pure"]
+    rows = []
     for name in table.names:
-        cells = [name]
-        cells.append(spread(table.values(name, lambda run: run.rate), ",.0f"))
-        cells.append(spread(table.values(name, lambda run: run.cpu_us), ".2f"))
-        if table.waits:
-            for of in (lambda run: run.p50_ms, lambda run: run.p99_ms):
-                values = table.values(name, of)
-                cells.append(spread(values, ".2f") if values else "")
+        cells = [name, spread(table.values(name, rate), ",.0f"), spread(table.values(name, cpu_us), ".2f")]
+        if waits:
+            times: list[Of] = [lambda run: run.p50_ms, lambda run: run.p99_ms, lambda run: run.p999_ms]
+            cells += [spread(table.values(name, of), ".2f") for of in times]
+            cells.append(spread(table.values(name, lambda run: run.stall_ms), ".0f"))
         else:
-            busy = [run.broker_cpu_s / run.seconds * 100 for run in table.runs[name]]
-            cells.append(f"{median(busy):.0f} %")
-        cells.append(spread(table.ratios(name, lambda run: run.rate), ".2f"))
-        cells.append(spread([1 / ratio for ratio in table.ratios(name, lambda run: run.cpu_us)], ".2f"))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            cells.append(f"{table.middle(name, busy):.0f} %")
+        cells += [spread(table.ratios(form, name, rate), ".2f") for form in table.names[:2]]
+        cells += [spread([1 / each for each in table.ratios(form, name, cpu_us)], ".2f") for form in table.names[:2]]
+        rows.append(cells)
+    return grid(table.title, head, rows)
+
+
+def growth(what: str, points: Sequence[Table]) -> str:
+    """CPU per record, in microseconds: a line for each point, beside it what it is to the point 10, or the first."""
+    names = points[0].names
+    base = next((point for point in points if point.title.endswith(": 10")), points[0])
+    head = [what.removeprefix("Growth, ")]
+    for name in names:
+        head += [f"{name}: CPU per record, µs", f"to {base.title.rpartition(': ')[2]}"]
+    head.append("records/s, compiled")
+    rows = []
+    for point in points:
+        cells = [point.title.rpartition(": ")[2]]
+        for name in names:
+            here, there = point.middle(name, cpu_us), base.middle(name, cpu_us)
+            assert here is not None and there is not None
+            cells += [spread(point.values(name, cpu_us), ".2f"), f"{here / there:.2f}"]
+        cells.append(spread(point.values(names[0], rate), ",.0f"))
+        rows.append(cells)
+    return grid(what, head, rows)
+
+
+def grid(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"### {title}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for cells in rows)])

@@ -1,134 +1,162 @@
-"""aiokprod beside other clients, on one real broker, in one run: `python bench/run.py firehose --rounds 5`.
+"""aiokprod beside other clients, on real brokers, in one run: `python bench/run.py`, all of it in about 25 minutes.
 
-The client has one processor for itself and the broker the other; clients take turns, round after round. What was
+    python bench/run.py firehose keyed --rounds 5    some items
+    python bench/run.py --quick                      a twentieth of the records, one round: for a change
+    python bench/run.py --docs                       write docs/performance.md and its plots too
+    python bench/run.py slope --minutes 30           half an hour of steady load: not among `all`
+
+The client has one processor for itself and the brokers the other; clients take turns, round after round. What was
 acknowledged is compared with what the log has. Rates say more of the broker the busier its processor is, so the cost of
-the client is told beside them: microseconds of its processor per record.
+the client is told beside them: microseconds of its processor per record. aiokprod has two lines, compiled and pure: the
+compiled form is built into a venv of its own (a minute, kept) unless `--compiled PYTHON` names one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO
+from typing import Any
 
-from items import ITEMS, Entry, Item
-from job import Job, Measured
+import machine
+import memory
+import startup
+import web_app_bench
+from brokers import started
+from compiled import ROOT, compiled_python
+from items import ITEMS, Item
 from report import Table, markdown
+from turns import Turns
 
 from aiokprod.testing import KafkaCluster
 
-HERE = Path(__file__).parent
-CLIENT_CORE, BROKER_CORE = 0, 1
 QUICK = 0.05
-LIMIT_S = 900.0
+RESULTS = ROOT / "build" / "bench" / "results.json"
+Extra = Callable[["Bench"], dict[str, Any]]
+
+
+class Bench:
+    """One run: the brokers that are up, and what was measured."""
+
+    def __init__(self, compiled: str, rounds: int | None, scale: float, minutes: float) -> None:
+        self.compiled = compiled
+        self.rounds = rounds
+        self.scale = scale
+        self.minutes = minutes
+        self.turns = Turns(compiled)
+        self.results: dict[str, Any] = {"machine": machine.facts(), "tables": [], "durations_s": {}}
+        self._brokers: tuple[int, float] | None = None
+        self._stack = ExitStack()
+        self._cluster: KafkaCluster | None = None
+
+    def cluster(self, brokers: int = 1, round_trip_ms: float = 0.0) -> KafkaCluster:
+        """Such brokers; others that are up go."""
+        if self._brokers != (brokers, round_trip_ms) or self._cluster is None:
+            self.close()
+            self._cluster = self._stack.enter_context(started(brokers, round_trip_ms))
+            self._brokers = (brokers, round_trip_ms)
+        return self._cluster
+
+    def close(self) -> None:
+        self._stack.close()
+        self._cluster = None
+
+    def measure(self, name: str) -> None:
+        """One item of the command line."""
+        began = time.perf_counter()
+        if name in ITEMS:
+            for item in ITEMS[name]():
+                self.results["tables"].append(asdict(self.table(item)))
+        else:
+            self.results[name] = EXTRAS[name](self)
+        self.results["durations_s"][name] = round(time.perf_counter() - began)
+
+    def table(self, item: Item) -> Table:
+        table = Table(item.title, item.kind, [entry.name for entry in item.entries])
+        cluster = self.cluster(item.brokers, item.round_trip_ms)
+        for _ in range(self.rounds or item.rounds):
+            for entry in item.entries:
+                measured = self.turns.take(cluster, item, entry, self.scale)
+                table.add(entry.name, measured)
+                told = f"{measured.rate:,.0f}/s {measured.cpu_us:.2f} us p50 {measured.p50_ms}"
+                print(f"{item.title}: {entry.name}: {told}", file=sys.stderr, flush=True)
+        return table
+
+
+EXTRAS: dict[str, Extra] = {
+    "startup": lambda bench: startup.measure(bench.cluster(), bench.compiled, quick=bench.scale < 1),
+    "memory": lambda bench: memory.measure(bench.cluster(), bench.compiled, quick=bench.scale < 1),
+    "fastapi": lambda bench: web_app_bench.measure(
+        bench.cluster(), bench.compiled, rounds=bench.rounds or 3, quick=bench.scale < 1
+    ),
+    "slope": lambda bench: memory.slope(bench.cluster(), bench.compiled, bench.minutes),
+}
+ALONE = ("slope",)
+ALL = [
+    *(name for name in ITEMS if name not in ("growth", "round_trip")),
+    "startup",
+    "fastapi",
+    "growth",
+    "round_trip",
+    "memory",
+]
+"""In this order: most of it on one broker, which stays."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("items", nargs="*", metavar="item", help=f"of {', '.join(ITEMS)}; all by default")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "items", nargs="*", metavar="item", help=f"of {', '.join([*ALL, *ALONE])}; all but slope by default"
+    )
+    parser.add_argument("--rounds", type=int, help="of each table; its own number by default")
     parser.add_argument("--quick", action="store_true", help="a twentieth of the records, one round")
-    parser.add_argument("--json", type=Path, help="write every measurement there")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of records")
+    parser.add_argument("--minutes", type=float, default=30.0, help="of slope")
+    parser.add_argument("--compiled", metavar="PYTHON", help="an interpreter that has the compiled form")
+    parser.add_argument(
+        "--json", type=Path, default=RESULTS, help="every measurement goes there; items not measured now stay"
+    )
     parser.add_argument("--markdown", type=Path, help="write the tables there")
+    parser.add_argument(
+        "--docs", action="store_true", help="write docs/performance.md and its plots, from all that is in --json"
+    )
     words = parser.parse_args()
-    if unknown := set(words.items) - set(ITEMS):
-        parser.error(f"no item {', '.join(sorted(unknown))}; there are {', '.join(ITEMS)}")
-    rounds, scale = (1, QUICK) if words.quick else (words.rounds, 1.0)
-    with broker() as cluster:
-        tables = [measure(cluster, item, rounds, scale) for name in words.items or ITEMS for item in ITEMS[name]()]
-    text = markdown(tables)
+    if unknown := set(words.items) - {*ALL, *ALONE}:
+        parser.error(f"no item {', '.join(sorted(unknown))}; there are {', '.join([*ALL, *ALONE])}")
+    rounds, scale = (1, QUICK) if words.quick else (words.rounds, words.scale)
+    compiled = Path(words.compiled).absolute() if words.compiled else compiled_python()
+    bench = Bench(str(compiled), rounds, scale, words.minutes)
+    try:
+        for name in words.items or ALL:
+            bench.measure(name)
+    finally:
+        bench.close()
+    text = markdown([Table.from_json(table) for table in bench.results["tables"]])
     print(text)
+    print(json.dumps({name: bench.results[name] for name in EXTRAS if name in bench.results}, indent=1))
+    print(json.dumps(bench.results["durations_s"]))
     if words.markdown:
         words.markdown.write_text(text)
-    if words.json:
-        words.json.write_text(json.dumps([asdict(table) for table in tables], indent=1))
+    words.json.parent.mkdir(parents=True, exist_ok=True)
+    results = merged(json.loads(words.json.read_text()) if words.json.exists() else {}, bench.results)
+    words.json.write_text(json.dumps(results, indent=1))
+    if words.docs:
+        import write_docs  # it draws: matplotlib is needed only here
+
+        write_docs.write(results)
 
 
-@contextmanager
-def broker() -> Iterator[KafkaCluster]:
-    """One broker, on its own processor where there are two."""
-    cores = os.sched_getaffinity(0)
-    if len(cores) > 1:
-        os.sched_setaffinity(0, {BROKER_CORE})  # the broker inherits it
-    with KafkaCluster(brokers=1, config={"num.io.threads": "2"}) as cluster:
-        os.sched_setaffinity(0, cores)
-        yield cluster
-
-
-def measure(cluster: KafkaCluster, item: Item, rounds: int, scale: float) -> Table:
-    table = Table(item.title, item.waits, [entry.name for entry in item.entries])
-    for number in range(rounds):
-        for entry in item.entries:
-            topic = f"bench-{abs(hash(item.title)) % 10**6}-{number}-{item.entries.index(entry)}"
-            measured = run_one(cluster, item, entry, topic, scale)
-            table.add(entry.name, measured)
-            print(f"{item.title}: {entry.name}: {measured.rate:,.0f}/s {measured.cpu_us:.2f} us", file=sys.stderr)
-    return table
-
-
-def run_one(cluster: KafkaCluster, item: Item, entry: Entry, topic: str, scale: float) -> Measured:
-    """One client, once, on a topic of its own."""
-    count = max(100, int(entry.count * scale))
-    cluster.create_topic(topic, partitions=item.partitions, replication_factor=1)
-    job = Job(
-        client=entry.client,
-        way=entry.way,
-        servers=cluster.bootstrap_servers,
-        topic=topic,
-        count=count,
-        core=CLIENT_CORE if len(os.sched_getaffinity(0)) > 1 else None,
-        settings=dict(entry.settings),
-        **item.common,
-    )
-    command = [sys.executable, str(HERE / "child.py"), job.to_json()]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE) as child:
-        assert child.stdout is not None
-        broker_pid = java_child()
-        expect(child.stdout, "begin")
-        before_s = cpu_s(broker_pid)
-        expect(child.stdout, "end")
-        broker_cpu_s = cpu_s(broker_pid) - before_s
-        line = child.stdout.readline()
-        if child.wait(LIMIT_S) != 0:
-            raise SystemExit(f"{entry.name} failed")
-    measured = Measured(**json.loads(line))
-    measured.broker_cpu_s = broker_cpu_s
-    written = sum(cluster.end_offsets(topic))
-    assert written == count + 1, f"{entry.name}: {count} and one before them were sent, the log has {written}"
-    cluster.delete_topic(topic)
-    return measured
-
-
-def expect(lines: IO[str], word: str) -> None:
-    for line in lines:
-        if line.strip() == word:
-            return
-    raise SystemExit(f"the client ended before it said {word!r}")
-
-
-def java_child() -> int:
-    """The process of the broker that this one has started."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            name, _, rest = (folder / "stat").read_text().partition(")")
-        except OSError:
-            continue  # it ended meanwhile
-        if name.endswith("(java") and rest.split()[1] == str(os.getpid()):
-            return int(folder.name)
-    raise SystemExit("there is no broker")
-
-
-def cpu_s(pid: int) -> float:
-    """Seconds of processor that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def merged(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """What was measured now, and of before what was not measured again."""
+    titles = {table["title"] for table in now["tables"]}
+    kept = [table for table in before.get("tables", []) if table["title"] not in titles]
+    durations = before.get("durations_s", {}) | now["durations_s"]
+    return before | now | {"tables": kept + now["tables"], "durations_s": durations}
 
 
 if __name__ == "__main__":

@@ -9,9 +9,6 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-import anyio.to_thread
-from anyio import CapacityLimiter
-
 from aiokprod.cluster.connection import BrokerConnection
 from aiokprod.cluster.sasl.mechanism import Finished, HashWork, HiddenBytes, Mechanism, Outcome, Reply
 from aiokprod.errors import AiokprodError, AuthenticationError, ConnectionLostError, ProtocolError
@@ -46,6 +43,9 @@ async def authenticate(
         ProtocolError: its answer cannot be read.
         UnsupportedVersionError: it knows no SASL, or only that of before Kafka 1.0.
     """
+    from anyio import CapacityLimiter  # imported by those who authenticate: it takes a while
+    from anyio.to_thread import run_sync
+
     await _agree_on(connection, mechanism, versions, timeout_s)
     version = versions.pick(SaslAuthenticateRequest.API_KEY, 0, SaslAuthenticateRequest.MAX_VERSION)
     asked_at = asyncio.get_running_loop().time()
@@ -54,7 +54,7 @@ async def authenticate(
     while not isinstance(outcome, Finished):
         if isinstance(outcome, HashWork):
             # Its own limiter: never behind the threads of the application, which may all be busy.
-            hashed = await anyio.to_thread.run_sync(outcome.run, abandon_on_cancel=True, limiter=CapacityLimiter(1))
+            hashed = await run_sync(outcome.run, abandon_on_cancel=True, limiter=CapacityLimiter(1))
             outcome = mechanism.hashed(hashed)
             continue
         answer = await _carry(connection, outcome, mechanism, version, timeout_s=timeout_s)

@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from typing import Final
 
+from aiokprod import __version__
 from aiokprod.cluster import tls
 from aiokprod.cluster.authentication import authenticate
 from aiokprod.cluster.connection import BrokerConnection
@@ -251,11 +251,7 @@ class _Attempt:
 @cache
 def software_version() -> str:
     """Ours, as ApiVersions wants it (KIP-511: letters, digits, dots and dashes)."""
-    try:
-        found = metadata.version("aiokprod")
-    except metadata.PackageNotFoundError:
-        return "unknown"
-    return "".join(each if each.isalnum() or each in ".-" else "-" for each in found)
+    return "".join(each if each.isalnum() or each in ".-" else "-" for each in __version__)
 
 
 def _named_version(answer: memoryview) -> int:

@@ -34,7 +34,10 @@ ALIASES: Final = {
     "KAFKA_SSL_KEYFILE": "ssl_keyfile",
 }
 FROM_FILE: Final = ("sasl_password", "ssl_key_password", "ssl_key_pem")
-NOT_OPTIONS: Final = frozenset({"AIOKPROD_PURE", "AIOKPROD_COMPILE", "AIOKPROD_LIVES", "AIOKPROD_FULL"})
+# What builds and tests are told.
+NOT_OPTIONS: Final = frozenset(
+    f"AIOKPROD_{name}" for name in ("PURE", "COMPILE", "EXPECT_COMPILED", "LIVES", "FULL", "SEEDS", "FIRST_SEED")
+)
 NOT_OPTION_STARTS: Final = ("AIOKPROD_KAFKA_", "AIOKPROD_TEST_", "AIOKPROD_REQUIRE_", "AIOKPROD_LEDGER_")
 # What Kubernetes (and Docker links before it) inject for a Service called aiokprod or aiokprod-something.
 SERVICE_LINK: Final = re.compile(

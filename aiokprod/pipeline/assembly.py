@@ -16,9 +16,6 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import anyio
-import anyio.to_thread
-
 from aiokprod.backoff import Backoff
 from aiokprod.chance import new_random
 from aiokprod.cluster.client import ClusterClient, ClusterListener
@@ -34,10 +31,13 @@ from aiokprod.model import CloseReport, Health, Persistence, ProducerState
 from aiokprod.pipeline.aggregator import BrokerAggregator
 from aiokprod.pipeline.alarm import Alarm
 from aiokprod.pipeline.batch import ProducerBatch, Segment
+from aiokprod.pipeline.compressing import CompressingThreads
 from aiokprod.pipeline.dispatcher import TopicDispatcher
 from aiokprod.pipeline.entrance import Entrance
 from aiokprod.pipeline.flusher import BrokerFlusher
 from aiokprod.pipeline.flushes import Flushes
+from aiokprod.pipeline.housekeeping import keep_house
+from aiokprod.pipeline.inspection import measure, newest_error, oldest_record_s
 from aiokprod.pipeline.ledger import Entry, Ledger
 from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.partition_queue import PartitionQueue
@@ -47,12 +47,10 @@ from aiokprod.pipeline.retry import RetryHandler
 from aiokprod.pipeline.settings import PipelineSettings
 from aiokprod.pipeline.unwatched import UnwatchedFailures
 from aiokprod.pipeline.verdicts import is_topic_refused
-from aiokprod.records.compression import compress
 from aiokprod.transactions.identity import ProducerIdKeeper
 from aiokprod.wire.produce import ProduceOutcome
 
 RECORD_OVERHEAD_BYTES = 120  # a cell in each column, the objects in them, a Delivery that is kept: measured by bench/
-COMPRESSING_THREADS = 2
 KEEP_HOUSE_EVERY_S = 0.5  # how often topics are kept in use, and the partitioners told the queue sizes (KIP-794)
 
 
@@ -108,7 +106,7 @@ class Pipeline(House, ClusterListener):
         self._tasks = OwnedTasks(self.crashed)
         self._identity_asked = False
         self._keeper = ProducerIdKeeper(self.client, config)
-        self._threads = anyio.CapacityLimiter(COMPRESSING_THREADS)
+        self._compressing = CompressingThreads(self.settings.codec, self.settings.codec_level, self.spawn)
         self._house_timer: asyncio.TimerHandle | None = None
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._retry_delay = lambda attempt: backoff.delay_s(attempt, self.random.random())
@@ -294,19 +292,7 @@ class Pipeline(House, ClusterListener):
                 self.ready(queue)
 
     def compress_elsewhere(self, queue: Queue, entry: Entry, section: bytes | bytearray) -> None:
-        self.spawn(self._compress(queue, entry, section), f"aiokprod-compress-{queue.topic}-{queue.partition}")
-
-    async def _compress(self, queue: Queue, entry: Entry, section: bytes | bytearray) -> None:
-        ranges = list(entry.ranges)
-        squeezed = await anyio.to_thread.run_sync(
-            compress,
-            self.settings.codec,
-            self.settings.codec_level,
-            section,
-            abandon_on_cancel=True,
-            limiter=self._threads,
-        )
-        queue.compressed(entry, ranges, squeezed)
+        self._compressing.submit(queue, entry, section)
 
     def chase(self, queue: Queue, node: int) -> None:
         self.retry.chase(queue, node)
@@ -399,25 +385,7 @@ class Pipeline(House, ClusterListener):
     def _keep_house(self) -> None:
         """Keep topics in use that have records; tell the partitioners how much waits where, and what does not drain."""
         self._house_timer = self.loop.call_later(KEEP_HOUSE_EVERY_S, self._keep_house)
-        patience_s = self.settings.availability_timeout_s
-        stuck_since = self.loop.time() - self.settings.linger_s - patience_s
-        for dispatcher in self.entrance.topics.values():
-            waiting = [0] * dispatcher.count
-            stuck: list[int] = []
-            has_records = False
-            for number, queue in dispatcher.queues.items():
-                oldest = queue.oldest_opened_at()
-                if oldest is None:
-                    continue
-                has_records = True
-                if number < dispatcher.count:
-                    waiting[number] = queue.pending_bytes()
-                    if patience_s and oldest < stuck_since:
-                        stuck.append(number)
-            if has_records:
-                self.client.topic(dispatcher.topic)  # else it would leave the metadata, and a new leader be missed
-            if dispatcher.is_known:
-                dispatcher.partitioner.update_load(waiting, stuck)
+        keep_house(self.entrance.topics, self.client, self.settings, self.loop.time())
 
     # ------------------------------------------------------------------ asking
     async def partitions_for(self, topic: str, timeout_s: float | None) -> list[int]:
@@ -447,47 +415,24 @@ class Pipeline(House, ClusterListener):
 
     def health(self, state: ProducerState, since: float) -> Health:
         """Read from any thread: plain attributes only."""
-        snapshot = self.client.snapshot
-        connected = sum(1 for f in list(self.flushers.values()) if f.connection is not None)
-        has_cluster = bool(snapshot.brokers)
-        oldest_s = self._oldest_record_s()
+        oldest_s = oldest_record_s(self.entrance, self.loop.time())
         is_late = oldest_s is not None and oldest_s > self.settings.linger_s + self.settings.request_timeout_s
-        if state is ProducerState.READY and (not has_cluster or is_late):
+        if state is ProducerState.READY and (not self.client.snapshot.brokers or is_late):
             state = ProducerState.DEGRADED
         return Health(
             state=state,
             ready=state is ProducerState.READY and not self.entrance.gate.waiting_count,
             live=self.failure is None,
             since=since,
-            brokers_connected=connected,
+            brokers_connected=sum(1 for flusher in list(self.flushers.values()) if flusher.connection is not None),
             buffered_bytes=self.entrance.gate.used_bytes,
             oldest_record_s=oldest_s,
-            last_error=self._last_error(),
+            last_error=newest_error(self.client, self._log),
         )
-
-    def _last_error(self) -> str | None:
-        """The newer of what the producer and its cluster had to warn of."""
-        trouble = self.client.trouble
-        if trouble is not None and (self._log.last_error is None or trouble[0] > self._log.last_error_at):
-            return trouble[1]
-        return self._log.last_error
-
-    def _oldest_record_s(self) -> float | None:
-        """Age of the oldest batch without an outcome. From any thread: lists are copied, and a torn view is a late one."""
-        opened = [
-            at
-            for dispatcher in list(self.entrance.topics.values())
-            for queue in list(dispatcher.queues.values())
-            if (at := queue.oldest_opened_at()) is not None
-        ]
-        return self.loop.time() - min(opened) if opened else None
 
     def measure(self) -> None:
         """Bring the gauges up to date."""
-        self.metrics.buffer_used_bytes.set(self.entrance.gate.used_bytes)
-        self.metrics.buffer_waiting_records.set(self.entrance.gate.waiting_count)
-        connections = [flusher.connection for flusher in list(self.flushers.values())]
-        self.metrics.requests_in_flight.set(sum(c.in_flight for c in connections if c is not None))
+        measure(self.metrics, self.entrance.gate, list(self.flushers.values()))
 
     def undelivered(self, topic: str, partition: int | None, persistence: Persistence | None, count: int) -> None:
         if self.is_closing and persistence is not None:

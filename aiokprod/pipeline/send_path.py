@@ -173,8 +173,11 @@ class SendPath:
                     if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
                         self._now = self._clock()
                         self._read_at = wall
-                    dispatcher.append_to(bulk, value, int(wall * 1000), size_bytes, self._now)
-                    gate.used_bytes += charge_bytes
+                    try:
+                        dispatcher.append_to(bulk, value, int(wall * 1000), size_bytes, self._now)
+                        gate.used_bytes += charge_bytes
+                    except AiokprodError as refused:  # the user's partitioner raised
+                        bulk.refuse(refused)
                 else:
                     self._take_one(bulk, topic, value, timeout)
             else:

@@ -18,9 +18,20 @@ def _encode(value: int) -> bytes:
     return bytes(out)
 
 
+def _table(lowest: int, count: int) -> list[bytes]:
+    """The encodings of `count` unsigned numbers, every second one from `lowest` (0 or 1) on. Joined: made at import."""
+    low = [bytes((number,)) for number in range(lowest, 0x80, 2)]
+    low_of_more = [bytes((number | 0x80,)) for number in range(lowest, 0x80, 2)]
+    table = low + [first + bytes((high,)) for high in range(1, 0x80) for first in low_of_more]
+    if len(table) < count:
+        ends = [bytes((middle | 0x80, 1)) for middle in range(0x80)]
+        table += [first + end for end in ends for first in low_of_more]
+    return table[:count]
+
+
 # Lengths, offset deltas and timestamp deltas are nearly always here: a look-up costs a fifth of the loop.
-SMALL: Final[list[bytes]] = [_encode(value) for value in range(TABLE_TO)]
-SMALL_NEGATIVE: Final[list[bytes]] = [_encode(-1 - value) for value in range(-TABLE_FROM)]
+SMALL: Final[list[bytes]] = _table(0, TABLE_TO)
+SMALL_NEGATIVE: Final[list[bytes]] = _table(1, -TABLE_FROM)
 
 
 def encode(value: int) -> bytes:

@@ -16,9 +16,10 @@ def producer(job: Job) -> AIOKafkaProducer:
     settings: dict[str, Any] = {
         "enable_idempotence": True,
         "acks": "all",
-        "linger_ms": job.linger_ms,
         "compression_type": None if job.compression == "none" else job.compression,
     }
+    if job.linger_ms is not None:
+        settings["linger_ms"] = job.linger_ms
     return AIOKafkaProducer(bootstrap_servers=job.servers, **(settings | job.settings))
 
 
@@ -45,4 +46,15 @@ async def tasks(job: Job, stopwatch: Stopwatch) -> None:
         await waiting.tasks(job, stopwatch, lambda value, key: client.send_and_wait(job.topic, value, key))
 
 
-WAYS = {"firehose": firehose, "one_at_a_time": one_at_a_time, "tasks": tasks}
+async def open_loop(job: Job, stopwatch: Stopwatch) -> None:
+    value = job.value()
+    async with producer(job) as client:
+        await client.send_and_wait(job.topic, value)
+
+        async def submit(told: waiting.Told) -> None:
+            (await client.send(job.topic, value)).add_done_callback(told)
+
+        await waiting.open_loop(job, stopwatch, submit, waiting.nothing)
+
+
+WAYS = {"firehose": firehose, "open_loop": open_loop, "one_at_a_time": one_at_a_time, "tasks": tasks}

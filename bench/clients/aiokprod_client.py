@@ -16,8 +16,10 @@ ROUND = 500  # sends between two looks at the room
 
 
 def producer(job: Job) -> Producer:
-    settings: dict[str, Any] = {"compression_type": job.compression, "linger_ms": job.linger_ms} | job.settings
-    return Producer(job.servers, **settings)
+    settings: dict[str, Any] = {"compression_type": job.compression}
+    if job.linger_ms is not None:
+        settings["linger_ms"] = job.linger_ms
+    return Producer(job.servers, **(settings | job.settings))
 
 
 async def firehose(job: Job, stopwatch: Stopwatch) -> None:
@@ -33,6 +35,34 @@ async def firehose(job: Job, stopwatch: Stopwatch) -> None:
                     send(topic, value, next(keys), headers=headers)
                 await client.ready()
             await client.flush()
+
+
+async def many_topics(job: Job, stopwatch: Stopwatch) -> None:
+    """`firehose`, round the topics."""
+    value, names = job.value(), job.topic_list()
+    async with producer(job) as client:
+        for name in names:
+            client.send(name, value)
+        await client.flush()
+        stopwatch.before = len(names) - 1
+        send, topics = client.send, cycle(names)
+        with stopwatch.running():
+            for start in range(0, job.count, ROUND):
+                for _ in range(min(ROUND, job.count - start)):
+                    send(next(topics), value)
+                await client.ready()
+            await client.flush()
+
+
+async def open_loop(job: Job, stopwatch: Stopwatch) -> None:
+    value = job.value()
+    async with producer(job) as client:
+        await client.send(job.topic, value)
+
+        async def submit(told: waiting.Told) -> None:
+            client.send(job.topic, value).add_done_callback(told)
+
+        await waiting.open_loop(job, stopwatch, submit, client.ready)
 
 
 async def gathered(job: Job, stopwatch: Stopwatch) -> None:
@@ -68,6 +98,8 @@ async def tasks(job: Job, stopwatch: Stopwatch) -> None:
 
 WAYS = {
     "firehose": firehose,
+    "many_topics": many_topics,
+    "open_loop": open_loop,
     "gathered": gathered,
     "send_many": send_many,
     "one_at_a_time": one_at_a_time,

@@ -14,12 +14,13 @@ from clients import waiting
 
 
 def producer(job: Job, **options: Any) -> AIOProducer:
-    settings = {
+    settings: dict[str, Any] = {
         "bootstrap.servers": job.servers,
         "enable.idempotence": True,
-        "linger.ms": job.linger_ms,
         "compression.type": job.compression,
     }
+    if job.linger_ms is not None:
+        settings["linger.ms"] = job.linger_ms
     return AIOProducer(settings | job.settings, **options)
 
 
@@ -38,24 +39,42 @@ async def firehose(job: Job, stopwatch: Stopwatch) -> None:
     await client.close()
 
 
-async def _waiting(job: Job, stopwatch: Stopwatch, way: Any) -> None:
-    # Its own buffer would keep a lone record back for a second.
+async def one_at_a_time(job: Job, stopwatch: Stopwatch) -> None:
+    """With a flush behind each: by itself it looks for acknowledgements once in a tenth of a second at best."""
     client = producer(job, batch_size=1)
+
+    async def send(value: bytes, key: bytes | None) -> None:
+        acknowledged = await client.produce(job.topic, value, key)
+        await client.flush()
+        await acknowledged
+
+    await send(b"warm", None)
+    await waiting.one_at_a_time(job, stopwatch, send)
+    await client.close()
+
+
+async def tasks(job: Job, stopwatch: Stopwatch) -> None:
+    # Its own buffer would keep a lone record back for a second; every send looks for acknowledgements of others.
+    client = producer(job, batch_size=1, buffer_timeout=0.1)
 
     async def send(value: bytes, key: bytes | None) -> None:
         await (await client.produce(job.topic, value, key))
 
     await send(b"warm", None)
-    await way(job, stopwatch, send)
+    await waiting.tasks(job, stopwatch, send)
     await client.close()
 
 
-async def one_at_a_time(job: Job, stopwatch: Stopwatch) -> None:
-    await _waiting(job, stopwatch, waiting.one_at_a_time)
+async def open_loop(job: Job, stopwatch: Stopwatch) -> None:
+    # Its own buffer would keep records back for a second, or until there are a thousand.
+    client, value = producer(job, batch_size=100, buffer_timeout=0.1), job.value()
+    await (await client.produce(job.topic, value))
+
+    async def submit(told: waiting.Told) -> None:
+        (await client.produce(job.topic, value)).add_done_callback(told)
+
+    await waiting.open_loop(job, stopwatch, submit, waiting.nothing)
+    await client.close()
 
 
-async def tasks(job: Job, stopwatch: Stopwatch) -> None:
-    await _waiting(job, stopwatch, waiting.tasks)
-
-
-WAYS = {"firehose": firehose, "one_at_a_time": one_at_a_time, "tasks": tasks}
+WAYS = {"firehose": firehose, "open_loop": open_loop, "one_at_a_time": one_at_a_time, "tasks": tasks}

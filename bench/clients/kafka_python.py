@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import cycle
+from typing import Any
 
 from child import Stopwatch
 from job import Job
@@ -10,13 +11,14 @@ from kafka import KafkaProducer
 
 
 def firehose(job: Job, stopwatch: Stopwatch) -> None:
-    settings = {
+    settings: dict[str, Any] = {
         "bootstrap_servers": job.servers,
         "enable_idempotence": True,
         "acks": "all",
-        "linger_ms": job.linger_ms,
         "compression_type": None if job.compression == "none" else job.compression,
     }
+    if job.linger_ms is not None:
+        settings["linger_ms"] = job.linger_ms
     client = KafkaProducer(**(settings | job.settings))
     value, headers = job.value(), job.header_list()
     keys = cycle(job.key_list() or [None])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import cycle
 
 from child import Stopwatch
@@ -14,6 +15,16 @@ from aiokprod.testing.checker import StallMeter
 
 Send = Callable[[bytes, bytes | None], Awaitable[object]]
 """Sends one record and returns when it is acknowledged."""
+
+
+Told = Callable[[object], None]
+"""Is called when the record is acknowledged, with whatever the client gives to callbacks."""
+TRIAL = 50_000
+SHARE = 0.5
+
+
+async def nothing() -> None:
+    """The client waits by itself when it is full."""
 
 
 async def one_at_a_time(job: Job, stopwatch: Stopwatch, send: Send) -> None:
@@ -43,3 +54,55 @@ async def tasks(job: Job, stopwatch: Stopwatch, send: Send) -> None:
         with stopwatch.running():
             await asyncio.gather(*(one() for _ in range(job.tasks)))
     stopwatch.worst_stall_s = meter.worst_s
+
+
+async def open_loop(
+    job: Job,
+    stopwatch: Stopwatch,
+    submit: Callable[[Told], Awaitable[None]],
+    room: Callable[[], Awaitable[object]],
+) -> None:
+    """Records are due at fixed times, at half the rate the client can do, whatever becomes of those before.
+
+    Latency counts from when a record was due, not from when it was sent: a client that stands still is charged for
+    everybody who would have come meanwhile (coordinated omission).
+    """
+    rate = SHARE * await _capacity(submit, room)
+    stopwatch.offered, stopwatch.before = rate, TRIAL
+    stopwatch.sent = records = int(rate * job.seconds)
+    latencies, clock = stopwatch.latencies_s, time.perf_counter
+
+    def tell(intended: float, _: object) -> None:
+        latencies.append(clock() - intended)
+
+    async with StallMeter() as meter:
+        with stopwatch.running():
+            began, sent = clock(), 0
+            while sent < records:
+                now = clock()
+                while sent < records and (intended := began + sent / rate) <= now:
+                    await submit(partial(tell, intended))
+                    sent += 1
+                await asyncio.sleep(max(0.0, began + sent / rate - clock()))
+            while len(latencies) < records:
+                await asyncio.sleep(0.001)
+    stopwatch.worst_stall_s = meter.worst_s
+
+
+async def _capacity(submit: Callable[[Told], Awaitable[None]], room: Callable[[], Awaitable[object]]) -> float:
+    """Records per second when they are sent as fast as it goes, with a callback for each."""
+    told = 0
+
+    def tell(_: object) -> None:
+        nonlocal told
+        told += 1
+
+    began = time.perf_counter()
+    for number in range(TRIAL):
+        await submit(tell)
+        if number % 500 == 0:
+            await room()
+            await asyncio.sleep(0)
+    while told < TRIAL:
+        await asyncio.sleep(0.001)
+    return TRIAL / (time.perf_counter() - began)

@@ -183,6 +183,15 @@ def test_a_secret_file_of_windows_ends_without_its_line_break_too(tmp_path: Path
     assert found == {"sasl_password": " canary "}
 
 
-@pytest.mark.parametrize("variable", ["AIOKPROD_PURE", "AIOKPROD_TEST_BOOTSTRAP_SERVERS", "AIOKPROD_KAFKA_IMAGE"])
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "AIOKPROD_PURE",
+        "AIOKPROD_EXPECT_COMPILED",
+        "AIOKPROD_SEEDS",
+        "AIOKPROD_TEST_BOOTSTRAP_SERVERS",
+        "AIOKPROD_KAFKA_IMAGE",
+    ],
+)
 def test_what_builds_and_tests_are_told_is_no_option(variable: str) -> None:
     assert ProducerConfig.from_env({**BASE, variable: "x"}) == ProducerConfig.from_env(BASE)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -343,3 +344,49 @@ class GateMachine(RuleBasedStateMachine):
 
 GateMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestAnyOrderOfEvents = GateMachine.TestCase
+
+
+class WatchedFuture(asyncio.Future[None]):
+    """It keeps what is thrown into whoever waits for it."""
+
+    thrown: tuple[object, ...] = ()
+
+    def __await__(self) -> Iterator[Any]:  # type: ignore[override]
+        return self
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        return self
+
+    def __next__(self) -> object:
+        return self
+
+    def send(self, value: None) -> object:
+        return self
+
+    def throw(self, *thrown: object) -> None:
+        self.thrown = thrown
+        raise asyncio.CancelledError
+
+
+class WatchedLoop(asyncio.SelectorEventLoop):
+    def create_future(self) -> asyncio.Future[Any]:
+        self.made = WatchedFuture(loop=self)
+        return self.made
+
+
+def test_what_is_thrown_into_a_wait_goes_on_as_one_exception() -> None:
+    """Three arguments warn since Python 3.12, and where warnings are errors the wait would end with that."""
+    loop = WatchedLoop()
+    why = asyncio.CancelledError("why")
+
+    async def scenario() -> None:
+        g = gate([])
+        assert g.try_charge(LIMIT)
+        waiting = g.ready()
+        assert waiting.send(None) is loop.made
+        with pytest.raises(asyncio.CancelledError):
+            waiting.throw(why)
+        assert loop.made.thrown == (why,)
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(scenario())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 from rig import run, started, until, values
@@ -12,6 +12,8 @@ from stage_rig import parked
 from aiokprod import Record
 from aiokprod.errors import (
     BrokerRejectedError,
+    PartitionerError,
+    ProducerClosedError,
     RecordTooLargeError,
     RecordTypeError,
     SendManyError,
@@ -225,6 +227,45 @@ def test_some_that_fail_are_told_by_number_and_the_others_arrive() -> None:
             assert {type(error) for _, error in raised.value.report.failures} == {BrokerRejectedError}
             await asyncio.sleep(0.01)
             assert told == []  # whoever calls send_many hears of them there
+
+    run(scenario())
+
+
+def test_what_a_partitioner_breaks_is_told_by_number_too() -> None:
+    def choose(key: bytes | None, partitions: Sequence[int], available: Sequence[int]) -> int:
+        calls.append(key)
+        if len(calls) == 3:
+            raise ValueError("no third one")
+        return partitions[0]
+
+    calls: list[bytes | None] = []
+
+    async def scenario() -> None:
+        async with started("t", partitioner=choose) as (cluster, producer):
+            await producer.send("t", b"first", partition=0)
+            with pytest.raises(SendManyError) as raised:
+                await producer.send_many("t", [b"0", b"1", b"2", b"3"])
+            report = raised.value.report
+            assert [(number, type(error)) for number, error in report.failures] == [(2, PartitionerError)]
+            assert report.delivered == 3
+            assert values(cluster, "t") == [b"first", b"0", b"1", b"3"]
+            assert producer.health().buffered_bytes == 0
+
+    run(scenario())
+
+
+def test_a_producer_that_closes_meanwhile_ends_the_call_and_keeps_what_was_taken() -> None:
+    async def scenario() -> None:
+        async with started("t", linger_ms=0) as (cluster, producer):
+
+            async def source() -> AsyncIterator[bytes]:
+                yield b"taken"
+                await producer.close()
+                yield b"too late"
+
+            with pytest.raises(ProducerClosedError):
+                await producer.send_many("t", source())
+            assert values(cluster, "t") == [b"taken"]
 
     run(scenario())
 

@@ -1,0 +1,42 @@
+"""What a pipeline says of itself when it is asked: for `health()` and `metrics()`.
+
+Asked from any thread: plain attributes only, lists are copied, and a torn view is a late one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiokprod.cluster.client import ClusterClient
+from aiokprod.logs import StateLog
+from aiokprod.metrics import Metrics
+from aiokprod.pipeline.admission import AdmissionGate
+from aiokprod.pipeline.entrance import Entrance
+from aiokprod.pipeline.flusher import BrokerFlusher
+
+
+def oldest_record_s(entrance: Entrance, now: float) -> float | None:
+    """Age of the oldest batch without an outcome."""
+    opened = [
+        at
+        for dispatcher in list(entrance.topics.values())
+        for queue in list(dispatcher.queues.values())
+        if (at := queue.oldest_opened_at()) is not None
+    ]
+    return now - min(opened) if opened else None
+
+
+def newest_error(client: ClusterClient, log: StateLog) -> str | None:
+    """The newer of what the producer and its cluster had to warn of."""
+    trouble = client.trouble
+    if trouble is not None and (log.last_error is None or trouble[0] > log.last_error_at):
+        return trouble[1]
+    return log.last_error
+
+
+def measure(metrics: Metrics, gate: AdmissionGate, flushers: Sequence[BrokerFlusher]) -> None:
+    """Bring the gauges up to date."""
+    metrics.buffer_used_bytes.set(gate.used_bytes)
+    metrics.buffer_waiting_records.set(gate.waiting_count)
+    connections = [flusher.connection for flusher in flushers]
+    metrics.requests_in_flight.set(sum(c.in_flight for c in connections if c is not None))

@@ -1,0 +1,45 @@
+"""Java's own producer, by Apache Kafka's ProducerPerformance: a ceiling, no Python in it.
+
+The virtual machine warms up and compiles within the measurement, as it does within any program; a run of one record
+before tells what its start costs, and is taken off.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+
+from child import Stopwatch
+from job import Job, Measured
+
+from aiokprod.testing.kafka_cluster.cluster import DEFAULT_VERSION
+from aiokprod.testing.kafka_cluster.jars import find_java, kafka_classpath
+
+
+def firehose(job: Job, stopwatch: Stopwatch) -> None:
+    start_cpu_s, _ = run(job, 1)
+    print("begin", flush=True)
+    cpu_s, told = run(job, job.count)
+    print("end", flush=True)
+    rate = re.findall(r"records sent, ([0-9.]+) records/sec", told)[-1]
+    stopwatch.measured = Measured(job.count / float(rate), max(0.0, cpu_s - start_cpu_s), job.count)
+
+
+def run(job: Job, count: int) -> tuple[float, str]:
+    """The processor time of the whole process, and what it printed."""
+    linger = [] if job.linger_ms is None else [f"linger.ms={job.linger_ms}"]
+    command = [find_java(), "-Xms512m", "-Xmx512m", "-cp", kafka_classpath(DEFAULT_VERSION)]
+    command += ["org.apache.kafka.tools.ProducerPerformance", "--topic", job.topic]
+    command += ["--num-records", str(count), "--record-size", str(job.size), "--throughput", "-1"]
+    command += ["--producer-props", f"bootstrap.servers={job.servers}", "acks=all", "enable.idempotence=true", *linger]
+    command += [f"compression.type={job.compression}"]
+    before = os.times()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    after = os.times()
+    if done.returncode:
+        raise SystemExit(done.stdout + done.stderr)
+    return after.children_user + after.children_system - before.children_user - before.children_system, done.stdout
+
+
+WAYS = {"firehose": firehose}

@@ -1,0 +1,75 @@
+"""What a producer keeps resident: full buffers, a million pending records, and whether it grows with time.
+
+The broker is stopped (SIGSTOP) while a buffer fills, so that everything that was sent is still pending.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from brokers import HERE, client_core
+from compiled import environment_of
+
+from aiokprod.testing import KafkaCluster
+
+SIZES = (10, 100, 1_000)
+RATE = 20_000
+SETTLED = 0.2  # of the time until a process has its size: not looked at for the slope
+
+
+def measure(cluster: KafkaCluster, compiled: str, *, quick: bool) -> dict[str, Any]:
+    """Form -> what -> figures (see `memory_child`)."""
+    found: dict[str, Any] = {}
+    for form, python in (("compiled", compiled), ("pure", sys.executable)):
+        rows = {f"full, {size:,} B values": child(cluster, python, form, "fill", size=size) for size in SIZES}
+        rows["pending"] = child(cluster, python, form, "million", count=100_000 if quick else 1_000_000)
+        found[form] = rows
+    return found
+
+
+def slope(cluster: KafkaCluster, compiled: str, minutes: float) -> dict[str, Any]:
+    """Resident size under an even load of the compiled form, and its slope by least squares."""
+    series = child(cluster, compiled, "compiled", "steady", rate=RATE, minutes=minutes)
+    looked_at = [(at, mb) for at, mb in series if at >= SETTLED * minutes * 60]
+    return {
+        "minutes": minutes,
+        "records_per_second": RATE,
+        "slope_mb_per_hour": round(slope_of(looked_at) * 3600, 3),
+        "first_mb": looked_at[0][1],
+        "last_mb": looked_at[-1][1],
+        "series": series,
+    }
+
+
+def slope_of(series: list[tuple[float, float]]) -> float:
+    """Of the straight line with the least squares."""
+    middle_x = sum(x for x, _ in series) / len(series)
+    middle_y = sum(y for _, y in series) / len(series)
+    return sum((x - middle_x) * (y - middle_y) for x, y in series) / sum((x - middle_x) ** 2 for x, _ in series)
+
+
+def child(cluster: KafkaCluster, python: str, form: str, way: str, **arguments: Any) -> Any:
+    """Runs one; pauses and resumes the broker when it says so."""
+    topic = f"bench-{way}"
+    cluster.create_topic(topic, partitions=6, replication_factor=1)
+    arguments |= {"servers": cluster.bootstrap_servers, "topic": topic, "core": client_core()}
+    command = [python, str(HERE / "memory_child.py"), way, json.dumps(arguments)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE, env=environment_of(form)
+    ) as running:
+        assert running.stdin is not None and running.stdout is not None
+        last = ""
+        for line in running.stdout:
+            last = line.strip()
+            if last in ("pause", "resume"):
+                getattr(cluster.broker(1), last)()
+                running.stdin.write("done\n")
+                running.stdin.flush()
+    if running.returncode != 0:
+        raise SystemExit(f"{way} failed")
+    cluster.delete_topic(topic)
+    print(f"memory, {form}, {way}: {last[:300]}", file=sys.stderr, flush=True)
+    return json.loads(last)

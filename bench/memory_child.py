@@ -1,0 +1,139 @@
+"""How much memory a producer takes: `python bench/memory_child.py fill|million|steady JSON`. A child of `memory.py`.
+
+Says `pause` and waits for a line when nothing is to be answered any more, `resume` likewise; the last line is JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from startup_child import resident_mb
+
+from aiokprod import Delivery, Producer
+from aiokprod.testing.checker import StallMeter
+
+ROUND = 500
+MIB = 2**20
+
+
+def ask(word: str) -> None:
+    """The parent is to pause or resume the broker."""
+    print(word, flush=True)
+    assert sys.stdin.readline().strip() == "done"
+
+
+class Pauses:
+    """How long the garbage collector held everything up."""
+
+    def __init__(self) -> None:
+        self.worst_s = 0.0
+        self.total_s = 0.0
+        self._began = 0.0
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.perf_counter()
+        else:
+            pause_s = time.perf_counter() - self._began
+            self.worst_s = max(self.worst_s, pause_s)
+            self.total_s += pause_s
+
+
+async def fill(servers: str, topic: str, size: int) -> dict[str, float]:
+    """Nothing is answered: send until buffer_memory is full, and keep every Delivery."""
+    value = bytes(size)
+    async with Producer(servers) as producer:
+        await producer.send(topic, value)
+        limit = producer.config.buffer_memory
+        gc.collect()
+        idle_mb = resident_mb()
+        ask("pause")
+        deliveries: list[Delivery] = []
+        gate = producer.metrics
+        while gate()["buffer_used_bytes"] < limit - ROUND * (size + 250):
+            deliveries.extend(producer.send(topic, os.urandom(size)) for _ in range(ROUND))
+            await asyncio.sleep(0)
+        full_mb, count = resident_mb(), len(deliveries)
+        used = producer.metrics()["buffer_used_bytes"]
+        ask("resume")
+        await producer.flush()
+        assert all(delivery.done() for delivery in deliveries)
+    return {
+        "idle_mb": round(idle_mb, 1),
+        "full_mb": round(full_mb, 1),
+        "records": count,
+        "charged_mb": round(used / MIB, 1),
+        "above_idle_to_buffer_memory": round((full_mb - idle_mb) * MIB / limit, 2),
+        "bytes_per_record": round((full_mb - idle_mb) * MIB / count, 1),
+    }
+
+
+async def million(servers: str, topic: str, count: int) -> dict[str, float]:
+    """So many records without an outcome: what the collector and the loop make of it."""
+    options: dict[str, Any] = {
+        "buffer_memory": 4 * 2**30,
+        "delivery_timeout_ms": 600_000,
+        "request_timeout_ms": 300_000,
+    }
+    pauses = Pauses()
+    async with Producer(servers, **options) as producer:
+        await producer.send(topic, b"first")
+        gc.collect()
+        idle_mb = resident_mb()
+        ask("pause")
+        gc.callbacks.append(pauses)
+        deliveries: list[Delivery] = []
+        async with StallMeter() as sending:
+            for _ in range(count // ROUND):
+                deliveries.extend(producer.send(topic, os.urandom(100)) for _ in range(ROUND))
+                await asyncio.sleep(0)
+        full_mb = resident_mb()
+        worst_while_sending_s = pauses.worst_s
+        ask("resume")
+        async with StallMeter() as settling:
+            await producer.flush()
+        gc.callbacks.remove(pauses)
+        assert all(delivery.done() for delivery in deliveries)
+    return {
+        "records": len(deliveries),
+        "bytes_per_record": round((full_mb - idle_mb) * MIB / len(deliveries), 1),
+        "collector_worst_ms_sending": round(worst_while_sending_s * 1e3, 1),
+        "collector_worst_ms": round(pauses.worst_s * 1e3, 1),
+        "collector_total_ms": round(pauses.total_s * 1e3, 1),
+        "stall_ms_sending": round(sending.worst_s * 1e3, 1),
+        "stall_ms_settling": round(settling.worst_s * 1e3, 1),
+    }
+
+
+async def steady(servers: str, topic: str, rate: int, minutes: float) -> list[tuple[float, float]]:
+    """(seconds, MiB resident), every few seconds of an even load; every hundredth record is awaited."""
+    series: list[tuple[float, float]] = []
+    value, tick_s = bytes(100), 0.01
+    per_tick = int(rate * tick_s)
+    async with Producer(servers) as producer:
+        began = time.perf_counter()
+        due, look = began, began
+        while (now := time.perf_counter()) - began < minutes * 60:
+            deliveries = [producer.send(topic, value) for _ in range(per_tick)]
+            await deliveries[-1]
+            if now >= look:
+                series.append((round(now - began, 1), round(resident_mb(), 3)))
+                look += max(1.0, minutes * 60 / 600)
+            due += tick_s
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+    return series
+
+
+WAYS = {"fill": fill, "million": million, "steady": steady}
+
+if __name__ == "__main__":
+    arguments = json.loads(sys.argv[2])
+    if (core := arguments.pop("core")) is not None:
+        os.sched_setaffinity(0, {core})
+    print(json.dumps(asyncio.run(WAYS[sys.argv[1]](**arguments))), flush=True)

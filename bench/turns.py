@@ -1,0 +1,109 @@
+"""One client's turn: a process of its own, on a topic of its own; what it did is compared with what the log has."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import IO
+
+from brokers import HERE, broker_cpu_s, client_core, proxy_cpu_s
+from compiled import environment_of
+from items import Entry, Item
+from job import Job, Measured
+
+from aiokprod.testing import KafkaCluster
+
+LIMIT_S = 600.0
+
+
+class Turns:
+    """Lets clients have their turns; one per run.
+
+    Args:
+        compiled: the interpreter with the compiled form.
+    """
+
+    def __init__(self, compiled: str) -> None:
+        self.python = {"compiled": compiled, "pure": sys.executable, "": sys.executable}
+        self._topics = 0
+        self._kept: set[str] = set()  # topics made once for many turns
+
+    def take(self, cluster: KafkaCluster, item: Item, entry: Entry, scale: float) -> Measured:
+        """One client, once."""
+        job = self._job(cluster, item, entry, scale)
+        before = self._written(cluster, job)
+        child = [self.python[entry.form], str(HERE / "child.py"), job.to_json()]
+        with subprocess.Popen(
+            child, stdout=subprocess.PIPE, text=True, cwd=HERE, env=environment_of(entry.form or "pure")
+        ) as running:
+            assert running.stdout is not None
+            expect(running.stdout, "begin")
+            broker_s, proxy_s = broker_cpu_s(cluster), proxy_cpu_s(cluster)
+            expect(running.stdout, "end")
+            broker_s, proxy_s = broker_cpu_s(cluster) - broker_s, proxy_cpu_s(cluster) - proxy_s
+            line = running.stdout.readline()
+            if running.wait(LIMIT_S) != 0:
+                raise SystemExit(f"{entry.name} failed")
+        told = json.loads(line)
+        measured = Measured(**told["measured"])
+        measured.broker_cpu_s, measured.proxy_cpu_s = broker_s, proxy_s
+        written = self._written(cluster, job) - before
+        sent = measured.records + told["before"] + 1
+        assert written == sent, f"{entry.name}: {sent} were acknowledged, the log has {written}"
+        if job.topics == 1:
+            cluster.delete_topic(job.topic)
+        return measured
+
+    def _job(self, cluster: KafkaCluster, item: Item, entry: Entry, scale: float) -> Job:
+        self._topics += 1
+        topics = item.common.get("topics", 1)
+        name = f"bench-{self._topics}" if topics == 1 else f"bench-of-{topics}"
+        job = Job(
+            client=entry.client,
+            way=entry.way,
+            servers=cluster.bootstrap_servers,
+            topic=name,
+            count=max(100, int(entry.count * scale)),
+            core=client_core(),
+            settings=dict(entry.settings),
+            **(dict(item.common) | dict(entry.own)),
+        )
+        if topics == 1:
+            cluster.create_topic(name, partitions=item.partitions, replication_factor=1)
+        elif name not in self._kept:
+            self._kept.add(name)
+            create_together(cluster, job.topic_list())
+        return job
+
+    def _written(self, cluster: KafkaCluster, job: Job) -> int:
+        """Records in the topics of the job."""
+        if job.topics == 1:
+            return sum(cluster.end_offsets(job.topic))
+        return ends_together(cluster, job.topic_list())
+
+
+def create_together(cluster: KafkaCluster, names: list[str]) -> None:
+    """Many topics of one partition, in one request."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for made in admin.create_topics([NewTopic(name, 1, 1) for name in names], operation_timeout=60).values():
+        made.result()
+
+
+def ends_together(cluster: KafkaCluster, names: list[str]) -> int:
+    """The records in many topics of one partition."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient, OffsetSpec
+
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    asked = admin.list_offsets({TopicPartition(name, 0): OffsetSpec.latest() for name in names})
+    return sum(int(answer.result().offset) for answer in asked.values())
+
+
+def expect(lines: IO[str], word: str) -> None:
+    for line in lines:
+        if line.strip() == word:
+            return
+    raise SystemExit(f"the client ended before it said {word!r}")

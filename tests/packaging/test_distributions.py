@@ -1,0 +1,171 @@
+"""What is published: the source distribution, the wheel of sources, the compiled wheel; each made from the one before.
+
+Slow: a source distribution and four wheels are made, as pip makes them, with the build requirements fetched anew.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from email import message_from_bytes
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_OURS = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "*.egg-info", f"*{EXTENSION_SUFFIXES[0]}")
+TELLS = "import aiokprod, aiokprod.pipeline.batch as b; print(aiokprod.compiled, b.__file__, aiokprod.__version__)"
+
+
+def without_ours(**variables: str) -> dict[str, str]:
+    """The environment of a user: nothing of ours is set, and no directory stands before the installed packages."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIOKPROD_", "PYTHON"))}
+    return kept | variables
+
+
+def run(*command: str | Path, cwd: Path, **variables: str) -> str:
+    done = subprocess.run(command, cwd=cwd, env=without_ours(**variables), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A wheel and what is in it."""
+
+    path: Path
+    files: dict[str, bytes]
+
+    @classmethod
+    def made_from(cls, source: Path, folder: Path, **variables: str) -> Wheel:
+        run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source, cwd=folder, **variables)
+        (path,) = folder.glob("*.whl")
+        with zipfile.ZipFile(path) as archive:
+            return cls(path, {name: archive.read(name) for name in archive.namelist()})
+
+    def about(self, name: str) -> bytes:
+        """A file of its `.dist-info`."""
+        (found,) = (text for path, text in self.files.items() if path.endswith(f".dist-info/{name}"))
+        return found
+
+    @property
+    def package(self) -> dict[str, bytes]:
+        """What it installs, but for the compiled modules."""
+        return {name: text for name, text in self.files.items() if name.startswith("aiokprod/") and not is_binary(name)}
+
+    @property
+    def binaries(self) -> set[str]:
+        return {name for name in self.files if is_binary(name)}
+
+    def install(self, folder: Path) -> None:
+        """Alone: its requirements are those of whoever runs the tests."""
+        folder.mkdir()
+        run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", folder, self.path, cwd=folder)
+
+
+def is_binary(name: str) -> bool:
+    return name.endswith((".so", ".pyd"))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution of this tree, unpacked; the tree itself is only read."""
+    folder = tmp_path_factory.mktemp("source")
+    tree = folder / "tree"
+    shutil.copytree(ROOT, tree, ignore=NOT_OURS)
+    shutil.copytree(ROOT / ".build", tree / ".build", ignore=NOT_OURS)
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", folder, tree, cwd=folder)
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        opened.extractall(folder / "unpacked", filter="data")
+    (unpacked,) = (folder / "unpacked").iterdir()
+    return unpacked
+
+
+@pytest.fixture(scope="module")
+def pure(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheel:
+    return Wheel.made_from(source, tmp_path_factory.mktemp("pure"))
+
+
+@pytest.fixture(scope="module")
+def compiled(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheel:
+    return Wheel.made_from(source, tmp_path_factory.mktemp("compiled"), AIOKPROD_COMPILE="1")
+
+
+def test_the_source_distribution_has_what_it_is_built_with_and_every_module(source: Path) -> None:
+    assert {"LICENSE", "README.md", "pyproject.toml", "PKG-INFO"} <= {path.name for path in source.iterdir()}
+    assert (source / ".build" / "backend.py").read_bytes() == (ROOT / ".build" / "backend.py").read_bytes()
+
+    def package(root: Path) -> set[str]:
+        files = (path for path in (root / "aiokprod").rglob("*") if path.is_file() and not is_binary(path.name))
+        return {path.relative_to(root).as_posix() for path in files if "__pycache__" not in path.parts}
+
+    assert package(source) == package(ROOT)
+
+
+def test_a_source_install_is_pure_unless_it_is_asked_for(pure: Wheel, source: Path, tmp_path: Path) -> None:
+    assert pure.path.name.endswith("-py3-none-any.whl")
+    assert pure.binaries == set()
+    said_no = Wheel.made_from(source, tmp_path, AIOKPROD_COMPILE="0")
+    assert (said_no.path.name, said_no.files) == (pure.path.name, pure.files)
+
+
+def test_the_compiled_wheel_is_the_pure_one_and_its_hot_modules_compiled(pure: Wheel, compiled: Wheel) -> None:
+    assert f"cp{sys.version_info.major}{sys.version_info.minor}" in compiled.path.name
+    assert compiled.package == pure.package
+    sources = {
+        f"{PurePosixPath(name).with_name(PurePosixPath(name).name.split('.')[0])}.py" for name in compiled.binaries
+    }
+    assert {"aiokprod/pipeline/batch.py", "aiokprod/records/batch.py", "aiokprod/wire/produce.py"} <= sources
+    (shared,) = sources - set(pure.package)  # mypyc puts the code of all of them into one library
+    assert shared == "aiokprod__mypyc.py"
+
+
+def test_both_wheels_say_the_same_of_themselves(pure: Wheel, compiled: Wheel) -> None:
+    assert pure.about("METADATA") == compiled.about("METADATA")
+    assert pure.about("entry_points.txt") == compiled.about("entry_points.txt")
+    is_pure = [message_from_bytes(wheel.about("WHEEL"))["Root-Is-Purelib"] for wheel in (pure, compiled)]
+    assert is_pure == ["true", "false"]
+
+
+def test_every_wheel_carries_its_licence_and_its_types(pure: Wheel, compiled: Wheel) -> None:
+    for wheel in (pure, compiled):
+        assert wheel.about("licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+        assert "aiokprod/py.typed" in wheel.files
+        assert b"License-Expression: Apache-2.0" in wheel.about("METADATA")
+        tops = {name.partition("/")[0] for name in wheel.files if not is_binary(name)}
+        assert {top for top in tops if not top.endswith(".dist-info")} == {"aiokprod"}, "no tests, no tools"
+
+
+def test_a_source_distribution_of_a_source_distribution_makes_the_same_wheel(
+    pure: Wheel, source: Path, tmp_path: Path
+) -> None:
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", tmp_path, source, cwd=tmp_path)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    again = Wheel.made_from(archive, tmp_path)
+    assert (again.path.name, again.files) == (pure.path.name, pure.files)
+
+
+def test_what_is_installed_tells_its_form_and_can_be_told_to_be_pure(
+    pure: Wheel, compiled: Wheel, tmp_path: Path
+) -> None:
+    def told(wheel: Wheel, **variables: str) -> list[str]:
+        folder = tmp_path / wheel.path.stem
+        if not folder.exists():
+            wheel.install(folder)
+        said = run(sys.executable, "-c", TELLS, cwd=folder, PYTHONPATH=str(folder), **variables).split()
+        assert Path(said[1]).is_relative_to(folder)
+        assert said[2] == message_from_bytes(wheel.about("METADATA"))["Version"]
+        return [said[0], Path(said[1]).suffix]
+
+    assert told(pure) == ["False", ".py"]
+    assert told(compiled) == ["True", Path(EXTENSION_SUFFIXES[0]).suffix]
+    assert told(compiled, AIOKPROD_PURE="1") == ["False", ".py"]
