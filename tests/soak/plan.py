@@ -151,3 +151,16 @@ class Plan:
             chance=round(self._draw.uniform(0.02, 0.2), 3),
             seed=self._draw.randrange(1 << 30),
         )
+
+
+class Calm(Plan):
+    """Nothing happens: what can this machine do?"""
+
+    def __init__(self) -> None:
+        super().__init__(0, SHORT)
+
+    def next_round(self, share_done: float) -> Round:
+        return Round(gap_s=1.0, deeds=())
+
+    def regular(self) -> Round:
+        return Round(gap_s=0.0, deeds=())
