@@ -162,6 +162,7 @@ def instructions(session: nox.Session) -> None:
 @nox.session
 def build(session: nox.Session) -> None:
     """What is published but for the compiled wheels: source distribution and pure wheel, into dist/ (docs/releasing.md)."""
+    session.install("-U", "pip")
     session.install("--group", "wheel")
     session.run("python", "-m", "build", "--outdir", "dist")
 

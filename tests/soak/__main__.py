@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from plan import Calm
 from report import write_report
 from run import Soak
 
@@ -20,12 +21,20 @@ def main() -> int:
     parser.add_argument(
         "--options", default="{}", help="""as JSON, by workload: {"five": {"acks": 0}}, to plant a defect"""
     )
+    parser.add_argument("--calm", action="store_true", help="no faults: with a high --rate, what this machine can do")
     parser.add_argument("--report", type=Path, help="the directory for report.md, report.json and timeline.svg")
     given = parser.parse_args()
     replay = f"nox -s soak -- --minutes {given.minutes:g} --seed {given.seed} --rate {given.rate:g}"
+    replay += " --calm" if given.calm else ""
     began = time.monotonic()
     print(replay)
-    soak = Soak(minutes=given.minutes, seed=given.seed, rate=given.rate, options=json.loads(given.options))
+    soak = Soak(
+        minutes=given.minutes,
+        seed=given.seed,
+        rate=given.rate,
+        options=json.loads(given.options),
+        plan=Calm() if given.calm else None,
+    )
     evidence, verdict = soak.run(None if given.report is None else given.report / "books")
     for name, value in verdict.figures.items():
         print(f"  {name}: {value}")

@@ -29,7 +29,12 @@ class Changes:
     """Quota, certificate, address."""
 
     def __init__(
-        self, cluster: KafkaCluster, clients: Sequence[Client], certificates: Certificates, admin_lock: threading.Lock
+        self,
+        cluster: KafkaCluster,
+        clients: Sequence[Client],
+        certificates: Certificates,
+        admin_lock: threading.Lock,
+        pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self.work: dict[str, Callable[[Deed, Done], None]] = {
             "quota": self._quota,
@@ -40,6 +45,7 @@ class Changes:
         self._clients = clients
         self._certificates = certificates
         self._admin_lock = admin_lock
+        self._pause = pause
         self._address = ADDRESSES[0]
 
     def heal(self) -> None:
@@ -51,10 +57,10 @@ class Changes:
         client = self._clients[deed.client]
         done.text = f"a quota of {QUOTA_BYTES_PER_S:,.0f} B/s for {client.name}, {deed.seconds} s"
         self._set_quota(client, QUOTA_BYTES_PER_S)
-        time.sleep(deed.seconds)
+        self._pause(deed.seconds)
         self._set_quota(client, None)
         done.healed = time.monotonic()
-        time.sleep(QUOTA_WINDOWS)  # what the broker has told it to wait
+        self._pause(QUOTA_WINDOWS)  # what the broker has told it to wait
         done.client = client.name  # whose samples tell how long it was throttled
 
     def _set_quota(self, client: Client, bytes_per_s: float | None) -> None:
@@ -72,7 +78,7 @@ class Changes:
             while not is_shown(path, (HOST, broker.node.bound[TLS])):
                 if time.monotonic() > deadline:
                     raise KafkaClusterError(f"broker {node} shows another certificate than {path.name}")
-                time.sleep(0.05)
+                self._pause(0.05)
         proxy = self._cluster.proxies[TLS]
         before = proxy.connections()
         closed = proxy.close_connections()
@@ -84,7 +90,7 @@ class Changes:
         self._address = next(each for each in ADDRESSES if each != self._address)
         before = {name: proxy.connections() for name, proxy in self._cluster.proxies.items()}
         ended = sum(proxy.move(self._address) for proxy in self._cluster.proxies.values())
-        time.sleep(min(deed.seconds, 3.0))  # names are told anew later than hosts move
+        self._pause(min(deed.seconds, 3.0))  # names are told anew later than hosts move
         for client in self._clients:
             client.resolve(self._address)
         done.healed = time.monotonic()
@@ -99,5 +105,5 @@ class Changes:
         proxy = self._cluster.proxies[listener]
         deadline = time.monotonic() + FOUND_S
         while (count := proxy.connections() - before) < wanted and time.monotonic() < deadline:
-            time.sleep(0.05)
+            self._pause(0.05)
         return count

@@ -9,7 +9,7 @@ from itertools import pairwise
 from book import DETACHED, GONE, KILLED
 from evidence import Done, Evidence
 from recovery import recoveries_of
-from verdict import growth_bytes_per_h, is_patient, is_unsure, own_stalls
+from verdict import cpu_while_all_down, growth_bytes_per_h, is_patient, is_unsure, metadata_per_s, own_stalls
 
 from aiokprod.testing.checker import Outcome
 
@@ -57,6 +57,8 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
     found["back to 90 % of the rate after a deed, worst s"] = round(recoveries[-1], 1) if recoveries else 0
     if idle := cpu_while_all_down(evidence):
         found["processor of a workload while every broker was away, worst share"] = round(max(idle), 3)
+    storms = max((metadata_per_s(life) for life in evidence.lives), default=0.0)
+    found["requests for metadata per second of a producer, worst 10 s"] = round(storms, 2)
     slopes = [slope for life in evidence.lives if (slope := growth_bytes_per_h(life)) is not None]
     if slopes:
         found["resident memory, MB per hour"] = round(max(slopes) / 1e6, 2)
@@ -75,23 +77,6 @@ def throttled_ms(evidence: Evidence, deed: Done) -> int:
             ]
             total += sum(max(0.0, now - before) for before, now in pairwise(within))
     return round(1000 * total)
-
-
-def cpu_while_all_down(evidence: Evidence) -> list[float]:
-    """The share of a processor that a workload took, of each time without any broker, but for its first two seconds."""
-    found = []
-    for deed in evidence.deeds:
-        if not deed.kind.endswith(" all"):
-            continue
-        for life in evidence.lives:
-            within = [
-                (at, each["cpu_s"])
-                for at, each in life.book.samples
-                if deed.began + 2.0 < at < min(deed.healed, deed.began + 30.0)
-            ]
-            if len(within) > 3:
-                found.append((within[-1][1] - within[0][1]) / (within[-1][0] - within[0][0]))
-    return found
 
 
 def _total(evidence: Evidence, name: str) -> float:

@@ -35,16 +35,22 @@ class Nemesis:
     """Does deeds until the time is over."""
 
     def __init__(
-        self, cluster: KafkaCluster, clients: Sequence[Client], plan: Plan, certificates: Certificates
+        self,
+        cluster: KafkaCluster,
+        clients: Sequence[Client],
+        plan: Plan,
+        certificates: Certificates,
+        pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self.done: list[Done] = []
         self._cluster = cluster
         self._clients = clients
         self._plan = plan
+        self._pause = pause
         self._admin_lock = threading.Lock()
         self._new_topics: list[str] = []
         self._stop = threading.Event()
-        self._changes = Changes(cluster, clients, certificates, self._admin_lock)
+        self._changes = Changes(cluster, clients, certificates, self._admin_lock, pause)
         self._work: dict[str, Callable[[Deed, Done], None]] = {
             "kill": self._kill,
             "terminate": self._terminate,
@@ -147,7 +153,7 @@ class Nemesis:
         done.met = len(nodes)
         for node in nodes:
             self._cluster.broker(node).kill()
-        time.sleep(seconds)
+        self._pause(seconds)
         self._up(done, nodes)
 
     def _terminate(self, deed: Deed, done: Done) -> None:
@@ -161,7 +167,7 @@ class Nemesis:
             stop.start()
         for stop in stops:
             stop.join()
-        time.sleep(seconds)
+        self._pause(seconds)
         self._up(done, nodes)
 
     def _kill_controller(self, deed: Deed, done: Done) -> None:
@@ -180,10 +186,10 @@ class Nemesis:
         broker.pause()
         deadline = time.monotonic() + SHRUNK_S
         while follower in self._partition().in_sync and time.monotonic() < deadline:
-            time.sleep(0.1)
+            self._pause(0.1)
         done.met = int(follower not in self._partition().in_sync)
         done.text += f"; in sync: {list(self._partition().in_sync)} after {time.monotonic() - done.began:.1f} s"
-        time.sleep(min(deed.seconds, SHRUNK_S))
+        self._pause(min(deed.seconds, SHRUNK_S))
         broker.resume()
         done.healed = time.monotonic()
         self._cluster.wait_ready()
@@ -210,7 +216,7 @@ class Nemesis:
         done.met = len(nodes)
         for node in nodes:
             self._cluster.broker(node).pause()
-        time.sleep(seconds)
+        self._pause(seconds)
         for node in nodes:
             self._cluster.broker(node).resume()
         done.healed = time.monotonic()
@@ -254,8 +260,8 @@ class Nemesis:
 
     def _network(self, deed: Deed, done: Done) -> None:
         proxies = list(self._cluster.proxies.values())
-        deed = replace(deed, node=busy_node(proxies, deed.node, self._cluster.brokers, time.sleep))
-        done.met, of = harm(proxies, deed, time.sleep)
+        deed = replace(deed, node=busy_node(proxies, deed.node, self._cluster.brokers, self._pause))
+        done.met, of = harm(proxies, deed, self._pause)
         done.text = f"{deed.kind} (broker {deed.node}, {deed.chance:.0%}) met {done.met} {of}"
 
     def _freeze_client(self, deed: Deed, done: Done) -> None:
@@ -284,7 +290,7 @@ class Nemesis:
         partitions = random.Random(deed.seed).choice((1, 3, 12))
         done.text = f"a new topic with {partitions} partitions"
         self._clients[-1].tell(f"topic {name} {partitions}")  # first sent to, then there
-        time.sleep(0.5)
+        self._pause(0.5)
         self._cluster.create_topic(name, partitions)
         self._new_topics.append(name)
         done.met = partitions
@@ -300,6 +306,6 @@ class Nemesis:
     def _make_anew(self, deed: Deed, done: Done) -> None:
         done.text = f"{CYCLE} deleted and made anew"
         self._cluster.delete_topic(CYCLE)
-        time.sleep(min(deed.seconds, 2.0))
+        self._pause(min(deed.seconds, 2.0))
         self._cluster.create_topic(CYCLE, TOPICS[CYCLE])
         done.met = TOPICS[CYCLE]

@@ -102,6 +102,9 @@ class Plan:
 
     def __init__(self, seed: int, form: Form, *, nodes: int = 3, clients: int = 5) -> None:
         self._draw = random.Random(seed)
+        self._draw_regular = random.Random(
+            f"{seed} regular"
+        )  # when those come is the clock's affair, what comes is not
         self._form = form
         self._nodes = nodes
         self._clients = clients
@@ -119,11 +122,11 @@ class Plan:
                 self._mix = self._draw.sample(self._form.kinds, min(KINDS_PER_MIX, len(self._form.kinds)))
             self._mixed_rounds += 1
             kinds = self._mixture(self._draw.choice((2, 2, 3)))
-        return Round(gap_s=gap_s, deeds=tuple(self._deed(kind) for kind in kinds))
+        return Round(gap_s=gap_s, deeds=tuple(self._deed(kind, self._draw) for kind in kinds))
 
     def regular(self) -> Round:
         """What is done every `NEW_TOPIC_EVERY_S`, besides."""
-        return Round(gap_s=0.0, deeds=tuple(self._deed(kind) for kind in REGULAR))
+        return Round(gap_s=0.0, deeds=tuple(self._deed(kind, self._draw_regular) for kind in REGULAR))
 
     def _each_kind(self) -> Iterator[str]:
         while True:
@@ -135,7 +138,7 @@ class Plan:
             found.setdefault(CLASS[kind], kind)
         return list(found.values())[:count]
 
-    def _deed(self, kind: str) -> Deed:
+    def _deed(self, kind: str, draw: random.Random) -> Deed:
         form = self._form
         if (kind.startswith("freeze") or kind == "shrink isr") and CLASS[kind] == "cluster":
             span = form.frozen_s
@@ -145,9 +148,22 @@ class Plan:
             span = form.client_s if CLASS[kind] == "client" else form.network_s
         return Deed(
             kind=kind,
-            node=self._draw.randrange(1, self._nodes + 1),
-            client=self._draw.randrange(self._clients),
-            seconds=round(self._draw.uniform(*span), 2),
-            chance=round(self._draw.uniform(0.02, 0.2), 3),
-            seed=self._draw.randrange(1 << 30),
+            node=draw.randrange(1, self._nodes + 1),
+            client=draw.randrange(self._clients),
+            seconds=round(draw.uniform(*span), 2),
+            chance=round(draw.uniform(0.02, 0.2), 3),
+            seed=draw.randrange(1 << 30),
         )
+
+
+class Calm(Plan):
+    """Nothing happens: what can this machine do?"""
+
+    def __init__(self) -> None:
+        super().__init__(0, SHORT)
+
+    def next_round(self, share_done: float) -> Round:
+        return Round(gap_s=1.0, deeds=())
+
+    def regular(self) -> Round:
+        return Round(gap_s=0.0, deeds=())

@@ -145,6 +145,9 @@ class Soak:
             "producer.id.expiration.ms": "60000" if self.seed % 2 else "86400000",
             "connections.max.reauth.ms": str(int(SESSION_S * 1000)),
             "quota.window.num": str(QUOTA_WINDOWS),
+            "log.segment.bytes": str(
+                16 * 1024 * 1024
+            ),  # a killed broker reads its last segments before it serves again
             "ssl.allow.dn.changes": "true",  # a new certificate may have another name of its owner
         }
 

@@ -30,12 +30,18 @@ def deed_of(kind: str) -> Deed:
 
 
 def test_the_same_seed_gives_the_same_plan_and_another_seed_another_one() -> None:
-    def rounds(seed: int) -> list[str]:
+    def rounds(seed: int, regular_after: int = 99) -> list[str]:
         plan = Plan(seed, SHORT)
-        return [repr(plan.next_round(number / 60)) for number in range(60)]
+        found = []
+        for number in range(60):
+            found.append(repr(plan.next_round(number / 60)))
+            if number >= regular_after:
+                plan.regular()
+        return found
 
     assert rounds(1) == rounds(1)
     assert rounds(1) != rounds(2)
+    assert rounds(1) == rounds(1, regular_after=5), "what comes by the clock changes nothing of what is drawn"
 
 
 @pytest.mark.parametrize("form", [SHORT, LONG], ids=["short", "long"])

@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 import pytest
 from book import Book
 from evidence import Complaint, Done, Evidence, Life, Verdict
-from figures import cpu_while_all_down, figures_of, throttled_ms
+from figures import figures_of, throttled_ms
 from recovery import recoveries_of
 from report import write_report
 from values import DAMAGED, identity_of, value_of
-from verdict import complaints_of, growth_bytes_per_h
+from verdict import complaints_of, cpu_while_all_down, growth_bytes_per_h
 
 from aiokprod.testing.checker import LogRecord
 
@@ -205,6 +205,9 @@ def test_storms_of_metadata_and_of_dials_are_told() -> None:
     book = book_of(*samples("metadata_refreshes", *busy), closed, opened(6.6), *again)
     assert [check for check in checks_of(evidence_of(book)) if check != "end"] == [], "two producers, each by itself"
     assert "storm" in checks_of(evidence_of(book_of(*samples("metadata_refreshes", *busy, *range(20, 30, 2)))))
+    topics = [line for number in range(12) for line in sent(number, "n UnknownTopicError", topic=f"t-{number}")]
+    many = book_of(*topics, *samples("metadata_refreshes", 0, 14, 16, *range(18, 30)))
+    assert checks_of(evidence_of(many)) == [], "one request for each new topic is no storm"
     evidence = evidence_of(book_of())
     evidence.dials = [(float(second), {1: 4 * second, 2: 6 * second}) for second in range(20)]
     assert [str(each)[:20] for each in complaints_of(evidence)] == ["storm: broker 2 was "]
@@ -256,6 +259,9 @@ def test_the_processor_time_without_any_broker_is_measured() -> None:
         Done(kind="freeze", text="", began=1.0, healed=15.0),
     ]
     assert cpu_while_all_down(evidence_of(book_of(*lines), deeds=deeds)) == [pytest.approx(0.05)]
+    assert checks_of(evidence_of(book_of(*lines), deeds=deeds)) == []
+    busy = [f'm {second} {{"cpu_s": {0.11 * second}}}' for second in range(20)]
+    assert "busy" in checks_of(evidence_of(book_of(*busy), deeds=deeds))
 
 
 def test_a_bug_of_the_soak_itself_makes_it_bad() -> None:

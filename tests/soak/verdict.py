@@ -21,6 +21,7 @@ STALL_P999_S: Final = 0.05
 DIALS_PER_S: Final = 5  # per broker and producer
 METADATA_PER_S: Final = 2  # per producer
 RATE_WINDOW_S: Final = 10
+IDLE_SHARE: Final = 0.1  # of a processor, while every broker is away
 GROWTH_BYTES_PER_H: Final = 1_000_000  # of resident memory, after the warm-up
 WARM_UP_S: Final = 600.0
 SLOPE_FROM_S: Final = 1800.0  # shorter lives tell nothing of a slope
@@ -44,7 +45,7 @@ def complaints_of(evidence: Evidence) -> list[Complaint]:
     found = [*records(evidence)]
     for life in evidence.lives:
         found += [*endings(life), *certainty(life), *manners(life), *silence(life), *stalls(life), *memory(life)]
-    found += [*liveness(evidence), *dials(evidence), *sessions(evidence)]
+    found += [*liveness(evidence), *dials(evidence), *sessions(evidence), *idleness(evidence)]
     if evidence.uncommitted:
         found.append(
             Complaint("uncommitted", f"{evidence.uncommitted} records are not there for a reader of both kinds")
@@ -170,17 +171,31 @@ def growth_bytes_per_h(life: Life) -> float | None:
 
 def manners(life: Life) -> Iterator[Complaint]:
     """Metadata is asked for at a decent rate."""
+    worst = metadata_per_s(life)
+    if worst > METADATA_PER_S:
+        yield Complaint("storm", f"{life.name} asked for metadata {worst:.1f} times a second for {RATE_WINDOW_S} s")
+
+
+def metadata_per_s(life: Life) -> float:
+    """The most requests for metadata of one of its producers, but for one for each topic that is new to it.
+
+    Each producer by itself, and without those: the first record of a topic waits for its partitions, and shall not wait
+    longer because other topics were new just before.
+    """
     worst = 0.0
-    for session in life.book.sessions:  # each producer by itself: one that opens has to ask
+    first_uses: dict[object, dict[str, float]] = {}
+    for sent in life.book.sends:
+        first_uses.setdefault(sent.session, {}).setdefault(sent.topic, sent.sent_at)
+    for session in life.book.sessions:
         closed_at = float("inf") if session.closed_at is None else session.closed_at
+        uses = sorted(first_uses.get(session.name, {}).values())
         within = [
-            (at, sample["metadata_refreshes"])
+            (at, sample["metadata_refreshes"] - bisect_left(uses, at))
             for at, sample in life.book.samples
             if session.opened_at <= at <= closed_at and "metadata_refreshes" in sample
         ]
         worst = max(worst, _worst_rate([(session.opened_at, 0.0), *within]))
-    if worst > METADATA_PER_S:
-        yield Complaint("storm", f"{life.name} asked for metadata {worst:.1f} times a second for {RATE_WINDOW_S} s")
+    return worst
 
 
 def dials(evidence: Evidence) -> Iterator[Complaint]:
@@ -190,6 +205,30 @@ def dials(evidence: Evidence) -> Iterator[Complaint]:
         worst = _worst_rate([(at, counts.get(node, 0)) for at, counts in evidence.dials])
         if worst > DIALS_PER_S * clients:
             yield Complaint("storm", f"broker {node} was dialled {worst:.1f} times a second for {RATE_WINDOW_S} s")
+
+
+def idleness(evidence: Evidence) -> Iterator[Complaint]:
+    """Without any broker there is little to compute."""
+    for share in cpu_while_all_down(evidence):
+        if share > IDLE_SHARE:
+            yield Complaint("busy", f"a workload took {share:.0%} of a processor while every broker was away")
+
+
+def cpu_while_all_down(evidence: Evidence) -> list[float]:
+    """The share of a processor that a workload took, of each time without any broker, but for its first two seconds."""
+    found = []
+    for deed in evidence.deeds:
+        if not deed.kind.endswith(" all"):
+            continue
+        for life in evidence.lives:
+            within = [
+                (at, each["cpu_s"])
+                for at, each in life.book.samples
+                if deed.began + 2.0 < at < min(deed.healed, deed.began + 30.0)
+            ]
+            if len(within) > 3:
+                found.append((within[-1][1] - within[0][1]) / (within[-1][0] - within[0][0]))
+    return found
 
 
 def sessions(evidence: Evidence) -> Iterator[Complaint]:

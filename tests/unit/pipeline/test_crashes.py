@@ -13,7 +13,7 @@ from rig import run, started, until
 from aiokprod import Producer
 from aiokprod.errors import AiokprodError, ProducerFailedError
 from aiokprod.model import ProducerState
-from aiokprod.pipeline import assembly, flusher
+from aiokprod.pipeline import assembly, compressing, flusher
 from aiokprod.testing import MockCluster
 
 REPLACES = pytest.mark.pure("replaces what compiled modules call without looking it up")
@@ -28,7 +28,7 @@ def raising(*_: Any, **__: Any) -> Any:
 
 
 def plant_in_the_compressor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembly, "compress", raising)
+    monkeypatch.setattr(compressing, "compress", raising)
 
 
 def plant_in_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
