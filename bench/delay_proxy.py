@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
+from functools import partial
 
 HOST = "127.0.0.1"
 
@@ -79,7 +80,7 @@ class FrontEnd(End):
 async def serve(delay_s: float, ports: list[int]) -> None:
     loop = asyncio.get_running_loop()
     for front, behind in zip(ports[::2], ports[1::2], strict=True):
-        await loop.create_server(lambda behind=behind: FrontEnd(delay_s, behind), HOST, front)
+        await loop.create_server(partial(FrontEnd, delay_s, behind), HOST, front)
     print("ready", flush=True)
     await loop.create_future()
 

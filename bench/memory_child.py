@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from startup_child import resident_mb
@@ -130,7 +131,7 @@ async def steady(servers: str, topic: str, rate: int, minutes: float) -> list[tu
     return series
 
 
-WAYS = {"fill": fill, "million": million, "steady": steady}
+WAYS: dict[str, Callable[..., Coroutine[Any, Any, object]]] = {"fill": fill, "million": million, "steady": steady}
 
 if __name__ == "__main__":
     arguments = json.loads(sys.argv[2])

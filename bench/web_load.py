@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 import time
+from functools import partial
 
 BODY = b"v" * 100
 REQUEST = b"POST /orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n" + BODY
@@ -58,9 +59,7 @@ async def load(port: int, seconds: float, connections: int) -> dict[str, float]:
     callers = [loop.create_future() for _ in range(connections)]
     transports = []
     for done in callers:
-        made, _ = await loop.create_connection(
-            lambda done=done: Caller(began + seconds, latencies_s, done), "127.0.0.1", port
-        )
+        made, _ = await loop.create_connection(partial(Caller, began + seconds, latencies_s, done), "127.0.0.1", port)
         transports.append(made)
     await asyncio.gather(*callers)
     took = time.perf_counter() - began
