@@ -139,7 +139,7 @@ def grown(title: str, way: str, points: dict[str, dict[str, Any]], **options: An
     return [
         Item(
             f"{title}: {point}",
-            (*ours(way, 300_000), Entry(CALLBACK, way, 300_000)),
+            (*ours(way, 200_000), Entry(CALLBACK, way, 200_000)),
             of.get("common", {}),
             kind="growth",
             **{name: value for name, value in of.items() if name != "common"},
@@ -167,7 +167,12 @@ def growth() -> list[Item]:
 
 ITEMS: dict[str, Callable[[], list[Item]]] = {
     "firehose": lambda: [firehose(100, rounds=5), tuned()],
-    "sizes": lambda: [firehose(10), firehose(1_000, 0.3), firehose(10_000, 0.05), firehose(100_000, 0.01)],
+    "sizes": lambda: [
+        firehose(10, 0.5, 2),
+        firehose(1_000, 0.15, 2),
+        firehose(10_000, 0.02, 2),
+        firehose(100_000, 0.003, 2),
+    ],
     "codecs": lambda: [
         firehose(100, 0.3, 2, peers=False, compression=codec) for codec in ("gzip", "snappy", "lz4", "zstd")
     ],

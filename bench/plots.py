@@ -14,7 +14,7 @@ matplotlib.rcParams.update(
 )
 
 from matplotlib import pyplot  # noqa: E402
-from report import Of, Table, cpu_us, rate  # noqa: E402
+from report import Of, Table, cpu_us  # noqa: E402
 
 OURS, THEIRS = "#1565c0", "#9e9e9e"
 
@@ -49,7 +49,7 @@ def costs(name: str, title: str, tables: Sequence[Table], starts: str, folder: P
     if table is None:
         return None
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 0.4 * len(table.names) + 1.2), sharey=True)
-    bars(axes[0], table, rate, "records/s")
+    bars(axes[0], table, lambda run: run.rate / 1e3, "thousand records/s")
     bars(axes[1], table, cpu_us, "CPU per record, µs (log)")
     axes[1].set_xscale("log")
     axes[0].invert_yaxis()

@@ -21,7 +21,7 @@ from compiled import environment_of
 from aiokprod.testing import KafkaCluster
 
 CONNECTIONS = 64
-SECONDS = 4.0
+SECONDS = 3.0
 LINES = (
     ("no send", "none", "pure"),
     ("aiokprod, compiled", "aiokprod", "compiled"),
