@@ -1,4 +1,4 @@
-"""docs/performance.md and its plots, from the measurements of a run: `python bench/write_docs.py [RESULTS.json]`.
+"""docs/performance.md, its plots, the README's table: what a run measured. `python bench/write_docs.py [RESULTS.json]`.
 
 Every figure in that page comes from there; the page is written anew each time.
 """
@@ -12,6 +12,7 @@ from typing import Any
 
 import plots
 from compiled import ROOT
+from readme_table import write_table
 from tables import Table, grid, markdown
 
 PAGE = ROOT / "docs" / "performance.md"
@@ -53,6 +54,7 @@ def write(results: dict[str, Any]) -> None:
         parts += ["## Growth", markdown([table for table in tables if table.kind == "growth"]).rstrip()]
     parts += sections(results)
     PAGE.write_text("\n\n".join(part.strip("\n") for part in parts) + "\n")
+    write_table(tables, ROOT / "README.md")
 
 
 def facts(machine: dict[str, str]) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 
 from items import COMPILED, ITEMS, PURE
 from job import Job, Measured
 from memory import slope_of
+from readme_table import BEGIN, END, table_of, write_table
 from tables import Table, cpu_us, markdown, rate
 
 
@@ -56,3 +58,19 @@ def test_the_titles_of_all_tables_differ() -> None:
 
 def test_the_slope_is_that_of_the_straight_line() -> None:
     assert slope_of([(0.0, 5.0), (1.0, 7.0), (2.0, 9.0)]) == 2.0
+
+
+def test_the_readme_gets_medians_and_ratios_between_its_marks_and_nothing_else_changes(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    for _ in range(2):
+        write_table([table(title="Firehose: 100 B values, no keys, 6 partitions")], readme)
+    text = readme.read_text()
+    assert text == f"before\n{BEGIN}\n{table_of([table(title='Firehose: 100 B values, no keys')])}\n{END}\nafter\n"
+    assert "| aiokprod, compiled | 750.00 |  |  |  |" in text
+    assert "| peer | 5000.00 (6.7x) |  |  |  |" in text
+
+
+def test_the_readme_has_the_marks() -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    assert text.index(BEGIN) < text.index(END)
