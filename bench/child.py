@@ -64,7 +64,7 @@ def main() -> None:
     if job.core is not None:
         os.sched_setaffinity(0, {job.core})
     stopwatch = Stopwatch(job)
-    done = import_module(f"clients.{job.client}").WAYS[job.way](job, stopwatch)
+    done = import_module(f"peers.{job.client}").WAYS[job.way](job, stopwatch)
     if done is not None:
         asyncio.run(done)
     print(json.dumps({"before": stopwatch.before, "measured": asdict(stopwatch.result())}), flush=True)

@@ -30,8 +30,9 @@ from hot_paths import RECORDS_OF
 
 HERE: Final = Path(__file__).parent
 BASELINE: Final = HERE / "instructions.json"
-TOLERANCE: Final = 0.03
-"""Two runs of the same code differ by less than 0.5 %; another patch release of Python by one or two."""
+TOLERANCE: Final = 0.05
+"""Two runs of the same code differ by less than 0.5 %; on another patch release of Python, or with another processor's ways
+in libc, by one to three."""
 
 Counts = dict[str, float]
 """Path -> instructions per record."""

@@ -16,7 +16,7 @@ class Job:
     """What a client is to do.
 
     Attributes:
-        client: a module of `bench/clients`.
+        client: a module of `bench/peers`.
         way: how it sends; each client tells its own (`WAYS`).
         count: records; of `size` bytes each.
         keys: so many distinct keys; 0: none.

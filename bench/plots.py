@@ -14,7 +14,7 @@ matplotlib.rcParams.update(
 )
 
 from matplotlib import pyplot  # noqa: E402
-from report import Of, Table, cpu_us  # noqa: E402
+from tables import Of, Table, cpu_us  # noqa: E402
 
 OURS, THEIRS = "#1565c0", "#9e9e9e"
 

@@ -30,7 +30,7 @@ import web_app_bench
 from brokers import started
 from compiled import ROOT, compiled_python
 from items import ITEMS, Item
-from report import Table, markdown
+from tables import Table, markdown
 from turns import Turns
 
 from aiokprod.testing import KafkaCluster

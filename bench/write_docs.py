@@ -12,7 +12,7 @@ from typing import Any
 
 import plots
 from compiled import ROOT
-from report import Table, grid, markdown
+from tables import Table, grid, markdown
 
 PAGE = ROOT / "docs" / "performance.md"
 FIGURES = ROOT / "docs" / "performance"
@@ -25,7 +25,7 @@ least and the most in brackets; ratios are taken round by round. All clients wai
 idempotent. The client has one processor core, the brokers the other: where *brokers' processor* is at 95 % or more the
 rate is the broker's, and the cost (CPU per record, all threads of the client) is what tells clients apart. What was
 acknowledged was compared with the offsets in the log after every turn. aiokprod is in two lines: compiled by mypyc, and
-pure Python. The clients' settings are in `bench/items.py` and `bench/clients`.
+pure Python. The clients' settings are in `bench/items.py` and `bench/peers`.
 """
 
 STARTUP = """Import from a started interpreter; from the construction of the producer to the acknowledgement of its first

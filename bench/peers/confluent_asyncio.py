@@ -10,7 +10,7 @@ from child import Stopwatch
 from confluent_kafka.aio import AIOProducer
 from job import Job
 
-from clients import waiting
+from peers import waiting
 
 
 def producer(job: Job, **options: Any) -> AIOProducer:

@@ -11,7 +11,7 @@ from child import Stopwatch
 from confluent_kafka import Producer
 from job import Job
 
-from clients import waiting
+from peers import waiting
 
 
 def producer(job: Job) -> Producer:

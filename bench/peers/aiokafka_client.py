@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaProducer
 from child import Stopwatch
 from job import Job
 
-from clients import waiting
+from peers import waiting
 
 
 def producer(job: Job) -> AIOKafkaProducer:

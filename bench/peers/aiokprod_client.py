@@ -10,7 +10,7 @@ from child import Stopwatch
 from job import Job
 
 from aiokprod import Producer
-from clients import waiting
+from peers import waiting
 
 ROUND = 500  # sends between two looks at the room
 

@@ -1,4 +1,4 @@
-"""bench/report.py, items.py, memory.py: what becomes of measurements."""
+"""bench/tables.py, items.py, memory.py: what becomes of measurements."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict
 from items import COMPILED, ITEMS, PURE
 from job import Job, Measured
 from memory import slope_of
-from report import Table, cpu_us, markdown, rate
+from tables import Table, cpu_us, markdown, rate
 
 
 def table(kind: str = "rates", title: str = "Firehose") -> Table:
