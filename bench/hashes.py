@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from timeit import repeat
 
-from aiokprod.pipeline.hashes import KeyCache, crc32_partition, fnv1a_partition, murmur2_partition
+import aiokprod
+from aiokprod.pipeline.hashes import KeyCache, Murmur2Keys, crc32_partition, fnv1a_partition, murmur2_partition
 
 SIZES = [8, 16, 36, 128, 1024]
 PARTITIONS = 12
@@ -28,17 +29,22 @@ def cost_us(partition: Callable[[bytes], int], keys: list[bytes]) -> float:
 
 
 def main() -> None:
-    print(f"{'key bytes':>9}{'murmur2 us':>12}{'per byte':>10}{'crc32 us':>10}{'fnv1a us':>10}{'cached us':>11}")
+    print("compiled" if aiokprod.compiled else "sources")
+    head = ("murmur2 us", "by bytes us", "crc32 us", "fnv1a us", "cached us")
+    print(f"{'key bytes':>9}" + "".join(f"{name:>13}" for name in head))
     for size in SIZES:
         keys = [(b"%d-" % at).ljust(size, b"k")[:size] for at in range(CALLS)]
         cache = KeyCache(murmur2_partition)
         cache.resize(PARTITIONS)
+        computed = Murmur2Keys()
+        computed.resize(PARTITIONS)
         murmur2 = cost_us(lambda key: murmur2_partition(key, PARTITIONS), keys)
         crc32 = cost_us(lambda key: crc32_partition(key, PARTITIONS), keys)
         fnv1a = cost_us(lambda key: fnv1a_partition(key, PARTITIONS), keys)
         cached = cost_us(cache.partition, keys)
-        known = f"{cached:>11.3f}" if size <= 128 else f"{'(not kept)':>11}"
-        print(f"{size:>9}{murmur2:>12.2f}{murmur2 / size:>10.3f}{crc32:>10.2f}{fnv1a:>10.2f}{known}")
+        by_bytes = cost_us(computed.partition, keys)
+        known = f"{cached:>13.3f}" if size <= 128 else f"{'(not kept)':>13}"
+        print(f"{size:>9}{murmur2:>13.3f}{by_bytes:>13.3f}{crc32:>13.3f}{fnv1a:>13.3f}{known}")
 
 
 if __name__ == "__main__":
