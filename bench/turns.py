@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from typing import IO
 
 from brokers import HERE, broker_cpu_s, client_core, proxy_cpu_s
@@ -15,6 +16,7 @@ from job import Job, Measured
 from aiokprod.testing import KafkaCluster
 
 LIMIT_S = 600.0
+LEADERS_S = 30.0  # within which a topic that was made has one
 
 
 class Turns:
@@ -102,13 +104,20 @@ def create_together(cluster: KafkaCluster, names: list[str]) -> None:
 
 
 def ends_together(cluster: KafkaCluster, names: list[str]) -> int:
-    """The records in many topics of one partition."""
-    from confluent_kafka import TopicPartition
+    """The records in many topics of one partition; asked again while some of them, just made, have no leader yet."""
+    from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    asked = admin.list_offsets({TopicPartition(name, 0): OffsetSpec.latest() for name in names})
-    return sum(int(answer.result().offset) for answer in asked.values())
+    give_up_at = time.monotonic() + LEADERS_S
+    while True:
+        asked = admin.list_offsets({TopicPartition(name, 0): OffsetSpec.latest() for name in names})
+        try:
+            return sum(int(answer.result().offset) for answer in asked.values())
+        except KafkaException:
+            if time.monotonic() > give_up_at:
+                raise
+            time.sleep(0.2)
 
 
 def expect(lines: IO[str], word: str) -> None:
