@@ -100,6 +100,7 @@ class PartitionQueue(IntakeQueue):
         index = batch.append(
             record.value, record.key, record.headers, record.timestamp_ms, record.size_bytes, record.sent_at
         )
+        assert record.delivery is not None
         record.delivery.move_to(batch, index)
 
     def _open(self, timestamp_ms: int, now: float, generation: int) -> ProducerBatch:

@@ -76,6 +76,7 @@ class MemoryPartition(IntakeQueue):
             record.generation,
         )
         pending.delivery = record.delivery
+        assert record.delivery is not None
         record.delivery.move_to(pending, 0)
 
     def _take(
