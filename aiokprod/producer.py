@@ -1,4 +1,4 @@
-"""`Producer`: the public face. It checks what it is given, owns the life of a pipeline, and decides nothing else.
+"""`Producer`: the public face. It owns the life of a pipeline, hands it what it is given, and decides nothing else.
 
     NEW -> STARTING -> READY -> CLOSING -> CLOSED -> STARTING ...      (FAILED: a crash; close it and start again)
 

@@ -12,7 +12,8 @@ from job import Job
 from aiokprod import Producer
 from peers import waiting
 
-ROUND = 500  # sends between two looks at the room
+ROUND = 500  # sends between two looks at the room, fewer of large records
+ROUND_BYTES = 1 << 20
 
 
 def producer(job: Job) -> Producer:
@@ -26,12 +27,13 @@ async def firehose(job: Job, stopwatch: Stopwatch) -> None:
     """`send` for each record: a Delivery each."""
     value, headers = job.value(), job.header_list()
     keys = cycle(job.key_list() or [None])
+    at_once = max(1, min(ROUND, ROUND_BYTES // job.size))
     async with producer(job) as client:
         await client.send(job.topic, value)
         send, topic = client.send, job.topic
         with stopwatch.running():
-            for start in range(0, job.count, ROUND):
-                for _ in range(min(ROUND, job.count - start)):
+            for start in range(0, job.count, at_once):
+                for _ in range(min(at_once, job.count - start)):
                     send(topic, value, next(keys), headers=headers)
                 await client.ready()
             await client.flush()

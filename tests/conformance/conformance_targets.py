@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from asker import Asker
+from wire_batches import plain
 
 from aiokprod.testing import KafkaCluster, MockCluster
 from aiokprod.testing.kafka_cluster.admin import Admin, PartitionState
@@ -258,8 +259,20 @@ class KafkaTarget(Target):
         while True:
             answer = leader.ask(configs.DescribeConfigsRequest(resources=[wanted]), configs.DescribeConfigsResponse, 1)
             if {each.name: each.value for each in answer.results[0].configs} == options:
-                return
+                break
             assert time.monotonic() < deadline, f"{options} of {name} are not known"
+            time.sleep(0.02)
+        if self.version < (3, 3):
+            self._wait_for_changes(deadline)
+
+    def _wait_for_changes(self, deadline: float) -> None:
+        """With ZooKeeper a broker tells what stands there, and may not have heard of it. It hears of changes in their order:
+        when a later one is in force, so are those before."""
+        sentinel = self.new_topic()
+        self.cluster.alter_topic(sentinel, {"max.message.bytes": "1"})
+        leader = self.connect_to_leader(sentinel)
+        while leader.produce(sentinel, plain()).code != ErrorCode.MESSAGE_TOO_LARGE:
+            assert time.monotonic() < deadline, f"{self.name} does not hear of changes"
             time.sleep(0.02)
 
     def move_leader(self, name: str, node: int) -> None:
