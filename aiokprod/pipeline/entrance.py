@@ -227,6 +227,10 @@ class Entrance:
     def passed_on(self, record: ParkedRecord) -> None:
         """A batch has taken the record: its bytes are the batch's now."""
         record.is_charged = False
+        if self._interceptors:
+            assert record.delivery is not None
+            holder, index = record.delivery.place()
+            self._interceptors.moved(record, holder, index)
         self._flushes.finished(record.generation)
 
     def fail_parked(self, record: ParkedRecord, error: AiokprodError) -> None:
@@ -238,7 +242,7 @@ class Entrance:
         self._metrics.records_failed.add(1)
         self._house.undelivered(record.topic, record.partition, error.persistence, 1)
         if self._interceptors:
-            self._loop.call_soon(self._interceptors.on_acknowledgement, None, error)
+            self._loop.call_soon(self._interceptors.settled, record, 0, None, error)
         delivery, record.delivery = record.delivery, None
         if (delivery is None or not delivery.is_watched) and not isinstance(error, RecordRecalledError):
             self._house.failed(error, 1)
