@@ -15,6 +15,9 @@ BYTES = (256, 1024, 4096, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
 COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
+Number = int | float
+"""Counts stay whole in both forms: a compiled `float` would not."""
+
 
 class Counter:
     """Only grows."""
@@ -22,9 +25,9 @@ class Counter:
     __slots__ = ("value",)
 
     def __init__(self) -> None:
-        self.value: float = 0
+        self.value: Number = 0
 
-    def add(self, amount: float = 1) -> None:
+    def add(self, amount: Number = 1) -> None:
         self.value += amount
 
 
@@ -34,12 +37,12 @@ class Gauge:
     __slots__ = ("value",)
 
     def __init__(self) -> None:
-        self.value: float = 0
+        self.value: Number = 0
 
-    def set(self, value: float) -> None:
+    def set(self, value: Number) -> None:
         self.value = value
 
-    def add(self, amount: float) -> None:
+    def add(self, amount: Number) -> None:
         self.value += amount
 
 
@@ -73,9 +76,9 @@ class Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(self.bounds) + 1)
-        self.total: float = 0
+        self.total: Number = 0
 
-    def record(self, value: float) -> None:
+    def record(self, value: Number) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
@@ -123,5 +126,10 @@ class Metrics:
         """All of them by name, at this moment; from any thread."""
         return {
             name: metric.snapshot() if isinstance(metric, Histogram) else metric.value
-            for name, metric in vars(self).items()
+            for name, metric in self._all()
         }
+
+    def _all(self) -> list[tuple[str, Counter | Gauge | Histogram]]:
+        # Compiled, an object has no __dict__.
+        named = [(name, getattr(self, name)) for name in dir(self) if not name.startswith("_")]
+        return [(name, metric) for name, metric in named if isinstance(metric, (Counter, Gauge, Histogram))]

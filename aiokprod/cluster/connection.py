@@ -185,7 +185,7 @@ class BrokerConnection(asyncio.Protocol):
         exchange = self._exchange
         correlation_id = exchange.take_correlation_id()
         header = encode_request_header(api_key, version, correlation_id, self._client_id, version >= flexible_from)
-        size_bytes = len(header) + sum(len(part) for part in body)
+        size_bytes = len(header) + sum(map(len, body))
         # Joining costs 50 µs per megabyte (asyncio's own writelines joins too, uvloop's saves half of that), and
         # leaves nobody's buffer in the transport.
         frame = b"".join((size_bytes.to_bytes(4, "big"), header, *body))

@@ -312,12 +312,14 @@ class Ledger:
         return self._settled(now, now_ms)
 
     # ------------------------------------------------------------------ rounds (R6)
-    def _sent(self) -> Iterator[Entry]:
-        """The batches that were ever sent: all of them are in front."""
+    def _sent(self) -> list[Entry]:
+        """The batches that were ever sent: all of them are in front. A list: asked too often for a generator."""
+        sent: list[Entry] = []
         for entry in self.entries:
             if not entry.is_sent and not entry.is_stamped:
-                return
-            yield entry
+                break
+            sent.append(entry)
+        return sent
 
     def _in_doubt(self) -> bool:
         return any(entry.asked for entry in self._sent())
@@ -342,7 +344,7 @@ class Ledger:
 
     def _settled(self, now: float, now_ms: int) -> list[Action]:
         self._trim()
-        if self.flowing and not self._is_flying():
+        if self.entries and self.flowing and not self._is_flying():
             waiting = [entry for entry in self._sent() if entry.is_stamped and not entry.acked]
             if any(entry.dead for entry in waiting) or (waiting and all(entry.asked for entry in waiting)):
                 self._rewind(now, now_ms)  # numbers to close up, or everyone in doubt was asked
@@ -373,7 +375,7 @@ class Ledger:
 
     def _end_retries(self) -> None:
         """What has failed retriably more often than the user allows ends as if its deadline had come (R8)."""
-        for entry in list(self._sent()):
+        for entry in self._sent():
             is_retry = entry.code is None or judge(entry.code).kind == Kind.RETRY
             if entry.attempt > self._retries and is_retry and entry.is_open_ended:
                 self._expire(entry, "retries")
@@ -434,7 +436,7 @@ class Ledger:
         if self.transactional and self._has_failed():
             return None
         gap: int | None = None
-        for entry in list(self._sent()):
+        for entry in self._sent():
             if entry.dead and not entry.acked:
                 if entry.is_stamped and not entry.doubt and gap is None and not self._is_overtaken(entry):
                     gap = entry.first_sequence
@@ -511,7 +513,7 @@ class Ledger:
         """A new identity: what is ambiguous ends here, what is clean starts anew at sequence 0."""
         if not self.idempotent:
             return
-        for entry in list(self._sent()):
+        for entry in self._sent():
             if entry.is_stamped and not entry.acked:
                 if entry.doubt:
                     proved = self._is_proved(entry)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from aiokprod.records.crc import checksum
+from aiokprod.records.crc import load
 from aiokprod.records.headers import NO_HEADERS, NULL
 from aiokprod.records.varint import SMALL, TABLE_TO, encode
 
@@ -153,5 +153,6 @@ def batch_header(
     after = _AFTER_CRC.pack(
         attributes, count - 1, base_timestamp_ms, max_timestamp_ms, producer_id, producer_epoch, base_sequence, count
     )
-    crc = checksum((after, section))
+    crc32c = load()
+    crc = crc32c(section, crc32c(after, 0))
     return _BEFORE_CRC.pack(0, HEADER_BYTES - LENGTH_BEFORE + len(section), -1, MAGIC, crc) + after

@@ -14,6 +14,8 @@ from aiokprod.wire.writer import Writer
 FLEXIBLE_FROM = 9
 BY_ID_FROM = 13
 _ACKS_AND_TIMEOUT = Struct(">hi")
+_OUTCOME = Struct(">ihqq")  # partition, error code, base offset, log append time
+_OUTCOME_V5 = Struct(">ihqqq")  # and log start offset
 
 
 class ProduceTopic:
@@ -127,10 +129,14 @@ def decode_produce(body: bytes | memoryview, version: int) -> ProduceAnswer:
 
 
 def _outcome(reader: Reader, version: int, flexible: bool, name: str, topic_id: bytes) -> ProduceOutcome:
-    outcome = ProduceOutcome(name, topic_id, reader.int32(), reader.int16(), reader.int64())
-    outcome.log_append_time_ms = reader.int64()
+    log_start_offset = -1
     if version >= 5:
-        outcome.log_start_offset = reader.int64()
+        partition, error_code, base_offset, log_append_time_ms, log_start_offset = reader.unpack(_OUTCOME_V5)
+    else:
+        partition, error_code, base_offset, log_append_time_ms = reader.unpack(_OUTCOME)
+    outcome = ProduceOutcome(name, topic_id, partition, error_code, base_offset)
+    outcome.log_append_time_ms = log_append_time_ms
+    outcome.log_start_offset = log_start_offset
     if version >= 8:
         for _ in range(reader.count(flexible)):
             outcome.record_errors.append((reader.int32(), reader.nullable_string(flexible)))

@@ -2,11 +2,14 @@
 
 Every length and count is checked against the bytes that are left before anything is allocated; whatever is wrong is a
 `ProtocolError` and nothing else.
+
+It reads bytes: a view is copied once, since every byte that is asked of a view is an object in between.
 """
 
 from __future__ import annotations
 
 from struct import Struct
+from typing import Any
 
 from aiokprod.errors import ProtocolError
 
@@ -24,10 +27,11 @@ class Reader:
 
     __slots__ = ("_data", "_end", "_pos")
 
-    def __init__(self, data: bytes | bytearray | memoryview) -> None:
-        self._data = memoryview(data)
-        self._pos = 0
-        self._end = len(self._data)
+    def __init__(self, data: bytes | bytearray | memoryview, start: int = 0, size: int = -1) -> None:
+        """All of it, or `size` bytes from `start` on."""
+        self._data = data if isinstance(data, bytes) else bytes(data)
+        self._pos = start
+        self._end = len(self._data) if size < 0 else start + size
 
     @property
     def left(self) -> int:
@@ -70,10 +74,20 @@ class Reader:
 
     def uuid(self) -> bytes:
         at = self._take(16)
-        return bytes(self._data[at : at + 16])
+        return self._data[at : at + 16]
+
+    def unpack(self, layout: Struct) -> tuple[Any, ...]:
+        """Several numbers in one go."""
+        return layout.unpack_from(self._data, self._take(layout.size))
 
     def unsigned_varint(self) -> int:
         """At most five bytes, at most 2**32 - 1."""
+        at = self._pos
+        if at < self._end:  # most have one byte
+            first = self._data[at]
+            if first < 0x80:
+                self._pos = at + 1
+                return first
         value = 0
         for shift in (0, 7, 14, 21, 28):
             byte = self._data[self._take(1)]
@@ -121,7 +135,7 @@ class Reader:
             return None
         at = self._take(length)
         try:
-            return str(self._data[at : at + length], "utf-8")
+            return self._data[at : at + length].decode()
         except UnicodeDecodeError:
             raise ProtocolError("a string is not UTF-8") from None
 
@@ -136,7 +150,7 @@ class Reader:
         if length < 0:
             return None
         at = self._take(length)
-        return bytes(self._data[at : at + length])
+        return self._data[at : at + length]
 
     def bytes_(self, flexible: bool) -> bytes:
         data = self.nullable_bytes(flexible)
@@ -147,8 +161,7 @@ class Reader:
     # ------------------------------------------------------------------ structure
     def field(self, size: int) -> Reader:
         """A reader of the next `size` bytes: one tagged field."""
-        at = self._take(size)
-        return Reader(self._data[at : at + size])
+        return Reader(self._data, self._take(size), size)
 
     def skip(self, size: int) -> None:
         self._take(size)
