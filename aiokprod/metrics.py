@@ -15,6 +15,7 @@ BYTES = (256, 1024, 4096, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
 COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
+INFINITY = float("inf")
 Number = int | float
 """Counts stay whole in both forms: a compiled `float` would not."""
 
@@ -71,16 +72,26 @@ class HistogramSnapshot:
 class Histogram:
     """A distribution over fixed bounds."""
 
-    __slots__ = ("bounds", "counts", "total")
+    __slots__ = ("_above", "_at", "_up_to", "bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(self.bounds) + 1)
         self.total: Number = 0
+        self._at = 0  # where the last value lay, above this bound and up to that: the next one mostly lies there too
+        self._above: Number = 0
+        self._up_to: Number = 0
 
     def record(self, value: Number) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
+        if not self._above < value <= self._up_to:
+            self._look_up(value)
+        self.counts[self._at] += 1
         self.total += value
+
+    def _look_up(self, value: Number) -> None:
+        at = self._at = bisect_left(self.bounds, value)
+        self._above = self.bounds[at - 1] if at else -INFINITY
+        self._up_to = self.bounds[at] if at < len(self.bounds) else INFINITY
 
     def snapshot(self) -> HistogramSnapshot:
         return HistogramSnapshot(self.bounds, tuple(self.counts), self.total)
@@ -125,8 +136,7 @@ class Metrics:
     def snapshot(self) -> dict[str, float | HistogramSnapshot]:
         """All of them by name, at this moment; from any thread."""
         return {
-            name: metric.snapshot() if isinstance(metric, Histogram) else metric.value
-            for name, metric in self._all()
+            name: metric.snapshot() if isinstance(metric, Histogram) else metric.value for name, metric in self._all()
         }
 
     def _all(self) -> list[tuple[str, Counter | Gauge | Histogram]]:

@@ -101,6 +101,8 @@ class Pipeline(House, ClusterListener):
         self._log = log
         self._unwatched = unwatched
         self._interceptors = interceptors
+        self._has_interceptors = bool(interceptors)
+        self._used_topics: set[str] = set()  # where a batch was opened since house was kept
         self._on_failed = on_failed
         self._undelivered: dict[tuple[str, int | None, Persistence], int] = {}
         self._tasks = OwnedTasks(self.crashed)
@@ -234,7 +236,7 @@ class Pipeline(House, ClusterListener):
     # ------------------------------------------------------------------ House: asked by the queues
     def ready(self, queue: Queue) -> None:
         not_before = queue.ledger.not_before
-        if not_before > self.loop.time():
+        if not_before > 0.0 and not_before > self.loop.time():
             self._wakes.set(not_before, queue)
             return
         route = self.retry.route_of(queue)
@@ -250,7 +252,7 @@ class Pipeline(House, ClusterListener):
         self.ready(queue)
 
     def opened(self, queue: Queue, since: float) -> None:
-        self.client.topic(queue.topic)  # it is in use
+        self._used_topics.add(queue.topic)
         if self.settings.linger_s > 0:
             self._wakes.set(since + self.settings.linger_s, queue)
         else:
@@ -269,7 +271,7 @@ class Pipeline(House, ClusterListener):
             self._expiries.set(max(deadline, self.loop.time() + 0.005), queue)
 
     def acknowledged(self, batch: ProducerBatch, segment: Segment) -> None:
-        if self._interceptors:
+        if self._has_interceptors:
             self.loop.call_soon(self._tell_interceptors, batch, segment)
 
     def _tell_interceptors(self, batch: ProducerBatch, segment: Segment) -> None:
@@ -385,7 +387,8 @@ class Pipeline(House, ClusterListener):
     def _keep_house(self) -> None:
         """Keep topics in use that have records; tell the partitioners how much waits where, and what does not drain."""
         self._house_timer = self.loop.call_later(KEEP_HOUSE_EVERY_S, self._keep_house)
-        keep_house(self.entrance.topics, self.client, self.settings, self.loop.time())
+        used, self._used_topics = self._used_topics, set()
+        keep_house(self.entrance.topics, used, self.client, self.settings, self.loop.time())
 
     # ------------------------------------------------------------------ asking
     async def partitions_for(self, topic: str, timeout_s: float | None) -> list[int]:

@@ -13,18 +13,17 @@ batches of an ended connection are told to each ledger in one event, before its 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from aiokprod.cluster.connection import BrokerConnection, ConnectionListener
 from aiokprod.errors import ConnectionLostError, ProtocolError
 from aiokprod.metrics import Metrics
 from aiokprod.pipeline.encoded import Encoded
-from aiokprod.pipeline.ledger import Entry
+from aiokprod.pipeline.ledger import NO_TOPIC_ID, Entry
 from aiokprod.pipeline.ports import House, Queue, ReadySet, Route
 from aiokprod.pipeline.verdicts import NO_ANSWER
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.batch import batch_header
-from aiokprod.records.compression import codec_attributes
+from aiokprod.records.compression import CODEC_BITS
 from aiokprod.wire.messages.produce import ProduceRequest
 from aiokprod.wire.produce import ProduceOutcome, ProduceTopic, decode_produce, encode_produce
 
@@ -36,20 +35,24 @@ OutcomeKey = tuple[str | bytes, int]
 """Topic (its name, or its id from version 13 on) and partition: how an answer names what was sent."""
 
 
-@dataclass(slots=True, eq=False)
 class SentRequest:
     """A Produce request on its way: what to tell whom when its answer comes."""
 
-    version: int
-    sent: list[tuple[Queue, Entry, int, OutcomeKey]]  # int: the attempt
-    sent_at: float
+    __slots__ = ("sent", "sent_at", "version")
+
+    def __init__(self, version: int, sent: list[tuple[Queue, Entry, int, OutcomeKey]], sent_at: float) -> None:
+        self.version = version
+        self.sent = sent  # int: the attempt
+        self.sent_at = sent_at
 
 
-@dataclass(slots=True, eq=False)
 class Chaser:
     """Returns when nothing of its partition is in flight on this connection any more."""
 
-    queue: Queue
+    __slots__ = ("queue",)
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
 
 
 class BrokerFlusher(ConnectionListener, Route):
@@ -116,8 +119,10 @@ class BrokerFlusher(ConnectionListener, Route):
             self._write(connection, taken)
 
     def _write(self, connection: BrokerConnection, taken: list[tuple[Queue, Entry]]) -> None:
-        settings = self._settings
+        settings, metrics = self._settings, self._metrics
         version = self._version(connection, taken)
+        now = self._loop.time()
+        compressed_bytes = 0
         by_id = version > LAST_VERSION_BY_NAME
         by_topic: dict[str | bytes, ProduceTopic] = {}
         sent: list[tuple[Queue, Entry, int, OutcomeKey]] = []
@@ -128,33 +133,32 @@ class BrokerFlusher(ConnectionListener, Route):
             if topic is None:
                 topic = by_topic[named] = ProduceTopic(queue.topic, queue.ledger.topic_id, [])
             sent.append((queue, entry, entry.attempt, (named, queue.partition)))
-            encoded = entry.encoded
+            encoded, batch = entry.encoded, entry.batch
             assert isinstance(encoded, Encoded)
+            section = encoded.section
             header = batch_header(
-                encoded.section,
+                section,
                 count=entry.count,
-                attributes=codec_attributes(encoded.codec),
-                base_timestamp_ms=entry.batch.base_timestamp_ms,
-                max_timestamp_ms=entry.batch.max_timestamp_ms,
+                attributes=CODEC_BITS[encoded.codec],
+                base_timestamp_ms=batch.base_timestamp_ms,
+                max_timestamp_ms=batch.max_timestamp_ms,
                 producer_id=entry.producer_id,
                 producer_epoch=entry.producer_epoch,
                 base_sequence=entry.first_sequence,
             )
-            topic.partitions.append((queue.partition, (header, encoded.section), encoded.size_bytes))
-            self._metrics.batch_bytes.record(encoded.size_bytes)
-            self._metrics.batch_compressed_bytes.add(len(encoded.section))
-        body = encode_produce(version, settings.acks, settings.broker_timeout_ms, list(by_topic.values()))
-        now = self._loop.time()
-        request = SentRequest(version, sent, now)
-        metrics = self._metrics
-        metrics.requests_sent.add(1)
-        metrics.batches_sent.add(len(taken))
-        for _, entry in taken:
+            topic.partitions.append((queue.partition, (header, section), encoded.size_bytes))
+            compressed_bytes += len(section)
+            metrics.batch_bytes.record(encoded.size_bytes)
             if entry.attempt > 1:
                 metrics.batches_resent.add(1)
             else:
                 metrics.batch_records.record(entry.count)
-                metrics.queue_seconds.record(now - entry.batch.opened_at)
+                metrics.queue_seconds.record(now - batch.opened_at)
+        body = encode_produce(version, settings.acks, settings.broker_timeout_ms, list(by_topic.values()))
+        request = SentRequest(version, sent, now)
+        metrics.batch_compressed_bytes.add(compressed_bytes)
+        metrics.requests_sent.add(1)
+        metrics.batches_sent.add(len(taken))
         try:
             connection.send(
                 PRODUCE,
@@ -169,8 +173,10 @@ class BrokerFlusher(ConnectionListener, Route):
 
     def _version(self, connection: BrokerConnection, taken: list[tuple[Queue, Entry]]) -> int:
         highest = ProduceRequest.MAX_VERSION
-        if not all(any(queue.ledger.topic_id) for queue, _ in taken):
-            highest = LAST_VERSION_BY_NAME
+        for queue, _ in taken:
+            if queue.ledger.topic_id == NO_TOPIC_ID:
+                highest = LAST_VERSION_BY_NAME
+                break
         return connection.versions.pick(PRODUCE, ProduceRequest.MIN_VERSION, highest)
 
     # ------------------------------------------------------------------ chasing
@@ -192,10 +198,11 @@ class BrokerFlusher(ConnectionListener, Route):
         self._guard(lambda _: self._answered(connection, token, body), True)
 
     def _answered(self, connection: BrokerConnection, request: SentRequest, body: memoryview) -> None:
-        self._metrics.request_seconds.record(self._loop.time() - request.sent_at)
+        now, now_ms = self._loop.time(), wall_ms()
+        self._metrics.request_seconds.record(now - request.sent_at)
         if self._settings.acks == 0:
             for queue, entry, attempt, _ in request.sent:
-                queue.answer(entry, attempt, 0, -1, -1, ())
+                queue.answer(entry, attempt, 0, -1, -1, (), now, now_ms)
             self._pump(True)
             return
         try:
@@ -212,14 +219,25 @@ class BrokerFlusher(ConnectionListener, Route):
             outcome = outcomes.get(key)
             if outcome is None:
                 queue.texts.note(NO_ANSWER, "the broker's answer left the partition out", ())
-                queue.answer(entry, attempt, NO_ANSWER, -1, -1, ())
+                queue.answer(entry, attempt, NO_ANSWER, -1, -1, (), now, now_ms)
                 continue
             if outcome.error_code:
                 queue.texts.note(outcome.error_code, outcome.error_message, outcome.record_errors)
                 if outcome.leader_epoch >= 0:
                     self._house.leader_hint(queue, outcome, answer.endpoints)
-            named = tuple(sorted({index for index, _ in outcome.record_errors if 0 <= index < entry.count}))
-            queue.answer(entry, attempt, outcome.error_code, outcome.base_offset, outcome.log_append_time_ms, named)
+            named: tuple[int, ...] = ()
+            if outcome.record_errors:
+                named = tuple(sorted({index for index, _ in outcome.record_errors if 0 <= index < entry.count}))
+            queue.answer(
+                entry,
+                attempt,
+                outcome.error_code,
+                outcome.base_offset,
+                outcome.log_append_time_ms,
+                named,
+                now,
+                now_ms,
+            )
         self._pump(True)
 
     def _sort(self, request: SentRequest, outcomes: list[ProduceOutcome]) -> dict[OutcomeKey, ProduceOutcome]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.pipeline.dispatcher import TopicDispatcher
@@ -10,15 +10,20 @@ from aiokprod.pipeline.settings import PipelineSettings
 
 
 def keep_house(
-    topics: Mapping[str, TopicDispatcher], client: ClusterClient, settings: PipelineSettings, now: float
+    topics: Mapping[str, TopicDispatcher],
+    used: Set[str],
+    client: ClusterClient,
+    settings: PipelineSettings,
+    now: float,
 ) -> None:
-    """One round over all topics. (KIP-794: what does not drain for its patience is left out.)"""
+    """One round over all topics; `used` ones got records since the last. (KIP-794: what does not drain for its patience
+    is left out.)"""
     patience_s = settings.availability_timeout_s
     stuck_since = now - settings.linger_s - patience_s
     for dispatcher in topics.values():
         waiting = [0] * dispatcher.count
         stuck: list[int] = []
-        has_records = False
+        has_records = dispatcher.topic in used
         for number, queue in dispatcher.queues.items():
             oldest = queue.oldest_opened_at()
             if oldest is None:

@@ -182,7 +182,7 @@ class Ledger:
         if attempt == entry.attempt:
             entry.flying = False
         verdict = judge(code)
-        if entry.acked or not any(sent is entry for sent in self._sent()):
+        if entry.acked or entry not in self.entries:
             pass
         elif verdict.kind == Kind.DONE:
             self._alive(entry, now, entry.newest_ms)
@@ -322,7 +322,12 @@ class Ledger:
         return sent
 
     def _in_doubt(self) -> bool:
-        return any(entry.asked for entry in self._sent())
+        for entry in self.entries:
+            if entry.asked:
+                return True
+            if not entry.is_sent and not entry.is_stamped:
+                return False
+        return False
 
     def _is_flying(self) -> bool:
         return any(entry.flying for entry in self._sent())
@@ -588,10 +593,12 @@ class Ledger:
     def _trim(self) -> None:
         """What needs its place no more leaves; an offered identity is taken once nothing stamped is held."""
         entries = self.entries
-        for entry in self._sent():
+        for entry in entries:
             if entry.asked and entry.doubt and not entry.acked and self._is_proved(entry):
                 self._settle(entry, Outcome.DELIVERED, None, "proof")
                 entry.acked = True
+            elif not entry.is_sent and not entry.is_stamped:
+                break
         while entries and (entries[0].acked or (entries[0].dead and entries[0].doubt and not entries[0].flying)):
             entries.popleft()
         if self._offered is not None and not any(entry.is_stamped for entry in self._sent()):

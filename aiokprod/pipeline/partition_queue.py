@@ -227,27 +227,38 @@ class PartitionQueue(IntakeQueue):
 
     # ------------------------------------------------------------------ outcomes
     def answer(
-        self, entry: Entry, attempt: int, code: int, base_offset: int, timestamp_ms: int, named: tuple[int, ...]
+        self,
+        entry: Entry,
+        attempt: int,
+        code: int,
+        base_offset: int,
+        timestamp_ms: int,
+        named: tuple[int, ...],
+        now: float,
+        now_ms: int,
     ) -> None:
         """The broker's answer to one attempt. (ledger: R1)"""
         if code == 0 and attempt == 1:
             # A first attempt is no duplicate, whose answer carries a timestamp on any topic (broker: 2.2).
             self.ledger.is_log_append_time = timestamp_ms >= 0
         self._append_time_ms = timestamp_ms if self.ledger.is_log_append_time else -1
-        self.apply(self.ledger.answer(entry, attempt, code, base_offset, named, self.loop.time(), wall_ms()))
+        self.apply(self.ledger.answer(entry, attempt, code, base_offset, named, now, now_ms), now)
 
     def lost(self, fates: list[tuple[Entry, int, bool]]) -> None:
         """The connection ended without an answer to these; True: bytes were handed to the transport."""
-        self.apply(self.ledger.lost(fates, self.loop.time()))
+        now = self.loop.time()
+        self.apply(self.ledger.lost(fates, now), now)
 
     def returned(self) -> None:
         """The chaser is back."""
-        self.apply(self.ledger.returned(self.loop.time(), wall_ms()))
+        now = self.loop.time()
+        self.apply(self.ledger.returned(now, wall_ms()), now)
 
     def led_by(self, node: int, leader_epoch: int, topic_id: bytes) -> None:
         """Metadata or a hint named the leader (-1: there is none)."""
         self.texts.gone = None
-        self.apply(self.ledger.leader(node, leader_epoch, topic_id, self.loop.time(), wall_ms()))
+        now = self.loop.time()
+        self.apply(self.ledger.leader(node, leader_epoch, topic_id, now, wall_ms()), now)
 
     def left_out(self, partition_count: int, topic_id: bytes) -> None:
         """Metadata has fewer partitions. Of the same topic: a broker that lags behind, and the records wait (faults: T8).
@@ -258,21 +269,24 @@ class PartitionQueue(IntakeQueue):
 
     def granted(self, identity: tuple[int, int]) -> None:
         """A producer id and epoch for this partition."""
-        self.apply(self.ledger.granted(identity, self.loop.time()))
+        now = self.loop.time()
+        self.apply(self.ledger.granted(identity, now), now)
 
     def expire(self) -> None:
         """The deadline of the oldest record has come."""
-        self.apply(self.ledger.tick(self.loop.time(), wall_ms()))
+        now = self.loop.time()
+        self.apply(self.ledger.tick(now, wall_ms()), now)
 
     def purge(self) -> None:
         """Closing, or failed: everything settles now."""
-        self.apply(self.ledger.purge(self.loop.time()))
+        now = self.loop.time()
+        self.apply(self.ledger.purge(now), now)
 
-    def apply(self, actions: list[Action]) -> None:
+    def apply(self, actions: list[Action], now: float) -> None:
         """Carry out what the ledger decided."""
         for action in actions:
             if isinstance(action, Settle):
-                self._settle(action)
+                self._settle(action, now)
             elif isinstance(action, Chase):
                 self.house.chase(self, action.node)
             elif isinstance(action, NeedIdentity):
@@ -287,13 +301,12 @@ class PartitionQueue(IntakeQueue):
         if self.ledger.entries:
             self.house.ready(self)
 
-    def _settle(self, action: Settle) -> None:
+    def _settle(self, action: Settle, now: float) -> None:
         code = action.code
         if code is not None and action.outcome != Outcome.DELIVERED and is_producer_fatal(code):
             # Not at once: this ledger is in the middle of what it decided.
             self.loop.call_soon(self.house.crashed, self.texts.error_of(action, 0.0))
         batch = action.batch
-        now = self.loop.time()
         offset = -1 if action.base_offset is None else action.base_offset
         error = None
         if action.outcome != Outcome.DELIVERED:

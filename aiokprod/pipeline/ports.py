@@ -49,9 +49,17 @@ class Queue(BatchOwner):
         raise AssertionError("abstract")
 
     def answer(
-        self, entry: Entry, attempt: int, code: int, base_offset: int, timestamp_ms: int, named: tuple[int, ...]
+        self,
+        entry: Entry,
+        attempt: int,
+        code: int,
+        base_offset: int,
+        timestamp_ms: int,
+        named: tuple[int, ...],
+        now: float,
+        now_ms: int,
     ) -> None:
-        """The answer to one attempt."""
+        """The answer to one attempt, and when it came (loop time, wall clock)."""
         raise AssertionError("abstract")
 
     def lost(self, fates: list[tuple[Entry, int, bool]]) -> None:

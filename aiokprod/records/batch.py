@@ -23,8 +23,8 @@ TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 HEADER_BYTES = 61
 LENGTH_BEFORE = 12  # base offset and the length itself are not counted in the length
-_BEFORE_CRC = Struct(">qiibI")
-_AFTER_CRC = Struct(">hiqqqhii")
+_pack_before_crc: Final = Struct(">qiibI").pack
+_pack_after_crc: Final = Struct(">hiqqqhii").pack
 
 # length (5), attributes (1), timestamp delta (10 at most, 3 usual), offset delta (5 at most, 3 usual), two lengths (5 each)
 FIXED_BOUND: Final = 5 + 1 + 10 + 5 + 5 + 5 + 1
@@ -150,9 +150,9 @@ def batch_header(
     base_sequence: int = -1,
 ) -> bytes:
     """The header of a batch whose (compressed) records are `section`; made in the step that writes it."""
-    after = _AFTER_CRC.pack(
+    after = _pack_after_crc(
         attributes, count - 1, base_timestamp_ms, max_timestamp_ms, producer_id, producer_epoch, base_sequence, count
     )
     crc32c = load()
     crc = crc32c(section, crc32c(after, 0))
-    return _BEFORE_CRC.pack(0, HEADER_BYTES - LENGTH_BEFORE + len(section), -1, MAGIC, crc) + after
+    return _pack_before_crc(0, HEADER_BYTES - LENGTH_BEFORE + len(section), -1, MAGIC, crc) + after

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
+from typing import Final
 
 from aiokprod.wire.reader import ZERO_UUID, Reader
 from aiokprod.wire.writer import Writer
 
-FLEXIBLE_FROM = 9
-BY_ID_FROM = 13
-_ACKS_AND_TIMEOUT = Struct(">hi")
-_OUTCOME = Struct(">ihqq")  # partition, error code, base offset, log append time
-_OUTCOME_V5 = Struct(">ihqqq")  # and log start offset
+FLEXIBLE_FROM: Final = 9
+BY_ID_FROM: Final = 13
+_pack_acks_and_timeout: Final = Struct(">hi").pack
+_OUTCOME: Final = Struct(">ihqq")  # partition, error code, base offset, log append time
+_OUTCOME_V5: Final = Struct(">ihqqq")  # and log start offset
 
 
 class ProduceTopic:
@@ -74,7 +75,7 @@ def encode_produce(
     flexible = version >= FLEXIBLE_FROM
     writer = Writer()
     writer.nullable_string(transactional_id, flexible)
-    writer.out += _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
+    writer.out += _pack_acks_and_timeout(acks, timeout_ms)
     writer.count(len(topics), flexible)
     parts: list[bytes | bytearray] = []
     for topic in topics:

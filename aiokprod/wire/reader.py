@@ -9,16 +9,16 @@ It reads bytes: a view is copied once, since every byte that is asked of a view 
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 from aiokprod.errors import ProtocolError
 
-_INT16 = Struct(">h")
-_UINT16 = Struct(">H")
-_INT32 = Struct(">i")
-_UINT32 = Struct(">I")
-_INT64 = Struct(">q")
-_FLOAT64 = Struct(">d")
+_unpack_int16: Final = Struct(">h").unpack_from
+_unpack_uint16: Final = Struct(">H").unpack_from
+_unpack_int32: Final = Struct(">i").unpack_from
+_unpack_uint32: Final = Struct(">I").unpack_from
+_unpack_int64: Final = Struct(">q").unpack_from
+_unpack_float64: Final = Struct(">d").unpack_from
 ZERO_UUID = bytes(16)
 
 
@@ -55,22 +55,22 @@ class Reader:
         return self._data[self._take(1)] != 0
 
     def int16(self) -> int:
-        return int(_INT16.unpack_from(self._data, self._take(2))[0])
+        return int(_unpack_int16(self._data, self._take(2))[0])
 
     def uint16(self) -> int:
-        return int(_UINT16.unpack_from(self._data, self._take(2))[0])
+        return int(_unpack_uint16(self._data, self._take(2))[0])
 
     def int32(self) -> int:
-        return int(_INT32.unpack_from(self._data, self._take(4))[0])
+        return int(_unpack_int32(self._data, self._take(4))[0])
 
     def uint32(self) -> int:
-        return int(_UINT32.unpack_from(self._data, self._take(4))[0])
+        return int(_unpack_uint32(self._data, self._take(4))[0])
 
     def int64(self) -> int:
-        return int(_INT64.unpack_from(self._data, self._take(8))[0])
+        return int(_unpack_int64(self._data, self._take(8))[0])
 
     def float64(self) -> float:
-        return float(_FLOAT64.unpack_from(self._data, self._take(8))[0])
+        return float(_unpack_float64(self._data, self._take(8))[0])
 
     def uuid(self) -> bytes:
         at = self._take(16)

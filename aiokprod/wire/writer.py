@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from aiokprod.errors import UnsupportedVersionError
 
-_INT8 = Struct(">b")
-_INT16 = Struct(">h")
-_UINT16 = Struct(">H")
-_INT32 = Struct(">i")
-_UINT32 = Struct(">I")
-_INT64 = Struct(">q")
-_FLOAT64 = Struct(">d")
+_pack_int8: Final = Struct(">b").pack
+_pack_int16: Final = Struct(">h").pack
+_pack_uint16: Final = Struct(">H").pack
+_pack_int32: Final = Struct(">i").pack
+_pack_uint32: Final = Struct(">I").pack
+_pack_int64: Final = Struct(">q").pack
+_pack_float64: Final = Struct(">d").pack
 
 
 def cannot(field: str, version: int) -> UnsupportedVersionError:
@@ -29,28 +30,28 @@ class Writer:
         self.out = bytearray()
 
     def int8(self, value: int) -> None:
-        self.out += _INT8.pack(value)
+        self.out += _pack_int8(value)
 
     def boolean(self, value: bool) -> None:
         self.out.append(1 if value else 0)
 
     def int16(self, value: int) -> None:
-        self.out += _INT16.pack(value)
+        self.out += _pack_int16(value)
 
     def uint16(self, value: int) -> None:
-        self.out += _UINT16.pack(value)
+        self.out += _pack_uint16(value)
 
     def int32(self, value: int) -> None:
-        self.out += _INT32.pack(value)
+        self.out += _pack_int32(value)
 
     def uint32(self, value: int) -> None:
-        self.out += _UINT32.pack(value)
+        self.out += _pack_uint32(value)
 
     def int64(self, value: int) -> None:
-        self.out += _INT64.pack(value)
+        self.out += _pack_int64(value)
 
     def float64(self, value: float) -> None:
-        self.out += _FLOAT64.pack(value)
+        self.out += _pack_float64(value)
 
     def uuid(self, value: bytes) -> None:
         if len(value) != 16:
@@ -69,7 +70,7 @@ class Writer:
         if flexible:
             self.unsigned_varint(count + 1)
         else:
-            self.out += _INT32.pack(count)
+            self.out += _pack_int32(count)
 
     def count(self, count: int, flexible: bool) -> None:
         self.nullable_count(count, flexible)
@@ -80,7 +81,7 @@ class Writer:
         if flexible:
             self.unsigned_varint(length + 1)
         else:
-            self.out += _INT16.pack(length)
+            self.out += _pack_int16(length)
         if data is not None:
             self.out += data
 
