@@ -16,6 +16,7 @@ from setuptools.command.sdist import sdist
 # Everything a record passes. Not here: what meets what users give (it names wrong types itself), and what is rare.
 COMPILED = (
     "aiokprod/metrics.py",
+    "aiokprod/record_metadata.py",
     "aiokprod/pipeline/*.py",
     "aiokprod/records/*.py",
     "aiokprod/wire/produce.py",

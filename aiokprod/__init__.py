@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from aiokprod.model import Persistence as Persistence
     from aiokprod.model import ProducerState as ProducerState
     from aiokprod.model import Record as Record
-    from aiokprod.model import RecordMetadata as RecordMetadata
     from aiokprod.model import SendReport as SendReport
     from aiokprod.model import TimestampType as TimestampType
     from aiokprod.pipeline.delivery import Delivery as Delivery
     from aiokprod.producer import Producer as Producer
+    from aiokprod.record_metadata import RecordMetadata as RecordMetadata
 
 if os.environ.get("AIOKPROD_PURE", "") not in ("", "0"):
     import_module("aiokprod.forms").use_sources()
@@ -36,7 +36,7 @@ _WHERE = {
     "Producer": "producer",
     "ProducerConfig": "config",
     "Delivery": "pipeline.delivery",
-    "RecordMetadata": "model",
+    "RecordMetadata": "record_metadata",
     "Record": "model",
     "Persistence": "model",
     "TimestampType": "model",

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Sequence
 
 from aiokprod.errors import AiokprodError
 from aiokprod.logs import StateLog
-from aiokprod.model import Record, RecordMetadata
+from aiokprod.model import Record
+from aiokprod.record_metadata import RecordMetadata
 
 
 class ProducerInterceptor:

@@ -22,7 +22,8 @@ from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError
 from aiokprod.hooks import ProducerInterceptor
 from aiokprod.logs import StateLog
-from aiokprod.model import Record, RecordMetadata
+from aiokprod.model import Record
+from aiokprod.record_metadata import RecordMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -19,8 +19,10 @@ from bisect import bisect_right
 from typing import Final
 
 from aiokprod.errors import AiokprodError
-from aiokprod.model import RecordMetadata, TimestampType
+from aiokprod.model import TimestampType
 from aiokprod.pipeline.delivery import Delivery, DeliveryState, RecordHolder
+from aiokprod.pipeline.waiter import Waiter, wake
+from aiokprod.record_metadata import RecordMetadata
 from aiokprod.records.batch import encode_records
 from aiokprod.records.compression import decompress
 from aiokprod.records.decoder import split_records
@@ -333,15 +335,18 @@ class ProducerBatch(RecordHolder):
         watched = self.watched
         if not watched:
             return
+        woken: list[Waiter] = []
         if segment.first == 0 and segment.last == self.count:
             self.watched = []
             for delivery in watched:
-                delivery.fire()
-            return
-        self.watched = [d for d in watched if not segment.first <= d.index < segment.last]
-        for delivery in watched:
-            if segment.first <= delivery.index < segment.last:
-                delivery.fire()
+                delivery.fire(woken)
+        else:
+            self.watched = [d for d in watched if not segment.first <= d.index < segment.last]
+            for delivery in watched:
+                if segment.first <= delivery.index < segment.last:
+                    delivery.fire(woken)
+        if woken:
+            self.owner.loop.call_soon(wake, woken)
 
     def unwatched(self, segment: Segment) -> list[int]:
         """Indices of the segment nobody waits for. Ask before `settle`."""

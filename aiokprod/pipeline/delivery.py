@@ -4,7 +4,7 @@ One per accepted record, made by `send`. It holds no outcome: it asks its holder
 parked record while there is no batch yet), so a record costs one small object and a batch settles at once for all.
 What few deliveries need (waiters, callbacks, a detached handle) lives in a `Watch`, made when it is first needed.
 
-Invariants: a delivery settles exactly once; each waiter has a future of its own, so cancelling one task touches nobody
+Invariants: a delivery settles exactly once; each task that waits has a waiter of its own, so cancelling one touches nobody
 else; cancelling the handle detaches it and never takes the record back; once it is settled nothing it holds holds it.
 
 Compiled, the garbage collector does not know deliveries: a million that are kept do not cost it a look. So no cycle may
@@ -21,7 +21,8 @@ from typing import Any
 from weakref import ref
 
 from aiokprod.errors import AiokprodError
-from aiokprod.model import RecordMetadata
+from aiokprod.pipeline.waiter import Waiter, wake
+from aiokprod.record_metadata import RecordMetadata
 
 try:
     from mypy_extensions import mypyc_attr
@@ -97,8 +98,8 @@ class Watch:
     __slots__ = ("callbacks", "cancel_message", "detached", "error", "shown", "waiters")
 
     def __init__(self) -> None:
-        self.waiters: list[asyncio.Future[None]] = []
-        self.callbacks: list[tuple[Callable[[Delivery], object], Context]] = []
+        self.waiters: list[Waiter] | None = None
+        self.callbacks: list[tuple[Callable[[Delivery], object], Context]] | None = None
         self.detached = False
         self.cancel_message: object = None
         self.error: AiokprodError | None = (
@@ -208,15 +209,21 @@ class Delivery:
     # ------------------------------------------------------------------ waiting
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self.done():
-            future = self._holder.event_loop().create_future()
+            waiter = Waiter(self._holder.event_loop())
             watch = self._register()
-            watch.waiters.append(future)
+            if watch.waiters is None:
+                watch.waiters = [waiter]
+            else:
+                watch.waiters.append(waiter)
             try:
-                yield from future
-            except asyncio.CancelledError:
-                if future in watch.waiters:
-                    watch.waiters.remove(future)
+                yield waiter
+            except BaseException:
+                waiters = watch.waiters
+                if waiters is not None and waiter in waiters:
+                    waiters.remove(waiter)
                 raise
+            if not waiter.is_over:
+                raise RuntimeError("a Delivery is awaited by something that is no asyncio task")
         return self.result()
 
     async def wait(self) -> RecordMetadata:
@@ -229,15 +236,20 @@ class Delivery:
         if self.done():
             self.get_loop().call_soon(fn, self, context=context)
         else:
-            self._register().callbacks.append((fn, context))
+            watch = self._register()
+            if watch.callbacks is None:
+                watch.callbacks = [(fn, context)]
+            else:
+                watch.callbacks.append((fn, context))
 
     def remove_done_callback(self, fn: Callable[[Delivery], object]) -> int:
         """Forget `fn`; how many registrations were removed."""
-        if self._watch is None:
+        watch = self._watch
+        if watch is None or watch.callbacks is None:
             return 0
-        kept = [pair for pair in self._watch.callbacks if pair[0] != fn]
-        removed = len(self._watch.callbacks) - len(kept)
-        self._watch.callbacks[:] = kept
+        kept = [pair for pair in watch.callbacks if pair[0] != fn]
+        removed = len(watch.callbacks) - len(kept)
+        watch.callbacks = kept
         return removed
 
     # ------------------------------------------------------------------ letting go
@@ -252,10 +264,9 @@ class Delivery:
         watch = self._watched()
         watch.detached = True
         watch.cancel_message = msg
-        for future in watch.waiters:
-            if not future.done():
-                future.cancel(msg)
-        watch.waiters = []
+        waiters, watch.waiters = watch.waiters, None
+        for waiter in waiters or ():
+            waiter.cancel(msg)
         self._run_callbacks(watch)
         return True
 
@@ -296,19 +307,24 @@ class Delivery:
             self._watched().error = error
             self.fire()
 
-    def fire(self) -> None:
-        """The outcome is known: wake the waiters, run the callbacks."""
+    def fire(self, woken: list[Waiter] | None = None) -> None:
+        """The outcome is known: the callbacks run soon, and so do the waiters; those that are put into `woken`, the caller
+        wakes, all at once."""
         watch = self._watch
         if watch is None or watch.detached:
             return
-        for future in watch.waiters:
-            if not future.done():
-                future.set_result(None)
-        watch.waiters = []
+        waiters = watch.waiters
+        if waiters is not None:
+            watch.waiters = None
+            together = [] if woken is None else woken
+            for waiter in waiters:
+                waiter.settle(together)
+            if woken is None and together:
+                self._holder.event_loop().call_soon(wake, together)
         self._run_callbacks(watch)
 
     def _run_callbacks(self, watch: Watch) -> None:
-        callbacks, watch.callbacks = watch.callbacks, []
+        callbacks, watch.callbacks = watch.callbacks, None
         if callbacks:
             loop = self.get_loop()
             for callback, context in callbacks:

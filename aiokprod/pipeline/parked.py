@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 
 from aiokprod.errors import AiokprodError
-from aiokprod.model import RecordMetadata
 from aiokprod.pipeline.delivery import Delivery, DeliveryState, RecordHolder
+from aiokprod.record_metadata import RecordMetadata
 
 
 class ParkedRecord(RecordHolder):

@@ -7,7 +7,8 @@ from dataclasses import replace
 from aiokprod.errors import AiokprodError
 from aiokprod.hooks import InterceptorChain, ProducerInterceptor
 from aiokprod.logs import StateLog
-from aiokprod.model import Record, RecordMetadata, TimestampType
+from aiokprod.model import Record, TimestampType
+from aiokprod.record_metadata import RecordMetadata
 
 METADATA = RecordMetadata("orders", 0, 7, None, TimestampType.CREATE_TIME)
 

@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 from aiokprod.errors import AiokprodError, DeliveryTimeoutError, RecordRecalledError
 from aiokprod.metrics import Metrics
-from aiokprod.model import Persistence, RecordMetadata, TimestampType
+from aiokprod.model import Persistence, TimestampType
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.ports import House, IntakeQueue
+from aiokprod.record_metadata import RecordMetadata
 from aiokprod.records.decoder import decode_headers
 from aiokprod.testing.memory.broker import MemoryBroker
 from aiokprod.testing.memory.log import MemoryLog

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from aiokprod.errors import AiokprodError, RecordRecalledError
-from aiokprod.model import RecordMetadata
 from aiokprod.pipeline.delivery import Delivery, DeliveryState, RecordHolder
+from aiokprod.record_metadata import RecordMetadata
 
 
 class PendingRecord(RecordHolder):

@@ -20,13 +20,14 @@ from aiokprod.errors import AiokprodError, ProducerFailedError, UndeliveredAtClo
 from aiokprod.hooks import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
-from aiokprod.model import Health, ProducerState, RecordMetadata
+from aiokprod.model import Health, ProducerState
 from aiokprod.pipeline.assembly import Pipeline
 from aiokprod.pipeline.dispatcher import TopicDispatcher
 from aiokprod.pipeline.entrance import Entrance
 from aiokprod.pipeline.partition_queue import PartitionQueue
 from aiokprod.pipeline.partitioners import TopicPartitioner, make_partitioner
 from aiokprod.pipeline.unwatched import UnwatchedFailures
+from aiokprod.record_metadata import RecordMetadata
 from aiokprod.testing.memory.broker import MemoryBroker
 from aiokprod.testing.memory.cluster import MemoryCluster
 from aiokprod.testing.memory.entrance import MemoryEntrance

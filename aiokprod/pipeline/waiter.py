@@ -1,0 +1,93 @@
+"""`Waiter`: one task that awaits a Delivery, and the way it is woken. One per await that has to wait.
+
+It is what the task awaits, in the place of an `asyncio.Future`: a task takes anything that has what a future has for it
+(`_asyncio_future_blocking`, `get_loop`, `add_done_callback`, `cancel`, `result`). A future is woken by a callback of the
+loop for each; the waiters of a batch are woken by one for all (`wake`), on the same turn and in the same order.
+
+Invariants, those of a future: it is over once, by `settle` or by `cancel`; a task that is cancelled after `settle` and
+before it has run gets its CancelledError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+
+
+class Waiter:
+    """Of one task, which adds its one callback as soon as it waits."""
+
+    __slots__ = (
+        "_asyncio_future_blocking",
+        "_callback",
+        "_cancel_message",
+        "_context",
+        "_is_cancelled",
+        "_loop",
+        "is_over",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._asyncio_future_blocking = True  # the task sets it to False: "taken"
+        self.is_over = False
+        self._loop = loop
+        self._callback: Callable[[Waiter], object] | None = None
+        self._context: Context | None = None
+        self._is_cancelled = False
+        self._cancel_message: object = None
+
+    # ------------------------------------------------------------------ the task's side
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def add_done_callback(self, callback: Callable[[Waiter], object], *, context: Context | None = None) -> None:
+        self._callback = callback
+        self._context = context
+
+    def cancel(self, msg: object = None) -> bool:
+        """The task is cancelled, or the handle it awaits; False if it is about to run anyway."""
+        if self.is_over:
+            return False
+        self.is_over = True
+        self._is_cancelled = True
+        self._cancel_message = msg
+        self._loop.call_soon(wake, [self])
+        return True
+
+    def result(self) -> None:
+        """What the task asks when it is woken: may it go on?"""
+        if self._is_cancelled:
+            message = self._cancel_message
+            raise asyncio.CancelledError() if message is None else asyncio.CancelledError(message)
+
+    # ------------------------------------------------------------------ the Delivery's side
+    def settle(self, woken: list[Waiter]) -> None:
+        """The outcome is known: it is among those who are woken next."""
+        if not self.is_over:
+            self.is_over = True
+            woken.append(self)
+
+    def run(self) -> None:
+        callback, self._callback = self._callback, None
+        if callback is None:
+            return  # not awaited by a task
+        context = self._context
+        if context is None:
+            callback(self)
+        else:
+            context.run(callback, self)
+
+    def __repr__(self) -> str:
+        return f"<Waiter {'cancelled' if self._is_cancelled else 'over' if self.is_over else 'pending'}>"
+
+
+def wake(waiters: list[Waiter]) -> None:
+    """Let the tasks go on, in their order. Called by the loop."""
+    for position, waiter in enumerate(waiters):
+        try:
+            waiter.run()
+        except BaseException:  # KeyboardInterrupt, SystemExit: the others are woken all the same
+            if position + 1 < len(waiters):
+                waiter.get_loop().call_soon(wake, waiters[position + 1 :])
+            raise
