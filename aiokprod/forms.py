@@ -7,13 +7,14 @@ debugger, for a traceback with every line, to compare).
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Final
+from typing import Final, TypeVar
 
 PACKAGE: Final = __name__.partition(".")[0]
+KindT = TypeVar("KindT")
 HOT: Final = f"{PACKAGE}.pipeline.batch"
 
 
@@ -48,3 +49,8 @@ def is_compiled() -> bool:
     """Is the compiled form in use?"""
     spec = find_spec(HOT)
     return spec is not None and spec.origin is not None and not spec.origin.endswith(tuple(SOURCE_SUFFIXES))
+
+
+def mypyc_attr(**_: object) -> Callable[[type[KindT]], type[KindT]]:
+    """Attributes of a compiled class mean nothing to the interpreter."""
+    return lambda kind: kind

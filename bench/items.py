@@ -135,11 +135,11 @@ def far_away() -> Item:
 
 
 def grown(title: str, way: str, points: dict[str, dict[str, Any]], **options: Any) -> list[Item]:
-    """A table for each point, of ours and librdkafka."""
+    """A table for each point."""
     return [
         Item(
             f"{title}: {point}",
-            (*ours(way, 200_000), Entry(CALLBACK, way, 200_000)),
+            (*ours(way, 200_000), Entry(CALLBACK, way, 200_000), Entry(AIOKAFKA, way, 50_000)),
             of.get("common", {}),
             kind="growth",
             **{name: value for name, value in of.items() if name != "common"},

@@ -70,6 +70,9 @@ def child(cluster: KafkaCluster, python: str, form: str, way: str, **arguments: 
                 running.stdin.flush()
     if running.returncode != 0:
         raise SystemExit(f"{way} failed")
+    acknowledged, figures = json.loads(last)
+    written = sum(cluster.end_offsets(topic))
+    assert written == acknowledged, f"{way}: {acknowledged} were acknowledged, the log has {written}"
     cluster.delete_topic(topic)
     print(f"memory, {form}, {way}: {last[:300]}", file=sys.stderr, flush=True)
-    return json.loads(last)
+    return figures

@@ -1,6 +1,7 @@
 """How much memory a producer takes: `python bench/memory_child.py fill|million|steady JSON`. A child of `memory.py`.
 
-Says `pause` and waits for a line when nothing is to be answered any more, `resume` likewise; the last line is JSON.
+Says `pause` and waits for a line when nothing is to be answered any more, `resume` likewise; the last line is JSON:
+how many records were acknowledged, and the figures.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Pauses:
             self.total_s += pause_s
 
 
-async def fill(servers: str, topic: str, size: int) -> dict[str, float]:
+async def fill(servers: str, topic: str, size: int) -> tuple[int, dict[str, float]]:
     """Nothing is answered: send until buffer_memory is full, and keep every Delivery."""
     value = bytes(size)
     async with Producer(servers) as producer:
@@ -64,8 +65,8 @@ async def fill(servers: str, topic: str, size: int) -> dict[str, float]:
         used = producer.metrics()["buffer_used_bytes"]
         ask("resume")
         await producer.flush()
-        assert all(delivery.done() for delivery in deliveries)
-    return {
+        acknowledged = 1 + sum(delivery.exception() is None for delivery in deliveries)
+    return acknowledged, {
         "idle_mb": round(idle_mb, 1),
         "full_mb": round(full_mb, 1),
         "records": count,
@@ -75,7 +76,7 @@ async def fill(servers: str, topic: str, size: int) -> dict[str, float]:
     }
 
 
-async def million(servers: str, topic: str, count: int) -> dict[str, float]:
+async def million(servers: str, topic: str, count: int) -> tuple[int, dict[str, float]]:
     """So many records without an outcome: what the collector and the loop make of it."""
     options: dict[str, Any] = {
         "buffer_memory": 4 * 2**30,
@@ -100,8 +101,8 @@ async def million(servers: str, topic: str, count: int) -> dict[str, float]:
         async with StallMeter() as settling:
             await producer.flush()
         gc.callbacks.remove(pauses)
-        assert all(delivery.done() for delivery in deliveries)
-    return {
+        acknowledged = 1 + sum(delivery.exception() is None for delivery in deliveries)
+    return acknowledged, {
         "records": len(deliveries),
         "bytes_per_record": round((full_mb - idle_mb) * MIB / len(deliveries), 1),
         "collector_worst_ms_sending": round(worst_while_sending_s * 1e3, 1),
@@ -112,7 +113,7 @@ async def million(servers: str, topic: str, count: int) -> dict[str, float]:
     }
 
 
-async def steady(servers: str, topic: str, rate: int, minutes: float) -> list[tuple[float, float]]:
+async def steady(servers: str, topic: str, rate: int, minutes: float) -> tuple[int, list[tuple[float, float]]]:
     """(seconds, MiB resident), every few seconds of an even load; every hundredth record is awaited."""
     series: list[tuple[float, float]] = []
     value, tick_s = bytes(100), 0.01
@@ -120,15 +121,18 @@ async def steady(servers: str, topic: str, rate: int, minutes: float) -> list[tu
     async with Producer(servers) as producer:
         began = time.perf_counter()
         due, look = began, began
+        sent = 0
         while (now := time.perf_counter()) - began < minutes * 60:
             deliveries = [producer.send(topic, value) for _ in range(per_tick)]
             await deliveries[-1]
+            sent += per_tick
             if now >= look:
                 series.append((round(now - began, 1), round(resident_mb(), 3)))
                 look += max(1.0, minutes * 60 / 600)
             due += tick_s
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-    return series
+    assert producer.metrics()["records_delivered"] == sent
+    return sent, series
 
 
 WAYS: dict[str, Callable[..., Coroutine[Any, Any, object]]] = {"fill": fill, "million": million, "steady": steady}

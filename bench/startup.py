@@ -35,6 +35,8 @@ def measure(cluster: KafkaCluster, compiled: str, *, quick: bool) -> dict[str, A
             done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
             if number:  # the first turn writes byte code and warms the disk's cache
                 runs.setdefault(name, []).append(json.loads(done.stdout))
+    sent, written = sum(map(len, runs.values())) + len(LINES), sum(cluster.end_offsets(TOPIC))
+    assert written == sent, f"{sent} were acknowledged, the log has {written}"
     cluster.delete_topic(TOPIC)
     return {
         name: {figure: figures([run[figure] for run in found]) for figure in found[0]} for name, found in runs.items()

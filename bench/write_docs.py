@@ -39,7 +39,8 @@ awaited*)."""
 MEMORY = """The broker is stopped while records are sent, so all of them are pending and every Delivery is kept. Full: until
 `buffer_memory` (32 MiB) is charged."""
 
-PENDING = """As many records pending at once: what the garbage collector and the loop make of them."""
+PENDING = """As many records pending at once: what the garbage collector and the loop make of them. Compiled, the collector
+does not know Deliveries ([design.md](design.md#not-obvious))."""
 
 
 def write(results: dict[str, Any]) -> None:

@@ -274,7 +274,7 @@ class Pipeline(House, ClusterListener):
 
     def _tell_interceptors(self, batch: ProducerBatch, segment: Segment) -> None:
         for index in range(segment.first, segment.last):
-            self._interceptors.on_acknowledgement(batch.metadata(index), batch.error(index))
+            self._interceptors.settled(batch, index, batch.metadata(index), batch.error(index))
 
     def give_back(self, charge_bytes: int) -> None:
         self.entrance.gate.give_back(charge_bytes)

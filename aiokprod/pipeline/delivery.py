@@ -5,7 +5,11 @@ parked record while there is no batch yet), so a record costs one small object a
 What few deliveries need (waiters, callbacks, a detached handle) lives in a `Watch`, made when it is first needed.
 
 Invariants: a delivery settles exactly once; each waiter has a future of its own, so cancelling one task touches nobody
-else; cancelling the handle detaches it and never takes the record back.
+else; cancelling the handle detaches it and never takes the record back; once it is settled nothing it holds holds it.
+
+Compiled, the garbage collector does not know deliveries: a million that are kept do not cost it a look. So no cycle may
+go through a settled one: it holds no exception that was raised (its traceback holds whoever awaited), and who is done
+with it lets it go.
 """
 
 from __future__ import annotations
@@ -14,9 +18,15 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextvars import Context, copy_context
 from typing import Any
+from weakref import ref
 
 from aiokprod.errors import AiokprodError
 from aiokprod.model import RecordMetadata
+
+try:
+    from mypy_extensions import mypyc_attr
+except ImportError:  # only who compiles has it
+    from aiokprod.forms import mypyc_attr  # type: ignore[assignment]
 
 
 class DeliveryState:
@@ -84,17 +94,20 @@ class RecordHolder:
 class Watch:
     """What a watched delivery carries: waiters, callbacks, and an outcome of the handle alone."""
 
-    __slots__ = ("callbacks", "cancel_message", "detached", "error", "error_seen", "waiters")
+    __slots__ = ("callbacks", "cancel_message", "detached", "error", "shown", "waiters")
 
     def __init__(self) -> None:
         self.waiters: list[asyncio.Future[None]] = []
         self.callbacks: list[tuple[Callable[[Delivery], object], Context]] = []
         self.detached = False
         self.cancel_message: object = None
-        self.error: AiokprodError | None = None  # of this handle alone: its per-send timeout passed
-        self.error_seen: AiokprodError | None = None  # the record's, made once so that every reader sees the same
+        self.error: AiokprodError | None = (
+            None  # of this handle alone: its per-send timeout passed; never raised itself
+        )
+        self.shown: ref[AiokprodError] | None = None  # as long as somebody has it every reader sees the same
 
 
+@mypyc_attr(acyclic=True)
 class Delivery:
     """The answer of one record: await it for `RecordMetadata`, or for the typed error that says what became of it.
 
@@ -104,7 +117,7 @@ class Delivery:
     Cancellation: cancelling a task that awaits a delivery leaves the delivery and the record alone.
     """
 
-    __slots__ = ("__weakref__", "_holder", "_index", "_watch")
+    __slots__ = ("_holder", "_index", "_watch")
 
     _asyncio_future_blocking = False  # what asyncio.isfuture looks for; never True, as nobody yields the handle itself
 
@@ -135,7 +148,10 @@ class Delivery:
         """
         error = self.exception()
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # its traceback has this frame: a cycle until somebody collects it
         metadata = self._holder.metadata(self._index)
         assert metadata is not None
         return metadata
@@ -147,14 +163,22 @@ class Delivery:
             if watch.detached:
                 raise self._make_cancelled_error()
             if watch.error is not None:
-                return watch.error
+                return self._shown() or self._show(watch.error.clone())
         if not self._holder.is_settled(self._index):
             raise asyncio.InvalidStateError("the delivery is not settled yet: await it")
-        if watch is not None and watch.error_seen is not None:
-            return watch.error_seen
+        shown = self._shown()
+        if shown is not None:
+            return shown
         error = self._holder.error(self._index)
-        if error is not None:
-            self._watched().error_seen = error
+        return None if error is None else self._show(error)
+
+    def _shown(self) -> AiokprodError | None:
+        """What was shown before, if somebody still has it."""
+        watch = self._watch
+        return None if watch is None or watch.shown is None else watch.shown()
+
+    def _show(self, error: AiokprodError) -> AiokprodError:
+        self._watched().shown = ref(error)
         return error
 
     @property

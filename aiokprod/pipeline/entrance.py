@@ -126,23 +126,25 @@ class Entrance:
         has_room = gate.try_charge(charge_bytes)
         if not has_room and not gate.may_wait(charge_bytes):
             raise self.buffer_full(topic)
-        record = self._parked(topic, self._clock(), timeout_s)
+        record, delivery = self._parked(topic, self._clock(), timeout_s)
         record.value, record.key, record.headers, record.partition = value, key, headers, partition
         record.timestamp_ms, record.size_bytes, record.charge_bytes = timestamp_ms, size_bytes, charge_bytes
         if has_room:
             self._admitted(record)
         else:
             self._line_up(record)
-        return record.delivery
+        return delivery
 
-    def _parked(self, topic: str, now: float, timeout_s: float | None) -> ParkedRecord:
-        """A parked record whose content is filled in by the caller."""
+    def _parked(self, topic: str, now: float, timeout_s: float | None) -> tuple[ParkedRecord, Delivery]:
+        """A parked record whose content is filled in by the caller, and its Delivery."""
         generation = self._flushes.generation
         record = ParkedRecord(self._loop, topic, now, now + self._block_s, generation, self._recall)
+        delivery = record.delivery
+        assert delivery is not None
         self._flushes.began(generation)
         if timeout_s is not None:
-            self._timeouts.set(now, timeout_s, record.delivery)
-        return record
+            self._timeouts.set(now, timeout_s, delivery)
+        return record, delivery
 
     def accept_dressed(self, intake: Intake, record: Record) -> Delivery:
         """Take a record that serializers see; one that must be awaited waits in the line of its topic."""
@@ -157,7 +159,7 @@ class Entrance:
             )
         if sum(len(other.waiting) for other in self._lines.values()) >= MOST_SERIALIZING:
             raise self.buffer_full(topic)
-        parked = self._parked(topic, self._clock(), record.timeout)
+        parked, delivery = self._parked(topic, self._clock(), record.timeout)
         parked.place = "waiting for its serializer"
         if line is not None:
             line.waiting.append((parked, record))
@@ -167,7 +169,7 @@ class Entrance:
             )
             line.waiting.append((parked, record))  # before its task is made: an eager one begins at once
             self._house.spawn(self._run_line(topic, line), f"aiokprod-serialize-{topic}")
-        return parked.delivery
+        return delivery
 
     async def _run_line(self, topic: str, line: SerializingLine) -> None:
         try:
@@ -236,6 +238,10 @@ class Entrance:
     def passed_on(self, record: ParkedRecord) -> None:
         """A batch has taken the record: its bytes are the batch's now."""
         record.is_charged = False
+        if self._interceptors:
+            assert record.delivery is not None
+            holder, index = record.delivery.place()
+            self._interceptors.moved(record, holder, index)
         self._flushes.finished(record.generation)
 
     def fail_parked(self, record: ParkedRecord, error: AiokprodError) -> None:
@@ -247,10 +253,12 @@ class Entrance:
         self._metrics.records_failed.add(1)
         self._house.undelivered(record.topic, record.partition, error.persistence, 1)
         if self._interceptors:
-            self._loop.call_soon(self._interceptors.on_acknowledgement, None, error)
-        if not record.delivery.is_watched and not isinstance(error, RecordRecalledError):
+            self._loop.call_soon(self._interceptors.settled, record, 0, None, error)
+        delivery, record.delivery = record.delivery, None
+        if (delivery is None or not delivery.is_watched) and not isinstance(error, RecordRecalledError):
             self._house.failed(error, 1)
-        record.delivery.fire()
+        if delivery is not None:
+            delivery.fire()
         record.value = record.key = record.headers = None
         self._flushes.finished(record.generation)
         if record.is_charged:

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Iterable, Sequence
 
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import (
-    AiokprodError,
     ConfigError,
     InvalidPartitionError,
     InvalidTimestampError,
@@ -168,12 +167,10 @@ class Intake:
         )
 
     # ------------------------------------------------------------------ interceptors and serializers
-    def intercept(self, record: Record) -> Record:
-        """What the interceptors make of it; its topic is checked again, as they may have changed it."""
-        record = self.interceptors.on_send(record)
+    def check_topic_of(self, record: Record) -> None:
+        """Interceptors may have changed it."""
         if not isinstance(record.topic, str) or record.topic not in self.valid_topics:
             self.checked_topic(record.topic)
-        return record
 
     def serialize(self, record: Record) -> list[Awaitable[object]]:
         """Put bytes into the record; returns what must be awaited: nothing, as a rule.
@@ -247,11 +244,6 @@ class Intake:
             raise self.too_large(size_bytes, topic)
         return key, value, headers, record.timestamp_ms, size_bytes
 
-    def refused(self, error: AiokprodError) -> None:
-        """A record was refused before it was accepted: interceptors hear of it too."""
-        if self.interceptors:
-            self.interceptors.on_acknowledgement(None, error)
-
     # ------------------------------------------------------------------ life of the hooks
     def configure(self) -> None:
         """The producer starts: tell interceptors and serializers, before anything is sent.
@@ -276,15 +268,24 @@ class Intake:
         return hooks
 
     async def close(self, timeout_s: float) -> None:
-        """The producer is closed: so are interceptors and serializers. One whose `close` is async has `timeout_s`."""
-        self.interceptors.close()
+        """The producer is closed: so are interceptors and serializers. Those whose `close` is async share `timeout_s`."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        for name, waiting in self.interceptors.close():
+            await self._closed(name, waiting, deadline)
         for name, serializer in self._serializers:
             close = getattr(serializer, "close", None)
             if callable(close):
                 try:
                     result = close()
-                    if inspect.isawaitable(result):
-                        async with asyncio.timeout(timeout_s):
-                            await result
                 except Exception as broken:
                     self._log.hook_failed(f"{name}.close", broken)
+                    continue
+                if inspect.isawaitable(result):
+                    await self._closed(f"{name}.close", result, deadline)
+
+    async def _closed(self, name: str, waiting: Awaitable[object], deadline: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await waiting
+        except Exception as broken:
+            self._log.hook_failed(name, broken)

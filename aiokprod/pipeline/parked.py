@@ -68,7 +68,7 @@ class ParkedRecord(RecordHolder):
         self.is_charged = False  # its bytes are, until a batch takes it
         self.place = "waiting for room"
         self.failure: AiokprodError | None = None
-        self.delivery = Delivery(self, 0)
+        self.delivery: Delivery | None = Delivery(self, 0)  # until it fails here: then only who holds it holds us
 
     def is_settled(self, index: int) -> bool:
         return self.failure is not None

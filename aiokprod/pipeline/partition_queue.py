@@ -102,6 +102,7 @@ class PartitionQueue(IntakeQueue):
         index = batch.append(
             record.value, record.key, record.headers, record.timestamp_ms, record.size_bytes, record.sent_at
         )
+        assert record.delivery is not None
         record.delivery.move_to(batch, index)
 
     def append_columns(self, section: Section, rows: Sequence[int], charge_bytes: int, listener: BatchListener) -> None:

@@ -128,11 +128,17 @@ class SendPath:
             timestamp_ms=timestamp_ms,
             timeout=timeout,
         )
+        interceptors = self._intake.interceptors
+        record = interceptors.on_send(record)
         try:
-            return self.entrance.accept_dressed(self._intake, self._intake.intercept(record))
+            self._intake.check_topic_of(record)
+            delivery = self.entrance.accept_dressed(self._intake, record)
         except AiokprodError as refused:
-            self._intake.refused(refused)
+            interceptors.refused(record, refused)
             raise
+        holder, index = delivery.place()
+        interceptors.accepted(record, holder, index)
+        return delivery
 
     # ------------------------------------------------------------------ many
     def take(self, bulk: BulkSend, topic: str, values: Iterator[object], timeout: object, most: int) -> bool:

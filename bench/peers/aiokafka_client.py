@@ -34,6 +34,20 @@ async def firehose(job: Job, stopwatch: Stopwatch) -> None:
             await client.flush()
 
 
+async def many_topics(job: Job, stopwatch: Stopwatch) -> None:
+    """`firehose`, round the topics."""
+    value, names = job.value(), job.topic_list()
+    async with producer(job) as client:
+        for name in names:
+            await client.send_and_wait(name, value)
+        stopwatch.before = len(names) - 1
+        topics = cycle(names)
+        with stopwatch.running():
+            for _ in range(job.count):
+                await client.send(next(topics), value)
+            await client.flush()
+
+
 async def one_at_a_time(job: Job, stopwatch: Stopwatch) -> None:
     async with producer(job) as client:
         await client.send_and_wait(job.topic, b"warm")
@@ -57,4 +71,10 @@ async def open_loop(job: Job, stopwatch: Stopwatch) -> None:
         await waiting.open_loop(job, stopwatch, submit, waiting.nothing)
 
 
-WAYS = {"firehose": firehose, "open_loop": open_loop, "one_at_a_time": one_at_a_time, "tasks": tasks}
+WAYS = {
+    "firehose": firehose,
+    "many_topics": many_topics,
+    "open_loop": open_loop,
+    "one_at_a_time": one_at_a_time,
+    "tasks": tasks,
+}

@@ -65,3 +65,35 @@ def test_a_broken_one_is_left_out() -> None:
 def test_an_empty_chain_is_false() -> None:
     assert not chain()
     assert chain(Breaks())
+
+
+class Listens(ProducerInterceptor):
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def on_outcome(self, record: Record, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
+        self.heard.append((record.value, metadata, error))
+        raise RuntimeError("a hook cannot break the pipeline")
+
+
+def test_an_outcome_is_told_with_its_record_wherever_the_record_went() -> None:
+    first, last = Listens(), Listens()
+    interceptors = chain(first, Appends(b""), last)
+    parked, batch, error = object(), object(), AiokprodError("x")
+    interceptors.accepted(Record(value=b"parked"), parked, 0)
+    interceptors.accepted(Record(value=b"there"), batch, 0)
+    interceptors.moved(parked, batch, 1)
+    interceptors.moved(object(), batch, 0)  # one that nobody remembers
+    interceptors.settled(batch, 1, METADATA, None)
+    interceptors.settled(batch, 0, None, error)
+    interceptors.settled(batch, 0, None, error)  # a record has one outcome
+    interceptors.refused(Record(value=b"refused"), error)
+    assert first.heard == [(b"parked", METADATA, None), (b"there", None, error), (b"refused", None, error)]
+    assert last.heard == first.heard
+    assert not interceptors._open
+
+
+def test_records_are_not_held_when_nobody_wants_to_know_them() -> None:
+    interceptors = chain(Appends(b"1"))
+    interceptors.accepted(Record(), object(), 0)
+    assert not interceptors._open

@@ -34,6 +34,7 @@ class MemoryEntrance(Entrance):
 
     def passed_on(self, record: ParkedRecord) -> None:
         original = self.originals.pop(record, None)
+        assert record.delivery is not None
         holder, _ = record.delivery.place()
         if original is not None and isinstance(holder, PendingRecord):
             holder.was_made_from(*original)

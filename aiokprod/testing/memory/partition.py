@@ -36,7 +36,7 @@ class MemoryPartition(IntakeQueue):
         script: Script,
         broker: MemoryBroker,
         on_new_batch: Callable[[int], None],
-        acknowledge: Callable[[RecordMetadata | None, AiokprodError | None], None],
+        acknowledge: Callable[[PendingRecord, RecordMetadata | None, AiokprodError | None], None],
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -76,6 +76,7 @@ class MemoryPartition(IntakeQueue):
             record.generation,
         )
         pending.delivery = record.delivery
+        assert record.delivery is not None
         record.delivery.move_to(pending, 0)
 
     def _take(
@@ -141,7 +142,7 @@ class MemoryPartition(IntakeQueue):
         self.metrics.records_delivered.add(1)
         self.metrics.delivery_seconds.record(now - record.sent_at)
         record.settle(metadata, 1, now)
-        self._acknowledge(metadata, None)
+        self._acknowledge(record, metadata, None)
         self._finish(record)
 
     def _fail(self, record: PendingRecord, error: AiokprodError, attempts: int) -> None:
@@ -159,7 +160,7 @@ class MemoryPartition(IntakeQueue):
             self.house.failed(error, 1)
         self.house.undelivered(self.topic, self.partition, error.persistence, 1)
         record.settle(error, error.attempts, now)
-        self._acknowledge(None, error)
+        self._acknowledge(record, None, error)
         self._finish(record)
 
     def _finish(self, record: PendingRecord) -> None:

@@ -32,6 +32,7 @@ from aiokprod.testing.memory.cluster import MemoryCluster
 from aiokprod.testing.memory.entrance import MemoryEntrance
 from aiokprod.testing.memory.log import MemoryLog
 from aiokprod.testing.memory.partition import MemoryPartition
+from aiokprod.testing.memory.pending import PendingRecord
 from aiokprod.testing.memory.script import Script
 
 
@@ -128,9 +129,9 @@ class MemoryPipeline(Pipeline):
         return [partition.partition for partition in snapshot.partitions]
 
     # ------------------------------------------------------------------ outcomes
-    def _acknowledge(self, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
+    def _acknowledge(self, record: PendingRecord, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
         if self._interceptors:
-            self.loop.call_soon(self._interceptors.on_acknowledgement, metadata, error)
+            self.loop.call_soon(self._interceptors.settled, record, 0, metadata, error)
 
     def _fail_everything(self, cause: BaseException | None) -> None:
         super()._fail_everything(cause)

@@ -1,0 +1,111 @@
+"""`Rows`: claims on their way to a file, column by column. What a column means stands here; docs/audit.md repeats it.
+
+A claim is one record and what its producer says of it. Numbers only, apart from the topic: -1 is "not known", so that an
+audit can aggregate them as they are.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from aiokprod.errors import AiokprodError
+from aiokprod.model import Persistence
+
+if TYPE_CHECKING:
+    import pyarrow
+
+NO_KEY = -1
+KEY_NOT_KNOWN = -2
+
+
+class Status(IntEnum):
+    """What is claimed of a record. The numbers are in files: they do not change."""
+
+    ACKED = 0
+    """It is in the log, once."""
+    NOT_PERSISTED = 1
+    """It failed, and is certainly not in the log."""
+    POSSIBLY_PERSISTED = 2
+    """Nobody can tell: it failed ambiguously, or nobody asked (acks=0)."""
+    ACKED_AT_LEAST_ONCE = 3
+    """It is in the log, maybe more than once: a producer without idempotence, a Spark task that may be run again."""
+
+
+def status_of(error: AiokprodError) -> Status:
+    """What the error says of the record."""
+    if error.persistence is Persistence.POSSIBLY_PERSISTED:
+        return Status.POSSIBLY_PERSISTED
+    return Status.NOT_PERSISTED
+
+
+def hash_of_key(key: object) -> int:
+    """CRC-32 of a key's bytes, as Spark's `crc32` has it; -1: no key; -2: nobody can tell (it is not bytes any more)."""
+    if key is None:
+        return NO_KEY
+    return zlib.crc32(key) if isinstance(key, bytes) else KEY_NOT_KNOWN
+
+
+class Rows:
+    """Some claims of one stream."""
+
+    def __init__(self) -> None:
+        self.seqs = array("q")
+        self.key_hashes = array("q")  # 32 bits, unsigned
+        self.topics: list[str] = []
+        self.partitions = array("i")
+        self.offsets = array("q")
+        self.statuses = array("b")
+        self.send_us = array("q")  # since 1970, this machine's clock
+        self.ack_us = array("q")
+
+    def __len__(self) -> int:
+        return len(self.seqs)
+
+    def add(
+        self,
+        seq: int,
+        key_hash: int,
+        topic: str,
+        partition: int,
+        offset: int,
+        status: int,
+        send_us: int,
+        ack_us: int,
+    ) -> None:
+        """One more claim."""
+        self.seqs.append(seq)
+        self.key_hashes.append(key_hash)
+        self.topics.append(topic)
+        self.partitions.append(partition)
+        self.offsets.append(offset)
+        self.statuses.append(status)
+        self.send_us.append(send_us)
+        self.ack_us.append(ack_us)
+
+    def table(self, run: int, stream: int) -> pyarrow.Table:
+        """The rows for Parquet; the numbers are not copied."""
+        import pyarrow as pa
+
+        def column(cells: array[int], kind: pa.DataType) -> pa.Array:
+            return pa.Array.from_buffers(kind, len(cells), [None, pa.py_buffer(cells)])
+
+        def same(value: int) -> pa.Array:
+            return pa.repeat(pa.scalar(value, pa.int64()), len(self))
+
+        return pa.table(
+            {
+                "run": same(run),
+                "stream": same(stream),
+                "seq": column(self.seqs, pa.int64()),
+                "key_hash": column(self.key_hashes, pa.int64()),
+                "topic": pa.array(self.topics, pa.string()),
+                "partition": column(self.partitions, pa.int32()),
+                "offset": column(self.offsets, pa.int64()),
+                "status": column(self.statuses, pa.int8()),
+                "send_us": column(self.send_us, pa.int64()),
+                "ack_us": column(self.ack_us, pa.int64()),
+            }
+        )

@@ -1,0 +1,220 @@
+"""`ClaimsWriter`: rows of claims become Parquet files, by a thread. One per start of a producer.
+
+    add (the producer's loop) -> Rows -> the thread: every second, or when a file is full -> .name.tmp -> name
+
+A file is whole or not there: it is written under another name, synced, and renamed. `_run-<run>-<stream>.json` says that
+a run began, and after `end` that it is complete and how many rows it has: an audit of a run that is not complete cannot
+say of an unclaimed record that nobody sent it.
+
+Invariants: `add` never waits and never raises; at most `most_rows` are in memory, what comes then is counted in `dropped`;
+what could not be written stays in memory and is tried again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from aiokprod.claims.rows import Rows
+from aiokprod.logs import StateLog
+
+AT_EXIT_S: Final = 10.0  # what an interpreter that ends without `close` waits for the rows that are left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsReport:
+    """What became of the claims of one producer so far."""
+
+    rows: int
+    """in files"""
+    dropped: int
+    """not kept: the disk was too slow, or did not take them"""
+    waiting: int
+    """in memory, on their way"""
+    files: int
+    is_closed: bool
+    """the last of them is written, and the run's marker says so"""
+
+
+class ClaimsWriter:
+    """Takes rows on one thread, writes them on another."""
+
+    def __init__(
+        self,
+        folder: Path,
+        run: int,
+        stream: int,
+        log: StateLog,
+        *,
+        rows_per_file: int,
+        most_rows: int,
+        flush_s: float,
+        retry_s: float = 1.0,
+    ) -> None:
+        self._folder = folder
+        self._run = run
+        self._stream = stream
+        self._name = f"{run & (1 << 64) - 1:016x}-{stream}"
+        self._marker = folder / f"_run-{self._name}.json"  # Spark reads no names with a _ before them
+        self._log = log
+        self._rows_per_file = rows_per_file
+        self._most_rows = most_rows
+        self._flush_s = flush_s
+        self._retry_s = retry_s
+        self._lock = threading.Lock()  # over the next line; held for as long as a row takes to add
+        self._rows = Rows()
+        self._writing = 0  # rows the thread has taken and not written
+        self._written = 0
+        self._dropped = 0
+        self._files = 0
+        self._is_failing = False
+        self._ending = threading.Event()
+        self._wake = threading.Event()
+        self._ended = threading.Event()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    # ------------------------------------------------------------------ the producer's side
+    def begin(self) -> None:
+        """The folder is there and can be written to: the run's marker is in it.
+
+        Raises:
+            OSError: it cannot.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if self._marker.exists():  # an earlier start of the same producer: go on where it ended
+            earlier = json.loads(self._marker.read_text())
+            self._files, self._written, self._dropped = earlier["files"], earlier["rows"], earlier["dropped"]
+        self._mark(is_closed=False)
+
+    def add(
+        self, seq: int, key_hash: int, topic: str, partition: int, offset: int, status: int, send_us: int, ack_us: int
+    ) -> None:
+        """One claim. Never waits for the disk."""
+        with self._lock:
+            rows = self._rows
+            waiting = len(rows)
+            if waiting + self._writing >= self._most_rows:
+                self._dropped += 1
+                return
+            rows.add(seq, key_hash, topic, partition, offset, status, send_us, ack_us)
+        if self._thread is None:  # not before: a producer that never sends needs none
+            self._thread = threading.Thread(target=self._work, name=f"aiokprod-claims-{self._name}", daemon=True)
+            self._thread.start()
+            atexit.register(self._finish_at_exit)
+        if waiting + 1 == self._rows_per_file:
+            self._wake.set()
+
+    def end(self) -> None:
+        """No row comes any more: write what is left. Does not wait; `wait` does."""
+        self._ending.set()
+        if self._thread is None:
+            self._finish()
+        self._wake.set()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Until the thread has ended; False if it has not in time."""
+        return self._ended.wait(timeout_s)
+
+    def report(self) -> ClaimsReport:
+        """How it stands; from any thread."""
+        with self._lock:
+            return ClaimsReport(
+                rows=self._written,
+                dropped=self._dropped,
+                waiting=len(self._rows) + self._writing,
+                files=self._files,
+                is_closed=self._is_closed,
+            )
+
+    def _finish_at_exit(self) -> None:
+        self.end()
+        if not self.wait(AT_EXIT_S):
+            self._log.warned("claims late", f"{self.report().waiting} claims were not written before the end")
+
+    # ------------------------------------------------------------------ the thread
+    def _work(self) -> None:
+        is_last = False
+        while not is_last:
+            self._wake.wait(self._flush_s)
+            self._wake.clear()
+            is_last = self._ending.is_set()  # asked before the rows are taken: what came before `end` is among them
+            rows = self._take()
+            while len(rows) and not self._write(rows):
+                if self._ending.is_set():
+                    self._give_up(rows)
+                    break
+                self._ending.wait(self._retry_s)
+        self._finish()
+
+    def _take(self) -> Rows:
+        with self._lock:
+            rows, self._rows = self._rows, Rows()
+            self._writing = len(rows)
+        return rows
+
+    def _write(self, rows: Rows) -> bool:
+        """One file; False: it could not be written, and nothing of it is there."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        name = f"{self._name}-{self._files:06d}.parquet"
+        temporary = self._folder / f".{name}.tmp"  # Spark reads no names with a dot before them
+        try:
+            with temporary.open("wb") as file:
+                pq.write_table(rows.table(self._run, self._stream), file, compression="zstd")
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(self._folder / name)
+        except (OSError, pa.ArrowException) as error:
+            with suppress(OSError):
+                temporary.unlink()
+            self._log.warned("claims", f"{len(rows)} claims cannot be written: {error}")
+            self._is_failing = True
+            return False
+        if self._is_failing:
+            self._is_failing = False
+            self._log.moved("FAILING", "WRITING", "the disk takes claims again")
+        with self._lock:
+            self._written += len(rows)
+            self._writing = 0
+            self._files += 1
+        return True
+
+    def _give_up(self, rows: Rows) -> None:
+        with self._lock:
+            self._dropped += len(rows)
+            self._writing = 0
+
+    def _finish(self) -> None:
+        report = self.report()
+        try:
+            self._mark(is_closed=True)
+        except OSError as error:
+            self._log.warned("claims", f"the run's marker cannot be written: {error}")
+        else:
+            self._is_closed = True
+        if report.dropped:
+            self._log.warned("claims dropped", f"{report.dropped} claims were dropped, {report.rows} written")
+        atexit.unregister(self._finish_at_exit)
+        self._ended.set()
+
+    def _mark(self, *, is_closed: bool) -> None:
+        report = self.report()
+        facts = {
+            "run": self._run,
+            "stream": self._stream,
+            "closed": is_closed,
+            "rows": report.rows,
+            "dropped": report.dropped,
+            "files": report.files,
+        }
+        temporary = self._folder / f".{self._marker.name}.tmp"
+        temporary.write_text(json.dumps(facts))
+        temporary.rename(self._marker)

@@ -1,0 +1,1 @@
+"""Spark: `df.write.format("aiokprod")` and `df.writeStream.format("aiokprod")`. Needs the extra `spark`."""

@@ -1,0 +1,120 @@
+"""What `commit` leaves behind: one JSON line per batch in the log, and with `claims.path` one Parquet file.
+
+Both only tell; the rows are in Kafka before. The line goes to logger `aiokprod.spark` at INFO; a driver-side worker of
+Spark has no logging set up, so where nobody listens it goes to standard error, which is the driver's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from aiokprod.spark.messages import PartitionRange, TaskMessage
+
+_log = logging.getLogger("aiokprod.spark")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A batch whose tasks have all written.
+
+    Args:
+        query_id: of a stream; of a batch job a name made up for it.
+        batch_id: None in a batch job.
+    """
+
+    query_id: str
+    batch_id: int | None
+    messages: tuple[TaskMessage, ...]
+
+    def summary(self) -> dict[str, Any]:
+        """The log line: offsets per topic partition, the sum of fingerprints per topic."""
+        ranges: dict[tuple[str, int], PartitionRange] = {}
+        fingerprints: dict[str, int] = {}
+        for message in self.messages:
+            for each in message.partitions:
+                place = (each.topic, each.partition)
+                ranges[place] = ranges[place].joined(each) if place in ranges else each
+            for topic, fingerprint in message.fingerprints:
+                fingerprints[topic] = (fingerprints.get(topic, 0) + fingerprint) % 2**64
+        rows = sum(message.rows for message in self.messages)
+        slowest = max((message.seconds for message in self.messages), default=0.0)
+        return {
+            "event": "committed",
+            "query_id": self.query_id,
+            "batch_id": self.batch_id,
+            "tasks": len(self.messages),
+            "retried": sum(message.task.attempt > 0 for message in self.messages),
+            "rows": rows,
+            "bytes": sum(message.bytes for message in self.messages),
+            "slowest_task_s": round(slowest, 3),
+            "rows_per_s": round(sum(each.rows / each.seconds for each in self.messages if each.seconds > 0)),
+            "fingerprints": {topic: f"{number:016x}" for topic, number in sorted(fingerprints.items())},
+            "partitions": [asdict(ranges[place]) for place in sorted(ranges)],
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The claims: one per task and topic partition. A fingerprint is the task's and topic's, as signed 64 bits."""
+        return [
+            {
+                "query_id": self.query_id,
+                "batch_id": self.batch_id,
+                "stage_id": message.task.stage_id,
+                "task_partition": message.task.partition_id,
+                "attempt": message.task.attempt,
+                **asdict(each),
+                "topic_fingerprint": _signed(dict(message.fingerprints)[each.topic]),
+                "seconds": message.seconds,
+            }
+            for message in self.messages
+            for each in message.partitions
+        ]
+
+
+def _signed(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number
+
+
+def tell(batch: Committed) -> None:
+    """Write the log line."""
+    if all(isinstance(each, logging.NullHandler) for each in _heard_by(_log)):
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        _log.addHandler(handler)
+    if _log.level == logging.NOTSET:
+        _log.setLevel(logging.INFO)
+    _log.info("%s", json.dumps(batch.summary(), separators=(",", ":")))
+
+
+def _heard_by(logger: logging.Logger | None) -> list[logging.Handler]:
+    handlers: list[logging.Handler] = []
+    while logger is not None:
+        handlers += logger.handlers
+        logger = logger.parent if logger.propagate else None
+    return handlers
+
+
+def write_claims(batch: Committed, path: str) -> None:
+    """Write the claims of a batch as one Parquet file in the folder `path` (or a URI of `pyarrow.fs`).
+
+    A batch that is committed again replaces its file: the name is made of query and batch.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow import fs
+
+    whole, text, long, double = pa.int32(), pa.string(), pa.int64(), pa.float64()
+    schema = pa.schema([
+        ("query_id", text), ("batch_id", long), ("stage_id", whole), ("task_partition", whole), ("attempt", whole),
+        ("topic", text), ("partition", whole), ("count", long), ("bytes", long), ("first_offset", long),
+        ("last_offset", long), ("topic_fingerprint", long), ("seconds", double),
+    ])  # fmt: skip
+    filesystem, folder = fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
+    filesystem.create_dir(folder, recursive=True)
+    name = f"{batch.query_id}-{'job' if batch.batch_id is None else batch.batch_id}.parquet"
+    hidden = f"{folder}/.{name}.part"  # readers of the folder pass over names that begin with a dot
+    pq.write_table(pa.Table.from_pylist(batch.rows(), schema), hidden, filesystem=filesystem)
+    filesystem.move(hidden, f"{folder}/{name}")

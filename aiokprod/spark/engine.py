@@ -1,0 +1,208 @@
+"""The producers of one worker process, on an event loop in a thread of its own.
+
+One engine per process, made when a task needs it; one producer in it per set of options. Tasks of the process share them,
+one after the other; a producer that no task has used for its idle timeout is closed. Between tasks nothing is kept that
+may not vanish: Spark kills idle workers without a word.
+
+Invariant: an engine is never used in a process other than the one that made it (Spark forks workers from a daemon).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine, Generator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from aiokprod.config import ProducerConfig
+from aiokprod.producer import Producer
+
+Result = TypeVar("Result")
+START_S = 60.0  # to reach the cluster before a task fails
+CLOSE_S = 5.0  # every row was acknowledged before, so there is nothing to deliver
+
+
+class Engine:
+    """A loop, its thread, the producers on it."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._producers: dict[ProducerConfig, _Shared] = {}
+        self._ending: set[_Shared] = set()
+        self._emptied = asyncio.Condition()
+        # A daemon: with spark.python.use.daemon=false a worker ends as any interpreter does, and must not wait for it.
+        self._thread = threading.Thread(target=self._run, name="aiokprod-spark", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"Engine(pid={self._pid}, producers={len(self._producers)})"
+
+    @property
+    def is_usable(self) -> bool:
+        """May this process hand it work?"""
+        return self._pid == os.getpid() and self._thread.is_alive()
+
+    @property
+    def producers(self) -> int:
+        """Those that are open."""
+        return len(self._producers)
+
+    def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Run a coroutine on the loop, from any other thread."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def wait_until_idle(self, timeout_s: float) -> None:
+        """Until no producer is open; for tests."""
+        self.submit(self._wait_until_idle()).result(timeout_s)
+
+    async def _wait_until_idle(self) -> None:
+        async with self._emptied:
+            await self._emptied.wait_for(lambda: not self._producers and not self._ending)
+
+    def end(self) -> None:
+        """Close everything and end the thread."""
+        self.submit(self._close_all()).result(CLOSE_S + 5)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()
+
+    async def _close_all(self) -> None:
+        for config, shared in list(self._producers.items()):
+            await self._close(config, shared)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    async def acquire(self, config: ProducerConfig, start_s: float) -> Producer:
+        """The producer for these options, started; on the loop.
+
+        Raises:
+            BootstrapError, AuthenticationError, ...: as `Producer.start`; nothing is kept.
+        """
+        shared = self._producers.get(config)
+        if shared is not None and shared.producer.health().live:
+            shared.hold()
+            await shared.producer.start(start_s)  # another task may be starting it
+            return shared.producer
+        shared = self._producers[config] = _Shared(Producer(config))
+        shared.hold()
+        try:
+            return await shared.producer.start(start_s)
+        except BaseException:
+            self._forget(config, shared)
+            raise
+
+    async def release(self, config: ProducerConfig, producer: Producer, idle_s: float) -> None:
+        """A task is done with it; on the loop."""
+        shared = self._producers.get(config)
+        if shared is not None and shared.producer is producer and shared.let_go():
+            shared.alarm = self._loop.call_later(idle_s, self._close_idle, config, shared)
+
+    def _close_idle(self, config: ProducerConfig, shared: _Shared) -> None:
+        shared.closing = self._loop.create_task(self._close(config, shared), name="aiokprod-spark-close")
+
+    async def _close(self, config: ProducerConfig, shared: _Shared) -> None:
+        self._forget(config, shared)  # first: a task that comes now gets another
+        self._ending.add(shared)
+        try:
+            await shared.producer.close(CLOSE_S)
+        finally:
+            self._ending.discard(shared)
+            async with self._emptied:
+                self._emptied.notify_all()
+
+    def _forget(self, config: ProducerConfig, shared: _Shared) -> None:
+        if self._producers.get(config) is shared:
+            del self._producers[config]
+
+
+class _Shared:
+    """A producer and how many tasks use it."""
+
+    __slots__ = ("alarm", "closing", "producer", "users")
+
+    def __init__(self, producer: Producer) -> None:
+        self.producer = producer
+        self.users = 0
+        self.alarm: asyncio.TimerHandle | None = None
+        self.closing: asyncio.Task[None] | None = None
+
+    def hold(self) -> None:
+        self.users += 1
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None
+
+    def let_go(self) -> bool:
+        """Was that the last one?"""
+        self.users -= 1
+        return self.users == 0
+
+
+class _Current:
+    """The engine of this process."""
+
+    engine: Engine | None = None
+    lock = threading.Lock()
+
+
+def _forked() -> None:
+    _Current.engine = None  # its thread is in the parent; the lock may be held there for ever
+    _Current.lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def current_engine() -> Engine:
+    """The engine of this process; made if there is none."""
+    with _Current.lock:
+        if _Current.engine is None or not _Current.engine.is_usable:
+            _Current.engine = Engine()
+        return _Current.engine
+
+
+def end_engine() -> None:
+    """Close all producers of this process and end the thread, for tests: a worker of Spark is killed instead."""
+    with _Current.lock:
+        if _Current.engine is not None and _Current.engine.is_usable:
+            _Current.engine.end()
+        _Current.engine = None
+
+
+class Lease:
+    """A producer that a task uses, from the task's own thread."""
+
+    __slots__ = ("engine", "producer")
+
+    def __init__(self, engine: Engine, producer: Producer) -> None:
+        self.engine = engine
+        self.producer = producer
+
+    def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Run a coroutine where the producer lives."""
+        return self.engine.submit(work)
+
+
+@contextmanager
+def leased(config: ProducerConfig, idle_s: float, start_s: float = START_S) -> Generator[Lease, None, None]:
+    """The producer of this process for these options, for the length of a task.
+
+    Args:
+        idle_s: seconds until it is closed if no other task comes.
+        start_s: seconds to reach the cluster.
+
+    Raises:
+        ClusterError: the cluster cannot be reached, or refuses us.
+    """
+    engine = current_engine()
+    producer = engine.submit(engine.acquire(config, start_s)).result()
+    try:
+        yield Lease(engine, producer)
+    finally:
+        engine.submit(engine.release(config, producer, idle_s)).result()

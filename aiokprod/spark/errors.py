@@ -1,0 +1,28 @@
+"""Errors of the sink: what a job asks for that cannot be, and a row that was not delivered.
+
+Spark shows the text of an exception and its traceback, so the text says everything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiokprod.errors import DeliveryError, UsageError
+
+
+class SinkUsageError(UsageError):
+    """The job cannot be written like this: its columns, its mode, its trigger. Nothing was sent."""
+
+    advice = "Correct the job; nothing was sent."
+
+
+class RowError(DeliveryError):
+    """A row was not delivered; other rows of the task may be in the log. `row` counts from 0 within the task."""
+
+    advice = (
+        "The task fails; Spark runs it again if it may (spark.task.maxFailures), which writes its other rows again."
+    )
+
+    def __init__(self, message: str = "", *, row: int | None = None, **facts: Any) -> None:
+        super().__init__(message, **facts)
+        self.row = row

@@ -1,0 +1,87 @@
+"""What a task tells the driver when its rows are acknowledged. Plain data; `commit` knows nothing but these.
+
+One `TaskMessage` per task that won. It says whose it is (query, batch, stage, partition, attempt), so that a later commit
+protocol can tell attempts and replays apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRange:
+    """What one task wrote to one topic partition. Other writers' records may lie between first and last offset."""
+
+    topic: str
+    partition: int
+    count: int
+    bytes: int
+    first_offset: int | None
+    last_offset: int | None
+
+    def joined(self, other: PartitionRange) -> PartitionRange:
+        """Both as one."""
+        firsts = [each.first_offset for each in (self, other) if each.first_offset is not None]
+        lasts = [each.last_offset for each in (self, other) if each.last_offset is not None]
+        return PartitionRange(
+            topic=self.topic,
+            partition=self.partition,
+            count=self.count + other.count,
+            bytes=self.bytes + other.bytes,
+            first_offset=min(firsts, default=None),
+            last_offset=max(lasts, default=None),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskIdentity:
+    """Who wrote: `query_id` and `batch_id` are those of a stream, None in a batch job."""
+
+    stage_id: int = 0
+    partition_id: int = 0
+    attempt: int = 0
+    task_attempt_id: int = 0
+    query_id: str | None = None
+    batch_id: int | None = None
+
+    @classmethod
+    def current(cls, batch_id: int | None = None) -> TaskIdentity:
+        """Of the task that runs in this process; `batch_id` is what `write_each_batch` told."""
+        context = TaskContext.get()
+        if context is None:
+            return cls(batch_id=batch_id)
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        return cls(
+            stage_id=context.stageId(),
+            partition_id=context.partitionId(),
+            attempt=context.attemptNumber(),
+            task_attempt_id=context.taskAttemptId(),
+            query_id=context.getLocalProperty("sql.streaming.queryId"),
+            batch_id=batch_id if batch is None else int(batch),
+        )
+
+
+def is_continuous() -> bool:
+    """Does this task belong to a continuous trigger, which has no batches to commit?"""
+    context = TaskContext.get()
+    return context is not None and context.getLocalProperty("__is_continuous_processing") == "true"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskMessage(WriterCommitMessage):
+    """A task's rows are in the log.
+
+    `fingerprints`: per topic the sum modulo 2**64 of `fingerprint.row_hashes` of its rows, whatever their order.
+    `bytes`: of keys and values. `seconds`: from the first row wanted to the last acknowledged.
+    """
+
+    task: TaskIdentity
+    rows: int
+    bytes: int
+    seconds: float
+    partitions: tuple[PartitionRange, ...]
+    fingerprints: tuple[tuple[str, int], ...]

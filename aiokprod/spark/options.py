@@ -1,0 +1,145 @@
+"""From the options of a Spark write to what the sink needs: a `ProducerConfig` and the options of the sink itself. Pure.
+
+Spark hands names over in lower case, values as texts. `kafka.*` are properties of the producer under any name that
+`ProducerConfig.from_mapping` reads (milliseconds and bytes, as Kafka has them). docs/spark.md has the table.
+
+Invariant: an object of this class is valid, can be pickled, and shows no secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final, Self
+
+from aiokprod.config import ProducerConfig
+from aiokprod.config.option_texts import BOOLEANS
+from aiokprod.errors import ConfigError
+
+DEFAULT_IN_FLIGHT_BYTES: Final = 33_554_432  # as the buffer.memory of Kafka's producers
+DEFAULT_IDLE_TIMEOUT_MS: Final = 30_000  # Spark ends an idle worker after about 60 s
+_NAMES: Final = (
+    "kafka.bootstrap.servers",
+    "topic",
+    "includeHeaders",
+    "maxInFlightBytes",
+    "idleTimeoutMs",
+    "claims.path",
+)
+# What Spark and its users pass to every sink; nothing of it concerns us. `batchid` comes from `write_each_batch`.
+_SPARKS: Final = (
+    "checkpointlocation", "queryname", "includeheaders", "asyncprogresstrackingenabled",
+    "asyncprogresstrackingcheckpointintervalms", "batchid",
+)  # fmt: skip
+_REFUSED: Final = {
+    "path": "there is no path: name the topic with .option('topic', ...) and end with .save() or .start()",
+    "kafka.transactional.id": "writing exactly once is not there yet: leave it out, rows are written at least once",
+    "kafka.key.serializer": "rows bring bytes: cast the column 'key' to string or binary",
+    "kafka.value.serializer": "rows bring bytes: cast the column 'value' to string or binary",
+    "kafka.key_serializer": "rows bring bytes: cast the column 'key' to string or binary",
+    "kafka.value_serializer": "rows bring bytes: cast the column 'value' to string or binary",
+    "kafka.interceptors": "hooks cannot come by options: change the columns instead",
+    "kafka.on_delivery_error": "a row that is not delivered fails its task",
+    "kafka.dialer": "it is an object, and options are texts",
+    "kafka.ssl_context": "it is an object, and options are texts: give the files or PEM texts (kafka.ssl.ca.location, ...)",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SinkOptions:
+    """Options of one write.
+
+    Args:
+        topic: of all rows; None: the column `topic` says.
+        max_in_flight_bytes: rows handed to the producer and not acknowledged yet, of one task.
+        idle_timeout_s: how long a worker keeps its connections after the last task.
+        claims_path: where each commit writes what it wrote, as Parquet; None: nowhere.
+    """
+
+    config: ProducerConfig
+    topic: str | None = None
+    max_in_flight_bytes: int = DEFAULT_IN_FLIGHT_BYTES
+    idle_timeout_s: float = DEFAULT_IDLE_TIMEOUT_MS / 1000
+    claims_path: str | None = None
+    batch_id: int | None = None
+
+    def __repr__(self) -> str:
+        return f"SinkOptions(topic={self.topic!r}, servers={self.config.bootstrap_servers!r}, ...)"
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> Self:
+        """Read them.
+
+        Raises:
+            ConfigError: an option is missing, unknown (the nearest is named), has no meaning here (why), or a bad value.
+        """
+        options = {name.lower(): value for name, value in given.items()}
+        for name in options:
+            if name in _REFUSED:
+                raise ConfigError(f"option {name!r} has no meaning here: {_REFUSED[name]}")
+            if not name.startswith("kafka.") and name not in _SPARKS and name not in map(str.lower, _NAMES):
+                raise _unknown(name)
+        if "kafka.bootstrap.servers" not in options and "kafka.bootstrap_servers" not in options:
+            raise ConfigError("option 'kafka.bootstrap.servers' is missing: give at least one host:port")
+        include = options.get("includeheaders", "true").strip().lower()
+        if include not in BOOLEANS:  # else it changes nothing: a column of headers is written, as Spark's own sink does
+            raise ConfigError(f"includeHeaders is {include!r}: it must be true or false")
+        batch_id = _whole(options, "batchId", 0, -1)
+        return cls(
+            config=_producer_config({name[6:]: value for name, value in options.items() if name.startswith("kafka.")}),
+            topic=_topic(options.get("topic")),
+            max_in_flight_bytes=_whole(options, "maxInFlightBytes", 65_536, DEFAULT_IN_FLIGHT_BYTES),
+            idle_timeout_s=_whole(options, "idleTimeoutMs", 0, DEFAULT_IDLE_TIMEOUT_MS) / 1000,
+            claims_path=options.get("claims.path") or None,
+            batch_id=None if batch_id < 0 else batch_id,
+        )
+
+
+def _unknown(name: str) -> ConfigError:
+    known = {each.lower(): each for each in _NAMES}
+    config = [f"kafka.{each.replace('_', '.')}" for each in ProducerConfig.names()]
+    near = get_close_matches(name, [*known, *config], 1, 0.6) or get_close_matches(f"kafka.{name}", config, 1, 0.6)
+    advice = f"did you mean {known.get(near[0], near[0])!r}?" if near else "docs/spark.md lists the options"
+    return ConfigError(f"unknown option {name!r}: {advice}")
+
+
+def _topic(topic: str | None) -> str | None:
+    if topic is not None and not topic.strip():
+        raise ConfigError("option 'topic' is empty: name a topic, or leave the option out and have a column 'topic'")
+    return topic
+
+
+def _whole(options: Mapping[str, str], name: str, least: int, default: int) -> int:
+    text = options.get(name.lower())
+    if text is None:
+        return default
+    if not re.fullmatch(r"\s*\d{1,18}\s*", text) or int(text) < least:
+        raise ConfigError(f"{name} is {text!r}: it must be a whole number of at least {least}")
+    return int(text)
+
+
+def _producer_config(properties: dict[str, str]) -> ProducerConfig:
+    try:
+        config = ProducerConfig.from_mapping(properties)
+    except ConfigError as error:
+        raise ConfigError(_in_our_names(error.message, properties)) from None
+    if config.required_acks == 0:
+        raise ConfigError(
+            "kafka.acks is 0: a task ends when its rows are acknowledged, and nobody would do so: use all or 1"
+        )
+    return config
+
+
+def _in_our_names(message: str, properties: Mapping[str, str]) -> str:
+    """The core's error speaks of `linger.ms`; here it is `kafka.linger.ms`."""
+    ours = {name: name.replace("_", ".") for name in ProducerConfig.names()}
+    names = {name: name for name in (*ours.values(), *properties)} | ours
+
+    def prefixed(match: re.Match[str]) -> str:
+        return f"'kafka.{names[match[1]]}'" if match[1] in names else match[0]
+
+    message = re.sub(r"'([a-z][a-z0-9._]*)'", prefixed, message)
+    message = re.sub(r"was given as (?=[a-z])", "was given as kafka.", message)
+    return f"kafka.{message}" if message.startswith(tuple(f"{name} is " for name in properties)) else message

@@ -1,0 +1,39 @@
+"""Rows of claims as a table."""
+
+from __future__ import annotations
+
+import zlib
+
+from aiokprod.claims.rows import Rows, Status, hash_of_key, status_of
+from aiokprod.errors import AiokprodError
+from aiokprod.model import Persistence
+
+
+def test_a_table_has_every_column_as_it_was_added() -> None:
+    rows = Rows()
+    rows.add(0, -1, "orders", 3, 77, Status.ACKED, 1_000_001, 1_000_900)
+    rows.add(1, 2**32 - 1, "other", -1, -1, Status.NOT_PERSISTED, 1_000_002, 1_000_901)
+    table = rows.table(-5, 9)
+    assert table.to_pylist()[0] == {
+        "run": -5, "stream": 9, "seq": 0, "key_hash": -1, "topic": "orders", "partition": 3, "offset": 77,
+        "status": 0, "send_us": 1_000_001, "ack_us": 1_000_900,
+    }  # fmt: skip
+    assert table.column("key_hash").to_pylist() == [-1, 2**32 - 1]
+    assert table.column("status").to_pylist() == [0, 1]
+    assert len(rows) == table.num_rows == 2
+
+
+def test_the_numbers_of_a_status_are_those_in_the_files() -> None:
+    assert [status.value for status in Status] == [0, 1, 2, 3]
+
+
+def test_an_error_says_what_is_claimed() -> None:
+    assert status_of(AiokprodError("x", persistence=Persistence.POSSIBLY_PERSISTED)) is Status.POSSIBLY_PERSISTED
+    assert status_of(AiokprodError("x", persistence=Persistence.NOT_PERSISTED)) is Status.NOT_PERSISTED
+
+
+def test_a_key_is_hashed_and_no_key_is_not_an_empty_one() -> None:
+    assert hash_of_key(b"abc") == zlib.crc32(b"abc")
+    assert hash_of_key(b"") == 0
+    assert hash_of_key(None) == -1
+    assert hash_of_key(bytearray(b"abc")) == -2

@@ -1,0 +1,132 @@
+"""The thread that writes claims: whole files or none, bounded memory, a marker that tells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aiokprod.claims.rows import Status
+from aiokprod.claims.writer import ClaimsReport, ClaimsWriter
+from aiokprod.logs import StateLog
+
+WAIT_S = 30.0
+
+
+def made(folder: Path, **options: Any) -> ClaimsWriter:
+    settings: dict[str, Any] = {"rows_per_file": 100, "most_rows": 1_000, "flush_s": 3600.0, "retry_s": 0.001} | options
+    writer = ClaimsWriter(folder, 7, 1, StateLog("claims"), **settings)
+    writer.begin()
+    return writer
+
+
+def add(writer: ClaimsWriter, *seqs: int) -> None:
+    for seq in seqs:
+        writer.add(seq, -1, "t", 0, seq + 1000, Status.ACKED, 5, 6)
+
+
+def read(folder: Path) -> list[int]:
+    tables = [pq.read_table(path) for path in sorted(folder.glob("*.parquet"))]
+    return pa.concat_tables(tables).column("seq").to_pylist() if tables else []
+
+
+def marker(folder: Path) -> dict[str, Any]:
+    found = json.loads((folder / "_run-0000000000000007-1.json").read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def test_what_was_added_is_in_files_after_the_end(tmp_path: Path) -> None:
+    writer = made(tmp_path)
+    assert marker(tmp_path) == {"run": 7, "stream": 1, "closed": False, "rows": 0, "dropped": 0, "files": 0}
+    add(writer, *range(250))
+    writer.end()
+    assert writer.wait(WAIT_S)
+    assert read(tmp_path) == list(range(250))
+    report = writer.report()
+    assert (report.rows, report.dropped, report.waiting, report.is_closed) == (250, 0, 0, True)
+    assert marker(tmp_path) == {
+        "run": 7, "stream": 1, "closed": True, "rows": 250, "dropped": 0, "files": report.files,
+    }  # fmt: skip
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_producer_that_never_sent_leaves_a_closed_run_and_no_thread(tmp_path: Path) -> None:
+    writer = made(tmp_path)
+    writer.end()
+    assert writer.wait(0)
+    assert writer.report() == ClaimsReport(rows=0, dropped=0, waiting=0, files=0, is_closed=True)
+    assert marker(tmp_path)["closed"] is True
+
+
+def test_a_full_file_is_written_before_the_end(tmp_path: Path) -> None:
+    writer = made(tmp_path)
+    add(writer, *range(100))
+    written = pytest_wait(lambda: writer.report().rows == 100)
+    assert written
+    writer.end()
+    assert writer.wait(WAIT_S)
+
+
+def pytest_wait(condition: Any) -> bool:
+    """Let the writer's thread run until it is so."""
+    import threading
+    import time
+
+    deadline = time.monotonic() + WAIT_S
+    while not condition() and time.monotonic() < deadline:
+        threading.Event().wait(0.001)
+    return bool(condition())
+
+
+def test_a_disk_that_fails_is_tried_again_and_nothing_is_lost(tmp_path: Path) -> None:
+    folder = tmp_path / "claims"
+    writer = made(folder)
+    moved = folder.rename(tmp_path / "away")
+    add(writer, *range(100))
+    assert pytest_wait(lambda: "cannot be written" in (writer._log.last_error or ""))
+    moved.rename(folder)
+    assert pytest_wait(lambda: writer.report().rows == 100)
+    writer.end()
+    assert writer.wait(WAIT_S)
+    assert read(folder) == list(range(100))
+    assert marker(folder)["dropped"] == 0
+
+
+def test_memory_is_bounded_and_what_was_dropped_is_counted(tmp_path: Path) -> None:
+    folder = tmp_path / "claims"
+    writer = made(folder, most_rows=150)
+    moved = folder.rename(tmp_path / "away")
+    add(writer, *range(400))
+    assert writer.report().waiting == 150
+    assert writer.report().dropped == 250
+    moved.rename(folder)
+    writer.end()
+    assert writer.wait(WAIT_S)
+    assert read(folder) == list(range(150))
+    assert marker(folder)["dropped"] == 250
+
+
+def test_what_cannot_be_written_at_the_end_is_counted_as_dropped(tmp_path: Path) -> None:
+    folder = tmp_path / "claims"
+    writer = made(folder)
+    add(writer, *range(10))
+    folder.rename(tmp_path / "away")
+    writer.end()
+    assert writer.wait(WAIT_S)
+    report = writer.report()
+    assert (report.rows, report.dropped, report.waiting, report.is_closed) == (0, 10, 0, False)
+
+
+def test_a_second_start_goes_on_with_files_and_counts(tmp_path: Path) -> None:
+    for first in (0, 30):
+        writer = made(tmp_path)
+        add(writer, *range(first, first + 30))
+        writer.end()
+        assert writer.wait(WAIT_S)
+    assert read(tmp_path) == list(range(60))
+    assert marker(tmp_path)["rows"] == 60
+    assert marker(tmp_path)["files"] == 2

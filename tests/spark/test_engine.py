@@ -1,0 +1,97 @@
+"""The producers of a worker process: shared by its tasks, closed when idle, never used after a fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from aiokprod import ProducerConfig
+from aiokprod.errors import BootstrapError
+from aiokprod.model import ProducerState
+from aiokprod.spark.engine import current_engine, end_engine, leased
+from aiokprod.testing.mock import MockCluster
+
+
+@pytest.fixture
+def config(mock_kafka: MockCluster) -> ProducerConfig:
+    return ProducerConfig(bootstrap_servers=mock_kafka.bootstrap_servers)
+
+
+@pytest.fixture(autouse=True)
+def no_engine() -> Iterator[None]:
+    """No test leaves its thread behind."""
+    yield
+    end_engine()
+
+
+def test_tasks_with_the_same_options_share_a_producer(config: ProducerConfig) -> None:
+    with leased(config, 60) as first, leased(config.replace(), 60) as second:
+        assert first.producer is second.producer
+    with leased(config, 60) as third:
+        assert third.producer is first.producer
+        assert third.producer.health().ready
+    assert current_engine().producers == 1
+
+
+def test_other_options_have_a_producer_of_their_own(config: ProducerConfig) -> None:
+    with leased(config, 60) as first, leased(config.replace(linger_ms=1), 60) as second:
+        assert first.producer is not second.producer
+
+
+def test_an_idle_producer_is_closed(config: ProducerConfig) -> None:
+    with leased(config, 0) as lease:
+        producer, engine = lease.producer, lease.engine
+    engine.wait_until_idle(10)
+    assert (producer.health().state, engine.producers) == (ProducerState.CLOSED, 0)
+    with leased(config, 60) as lease:
+        assert lease.producer is not producer
+        assert lease.engine is engine
+
+
+def test_a_producer_in_use_is_not_idle(config: ProducerConfig) -> None:
+    with leased(config, 60) as outer:
+        with leased(config, 0):
+            pass
+        with leased(config, 0) as inner:
+            assert inner.producer is outer.producer
+        assert outer.producer.health().ready
+        assert outer.engine.producers == 1
+
+
+def test_a_cluster_that_cannot_be_reached_is_told_and_nothing_is_kept() -> None:
+    with pytest.raises(BootstrapError), leased(ProducerConfig(bootstrap_servers="127.0.0.1:1"), 60, 0.3):
+        pass
+    assert current_engine().producers == 0
+
+
+def test_tasks_of_several_threads_share_one_engine(config: ProducerConfig) -> None:
+    found: list[object] = []
+
+    def use() -> None:
+        with leased(config, 60) as lease:
+            found.append((lease.engine, lease.producer))
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(found)) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_makes_its_own(config: ProducerConfig) -> None:
+    with leased(config, 60) as lease:
+        child = os.fork()
+        if not child:
+            try:
+                with leased(config, 60) as own:
+                    os._exit(0 if own.engine is not lease.engine and own.producer.health().ready else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert lease.producer.health().ready

@@ -1,0 +1,92 @@
+"""Options of a Spark write: what each becomes, and the error that says what is wrong with it."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from aiokprod.errors import ConfigError
+from aiokprod.spark.options import SinkOptions
+
+SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+CANARY = "canary-7d1f"
+
+
+def refusal(**options: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        SinkOptions.read(SERVERS | {name.replace("__", "."): value for name, value in options.items()})
+    return str(caught.value)
+
+
+def test_properties_of_the_producer_have_kafkas_names_and_units() -> None:
+    options = SinkOptions.read(
+        SERVERS
+        | {"kafka.linger.ms": "20", "kafka.compression.type": "gzip", "kafka.batch.size": "1000", "kafka.acks": "1"}
+    )
+    assert (options.config.linger_ms, options.config.compression_type, options.config.batch_size) == (20, "gzip", 1000)
+    assert options.config.required_acks == 1
+
+
+def test_options_of_the_sink_are_found_in_any_case() -> None:
+    options = SinkOptions.read(
+        SERVERS
+        | {"topic": "a", "MAXINFLIGHTBYTES": "100000", "idletimeoutms": "1500", "claims.path": "/c", "BatchId": "4"}
+    )
+    assert (options.topic, options.max_in_flight_bytes, options.idle_timeout_s) == ("a", 100_000, 1.5)
+    assert (options.claims_path, options.batch_id) == ("/c", 4)
+    plain = SinkOptions.read(SERVERS)
+    assert (plain.topic, plain.max_in_flight_bytes, plain.idle_timeout_s) == (None, 33_554_432, 30)
+    assert (plain.claims_path, plain.batch_id) == (None, None)
+
+
+def test_what_spark_passes_to_every_sink_is_let_through() -> None:
+    given = {"checkpointLocation": "/x", "queryName": "q", "includeHeaders": "true"}
+    assert SinkOptions.read(SERVERS | given) == SinkOptions.read(SERVERS)
+
+
+def test_an_unknown_option_names_the_nearest() -> None:
+    assert refusal(topics="a") == "unknown option 'topics': did you mean 'topic'?"
+    assert "did you mean 'maxInFlightBytes'?" in refusal(maxInflightByte="1")
+    assert "did you mean 'kafka.linger.ms'?" in refusal(kafka__linger_m="1")
+    assert "did you mean 'kafka.linger.ms'?" in refusal(linger__ms="1")
+    assert "did you mean 'kafka.bootstrap.servers'?" in refusal(bootstrap__servers="h")
+    assert "docs/spark.md lists the options" in refusal(xyzzy="1")
+
+
+def test_what_cannot_be_is_refused_with_the_reason() -> None:
+    assert "exactly once is not there yet" in refusal(kafka__transactional__id="x")
+    assert "cast the column 'key'" in refusal(kafka__key__serializer="org.apache.kafka.X")
+    assert "cast the column 'value'" in refusal(kafka__value__serializer="org.apache.kafka.X")
+    assert "Java classes cannot run here" in refusal(kafka__interceptor__classes="org.X")
+    assert "kafka.partitioner" in refusal(kafka__partitioner__class="org.example.Mine")
+    assert "name the topic" in refusal(path="/x")
+    assert "nobody would do so" in refusal(kafka__acks="0")
+    assert "is empty" in refusal(topic=" ")
+
+
+def test_a_bad_value_is_named_as_it_was_written() -> None:
+    assert refusal(kafka__linger__ms="soon").startswith("kafka.linger.ms is 'soon'")
+    assert refusal(maxInFlightBytes="1k") == "maxInFlightBytes is '1k': it must be a whole number of at least 65536"
+    assert refusal(maxInFlightBytes="1") == "maxInFlightBytes is '1': it must be a whole number of at least 65536"
+    assert refusal(includeHeaders="maybe") == "includeHeaders is 'maybe': it must be true or false"
+
+
+def test_the_servers_must_be_there() -> None:
+    with pytest.raises(ConfigError, match=r"'kafka\.bootstrap\.servers' is missing"):
+        SinkOptions.read({"topic": "a"})
+
+
+def test_secrets_travel_and_show_nowhere() -> None:
+    secret = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
+    secret |= {"kafka.sasl.username": "u", "kafka.sasl.password": CANARY}
+    options = pickle.loads(pickle.dumps(SinkOptions.read(SERVERS | secret)))
+    assert options.config.sasl_password.reveal() == CANARY
+    assert CANARY not in f"{options!r} {options} {options.config!r}"
+    for broken in ({"kafka.sasl.mechanism": "NONE"}, {"kafka.linger.ms": "x"}, {"kafka.sasl.passwort": CANARY}):
+        with pytest.raises(ConfigError) as caught:
+            SinkOptions.read(SERVERS | secret | broken)
+        assert CANARY not in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        SinkOptions.read(SERVERS | {"kafka.sasl.jaas.config": f"PlainLoginModule password={CANARY};"})
+    assert CANARY not in str(caught.value)
