@@ -71,7 +71,10 @@ def trouble(world: World, draw: random.Random, kind: str) -> None:
         world.plant(Finding.DUPLICATE, record)
     elif kind == "phantom":
         stranger = replace(
-            record, stream=9, seq=10_000 + len(world.log), offset=end_of(world, record.topic, record.partition)
+            record,
+            stream=9,
+            seq=10_000 + len(world.planted.get(Finding.PHANTOM, ())),
+            offset=end_of(world, record.topic, record.partition),
         )
         world.log.append(stranger)
         world.plant(Finding.PHANTOM, stranger)
