@@ -9,6 +9,7 @@ Pure. A chunk is bounded in bytes and in rows; everything made of it goes with i
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
@@ -231,7 +232,7 @@ class PlainRows:
         order = self._order
         if order is None:
             return range(self.first + cut.first, self.first + cut.last)
-        return [self.first + row for row in order[cut.first : cut.last]]
+        return array("q", [self.first + row for row in order[cut.first : cut.last]])
 
     def encode(self, now_ms: int) -> list[Section]:
         table = self.table

@@ -68,7 +68,10 @@ class VectorRows:
 
     def __init__(self, table: ColumnTable, first: int, chunk_bytes: int) -> None:
         """The rows from `first` on, until they may take more than `chunk_bytes`; one at least."""
-        bounds = bounds_of(table, first, min(table.count, first + MOST_ROWS))
+        ends = numbers_of(table.values.offsets)
+        near = ends[first : first + MOST_ROWS + 1]
+        last = first + max(1, int(near.searchsorted(int(near[0]) + chunk_bytes, "right")) - 1)  # by values alone
+        bounds = bounds_of(table, first, min(table.count, last))
         self.table = table
         self.first = first
         self.count = max(1, int(bounds.cumsum().searchsorted(chunk_bytes, "right")))
