@@ -33,7 +33,7 @@ def compiled_python() -> Path:
         SystemExit: what was built is not compiled.
     """
     python, stamp = VENV / "bin" / "python", VENV / "built-of"
-    wanted = "\n".join([fingerprint(), *PACKAGES])
+    wanted = "\n".join([fingerprint(), EXTRAS, *PACKAGES])
     if stamp.exists() and stamp.read_text() == wanted:
         return python
     run([sys.executable, "-m", "venv", "--clear", str(VENV)])

@@ -287,6 +287,7 @@ def varints(fields: Sequence[Numbers | int]) -> pa.Array:
     total = sum(most for _, most in spans)
     cells = np.empty((count, total), dtype=np.uint8)
     used = None if all(least == most for least, most in spans) else np.ones((count, total), dtype=np.bool_)
+    sizes = np.full(count, sum(least for least, _ in spans), dtype=np.int32)
     at = 0
     for field, (least, most) in zip(fields, spans, strict=True):
         if isinstance(field, int):
@@ -296,7 +297,9 @@ def varints(fields: Sequence[Numbers | int]) -> pa.Array:
         for byte in range(most):
             part = field >> (7 * byte) if byte else field
             if used is not None and byte >= least:
-                used[:, at] = part != 0
+                is_used = part != 0
+                used[:, at] = is_used
+                sizes += is_used
             if byte + 1 < least:
                 cells[:, at] = part & 0x7F | 0x80
             elif byte + 1 < most:
@@ -305,12 +308,8 @@ def varints(fields: Sequence[Numbers | int]) -> pa.Array:
                 cells[:, at] = part
             at += 1
     ends = np.zeros(count + 1, dtype=np.int32)
-    if used is None:
-        ends[1:] = np.arange(total, total * count + 1, total, dtype=np.int32)
-        taken = cells.reshape(-1)
-    else:
-        used.sum(axis=1, dtype=np.int32).cumsum(out=ends[1:])
-        taken = cells[used]
+    sizes.cumsum(out=ends[1:])
+    taken = cells.reshape(-1) if used is None else cells[used]
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(taken)])
 
 
