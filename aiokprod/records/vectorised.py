@@ -13,6 +13,7 @@ each column. Imported only where both packages are (`pip install "aiokprod[colum
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -115,8 +116,7 @@ class VectorRows:
     def numbers(self, cut: Cut) -> Sequence[int]:
         if self._order is None:
             return range(self.first + cut.first, self.first + cut.last)
-        rows: Any = self._order[cut.first : cut.last] + self.first
-        return rows  # type: ignore[no-any-return]
+        return array("q", (self._order[cut.first : cut.last] + self.first).astype(np.int64).tobytes())
 
     # ------------------------------------------------------------------ encoding
     def encode(self, now_ms: int) -> list[Section]:
