@@ -7,6 +7,7 @@ them are given their partition before, so that the order of the rows in each par
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from aiokprod.pipeline.partitioners import TopicPartitioner
@@ -25,9 +26,9 @@ def choose_partitions(
     if partitioner.is_sticky and not sees_keys and table.partitions is None:
         return None
     if not isinstance(rows, PlainRows):
-        from aiokprod.pipeline.vectorised_partitions import partitions_of
-
-        found: Any = partitions_of(partitioner, table, rows)  # an array of numpy, which is not here at run time
+        # Not imported: numpy has no types where this is compiled, and an array is no Sequence where it has.
+        vectorised: Any = import_module("aiokprod.pipeline.vectorised_partitions")
+        found: Any = vectorised.partitions_of(partitioner, table, rows)
         if found is not None:
             keyless = (found == ANY_PARTITION).nonzero()[0]
             if len(keyless) == rows.count:

@@ -13,6 +13,7 @@ each column. Imported only where both packages are (`pip install "aiokprod[colum
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -68,7 +69,10 @@ class VectorRows:
 
     def __init__(self, table: ColumnTable, first: int, chunk_bytes: int) -> None:
         """The rows from `first` on, until they may take more than `chunk_bytes`; one at least."""
-        bounds = bounds_of(table, first, min(table.count, first + MOST_ROWS))
+        ends = numbers_of(table.values.offsets)
+        near = ends[first : first + MOST_ROWS + 1]
+        last = first + max(1, int(near.searchsorted(int(near[0]) + chunk_bytes, "right")) - 1)  # by values alone
+        bounds = bounds_of(table, first, min(table.count, last))
         self.table = table
         self.first = first
         self.count = max(1, int(bounds.cumsum().searchsorted(chunk_bytes, "right")))
@@ -112,8 +116,7 @@ class VectorRows:
     def numbers(self, cut: Cut) -> Sequence[int]:
         if self._order is None:
             return range(self.first + cut.first, self.first + cut.last)
-        rows: Any = self._order[cut.first : cut.last] + self.first
-        return rows  # type: ignore[no-any-return]
+        return array("q", (self._order[cut.first : cut.last] + self.first).astype(np.int64).tobytes())
 
     # ------------------------------------------------------------------ encoding
     def encode(self, now_ms: int) -> list[Section]:
@@ -284,6 +287,7 @@ def varints(fields: Sequence[Numbers | int]) -> pa.Array:
     total = sum(most for _, most in spans)
     cells = np.empty((count, total), dtype=np.uint8)
     used = None if all(least == most for least, most in spans) else np.ones((count, total), dtype=np.bool_)
+    sizes = np.full(count, sum(least for least, _ in spans), dtype=np.int32)
     at = 0
     for field, (least, most) in zip(fields, spans, strict=True):
         if isinstance(field, int):
@@ -293,7 +297,9 @@ def varints(fields: Sequence[Numbers | int]) -> pa.Array:
         for byte in range(most):
             part = field >> (7 * byte) if byte else field
             if used is not None and byte >= least:
-                used[:, at] = part != 0
+                is_used = part != 0
+                used[:, at] = is_used
+                sizes += is_used
             if byte + 1 < least:
                 cells[:, at] = part & 0x7F | 0x80
             elif byte + 1 < most:
@@ -302,12 +308,8 @@ def varints(fields: Sequence[Numbers | int]) -> pa.Array:
                 cells[:, at] = part
             at += 1
     ends = np.zeros(count + 1, dtype=np.int32)
-    if used is None:
-        ends[1:] = np.arange(total, total * count + 1, total, dtype=np.int32)
-        taken = cells.reshape(-1)
-    else:
-        used.sum(axis=1, dtype=np.int32).cumsum(out=ends[1:])
-        taken = cells[used]
+    sizes.cumsum(out=ends[1:])
+    taken = cells.reshape(-1) if used is None else cells[used]
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(taken)])
 
 
