@@ -33,13 +33,14 @@ from aiokprod.metrics import Metrics
 from aiokprod.model import CloseReport, ColumnsReport, Health, ProducerState, SendReport
 from aiokprod.pipeline.assembly import Pipeline
 from aiokprod.pipeline.bulk import BulkSend
+from aiokprod.pipeline.column_encoder import best_encoder
 from aiokprod.pipeline.columns import ColumnsSend
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.intake import Intake
 from aiokprod.pipeline.send_path import SendPath
 from aiokprod.pipeline.unwatched import UnwatchedFailures
 from aiokprod.records import crc
-from aiokprod.records.column_rows import PlainEncoder, table_of
+from aiokprod.records.column_rows import table_of
 from aiokprod.records.columns import BytesColumn, HeadersColumn
 from aiokprod.records.compression import check_codec
 from aiokprod.wire.messages.metadata import MetadataRequest
@@ -339,8 +340,8 @@ class Producer:
         keys: BytesColumn | None = None,
         *,
         headers: HeadersColumn | None = None,
-        partitions: Any = None,
-        timestamps_ms: Any = None,
+        partitions: object = None,
+        timestamps_ms: object = None,
     ) -> ColumnsReport:
         """Send many records out of columns, without an object for each; wait for all of them. See docs/columns.md.
 
@@ -370,13 +371,14 @@ class Producer:
         self._intake.checked_topic(topic)
         if not self._intake.is_plain:
             raise ConfigError("send_columns passes by interceptors and serializers: use a producer without them")
+        table = table_of(values, keys, headers, partitions, timestamps_ms)
         send = ColumnsSend(
             pipeline,
             pipeline.entrance,
             self._intake,
             topic,
-            table_of(values, keys, headers, partitions, timestamps_ms),
-            PlainEncoder(),
+            table,
+            await best_encoder(),
             pipeline.partitions_for,
             pipeline.closed_error,
         )

@@ -9,6 +9,8 @@ Pure. A chunk is bounded in bytes and in rows; everything made of it goes with i
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
@@ -179,7 +181,11 @@ class PlainRows:
 
     def __init__(self, table: ColumnTable, first: int, chunk_bytes: int) -> None:
         """The rows from `first` on, until they may take more than `chunk_bytes`; one at least."""
-        bounds = table.bounds(first, min(table.count, first + MOST_ROWS))
+        ends = table.values.offsets
+        last = min(table.count, first + MOST_ROWS)
+        start: int = ends[first]
+        last = max(first + 1, bisect_right(ends, start + chunk_bytes, first, last + 1) - 1)  # by values alone
+        bounds = table.bounds(first, last)
         total = count = 0
         for size in bounds:
             total += size
@@ -231,7 +237,7 @@ class PlainRows:
         order = self._order
         if order is None:
             return range(self.first + cut.first, self.first + cut.last)
-        return [self.first + row for row in order[cut.first : cut.last]]
+        return array("q", [self.first + row for row in order[cut.first : cut.last]])
 
     def encode(self, now_ms: int) -> list[Section]:
         table = self.table

@@ -204,7 +204,9 @@ class HeadersColumn:
             raise InvalidColumnError(f"headers must be a list of (key, value) structs, not {text}")
         if pairs.null_count:
             raise InvalidColumnError("a header is null")
-        names, values = BytesColumn.from_arrow(pairs.field(0)), BytesColumn.from_arrow(pairs.field(1))
+        is_turned = pairs.type.field(0).name == "value" and pairs.type.field(1).name == "key"
+        names = BytesColumn.from_arrow(pairs.field(1 if is_turned else 0))
+        values = BytesColumn.from_arrow(pairs.field(0 if is_turned else 1))
         validity, offsets = array.buffers()[:2]
         length: int = len(array)
         if not length or offsets is None:

@@ -6,6 +6,7 @@ import asyncio
 import random
 from array import array
 from collections.abc import Sequence
+from importlib.util import find_spec
 from itertools import accumulate
 from typing import Any
 
@@ -37,8 +38,24 @@ from aiokprod.errors import (
     UndeliveredAtCloseError,
     UnknownTopicError,
 )
+from aiokprod.pipeline import column_encoder
+from aiokprod.records.column_rows import Encoder, PlainEncoder
 from aiokprod.testing import MemoryProducer, MockCluster
 from aiokprod.wire.codes import ErrorCode
+
+ENCODERS = ["plain", *(["vectorised"] if find_spec("pyarrow") and find_spec("numpy") else [])]
+
+
+@pytest.fixture(params=ENCODERS, autouse=True)
+def encoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test holds whichever way the columns are encoded."""
+    one: Encoder = PlainEncoder()
+    if request.param == "vectorised":
+        from aiokprod.records.vectorised import VectorEncoder
+
+        one = VectorEncoder()
+    monkeypatch.setattr(column_encoder, "KNOWN", [one])
+
 
 NUMBERS = [b"%d" % number for number in range(5_000)]
 

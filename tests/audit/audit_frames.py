@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from reference import ClaimRow, LogRow, hashed
+from audit_reference import ClaimRow, LogRow, hashed
 
 from aiokprod.claims import HEADER, encode_identity
 

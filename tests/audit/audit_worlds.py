@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from reference import ClaimRow, LogRow
+from audit_reference import ClaimRow, LogRow
 
 from aiokprod.claims import Status
 from aiokprod.spark.audit import Finding

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from frames import frames
-from reference import judge
-from worlds import KINDS, World, trouble, truthful
+from audit_frames import frames
+from audit_reference import judge
+from audit_worlds import KINDS, World, trouble, truthful
 
 from aiokprod.claims import Status
 from aiokprod.spark import audit

@@ -139,6 +139,22 @@ def test_headers_of_an_arrow_array_stand_in_records_as_those_of_send(first: int)
     assert all(len(row or b"") <= bound for row, bound in zip(rows, there.bounds(0, len(there)), strict=True))
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        pa.list_(pa.struct([("value", pa.binary()), ("key", pa.string())])),
+        pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())])),
+        pa.map_(pa.string(), pa.binary()),
+    ],
+)
+def test_headers_come_in_several_forms(form: Any) -> None:
+    rows = [[("a", b"1"), ("b", None)], None, [("c", b"2")]]
+    of_structs = [None if row is None else [{"key": name, "value": value} for name, value in row] for row in rows]
+    there = HeadersColumn.from_arrow(pa.array(rows if pa.types.is_map(form) else of_structs, form))
+    wanted = [None if row is None else tuple(row) for row in rows]
+    assert [None if row is None else decode_headers(row) for row in there.encoded(0, 3)] == wanted
+
+
 @pytest.mark.parametrize("form", [pa.int32(), pa.int64(), pa.timestamp("ms")])
 def test_numbers_of_an_arrow_array_come_out_as_they_went_in(form: Any) -> None:
     rows = [1, None, 3, None, 5, 6, 7, 8, None]
