@@ -2,11 +2,17 @@
 
 The same source either way: without the variable the wheel is pure Python. Compiled modules lie beside their sources, so
 AIOKPROD_PURE=1 can still choose the sources when it is imported (aiokprod/compiled.py).
+
+Every wheel, also that of an editable install, gets the top-level module by which Spark finds us: a copy of
+`aiokprod/spark/discovered.py`.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
+import zipfile
 from pathlib import Path
 
 import setuptools
@@ -34,8 +40,12 @@ INTERPRETED = {
     "cluster.py",
     "script.py",
     "log.py",
+    "vectorised.py",  # numpy and pyarrow are not there when wheels are built
+    "vectorised_partitions.py",
+    "column_encoder.py",
 }
 MYPYC = ["mypy>=1.18"]
+SPARK_MODULE = "pyspark_aiokprod.py"
 
 
 def is_asked_for() -> bool:
@@ -65,6 +75,27 @@ def use_throw_of_today(extensions: list[setuptools.Extension]) -> None:
     Path(folder, "misc_ops.c").write_text(runtime, encoding="utf-8")
     for extension in extensions:
         extension.include_dirs.insert(0, str(folder))
+
+
+def add_spark_module(wheel: Path) -> None:
+    """Put the module Spark looks for into the wheel, and into its list of files.
+
+    Not as setuptools' py_modules: it would have to lie at the top of the repository, and an editable install would answer
+    for its name without a file, while Spark looks at files.
+    """
+    content = Path("aiokprod", "spark", "discovered.py").read_bytes()
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    rewritten = wheel.with_suffix(".rewritten")
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(rewritten, "w", zipfile.ZIP_DEFLATED) as new:
+        for item in old.infolist():
+            text = old.read(item)
+            if item.filename.endswith(".dist-info/RECORD"):
+                text = f"{SPARK_MODULE},sha256={digest},{len(content)}\n".encode() + text
+            elif item.filename.endswith(".dist-info/top_level.txt"):
+                text += SPARK_MODULE.removesuffix(".py").encode() + b"\n"
+            new.writestr(item, text)
+        new.writestr(zipfile.ZipInfo(SPARK_MODULE, old.infolist()[0].date_time), content)
+    rewritten.replace(wheel)
 
 
 class SdistWithBackend(sdist):
@@ -103,13 +134,17 @@ class Backend(build_meta._BuildMetaBackend):
     def get_requires_for_build_editable(self, config_settings=None):
         return [*super().get_requires_for_build_editable(config_settings), *(MYPYC if is_asked_for() else [])]
 
-    def build_wheel(self, *arguments, **options):
+    def build_wheel(self, wheel_directory, *arguments, **options):
         self.builds = True
-        return super().build_wheel(*arguments, **options)
+        name = super().build_wheel(wheel_directory, *arguments, **options)
+        add_spark_module(Path(wheel_directory, name))
+        return name
 
-    def build_editable(self, *arguments, **options):
+    def build_editable(self, wheel_directory, *arguments, **options):
         self.builds = True
-        return super().build_editable(*arguments, **options)
+        name = super().build_editable(wheel_directory, *arguments, **options)
+        add_spark_module(Path(wheel_directory, name))
+        return name
 
 
 _backend = Backend()

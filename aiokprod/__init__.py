@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     compiled: bool
     from aiokprod import errors as errors
     from aiokprod.config import ProducerConfig as ProducerConfig
+    from aiokprod.errors import SendColumnsError as SendColumnsError
     from aiokprod.hooks import ProducerInterceptor as ProducerInterceptor
     from aiokprod.model import CloseReport as CloseReport
+    from aiokprod.model import ColumnsPartition as ColumnsPartition
+    from aiokprod.model import ColumnsReport as ColumnsReport
     from aiokprod.model import Health as Health
     from aiokprod.model import Persistence as Persistence
     from aiokprod.model import ProducerState as ProducerState
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     from aiokprod.pipeline.delivery import Delivery as Delivery
     from aiokprod.producer import Producer as Producer
     from aiokprod.record_metadata import RecordMetadata as RecordMetadata
+    from aiokprod.records.columns import BytesColumn as BytesColumn
+    from aiokprod.records.columns import HeadersColumn as HeadersColumn
+    from aiokprod.records.columns import IntColumn as IntColumn
 
 if os.environ.get("AIOKPROD_PURE", "") not in ("", "0"):
     import_module("aiokprod.forms").use_sources()
@@ -45,11 +51,22 @@ _WHERE = {
     "Health": "model",
     "ProducerState": "model",
     "ProducerInterceptor": "hooks",
+    "BytesColumn": "records.columns",
+    "HeadersColumn": "records.columns",
+    "IntColumn": "records.columns",
+    "ColumnsReport": "model",
+    "ColumnsPartition": "model",
+    "SendColumnsError": "errors",
 }
 __all__ = [
+    "BytesColumn",
     "CloseReport",
+    "ColumnsPartition",
+    "ColumnsReport",
     "Delivery",
+    "HeadersColumn",
     "Health",
+    "IntColumn",
     "Persistence",
     "Producer",
     "ProducerConfig",
@@ -57,6 +74,7 @@ __all__ = [
     "ProducerState",
     "Record",
     "RecordMetadata",
+    "SendColumnsError",
     "SendReport",
     "TimestampType",
     "compiled",

@@ -5,7 +5,7 @@ AiokprodError
 +- UsageError                                fix the code; nothing was taken, nothing changed
 |  +- ProducerNotStartedError, WrongLoopError, ForkedError
 |  +- ProducerClosedError                    the producer is closed, or closed before the record was delivered
-|  +- RecordTypeError (TypeError), InvalidTopicError, InvalidPartitionError, InvalidTimestampError
+|  +- RecordTypeError (TypeError), InvalidTopicError, InvalidPartitionError, InvalidTimestampError, InvalidColumnError
 +- BufferFullError                           slow down: await ready(), or use send_many
 +- DeliveryError                             one record was not delivered; `persistence` says whether it may be in the log
 |  +- DeliveryTimeoutError, SendTimeoutError, RetriesExhaustedError, RecordRecalledError, RecordTooLargeError
@@ -15,6 +15,7 @@ AiokprodError
 |  +- SerializationError, PartitionerError
 |  +- ProducerFailedError                    the producer crashed: close it and start again
 +- SendManyError                             some records of a send_many failed; `report` says which
++- SendColumnsError                          some records of a send_columns failed; `report` says how many, where and why
 +- ClusterError                              the environment: brokers, network, rights
 |  +- BootstrapError, ConnectionLostError, ConnectionSetupTimeoutError, RequestTimeoutError
 |  +- AuthenticationError, TlsError, ClusterAuthorizationError
@@ -32,9 +33,9 @@ from typing import TYPE_CHECKING, Any, Self
 from aiokprod.model import Persistence
 
 if TYPE_CHECKING:
-    from aiokprod.model import SendReport
+    from aiokprod.model import ColumnsReport, SendReport
 
-FACTS = ("topic", "partition", "attempts", "elapsed_s", "persistence", "code", "broker")
+FACTS = ("topic", "partition", "attempts", "elapsed_s", "persistence", "code", "broker", "row")
 
 
 class AiokprodError(Exception):
@@ -54,6 +55,7 @@ class AiokprodError(Exception):
         persistence: Persistence | None = None,
         code: int | None = None,
         broker: int | str | None = None,
+        row: int | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -64,6 +66,7 @@ class AiokprodError(Exception):
         self.persistence = persistence if persistence is not None else self.default_persistence
         self.code = code
         self.broker = broker
+        self.row = row  # of a column
         if self.advice:
             self.add_note(self.advice)
 
@@ -187,6 +190,12 @@ class InvalidTimestampError(UsageError, ValueError):
     """Not a timestamp in milliseconds."""
 
     advice = "Nothing was sent. Pass milliseconds since 1970, or leave it out."
+
+
+class InvalidColumnError(UsageError, ValueError):
+    """A column for `send_columns` is no column, or does not fit the others."""
+
+    advice = "Offsets ascend and lie inside the data, all columns have as many rows; docs/columns.md."
 
 
 class BufferFullError(AiokprodError):
@@ -343,6 +352,23 @@ class SendManyError(AiokprodError):
         )
         self.report = report
         self.args = (report,)
+
+
+class SendColumnsError(AiokprodError):
+    """Some records of a send_columns failed, or were not taken."""
+
+    advice = "Look at report.partitions: how many failed in each, the first of them and why; the others are in the log."
+
+    def __init__(self, report: ColumnsReport) -> None:
+        first = report.first_error
+        super().__init__(
+            f"{report.failed} of {report.delivered + report.failed + report.untaken} records failed"
+            + (f", {report.untaken} more were not taken" if report.untaken else "")
+            + (f"; first: {first}" if first is not None else "")
+        )
+        self.report = report
+        self.args = (report,)
+        self.__cause__ = first
 
 
 # ---------------------------------------------------------------------- the cluster

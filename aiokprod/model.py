@@ -58,6 +58,46 @@ class SendReport:
     """(topic, partition) -> first and last offset; others may have written between"""
 
 
+@dataclass(slots=True, kw_only=True)
+class ColumnsPartition:
+    """What became of the records of one `send_columns` in one partition."""
+
+    count: int = 0
+    """records that were delivered"""
+    bytes: int = 0
+    """of the delivered ones, as records, before compression"""
+    first_offset: int | None = None
+    """None: nothing was delivered, or nobody told (acks=0)"""
+    last_offset: int | None = None
+    """others may have written between"""
+    failed: int = 0
+    first_error: AiokprodError | None = None
+    """of the failed record with the lowest row"""
+    first_failed_row: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ColumnsReport:
+    """What became of one `send_columns`."""
+
+    delivered: int = 0
+    failed: int = 0
+    untaken: int = 0
+    """records that were not taken any more: certainly not in the log"""
+    partitions: dict[tuple[str, int], ColumnsPartition] = field(default_factory=dict)
+    """(topic, partition) -> what became of the records there"""
+    untaken_error: AiokprodError | None = None
+    """why taking ended"""
+
+    @property
+    def first_error(self) -> AiokprodError | None:
+        """Of the failed record with the lowest row; if none failed, why taking ended."""
+        failed = [partition for partition in self.partitions.values() if partition.first_failed_row is not None]
+        if not failed:
+            return self.untaken_error
+        return min(failed, key=lambda partition: partition.first_failed_row or 0).first_error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseReport:
     """What `close` could not deliver."""

@@ -20,22 +20,28 @@ from weakref import WeakSet
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.errors import (
     AiokprodError,
+    ConfigError,
     ForkedError,
     ProducerClosedError,
     ProducerNotStartedError,
+    SendColumnsError,
     SendManyError,
     WrongLoopError,
 )
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
-from aiokprod.model import CloseReport, Health, ProducerState, SendReport
+from aiokprod.model import CloseReport, ColumnsReport, Health, ProducerState, SendReport
 from aiokprod.pipeline.assembly import Pipeline
 from aiokprod.pipeline.bulk import BulkSend
+from aiokprod.pipeline.column_encoder import best_encoder
+from aiokprod.pipeline.columns import ColumnsSend
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.intake import Intake
 from aiokprod.pipeline.send_path import SendPath
 from aiokprod.pipeline.unwatched import UnwatchedFailures
 from aiokprod.records import crc
+from aiokprod.records.column_rows import table_of
+from aiokprod.records.columns import BytesColumn, HeadersColumn
 from aiokprod.records.compression import check_codec
 from aiokprod.wire.messages.metadata import MetadataRequest
 
@@ -326,6 +332,60 @@ class Producer:
             is_done = path.take(bulk, topic, values, timeout, TAKEN_AT_ONCE)
             if not is_done:
                 await asyncio.sleep(0)
+
+    async def send_columns(
+        self,
+        topic: str,
+        values: BytesColumn,
+        keys: BytesColumn | None = None,
+        *,
+        headers: HeadersColumn | None = None,
+        partitions: object = None,
+        timestamps_ms: object = None,
+    ) -> ColumnsReport:
+        """Send many records out of columns, without an object for each; wait for all of them. See docs/columns.md.
+
+        Order, retries, idempotence and expiry are those of `send`; each partition gets its rows in their order.
+
+        Args:
+            topic: of all of them.
+            values: a null is a tombstone.
+            keys: a null is no key.
+            headers: a null, or an empty list: none.
+            partitions: a buffer of int32 or int64, or an `IntColumn`: where it is null the partitioner chooses.
+            timestamps_ms: a buffer of int64, or an `IntColumn`: milliseconds since 1970; null is now.
+
+        Returns:
+            Count, bytes and offsets of each partition.
+
+        Raises:
+            SendColumnsError: some records failed, or were not taken any more; its `report` says how many, where and why.
+            InvalidColumnError, RecordTooLargeError, PartitionOutOfRangeError, InvalidTimestampError: a column or a row
+                (`error.row`) cannot be sent; nothing was taken.
+            ConfigError: the producer has interceptors or serializers: they see records, and here are none.
+            UnknownTopicError: the topic does not exist; nothing was taken.
+
+        Cancellation: stops taking; what was taken goes on.
+        """
+        pipeline = self._check_open()
+        self._intake.checked_topic(topic)
+        if not self._intake.is_plain:
+            raise ConfigError("send_columns passes by interceptors and serializers: use a producer without them")
+        table = table_of(values, keys, headers, partitions, timestamps_ms)
+        send = ColumnsSend(
+            pipeline,
+            pipeline.entrance,
+            self._intake,
+            topic,
+            table,
+            await best_encoder(),
+            pipeline.partitions_for,
+            pipeline.closed_error,
+        )
+        report = await send.run()
+        if report.failed or report.untaken:
+            raise SendColumnsError(report)
+        return report
 
     async def ready(self) -> None:
         """Wait until a record has room; first in, first out.

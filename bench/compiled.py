@@ -14,7 +14,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parent.parent
 VENV: Final = ROOT / "build" / "bench" / "compiled"
-EXTRAS: Final = "lz4,zstd,snappy,uvloop"
+EXTRAS: Final = "lz4,zstd,snappy,uvloop,columns"
 PACKAGES: Final = ("fastapi>=0.115", "uvicorn>=0.30", "pytest>=8")  # what the children of a benchmark import besides
 
 
@@ -33,7 +33,7 @@ def compiled_python() -> Path:
         SystemExit: what was built is not compiled.
     """
     python, stamp = VENV / "bin" / "python", VENV / "built-of"
-    wanted = "\n".join([fingerprint(), *PACKAGES])
+    wanted = "\n".join([fingerprint(), EXTRAS, *PACKAGES])
     if stamp.exists() and stamp.read_text() == wanted:
         return python
     run([sys.executable, "-m", "venv", "--clear", str(VENV)])

@@ -80,6 +80,20 @@ def firehose(size: int, scale: float = 1.0, rounds: int = 3, peers: bool = True,
     return Item(title, tuple(entries), {"size": size, **common}, rounds=rounds)
 
 
+def columns(size: int, scale: float = 1.0, **common: Any) -> Item:
+    """The records of an Arrow table, none of which is a Python object before."""
+    count = int(1_000_000 * scale)
+    entries = [
+        *ours("columns", count, "send_columns"),
+        *ours("columns_plain", count, "send_columns without numpy and pyarrow"),
+        *ours("columns_by_row", count // 4, "send_many of to_pylist()"),
+        Entry(CALLBACK, "columns", count // 4, title="produce of to_pylist()"),
+    ]
+    what = f"{size:,} B values" + (f", {common['keys']:,} keys" if common.get("keys") else ", no keys")
+    what += f", {common['headers']} headers" if common.get("headers") else ""
+    return Item(f"Columns: an Arrow table, {what}, 6 partitions", tuple(entries), {"size": size, **common})
+
+
 def tuned() -> Item:
     """What whoever wants throughput sets."""
     batches = {"batch_size": 524_288, "buffer_memory": 134_217_728}
@@ -177,6 +191,13 @@ ITEMS: dict[str, Callable[[], list[Item]]] = {
         firehose(100, 0.3, 2, peers=False, compression=codec) for codec in ("gzip", "snappy", "lz4", "zstd")
     ],
     "keyed": lambda: [firehose(100, rounds=5, keys=100_000, headers=2)],
+    "columns": lambda: [
+        columns(100),
+        columns(100, keys=100_000),
+        columns(100, keys=100_000, headers=2),
+        columns(1_000, 0.2),
+        columns(1_000, 0.2, keys=100_000),
+    ],
     "one_at_a_time": lambda: [waiting("`await send`, one at a time", "one_at_a_time", (3_000,) * 4, common={})],
     "web": lambda: [
         waiting(

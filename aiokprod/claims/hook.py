@@ -74,6 +74,7 @@ class Claims(ProducerInterceptor):
         self._seq = 0
         self._sent_us: dict[int, int] = {}  # of records without an outcome
         self._acked = Status.ACKED
+        self._idempotent = True
         self._writer: ClaimsWriter | None = None
         self._is_open = False
 
@@ -96,6 +97,7 @@ class Claims(ProducerInterceptor):
             )
         if isinstance(config, ProducerConfig):
             self._acked = _what_an_answer_means(config)
+            self._idempotent = config.idempotent
         writer = ClaimsWriter(
             self.folder,
             self.run,
@@ -129,7 +131,7 @@ class Claims(ProducerInterceptor):
             offset = NOT_KNOWN if metadata.offset is None else metadata.offset
             status = self._acked
         elif error is not None:
-            status = status_of(error)
+            status = status_of(error, idempotent=self._idempotent)
             partition = error.partition if error.partition is not None else partition
         self._writer.add(
             identity[2],

@@ -32,13 +32,15 @@ class Status(IntEnum):
     """Nobody can tell: it failed ambiguously, or nobody asked (acks=0)."""
     ACKED_AT_LEAST_ONCE = 3
     """It is in the log, maybe more than once: a producer without idempotence, a Spark task that may be run again."""
+    POSSIBLY_REPEATED = 4
+    """Nobody can tell, and it may be there more than once: an ambiguous failure of a producer without idempotence."""
 
 
-def status_of(error: AiokprodError) -> Status:
+def status_of(error: AiokprodError, *, idempotent: bool) -> Status:
     """What the error says of the record."""
-    if error.persistence is Persistence.POSSIBLY_PERSISTED:
-        return Status.POSSIBLY_PERSISTED
-    return Status.NOT_PERSISTED
+    if error.persistence is not Persistence.POSSIBLY_PERSISTED:
+        return Status.NOT_PERSISTED
+    return Status.POSSIBLY_PERSISTED if idempotent else Status.POSSIBLY_REPEATED
 
 
 def hash_of_key(key: object) -> int:

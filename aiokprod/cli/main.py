@@ -15,6 +15,7 @@ def main() -> None:
         raise SystemExit(2) from None
 
     from aiokprod import __version__
+    from aiokprod.cli.audit import audit
     from aiokprod.cli.cluster import cluster
     from aiokprod.cli.demo import demo
 
@@ -25,4 +26,5 @@ def main() -> None:
 
     aiokprod.add_command(demo)
     aiokprod.add_command(cluster)
+    aiokprod.add_command(audit)
     aiokprod(prog_name="aiokprod")

@@ -69,6 +69,11 @@ class TopicDispatcher:
             queue = self._open(partition)
         queue.append_to(bulk, value, timestamp_ms, size_bytes, now)
 
+    def queue_of(self, partition: int) -> IntakeQueue:
+        """The queue of a partition that exists."""
+        queue = self._by_number[partition]
+        return self._open(partition) if queue is None else queue
+
     def in_range(self, partition: int | None) -> bool:
         """Does the partition exist, as far as we know?"""
         return partition is None or partition < self.count

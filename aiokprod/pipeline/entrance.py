@@ -192,7 +192,7 @@ class Entrance:
 
     def _line_up(self, record: ParkedRecord) -> None:
         record.place = "waiting for room"
-        is_first = self.gate.waiting_count == 0
+        is_first = self.gate.waiting_count == self.gate.waiting_rooms
         self.gate.wait(record)
         if is_first:
             self._blocked.set(record.block_deadline, self.gate)
@@ -201,7 +201,7 @@ class Entrance:
     def _admitted(self, record: ParkedRecord) -> None:
         """The gate gave the record room."""
         record.is_charged = True
-        dispatcher = self._dispatcher(record.topic)
+        dispatcher = self.dispatcher(record.topic)
         if dispatcher.accept(record):
             if dispatcher.waiting_count == 1:
                 self._blocked.set(record.block_deadline, dispatcher)
@@ -209,7 +209,18 @@ class Entrance:
             if dispatcher.is_known:
                 self._house.want_metadata(f"a record for partition {record.partition} of {record.topic}")
 
-    def _dispatcher(self, topic: str) -> TopicDispatcher:
+    async def room(self, charge_bytes: int) -> None:
+        """Wait for so much room, in the same line as records; it is charged when this returns.
+
+        Raises:
+            ProducerClosedError, ProducerFailedError: nobody gets room any more.
+        """
+        if not self.gate.try_charge(charge_bytes):
+            self._room_is_short()
+            await self.gate.charge(charge_bytes)
+
+    def dispatcher(self, topic: str) -> TopicDispatcher:
+        """Of this topic, made when it is first asked for."""
         dispatcher = self.topics.get(topic)
         if dispatcher is None:
             dispatcher = self.topics[topic] = self._make_dispatcher(topic, self)

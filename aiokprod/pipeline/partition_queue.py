@@ -12,12 +12,13 @@ only, whose caller writes in the same synchronous step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiokprod.errors import AiokprodError, RecordRecalledError
 from aiokprod.metrics import Metrics
 from aiokprod.pipeline.batch import ProducerBatch, Segment
 from aiokprod.pipeline.bulk import BulkSend
+from aiokprod.pipeline.column_batch import BatchListener, ColumnBatch
 from aiokprod.pipeline.delivery import Delivery, DeliveryState
 from aiokprod.pipeline.encoded import Encoded
 from aiokprod.pipeline.failures import Failures
@@ -35,6 +36,7 @@ from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.ports import House, IntakeQueue
 from aiokprod.pipeline.verdicts import is_producer_fatal
 from aiokprod.pipeline.wall_clock import wall_ms
+from aiokprod.records.column_rows import Section
 from aiokprod.records.compression import OFFLOAD_BYTES, compress
 from aiokprod.wire.codes import name_of
 
@@ -102,6 +104,21 @@ class PartitionQueue(IntakeQueue):
         )
         assert record.delivery is not None
         record.delivery.move_to(batch, index)
+
+    def append_columns(self, section: Section, rows: Sequence[int], charge_bytes: int, listener: BatchListener) -> None:
+        """Take a batch that is full and encoded from the beginning; the open one goes before it."""
+        self.seal()
+        house = self.house
+        now = self.loop.time()
+        generation = house.flushes.generation
+        timeout_s = house.settings.delivery_timeout_s
+        batch = ColumnBatch(self, now, timeout_s, generation, section, rows, charge_bytes, listener)
+        batch.entry = self.ledger.open(batch)
+        self.ledger.seal()
+        self._on_new_batch(self.partition)
+        house.flushes.began(generation)
+        house.opened(self, now)
+        house.ready(self)
 
     def _open(self, timestamp_ms: int, now: float, generation: int) -> ProducerBatch:
         self.seal()

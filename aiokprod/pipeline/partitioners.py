@@ -27,6 +27,9 @@ class TopicPartitioner:
 
     def __init__(self, random: Random) -> None:
         self.random = random
+        self.is_sticky = False  # records without a key stay with a partition for a batch
+        self.sees_keys = True
+        self.by_murmur2 = False  # that is where a key goes
         self.count = 0
         self.available: list[int] = []
 
@@ -57,6 +60,8 @@ class UniformSticky(TopicPartitioner):
 
     def __init__(self, random: Random, keys: KeyPartitions | None, batch_bytes: int, adaptive: bool) -> None:
         super().__init__(random)
+        self.is_sticky = True
+        self.sees_keys = self.by_murmur2 = keys is not None
         self._keys = keys
         self._batch_bytes = max(1, batch_bytes)
         self._adaptive = adaptive
@@ -108,6 +113,8 @@ class Sticky(TopicPartitioner):
 
     def __init__(self, random: Random, keys: KeyPartitions | None) -> None:
         super().__init__(random)
+        self.is_sticky = True
+        self.sees_keys = self.by_murmur2 = keys is not None
         self._keys = keys
         self._current = -1
         self._opened = False
@@ -236,7 +243,9 @@ def make_partitioner(
         case "random":
             return RandomPartitioner(random)
         case "murmur2" | "murmur2_random":
-            return Hashing(random, murmur2_keys(), empty_for_none=partitioner == "murmur2")
+            hashing = Hashing(random, murmur2_keys(), empty_for_none=partitioner == "murmur2")
+            hashing.by_murmur2 = True
+            return hashing
         case "consistent":
             return Hashing(random, KeyCache(crc32_partition), empty_for_none=True)
         case "crc32":

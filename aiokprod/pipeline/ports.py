@@ -14,6 +14,7 @@ from aiokprod.errors import AiokprodError
 from aiokprod.model import Persistence
 from aiokprod.pipeline.batch import BatchOwner, ProducerBatch, Segment
 from aiokprod.pipeline.bulk import BulkSend
+from aiokprod.pipeline.column_batch import BatchListener
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.encoded import Encoded
 from aiokprod.pipeline.failures import Failures
@@ -21,6 +22,7 @@ from aiokprod.pipeline.flushes import Flushes
 from aiokprod.pipeline.ledger import Entry, Ledger
 from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.settings import PipelineSettings
+from aiokprod.records.column_rows import Section
 from aiokprod.wire.produce import ProduceOutcome
 
 
@@ -108,6 +110,10 @@ class IntakeQueue(Queue):
 
     def append_parked(self, record: ParkedRecord) -> None:
         """Take a record that was parked."""
+        raise AssertionError("abstract")
+
+    def append_columns(self, section: Section, rows: Sequence[int], charge_bytes: int, listener: BatchListener) -> None:
+        """Take a batch of `send_columns`, which is encoded and charged for."""
         raise AssertionError("abstract")
 
 

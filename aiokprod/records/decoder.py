@@ -146,6 +146,22 @@ def split_records(section: bytes, count: int) -> Columns:
     )
 
 
+def record_sizes(section: bytes, count: int) -> tuple[list[int], list[int]]:
+    """Of an unpacked record section: the bytes of each record, and its timestamp delta."""
+    sizes: list[int] = []
+    deltas: list[int] = []
+    cursor = _Cursor(section)
+    for _ in range(count):
+        begin = cursor.at
+        length = cursor.varint()
+        end = cursor.at + length
+        cursor.skip(1)
+        deltas.append(cursor.varint())
+        cursor.skip(end - cursor.at)
+        sizes.append(end - begin)
+    return sizes, deltas
+
+
 def _records(section: bytes, count: int) -> Iterator[tuple[int, int, bytes | None, bytes | None, HeaderPairs]]:
     if count > len(section):
         raise ProtocolError(f"{count} records in {len(section)} bytes")

@@ -86,12 +86,12 @@ class SinkOptions:
         include = options.get("includeheaders", "true").strip().lower()
         if include not in BOOLEANS:  # else it changes nothing: a column of headers is written, as Spark's own sink does
             raise ConfigError(f"includeHeaders is {include!r}: it must be true or false")
-        batch_id = _whole(options, "batchId", 0, -1)
+        batch_id = _whole(options, "batchId", -1, 0)
         return cls(
             config=_producer_config({name[6:]: value for name, value in options.items() if name.startswith("kafka.")}),
             topic=_topic(options.get("topic")),
-            max_in_flight_bytes=_whole(options, "maxInFlightBytes", 65_536, DEFAULT_IN_FLIGHT_BYTES),
-            idle_timeout_s=_whole(options, "idleTimeoutMs", 0, DEFAULT_IDLE_TIMEOUT_MS) / 1000,
+            max_in_flight_bytes=_whole(options, "maxInFlightBytes", DEFAULT_IN_FLIGHT_BYTES, 65_536, 2**30),
+            idle_timeout_s=_whole(options, "idleTimeoutMs", DEFAULT_IDLE_TIMEOUT_MS, 0) / 1000,
             claims_path=options.get("claims.path") or None,
             batch_id=None if batch_id < 0 else batch_id,
         )
@@ -111,12 +111,12 @@ def _topic(topic: str | None) -> str | None:
     return topic
 
 
-def _whole(options: Mapping[str, str], name: str, least: int, default: int) -> int:
+def _whole(options: Mapping[str, str], name: str, default: int, least: int, most: int = 2**62) -> int:
     text = options.get(name.lower())
     if text is None:
         return default
-    if not re.fullmatch(r"\s*\d{1,18}\s*", text) or int(text) < least:
-        raise ConfigError(f"{name} is {text!r}: it must be a whole number of at least {least}")
+    if not re.fullmatch(r"\s*\d{1,18}\s*", text) or not least <= int(text) <= most:
+        raise ConfigError(f"{name} is {text!r}: it must be a whole number from {least} to {most}")
     return int(text)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import cycle
+from itertools import cycle, repeat
 from typing import Any
 
 from child import Stopwatch
 from job import Job
 
-from aiokprod import Producer
+from aiokprod import Producer, Record
 from peers import waiting
 
 ROUND = 500  # sends between two looks at the room, fewer of large records
@@ -86,6 +86,59 @@ async def send_many(job: Job, stopwatch: Stopwatch) -> None:
         assert report.delivered == job.count, report
 
 
+async def columns(job: Job, stopwatch: Stopwatch) -> None:
+    """One call of send_columns for all."""
+    from column_data import columns_of
+
+    from aiokprod import BytesColumn, HeadersColumn
+
+    values, keys, headers = columns_of(job)
+    async with producer(job) as client:
+        await client.send_columns(job.topic, BytesColumn.from_arrow(values.slice(0, 1)))
+        with stopwatch.running():
+            report = await client.send_columns(
+                job.topic,
+                BytesColumn.from_arrow(values),
+                None if keys is None else BytesColumn.from_arrow(keys),
+                headers=None if headers is None else HeadersColumn.from_arrow(headers),
+            )
+        assert report.delivered == job.count, report
+
+
+async def columns_plain(job: Job, stopwatch: Stopwatch) -> None:
+    """`columns`, as where numpy and pyarrow are not installed."""
+    from aiokprod.pipeline import column_encoder
+    from aiokprod.records.column_rows import PlainEncoder
+
+    column_encoder.KNOWN[:] = [PlainEncoder()]
+    await columns(job, stopwatch)
+
+
+async def columns_by_row(job: Job, stopwatch: Stopwatch) -> None:
+    """send_many, of the same Arrow columns."""
+    from column_data import columns_of
+
+    values, keys, headers = columns_of(job)
+    async with producer(job) as client:
+        await client.send(job.topic, b"warm")
+        with stopwatch.running():
+            rows: Any = iter(values.to_pylist())
+            if keys is not None or headers is not None:
+                pairs = repeat(()) if headers is None else map(header_pairs, headers.to_pylist())
+                of_keys = repeat(None) if keys is None else keys.to_pylist()
+                rows = map(record, rows, of_keys, pairs)
+            report = await client.send_many(job.topic, rows)
+        assert report.delivered == job.count, report
+
+
+def record(value: bytes, key: bytes | None, headers: Any) -> Record:
+    return Record(value=value, key=key, headers=headers)
+
+
+def header_pairs(headers: Any) -> list[tuple[str, bytes]]:
+    return [(header["key"], header["value"]) for header in headers]
+
+
 async def one_at_a_time(job: Job, stopwatch: Stopwatch) -> None:
     async with producer(job) as client:
         await client.send(job.topic, b"warm")
@@ -104,6 +157,9 @@ WAYS = {
     "open_loop": open_loop,
     "gathered": gathered,
     "send_many": send_many,
+    "columns": columns,
+    "columns_plain": columns_plain,
+    "columns_by_row": columns_by_row,
     "one_at_a_time": one_at_a_time,
     "tasks": tasks,
 }

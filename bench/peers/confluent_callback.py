@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from itertools import cycle
+from itertools import cycle, repeat
 from typing import Any
 
 from child import Stopwatch
@@ -58,6 +58,40 @@ def firehose(job: Job, stopwatch: Stopwatch) -> None:
     assert delivered == job.count, delivered
 
 
+def columns(job: Job, stopwatch: Stopwatch) -> None:
+    """`produce` for each row of Arrow columns."""
+    from column_data import columns_of
+
+    values, keys, headers = columns_of(job)
+    client, topic = producer(job), job.topic
+    delivered = 0
+
+    def told(error: object, _: object) -> None:
+        nonlocal delivered
+        assert error is None, error
+        delivered += 1
+
+    client.produce(topic, b"warm", on_delivery=told)
+    client.flush()
+    delivered = 0
+    produce, poll = client.produce, client.poll
+    with stopwatch.running():
+        of_keys = repeat(None) if keys is None else keys.to_pylist()
+        pairs = repeat(None) if headers is None else headers.to_pylist()
+        for number, (value, key, given) in enumerate(zip(values.to_pylist(), of_keys, pairs, strict=False)):
+            of_record = None if given is None else [(header["key"], header["value"]) for header in given]
+            while True:
+                try:
+                    produce(topic, value, key, on_delivery=told, headers=of_record)
+                    break
+                except BufferError:
+                    poll(0.01)
+            if number % 500 == 0:
+                poll(0)
+        client.flush()
+    assert delivered == job.count, delivered
+
+
 def open_loop(job: Job, stopwatch: Stopwatch) -> None:
     """As `waiting.open_loop`, in a thread that polls between the sends."""
     client, value, topic = producer(job), job.value(), job.topic
@@ -96,4 +130,4 @@ def open_loop(job: Job, stopwatch: Stopwatch) -> None:
     stopwatch.latencies_s = told
 
 
-WAYS = {"firehose": firehose, "many_topics": firehose, "open_loop": open_loop}
+WAYS = {"firehose": firehose, "columns": columns, "many_topics": firehose, "open_loop": open_loop}

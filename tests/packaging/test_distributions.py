@@ -169,3 +169,19 @@ def test_what_is_installed_tells_its_form_and_can_be_told_to_be_pure(
     assert told(pure) == ["False", ".py"]
     assert told(compiled) == ["True", Path(EXTENSION_SUFFIXES[0]).suffix]
     assert told(compiled, AIOKPROD_PURE="1") == ["False", ".py"]
+
+
+def test_every_wheel_has_the_module_by_which_spark_finds_us(pure: Wheel, compiled: Wheel, tmp_path: Path) -> None:
+    for wheel in (pure, compiled):
+        assert wheel.files["pyspark_aiokprod.py"] == wheel.files["aiokprod/spark/discovered.py"]
+        assert "pyspark_aiokprod.py,sha256=" in wheel.about("RECORD").decode()
+        assert wheel.about("top_level.txt").split() == [b"aiokprod", b"pyspark_aiokprod"]
+
+
+def test_an_editable_install_has_it_as_a_file(tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    shutil.copytree(ROOT, tmp_path / "source", ignore=NOT_OURS)
+    shutil.copytree(ROOT / ".build", tmp_path / "source" / ".build")
+    target = ("install", "-q", "--no-deps", "--target", environment, "-e", tmp_path / "source")
+    run(sys.executable, "-m", "pip", *target, cwd=tmp_path)
+    assert (environment / "pyspark_aiokprod.py").is_file()

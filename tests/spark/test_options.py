@@ -67,8 +67,12 @@ def test_what_cannot_be_is_refused_with_the_reason() -> None:
 
 def test_a_bad_value_is_named_as_it_was_written() -> None:
     assert refusal(kafka__linger__ms="soon").startswith("kafka.linger.ms is 'soon'")
-    assert refusal(maxInFlightBytes="1k") == "maxInFlightBytes is '1k': it must be a whole number of at least 65536"
-    assert refusal(maxInFlightBytes="1") == "maxInFlightBytes is '1': it must be a whole number of at least 65536"
+    assert (
+        refusal(maxInFlightBytes="1k") == "maxInFlightBytes is '1k': it must be a whole number from 65536 to 1073741824"
+    )
+    assert (
+        refusal(maxInFlightBytes="1") == "maxInFlightBytes is '1': it must be a whole number from 65536 to 1073741824"
+    )
     assert refusal(includeHeaders="maybe") == "includeHeaders is 'maybe': it must be true or false"
 
 

@@ -7,14 +7,22 @@ import pickle
 import pytest
 
 from aiokprod import errors
-from aiokprod.errors import AiokprodError, BootstrapError, ConnectionLostError, DeliveryError, SendManyError
-from aiokprod.model import Persistence, SendReport
+from aiokprod.errors import (
+    AiokprodError,
+    BootstrapError,
+    ConnectionLostError,
+    DeliveryError,
+    SendColumnsError,
+    SendManyError,
+)
+from aiokprod.model import ColumnsPartition, ColumnsReport, Persistence, SendReport
 
+OF_REPORTS = (SendManyError, SendColumnsError)
 KINDS = sorted(
     (
         kind
         for kind in vars(errors).values()
-        if isinstance(kind, type) and issubclass(kind, AiokprodError) and kind is not SendManyError
+        if isinstance(kind, type) and issubclass(kind, AiokprodError) and kind not in OF_REPORTS
     ),
     key=lambda kind: kind.__name__,
 )
@@ -162,6 +170,25 @@ def test_a_failed_send_many_carries_its_report_through_pickling() -> None:
     again = pickle.loads(pickle.dumps(SendManyError(report)))
     assert again.report.delivered == 2
     assert "1 of 3 records failed" in str(again)
+
+
+def test_the_error_of_columns_tells_the_first_failed_row_and_survives_pickling() -> None:
+    late = errors.DeliveryTimeoutError("late", row=7)
+    early = errors.InvalidRecordError("no key", row=3)
+    parts = {
+        ("t", 0): ColumnsPartition(failed=2, first_error=late, first_failed_row=7),
+        ("t", 1): ColumnsPartition(count=5, failed=1, first_error=early, first_failed_row=3),
+        ("t", 2): ColumnsPartition(count=4),
+    }
+    closed = errors.ProducerClosedError("closed")
+    report = ColumnsReport(delivered=9, failed=3, untaken=4, partitions=parts, untaken_error=closed)
+    error = SendColumnsError(report)
+    assert str(error) == "3 of 16 records failed, 4 more were not taken; first: no key (row=3)"
+    assert error.__cause__ is early
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error)
+    assert str(again.report.first_error) == "no key (row=3)"
+    assert ColumnsReport(untaken=1, untaken_error=closed).first_error is closed
 
 
 def test_what_can_be_sent_again_says_so() -> None:

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -54,13 +54,28 @@ def kafka_classpath(version: str) -> str:
     Raises:
         KafkaClusterError: Maven is missing or failed.
     """
-    home = cache_directory() / version
+    pom = resources.files("aiokprod.testing.kafka_cluster").joinpath("pom.xml").read_bytes()
+    return str(maven_jars(version, pom, f"Kafka {version}", {"kafka.version": version}) / "*")
+
+
+def maven_jars(name: str, pom: bytes, what: str, properties: Mapping[str, str]) -> Path:
+    """The directory with the jars a pom asks for; fetches them if this machine has not got them.
+
+    Args:
+        name: of the directory in the cache; another pom or other properties need another name.
+        what: it is, for errors.
+        properties: of the pom.
+
+    Raises:
+        KafkaClusterError: Maven is missing or failed.
+    """
+    home = cache_directory() / name
     if not home.is_dir():
         home.parent.mkdir(parents=True, exist_ok=True)
         with _locked(home.with_suffix(home.suffix + ".lock")):
             if not home.is_dir():  # another run may have fetched it while we waited
-                _fetch(version, home)
-    return str(home / "*")
+                _fetch(home, pom, what, properties)
+    return home
 
 
 def can_run_processes(version: str) -> bool:
@@ -72,28 +87,28 @@ def can_run_processes(version: str) -> bool:
     return sys.platform != "win32" and ((cache_directory() / version).is_dir() or shutil.which("mvn") is not None)
 
 
-def _fetch(version: str, home: Path) -> None:
+def _fetch(home: Path, pom: bytes, what: str, properties: Mapping[str, str]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaClusterError(
-            f"no mvn found in PATH, and the jars of Kafka {version} are not in {home.parent}: install Maven"
+            f"no mvn found in PATH, and the jars of {what} are not in {home.parent}: install Maven"
             f' (Debian: apt install maven), or use KafkaCluster(backend="containers")'
         )
-    with tempfile.TemporaryDirectory(prefix=f"{version}.", dir=home.parent) as scratch:
-        pom = Path(scratch) / "pom.xml"
-        pom.write_bytes(resources.files("aiokprod.testing.kafka_cluster").joinpath("pom.xml").read_bytes())
+    with tempfile.TemporaryDirectory(prefix=f"{home.name}.", dir=home.parent) as scratch:
+        written = Path(scratch) / "pom.xml"
+        written.write_bytes(pom)
         jars = Path(scratch) / "jars"
-        command = [maven, "-q", "-B", "-f", str(pom), f"-Dkafka.version={version}", "dependency:copy-dependencies"]
-        command += ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+        command = [maven, "-q", "-B", "-f", str(written), *(f"-D{key}={value}" for key, value in properties.items())]
+        command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
         try:
             done = subprocess.run(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=FETCH_TIMEOUT_S, check=False
             )
         except subprocess.TimeoutExpired as slow:
-            raise KafkaClusterError(f"mvn did not fetch Kafka {version} in {FETCH_TIMEOUT_S:.0f} s") from slow
+            raise KafkaClusterError(f"mvn did not fetch {what} in {FETCH_TIMEOUT_S:.0f} s") from slow
         if done.returncode != 0:
             output = done.stdout.decode(errors="replace")
-            raise KafkaClusterError(f"mvn could not fetch Kafka {version}:\n{output[-2000:]}")
+            raise KafkaClusterError(f"mvn could not fetch {what}:\n{output[-2000:]}")
         jars.rename(home)
 
 

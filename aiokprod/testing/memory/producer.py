@@ -10,8 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from aiokprod.config import ProducerConfig, ProducerOptions
-from aiokprod.errors import AiokprodError
+from aiokprod.errors import AiokprodError, ConfigError, SendColumnsError
+from aiokprod.model import ColumnsReport
 from aiokprod.producer import Producer
+from aiokprod.records.column_rows import table_of
+from aiokprod.records.columns import BytesColumn, HeadersColumn
+from aiokprod.testing.memory.columns import send_each
 from aiokprod.testing.memory.log import MemoryLog, MemoryRecord
 from aiokprod.testing.memory.pipeline import MemoryPipeline
 from aiokprod.testing.memory.script import Script
@@ -70,6 +74,24 @@ class MemoryProducer(Producer):
             self._records,
             self._script,
         )
+
+    async def send_columns(
+        self,
+        topic: str,
+        values: BytesColumn,
+        keys: BytesColumn | None = None,
+        *,
+        headers: HeadersColumn | None = None,
+        partitions: object = None,
+        timestamps_ms: object = None,
+    ) -> ColumnsReport:
+        """As `Producer.send_columns`; here each row is a `send`, and what a row is refused for is its failure."""
+        if not self._intake.is_plain:
+            raise ConfigError("send_columns passes by interceptors and serializers: use a producer without them")
+        report = await send_each(self, topic, table_of(values, keys, headers, partitions, timestamps_ms))
+        if report.failed:
+            raise SendColumnsError(report)
+        return report
 
     # ------------------------------------------------------------------ what was sent
     @property

@@ -24,12 +24,15 @@ def test_a_table_has_every_column_as_it_was_added() -> None:
 
 
 def test_the_numbers_of_a_status_are_those_in_the_files() -> None:
-    assert [status.value for status in Status] == [0, 1, 2, 3]
+    assert [status.value for status in Status] == [0, 1, 2, 3, 4]
 
 
 def test_an_error_says_what_is_claimed() -> None:
-    assert status_of(AiokprodError("x", persistence=Persistence.POSSIBLY_PERSISTED)) is Status.POSSIBLY_PERSISTED
-    assert status_of(AiokprodError("x", persistence=Persistence.NOT_PERSISTED)) is Status.NOT_PERSISTED
+    ambiguous = AiokprodError("x", persistence=Persistence.POSSIBLY_PERSISTED)
+    assert status_of(ambiguous, idempotent=True) is Status.POSSIBLY_PERSISTED
+    assert status_of(ambiguous, idempotent=False) is Status.POSSIBLY_REPEATED
+    clean = AiokprodError("x", persistence=Persistence.NOT_PERSISTED)
+    assert status_of(clean, idempotent=False) is Status.NOT_PERSISTED
 
 
 def test_a_key_is_hashed_and_no_key_is_not_an_empty_one() -> None:

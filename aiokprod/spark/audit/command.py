@@ -1,0 +1,118 @@
+"""The audit as a command: `python -m aiokprod.spark.audit`, and `aiokprod audit`.
+
+    python -m aiokprod.spark.audit claims/ --log log/ --out audit/
+    python -m aiokprod.spark.audit claims/ --bootstrap localhost:9092 --topic orders --out audit/
+
+Exit status: 0 clean, 1 something is wrong, 2 it could not be judged, or not all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiokprod.claims.readback import read_back
+from aiokprod.errors import AiokprodError
+from aiokprod.spark.audit.files import write
+from aiokprod.spark.audit.run import run
+from aiokprod.spark.audit.sides import SchemaError
+from aiokprod.spark.audit.verdict import NOT_JUDGED, Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def main(arguments: Sequence[str] | None = None, program: str = "python -m aiokprod.spark.audit") -> int:
+    """Run it; the exit status."""
+    options = _parser(program).parse_args(arguments)
+    try:
+        verdict = _audited(options)
+        if options.out:
+            write(verdict, options.out)
+    except (AiokprodError, SchemaError, OSError) as error:
+        print(f"not judged: {error}", file=sys.stderr)
+        return NOT_JUDGED
+    print(verdict.line)
+    if options.out:
+        print(f"{options.out / 'index.html'}")
+    return verdict.exit_status
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        program,
+        description="Compare what a producer claimed (aiokprod.claims) with what is in the log.",
+        epilog="Exit status: 0 clean, 1 something is wrong, 2 it could not be judged, or not all of it.",
+    )
+    parser.add_argument("claims", help="the folder that Claims wrote")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--log", help="a Parquet dump with the columns of Spark's Kafka source")
+    source.add_argument("--bootstrap", help="read the topics back from this cluster (host:port,...)")
+    parser.add_argument("--topic", action="append", default=[], help="with --bootstrap (repeatable)")
+    parser.add_argument(
+        "--kafka-source",
+        action="store_true",
+        help="read with Spark's own Kafka source (its jar must be there), not with ours",
+    )
+    parser.add_argument("--dump", type=Path, help="with --bootstrap: keep what was read back here, as Parquet")
+    parser.add_argument("--out", type=Path, help="write summary.json, findings, latencies and a page into this folder")
+    parser.add_argument("--no-order", action="store_true", help="do not judge order (spares a shuffle)")
+    parser.add_argument("--run", type=int, action="append", help="judge this run only (repeatable)")
+    parser.add_argument("--partitions", type=int, help="of the shuffle; default: spark.sql.shuffle.partitions")
+    parser.add_argument("--master", help="of Spark, if there is no session's configuration that says so")
+    return parser
+
+
+def _audited(options: argparse.Namespace) -> Verdict:
+    with tempfile.TemporaryDirectory() as scratch:
+        log = options.log
+        if options.bootstrap and not options.topic:
+            raise SchemaError("--bootstrap needs --topic")
+        if options.bootstrap and not options.kafka_source:
+            log = options.dump or Path(scratch)
+            asyncio.run(read_back(options.bootstrap, options.topic, log))
+        spark = _session(options.master)
+        try:
+            found = _kafka_source(spark, options.bootstrap, options.topic) if options.kafka_source else log
+            return run(
+                spark,
+                options.claims,
+                found,
+                order=not options.no_order,
+                runs=options.run,
+                partitions=options.partitions,
+            )
+        finally:
+            spark.stop()
+
+
+def _session(master: str | None) -> SparkSession:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("aiokprod-audit").config("spark.ui.showConsoleProgress", "false")
+    if master:
+        builder = builder.master(master)
+    try:
+        return builder.getOrCreate()
+    except PySparkException as error:
+        raise OSError(f"Spark does not start: {error}") from error
+
+
+def _kafka_source(spark: SparkSession, servers: str, topics: Sequence[str]) -> DataFrame:
+    """Everything that is in the topics as of now, without what failed transactions left."""
+    return (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", ",".join(topics))
+        .option("includeHeaders", "true")
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", "latest")
+        .option("kafka.isolation.level", "read_committed")
+        .load()
+    )

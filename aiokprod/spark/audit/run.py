@@ -1,0 +1,232 @@
+"""`run`: an audit from its two inputs to its verdict.
+
+claims, log -> cells (kept for as long as the audit runs) -> totals, latencies, named records
+log         -> order pass, if it is wanted
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aiokprod.claims.rows import Status
+from aiokprod.spark.audit.findings import WRONG, Finding
+from aiokprod.spark.audit.judging import cells, judged
+from aiokprod.spark.audit.order import late_records
+from aiokprod.spark.audit.sides import claim_rows, log_rows, partition_and_offset
+from aiokprod.spark.audit.verdict import Latencies, LateRecord, NamedRecord, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+MOST_NAMED: Final = 100_000
+BOTH_PLACES: Final = 2  # first and last are all the places of so many copies
+
+
+def run(
+    spark: SparkSession,
+    claims: DataFrame | str | Path,
+    log: DataFrame | str | Path,
+    *,
+    order: bool = True,
+    runs: Sequence[int] | None = None,
+    partitions: int | None = None,
+    most_named: int = MOST_NAMED,
+    timeline: bool = False,
+) -> Verdict:
+    """Compare what was claimed with what is in the log.
+
+    Args:
+        spark: a session of Spark 4.1 or later.
+        claims: what `aiokprod.claims.Claims` wrote: its folder, or a DataFrame with its columns.
+        log: a DataFrame with the columns of Spark's Kafka source (`includeHeaders=true`, `endingOffsets` fixed, as it
+            may be read more than once), or the path of a Parquet dump of one.
+        order: judge order too: a second shuffle, of the log alone.
+        runs: judge these runs only; None: all that somebody claims.
+        partitions: of the shuffle; None: `spark.sql.shuffle.partitions`. About a million records each is a good size.
+        most_named: so many records are named at most, what is wrong first; counts are exact.
+        timeline: count the log's records by the second of their timestamp, too: the log is read once more.
+
+    Returns:
+        The verdict. `verdict.problems` tells what could not be judged.
+
+    Raises:
+        SchemaError: a side has not the columns it must have.
+    """
+    began = time.monotonic()
+    verdict = Verdict()
+    incomplete = {} if not isinstance(claims, str | Path) else incomplete_runs(claims)
+    verdict.problems.extend(incomplete.values())
+    claimed = spark.read.parquet(str(claims)) if isinstance(claims, str | Path) else claims
+    found = spark.read.parquet(str(log)) if isinstance(log, str | Path) else log
+    told = claim_rows(claimed)
+    if runs is None:
+        runs = [row.run for row in told.select("run").distinct().collect()]
+    else:
+        told = told.where(told.run.isin(list(runs)))
+    rows = log_rows(found, runs)
+    count = partitions or int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+    with _kept(cells(judged(told, rows, count))) as kept:
+        has_repeats = _count(verdict, kept, set(incomplete))
+        verdict.latencies = [*_latencies(kept, "ack"), *_latencies(kept, "append")]
+        verdict.named = _named(kept, rows, set(incomplete), most_named)
+    if not verdict.claims:
+        verdict.problems.append("there are no claims")
+    if verdict.counts[Finding.CLAIMED_TWICE]:
+        verdict.problems.append("two senders had the same run and stream")
+    if order:
+        _judge_order(verdict, late_records(rows, count, has_repeats=has_repeats), most_named)
+    if timeline:
+        verdict.timeline = _timeline(found)
+    verdict.seconds = time.monotonic() - began
+    return verdict
+
+
+def incomplete_runs(folder: str | Path) -> dict[tuple[int, int], str]:
+    """(run, stream) whose claims are not all in the folder, and why; nothing for a folder that is not of this machine."""
+    told: dict[tuple[int, int], str] = {}
+    for marker in sorted(Path(folder).glob("_run-*.json")):
+        facts = json.loads(marker.read_text())
+        name = f"run {facts['run']} stream {facts['stream']}"
+        if facts["dropped"]:
+            told[facts["run"], facts["stream"]] = f"{name}: {facts['dropped']} claims were dropped"
+        elif not facts["closed"]:
+            told[facts["run"], facts["stream"]] = f"{name}: its claims were not closed"
+    return told
+
+
+@contextmanager
+def _kept(frame: DataFrame) -> Iterator[DataFrame]:
+    kept = frame.persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
+
+
+def _count(verdict: Verdict, kept: DataFrame, incomplete: set[tuple[int, int]]) -> bool:
+    """All the numbers of the verdict; is any record in the log more than once?"""
+    from pyspark.sql import functions as sf
+
+    totals = kept.groupBy("findings", "status", "run", "stream").agg(
+        sf.sum("records").alias("records"), sf.sum("claims").alias("claims"), sf.sum("copies").alias("copies")
+    )
+    has_repeats = False
+    for row in totals.collect():
+        verdict.claims += row.claims
+        verdict.log_records += row.copies
+        findings = Finding(row.findings)
+        if row.status is not None:
+            verdict.statuses[Status(row.status).name.lower()] += row.records
+        if Finding.NOT_OURS in findings:
+            verdict.not_ours += row.copies
+            continue
+        has_repeats |= bool(findings & (Finding.DUPLICATE | Finding.REPEATED))
+        if Finding.PHANTOM in findings and (row.run, row.stream) in incomplete:
+            verdict.unclaimed += row.copies
+            continue
+        for finding in findings:
+            verdict.counts[finding] += row.records
+    return has_repeats
+
+
+def _latencies(kept: DataFrame, kind: str) -> list[Latencies]:
+    from pyspark.sql import functions as sf
+
+    bucket = f"{kind}_bucket"
+    buckets: defaultdict[tuple[str, int, int], dict[int, int]] = defaultdict(dict)
+    counted = kept.where(sf.col(bucket).isNotNull()).groupBy("topic", "partition", "minute", bucket)
+    for row in counted.agg(sf.sum("records").alias("records")).collect():
+        buckets[row.topic, row.partition, row.minute][row[bucket]] = row.records
+    return [
+        Latencies(kind=kind, topic=topic, partition=partition, minute=minute, buckets=dict(sorted(found.items())))
+        for (topic, partition, minute), found in sorted(buckets.items())
+    ]
+
+
+def _timeline(log: DataFrame) -> dict[str, dict[int, int]]:
+    from pyspark.sql import functions as sf
+
+    counts: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    seconds = log.groupBy("topic", sf.unix_seconds("timestamp").alias("second"))
+    for row in seconds.agg(sf.count(sf.lit(1)).alias("records")).collect():
+        counts[row.topic][row.second] = row.records
+    return dict(counts)
+
+
+def _named(kept: DataFrame, log: DataFrame, incomplete: set[tuple[int, int]], most: int) -> list[NamedRecord]:
+    from pyspark.sql import functions as sf
+
+    is_harmless = sf.col("findings").bitwiseAND(int(WRONG)) == 0
+    named = kept.where(sf.col("run").isNotNull()).orderBy(is_harmless, "run", "stream", "seq", "topic").limit(most)
+    rows = [
+        row
+        for row in named.collect()
+        if not (Finding.PHANTOM in Finding(row.findings) and (row.run, row.stream) in incomplete)
+    ]
+    places = _all_places(log, [row for row in rows if row.copies > BOTH_PLACES])
+    return [
+        NamedRecord(
+            run=row.run,
+            stream=row.stream,
+            seq=row.seq,
+            topic=row.topic,
+            findings=Finding(row.findings),
+            status=None if row.status is None else Status(row.status),
+            told=None if row.told_place is None or row.told_place < 0 else partition_and_offset(row.told_place),
+            places=tuple(
+                partition_and_offset(number)
+                for number in sorted(
+                    places.get((row.run, row.stream, row.seq, row.topic))
+                    or {place for place in (row.first_place, row.last_place) if place is not None}
+                )
+            ),
+            copies=row.copies,
+        )
+        for row in rows
+    ]
+
+
+def _all_places(log: DataFrame, rows: Sequence[Row]) -> dict[tuple[int, int, int, str], set[int]]:
+    """Where all the copies of these records are: the log is read again, beside a list that every task has."""
+    from pyspark.sql import functions as sf
+
+    places: defaultdict[tuple[int, int, int, str], set[int]] = defaultdict(set)
+    if rows:
+        identity = ["run", "stream", "seq", "topic"]
+        wanted = log.sparkSession.createDataFrame(
+            [(row.run, row.stream, row.seq, row.topic) for row in rows],
+            "run long, stream long, seq long, topic string",
+        )
+        for row in log.join(sf.broadcast(wanted), identity).select(*identity, "place").collect():
+            places[row.run, row.stream, row.seq, row.topic].add(row.place)
+    return places
+
+
+def _judge_order(verdict: Verdict, late: DataFrame, most: int) -> None:
+    from pyspark.sql import functions as sf
+
+    with _kept(late) as kept:
+        total = kept.agg(sf.count(sf.lit(1)).alias("records"), sf.max("depth").alias("deepest")).collect()[0]
+        verdict.late = total.records
+        verdict.deepest = total.deepest or 0
+        for row in kept.orderBy("run", "stream", "seq").limit(most).collect() if total.records else ():
+            partition, offset = partition_and_offset(row.place)
+            verdict.named_late.append(
+                LateRecord(
+                    run=row.run,
+                    stream=row.stream,
+                    seq=row.seq,
+                    topic=row.topic,
+                    partition=partition,
+                    offset=offset,
+                    depth=row.depth,
+                )
+            )

@@ -1,0 +1,62 @@
+"""The format "aiokprod": from options and columns to a writer, or a clear error before any task runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from aiokprod.spark.errors import SinkUsageError
+from aiokprod.spark.options import SinkOptions
+from aiokprod.spark.schema import ColumnPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from aiokprod.spark.writer import BatchWriter, StreamWriter
+
+
+class AiokprodSource(DataSource):
+    """`df.write.format("aiokprod")` and `df.writeStream.format("aiokprod")`. It writes; it does not read."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+
+    def __repr__(self) -> str:
+        return f"AiokprodSource({len(self.options)} options)"
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is told."""
+        return "aiokprod"
+
+    def schema(self) -> StructType:
+        """Asked when somebody reads."""
+        raise SinkUsageError("format 'aiokprod' only writes: read with Spark's own format 'kafka'")
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """For a batch job.
+
+        Raises:
+            ConfigError: an option is missing, unknown or wrong.
+            SinkUsageError: a column is missing, unknown or has a wrong type, or the mode is not append.
+        """
+        from aiokprod.spark.writer import BatchWriter
+
+        if overwrite:
+            raise SinkUsageError("mode 'overwrite' is not there, a log only grows: use .mode('append')")
+        options = SinkOptions.read(self.options)
+        return BatchWriter(options, ColumnPlan.of(schema.fields, options.topic))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        """For a batch of a stream. Raises as `writer`."""
+        from aiokprod.spark.writer import StreamWriter
+
+        if overwrite:
+            raise SinkUsageError(
+                "output mode 'complete' is not there, a log only grows: use .outputMode('append'), or"
+                " .foreachBatch(aiokprod.spark.write_each_batch(...)) with 'update'"
+            )
+        options = SinkOptions.read(self.options)
+        return StreamWriter(options, ColumnPlan.of(schema.fields, options.topic))

@@ -1,0 +1,185 @@
+"""One task of a write: rows in, acknowledgements awaited, a message out.
+
+The task's own thread pulls batches from Spark, which blocks, and hands them to the loop's thread; there a producer that
+the process keeps sends them. While one call is on its way the next batches gather, and go in one call when it is done:
+rows of a topic are sent in their order, and small batches do not wait for each other's acknowledgements one by one.
+
+Invariant: bytes pulled from Spark and not acknowledged stay below `max_in_flight_bytes`, give or take one batch of
+Spark's; a larger batch goes in parts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from aiokprod import BytesColumn, ColumnsReport, HeadersColumn, SendColumnsError
+from aiokprod.errors import AiokprodError
+from aiokprod.spark.engine import Lease, leased
+from aiokprod.spark.errors import RowError, SinkUsageError
+from aiokprod.spark.messages import PartitionRange, TaskIdentity, TaskMessage, is_continuous
+from aiokprod.spark.rows import Rows, pieces
+
+if TYPE_CHECKING:
+    from aiokprod.producer import Producer
+    from aiokprod.spark.options import SinkOptions
+    from aiokprod.spark.schema import ColumnPlan
+
+
+def write_rows(batches: Iterator[Any], options: SinkOptions, plan: ColumnPlan) -> TaskMessage:
+    """Write all rows of a task and wait until each is acknowledged.
+
+    Raises:
+        RowError: a row was not delivered, or has no topic; others may be in the log.
+        AiokprodError: the cluster cannot be reached, the topic does not exist, ...
+    """
+    if is_continuous():
+        raise SinkUsageError("trigger(continuous=...) is not there: use processingTime or availableNow")
+    began = time.monotonic()
+    outcome = _Outcome()
+    filled = (batch for batch in batches if batch.num_rows)
+    first = next(filled, None)
+    if first is not None:  # else no connection is needed
+        with leased(options.config, options.idle_timeout_s) as lease:
+            hand = _HandOver(lease, options, plan, outcome)
+            for batch in chain((first,), filled):
+                hand.over(batch)
+            hand.finish()
+    return outcome.message(options.batch_id, time.monotonic() - began)
+
+
+class _HandOver:
+    """From the task's thread to the loop's: what gathers, and what is on its way."""
+
+    def __init__(self, lease: Lease, options: SinkOptions, plan: ColumnPlan, outcome: _Outcome) -> None:
+        self._lease = lease
+        self._topic = options.topic
+        self._most_bytes = options.max_in_flight_bytes // 2  # as much may gather while as much is on its way
+        self._plan = plan
+        self._outcome = outcome
+        self._gathered: list[Any] = []
+        self._gathered_bytes = 0
+        self._taken = 0  # rows before those that gather
+        self._on_the_way: dict[str, tuple[Rows, Future[ColumnsReport]]] = {}  # one call per topic, the oldest first
+
+    def over(self, batch: Any) -> None:
+        """Take a batch of Spark's; waits if as much as may be is on its way and as much has gathered."""
+        self._gathered.append(batch)
+        self._gathered_bytes += batch.nbytes
+        if self._gathered_bytes >= self._most_bytes or all(future.done() for _, future in self._on_the_way.values()):
+            self._submit()
+
+    def finish(self) -> None:
+        """Until everything is acknowledged."""
+        self._submit()
+        while self._on_the_way:
+            self._wait_for(next(iter(self._on_the_way)))
+
+    def _submit(self) -> None:
+        if not self._gathered:
+            return
+        batch, self._gathered, self._gathered_bytes = _joined(self._gathered), [], 0
+        first, self._taken = self._taken, self._taken + batch.num_rows
+        for rows in pieces(batch, self._plan, self._topic, first, self._most_bytes):
+            if rows.topic in self._on_the_way:  # they go after those before them
+                self._wait_for(rows.topic)
+            while self._on_the_way and self._bytes_on_the_way() + rows.bytes > self._most_bytes:
+                self._wait_for(next(iter(self._on_the_way)))
+            self._on_the_way[rows.topic] = (rows, self._lease.submit(_send(self._lease.producer, rows)))
+            self._outcome.count(rows)  # beside the sending
+
+    def _bytes_on_the_way(self) -> int:
+        return sum(rows.bytes for rows, _ in self._on_the_way.values())
+
+    def _wait_for(self, topic: str) -> None:
+        rows, future = self._on_the_way.pop(topic)
+        try:
+            report = future.result()
+        except SendColumnsError as failed:
+            raise _row_error(failed.report, rows) from failed
+        except AiokprodError as error:
+            if error.row is not None:
+                row = rows.position(error.row)
+                raise RowError(f"row {row} of this task cannot be sent: {error}", row=row, topic=topic) from error
+            error.add_note(f"Topic {topic!r}, rows {rows.position(0)} to {rows.position(len(rows) - 1)} of this task.")
+            raise
+        self._outcome.settle(report)
+
+
+def _joined(batches: list[Any]) -> Any:
+    """Several record batches as one."""
+    if len(batches) == 1:
+        return batches[0]
+    (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return batch
+
+
+async def _send(producer: Producer, rows: Rows) -> ColumnsReport:
+    return await producer.send_columns(
+        rows.topic,
+        BytesColumn.from_arrow(rows.values),
+        None if rows.keys is None else BytesColumn.from_arrow(rows.keys),
+        headers=None if rows.headers is None else HeadersColumn.from_arrow(rows.headers),
+        partitions=rows.partitions,
+        timestamps_ms=rows.timestamps,
+    )
+
+
+class _Outcome:
+    """What became of the rows so far."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._ranges: dict[tuple[str, int], PartitionRange] = {}
+        self._fingerprints: dict[str, int] = {}
+
+    def count(self, rows: Rows) -> None:
+        self._rows += len(rows)
+        self._fingerprints[rows.topic] = (self._fingerprints.get(rows.topic, 0) + rows.fingerprint()) % 2**64
+
+    def settle(self, report: ColumnsReport) -> None:
+        for (topic, partition), told in report.partitions.items():
+            new = PartitionRange(
+                topic=topic,
+                partition=partition,
+                count=told.count,
+                bytes=told.bytes,
+                first_offset=told.first_offset,
+                last_offset=told.last_offset,
+            )
+            old = self._ranges.get((topic, partition))
+            self._ranges[topic, partition] = new if old is None else old.joined(new)
+
+    def message(self, batch_id: int | None, seconds: float) -> TaskMessage:
+        return TaskMessage(
+            task=TaskIdentity.current(batch_id),
+            rows=self._rows,
+            bytes=sum(each.bytes for each in self._ranges.values()),
+            seconds=seconds,
+            partitions=tuple(self._ranges[place] for place in sorted(self._ranges)),
+            fingerprints=tuple(sorted(self._fingerprints.items())),
+        )
+
+
+def _row_error(report: ColumnsReport, rows: Rows) -> RowError:
+    """The first row that failed, where it stands and why."""
+    error = report.first_error
+    failed = {place: told for place, told in report.partitions.items() if told.first_failed_row is not None}
+    lost = report.failed + report.untaken
+    if error is None or not failed:
+        return RowError(f"{lost} of {len(rows)} rows were not sent: {report.untaken_error}", topic=rows.topic)
+    partition, told = min(failed.items(), key=lambda each: each[1].first_failed_row or 0)
+    row = rows.position(told.first_failed_row or 0)
+    return RowError(
+        f"{lost} of {len(rows)} rows were not delivered, the first is row {row} of this task: {type(error).__name__}: {error}",
+        row=row,
+        topic=rows.topic,
+        partition=partition[1],
+        persistence=error.persistence,
+        code=error.code,
+    )

@@ -1,0 +1,84 @@
+"""The writers Spark calls: `write` in a worker, `commit` and `abort` on the driver. One class for batches, one for streams.
+
+Spark pickles a writer into every task, with all options, passwords too: nothing here shows them. What `commit` needs rides
+in the messages, for the one that Spark calls for a stream knows nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import uuid4
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from aiokprod.spark.commit_log import Committed, tell, write_claims
+from aiokprod.spark.errors import SinkUsageError
+from aiokprod.spark.messages import TaskMessage
+from aiokprod.spark.options import SinkOptions
+from aiokprod.spark.schema import ColumnPlan
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Of a batch job."""
+
+    def __init__(self, options: SinkOptions, plan: ColumnPlan) -> None:
+        self.options = options
+        self.plan = plan
+        self.job_id = str(uuid4())
+
+    def __repr__(self) -> str:
+        return f"BatchWriter({self.options!r})"
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Write the rows of one task; returns when all are acknowledged."""
+        from aiokprod.spark.task import write_rows
+
+        return write_rows(iterator, self.options, self.plan)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Tell what was written."""
+        _commit(_told(messages), self.options, self.job_id, self.options.batch_id)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Nothing to undo: rows that were acknowledged stay in the log."""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Of a stream; a new one for each batch, and another one for its commit."""
+
+    def __init__(self, options: SinkOptions, plan: ColumnPlan) -> None:
+        self.options = options
+        self.plan = plan
+
+    def __repr__(self) -> str:
+        return f"StreamWriter({self.options!r})"
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Write the rows of one task; returns when all are acknowledged."""
+        from aiokprod.spark.task import write_rows
+
+        return write_rows(iterator, self.options, self.plan)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Tell what was written."""
+        told = _told(messages)
+        query_id = next((each.task.query_id for each in told if each.task.query_id is not None), "unknown")
+        _commit(told, self.options, query_id, batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Nothing to undo: rows that were acknowledged stay in the log."""
+
+
+def _told(messages: Sequence[WriterCommitMessage | None]) -> tuple[TaskMessage, ...]:
+    told = tuple(message for message in messages if isinstance(message, TaskMessage))
+    if len(told) != len(messages):  # seen with a continuous trigger, whose tasks tell nothing
+        raise SinkUsageError("a task has no commit message; trigger(continuous=...) is not there: use processingTime")
+    return told
+
+
+def _commit(messages: tuple[TaskMessage, ...], options: SinkOptions, query_id: str, batch_id: int | None) -> None:
+    batch = Committed(query_id=query_id, batch_id=batch_id, messages=messages)
+    tell(batch)
+    if options.claims_path is not None:
+        write_claims(batch, options.claims_path)

@@ -1,0 +1,135 @@
+"""The verdict on Spark: planted trouble is found exactly, nothing else is, and in one shuffle."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from audit_frames import frames
+from audit_reference import judge
+from audit_worlds import KINDS, World, trouble, truthful
+
+from aiokprod.claims import Status
+from aiokprod.spark import audit
+from aiokprod.spark.audit import Finding
+from aiokprod.spark.audit.judging import cells, judged
+from aiokprod.spark.audit.order import late_records
+from aiokprod.spark.audit.plans import aggregates, executed_plan, shuffles
+from aiokprod.spark.audit.sides import claim_rows, log_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def planted_worlds(count: int, records: int) -> list[World]:
+    """Worlds with trouble of all kinds, each a run of its own; the first has none."""
+    worlds = [truthful(0, records, 0)]
+    for number in range(1, count):
+        draw = random.Random(number)
+        world = truthful(number, records, number)
+        for _ in range(draw.randrange(1, 9)):
+            trouble(world, draw, draw.choice(KINDS))
+        worlds.append(world)
+    return worlds
+
+
+@pytest.mark.slow
+def test_planted_trouble_is_found_exactly_and_nothing_else(spark: SparkSession) -> None:
+    planted = found_exactly(spark, planted_worlds(60, 12))
+    assert len(planted) == len(KINDS) - 3, "the seeds do not plant every kind"
+
+
+def found_exactly(spark: SparkSession, worlds: list[World]) -> dict[Finding, set[tuple[int, int, int]]]:
+    """The audit of all these worlds at once names what was planted, what the reference says, and nothing else."""
+    for number, world in enumerate(worlds):  # each world in partitions of its own
+        shift = 10 * number
+        world.claims = [c if c.partition < 0 else _moved(c, shift) for c in world.claims]
+        world.log = [_moved(r, shift) for r in world.log]
+    claims = [claim for world in worlds for claim in world.claims]
+    log = [record for world in worlds for record in world.log]
+    verdict = audit.run(spark, *frames(spark, claims, log))
+
+    planted: dict[Finding, set[tuple[int, int, int]]] = {}
+    for world in worlds:
+        for finding, identities in world.planted.items():
+            planted.setdefault(finding, set()).update(identities)
+    for finding in Finding:
+        if finding is not Finding.NOT_OURS:
+            assert set(verdict.identities(finding)) == planted.get(finding, set()), finding
+            assert verdict.counts[finding] == len(planted.get(finding, set())), finding
+    assert {(late.run, late.stream, late.seq) for late in verdict.named_late} == set().union(
+        *(world.swapped for world in worlds)
+    )
+    assert verdict.late == sum(len(world.swapped) for world in worlds) > 0
+
+    expected = judge(claims, log)
+    named = {(n.run, n.stream, n.seq, n.topic): n for n in verdict.named}
+    assert {identity: record.findings for identity, record in named.items()} == expected.findings
+    for identity, record in named.items():
+        assert set(record.places) == expected.places[identity]
+    assert verdict.claims == len(claims)
+    assert verdict.log_records == len(log)
+    assert verdict.not_ours == sum(record.run is None or record.run == -77 for record in log)
+    assert verdict.exit_status == 1
+    return planted
+
+
+def _moved(row: object, shift: int) -> object:
+    return replace(row, partition=row.partition + shift)  # type: ignore[type-var, attr-defined]
+
+
+@pytest.mark.slow
+def test_a_clean_world_is_clean(spark: SparkSession) -> None:
+    world = truthful(5, 40, 5)
+    verdict = audit.run(spark, *frames(spark, world.claims, world.log))
+    assert verdict.line == "lost 0, duplicate 0, phantom 0, reordered 0"
+    assert (verdict.exit_status, verdict.named, verdict.problems) == (0, [], [])
+    assert verdict.statuses == {"acked": 80}
+    counted = sum(sum(each.buckets.values()) for each in verdict.latencies)
+    assert counted == 80
+    assert abs(verdict.quantiles("ack")["p50"] - 2_000) < 0.023 * 2_000
+    assert {each.minute for each in verdict.latencies} == {1_700_000_000 // 60}
+
+
+@pytest.mark.slow
+def test_a_retried_task_repeats_and_its_claims_allow_it(spark: SparkSession) -> None:
+    world = truthful(5, 20, 5, Status.ACKED_AT_LEAST_ONCE)
+    ends = {(r.topic, r.partition): 1_000 for r in world.log}
+    for record in list(world.log[:10]):  # the task ran again after ten rows
+        ends[record.topic, record.partition] += 1
+        world.log.append(replace(record, offset=ends[record.topic, record.partition]))
+    verdict = audit.run(spark, *frames(spark, world.claims, world.log))
+    assert verdict.exit_status == 0
+    assert verdict.counts == {Finding.REPEATED: 10}
+    assert verdict.late == 0
+
+
+@pytest.mark.slow
+def test_no_claims_cannot_be_judged(spark: SparkSession) -> None:
+    world = truthful(5, 3, 5)
+    verdict = audit.run(spark, *frames(spark, [], world.log), order=False)
+    assert verdict.exit_status == 2
+    assert "there are no claims" in verdict.line
+    assert verdict.not_ours == 6
+
+
+def test_trouble_is_found_in_one_shuffle_with_hash_aggregates_only(spark: SparkSession) -> None:
+    assert found_exactly(spark, planted_worlds(20, 10))
+    world = truthful(5, 10, 5)
+    claims, log = frames(spark, world.claims, world.log)
+    rows = log_rows(log, [5])
+    frame = cells(judged(claim_rows(claims), rows, 3))
+    frame.collect()
+    assert "isFinalPlan=true" in executed_plan(frame)
+    assert shuffles(frame) == 1, executed_plan(frame)
+    assert aggregates(frame) == {"HashAggregate"}
+    for has_repeats in (False, True):
+        late = late_records(rows, 3, has_repeats=has_repeats)
+        late.collect()
+        assert shuffles(late) == 1, executed_plan(late)
+        assert aggregates(late) <= {"HashAggregate"}
+    regrouped = frame.groupBy("seq").count()
+    regrouped.collect()
+    assert shuffles(regrouped) == 2, "this test can count"

@@ -1,0 +1,28 @@
+"""Sessions of Spark for the tests: one per module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from sessions import LOG, spark_session
+
+
+@pytest.fixture(scope="module")
+def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="module")
+def spark(spark_folder: Path) -> Iterator[SparkSession]:
+    """Two threads, four attempts per task."""
+    with spark_session("local[2,4]", spark_folder) as session:
+        yield session
+
+
+@pytest.fixture
+def spark_log(spark_folder: Path) -> Path:
+    """What Spark and its workers say."""
+    return spark_folder / LOG

@@ -1,0 +1,148 @@
+"""One task of a write, on an in-process cluster: what arrives, what is told, what fails and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from aiokprod.errors import PartitionOutOfRangeError, RecordTooLargeError, UnknownTopicError
+from aiokprod.model import Persistence
+from aiokprod.spark.engine import current_engine, end_engine
+from aiokprod.spark.errors import RowError
+from aiokprod.spark.fingerprint import row_hash
+from aiokprod.spark.messages import TaskMessage
+from aiokprod.spark.options import SinkOptions
+from aiokprod.spark.schema import ColumnPlan
+from aiokprod.spark.task import write_rows
+from aiokprod.testing.mock import MockCluster
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.fixture(autouse=True)
+def no_engine() -> Iterator[None]:
+    yield
+    end_engine()
+
+
+def write(cluster: MockCluster, *batches: pa.RecordBatch, **options: str) -> TaskMessage:
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "kafka.linger.ms": "0", "topic": "t"}
+    given |= {name.replace("__", "."): value for name, value in options.items()}
+    read = SinkOptions.read({name: value for name, value in given.items() if value})
+    names = batches[0].schema.names if batches else ["value"]
+    plan = ColumnPlan(**{name: place for place, name in enumerate(names) if name != "topic" or read.topic is None})
+    return write_rows(iter(batches), read, plan)
+
+
+def table(**columns: object) -> pa.RecordBatch:
+    kinds = {"partition": pa.int32(), "headers": HEADERS, "timestamp": pa.timestamp("us", "UTC"), "topic": pa.string()}
+    arrays = [pa.array(column, kinds.get(name, pa.binary())) for name, column in columns.items()]
+    return pa.record_batch(arrays, list(columns))
+
+
+def test_rows_arrive_as_they_are_and_the_message_says_where(mock_kafka: MockCluster) -> None:
+    mock_kafka.create_topic("t", 2)
+    first = table(
+        value=[b"a", None, b"c"],
+        key=[b"k", None, b""],
+        partition=[0, 1, 0],
+        headers=[[("h", b"1"), ("i", None)], None, []],
+        timestamp=[1_000_999, 2_000_000, 3_000_000],
+    )
+    message = write(mock_kafka, first)
+    records = mock_kafka.records("t", 0)
+    assert [(record.value, record.key, record.timestamp_ms) for record in records] == [
+        (b"a", b"k", 1000),
+        (b"c", b"", 3000),
+    ]
+    assert [list(record.headers) for record in records] == [[("h", b"1"), ("i", None)], []]
+    (tombstone,) = mock_kafka.records("t", 1)
+    assert (tombstone.value, tombstone.key, tombstone.timestamp_ms) == (None, None, 2000)
+    assert message.rows == 3
+    told = [
+        (each.topic, each.partition, each.count, each.first_offset, each.last_offset) for each in message.partitions
+    ]
+    assert told == [("t", 0, 2, 0, 1), ("t", 1, 1, 0, 0)]
+    assert message.bytes == sum(each.bytes for each in message.partitions) > 0
+    hashes = [
+        row_hash(b"a", b"k", [(b"h", b"1"), (b"i", None)], 0),
+        row_hash(None, None, (), 1),
+        row_hash(b"c", b"", (), 0),
+    ]
+    assert message.fingerprints == (("t", sum(hashes) % 2**64),)
+
+
+def test_many_batches_keep_their_order_whatever_their_size(mock_kafka: MockCluster) -> None:
+    mock_kafka.create_topic("t", 1)
+    batches = [table(value=[b"%d-%d" % (number, row) + b"x" * 700 for row in range(50)]) for number in range(40)]
+    message = write(mock_kafka, *batches, maxInFlightBytes="65536")
+    values = [value for batch in batches for value in batch.column(0).to_pylist()]
+    assert [record.value for record in mock_kafka.records("t")] == values
+    assert (message.rows, message.partitions[0].last_offset) == (2000, 1999)
+
+
+def test_rows_of_several_topics_go_each_to_its_own(mock_kafka: MockCluster) -> None:
+    mock_kafka.create_topic("a", 1)
+    mock_kafka.create_topic("b", 1)
+    batches = [table(topic=["a", "b", "a"], value=[b"%d" % (3 * n + i) for i in range(3)]) for n in range(5)]
+    message = write(mock_kafka, *batches, topic="")
+    assert [record.value for record in mock_kafka.records("b")] == [b"1", b"4", b"7", b"10", b"13"]
+    assert [record.value for record in mock_kafka.records("a")][:4] == [b"0", b"2", b"3", b"5"]
+    assert [(each.topic, each.count) for each in message.partitions] == [("a", 10), ("b", 5)]
+    assert [topic for topic, _ in message.fingerprints] == ["a", "b"]
+
+
+def test_a_task_without_rows_needs_no_cluster() -> None:
+    options = SinkOptions.read({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
+    message = write_rows(iter([table(value=[])]), options, ColumnPlan(value=0))
+    assert (message.rows, message.partitions, message.fingerprints) == (0, (), ())
+    assert current_engine().producers == 0
+
+
+def test_tasks_share_the_connections(mock_kafka: MockCluster) -> None:
+    mock_kafka.create_topic("t", 1)
+    for number in range(3):
+        write(mock_kafka, table(value=[b"%d" % number]))
+    assert mock_kafka.requests_seen("InitProducerId") == 1
+    assert current_engine().producers == 1
+
+
+def test_a_record_that_is_too_large_is_named_by_its_row(mock_kafka: MockCluster) -> None:
+    mock_kafka.create_topic("t", 1)
+    large = table(value=[b"a", b"x" * 3_000_000, b"c"])
+    with pytest.raises(RowError, match=r"row 4 of this task cannot be sent: .*max_request_size") as caught:
+        write(mock_kafka, table(value=[b"1", b"2", b"3"]), large)
+    assert (caught.value.row, caught.value.topic) == (4, "t")
+    assert isinstance(caught.value.__cause__, RecordTooLargeError)
+
+
+def test_a_partition_that_does_not_exist_is_named_with_its_row(mock_kafka: MockCluster) -> None:
+    mock_kafka.create_topic("t", 2)
+    with pytest.raises(RowError, match="row 2 of this task cannot be sent: partition 7 does not exist") as caught:
+        write(mock_kafka, table(value=[b"a", b"b", b"c"], partition=[0, 1, 7]))
+    assert isinstance(caught.value.__cause__, PartitionOutOfRangeError)
+
+
+def test_what_the_broker_refuses_is_told_with_row_partition_and_reason(mock_kafka: MockCluster) -> None:
+    mock_kafka.create_topic("t", 2)
+    write(mock_kafka, table(value=[b"first"], partition=[1]))
+    mock_kafka.fail_next("Produce", "INVALID_TIMESTAMP", topic="t", partition=1)
+    with pytest.raises(RowError, match="1 of 3 rows were not delivered, the first is row 1 of this task") as caught:
+        write(mock_kafka, table(value=[b"a", b"b", b"c"], partition=[0, 1, 0]))
+    error = caught.value
+    assert (error.topic, error.partition, error.row, error.persistence) == ("t", 1, 1, Persistence.NOT_PERSISTED)
+
+
+def test_an_unknown_topic_is_told_with_the_rows(mock_kafka: MockCluster) -> None:
+    with pytest.raises(UnknownTopicError) as caught:
+        write(mock_kafka, table(value=[b"a", b"b"]), kafka__max__block__ms="100")
+    assert "Topic 't', rows 0 to 1 of this task." in caught.value.__notes__
+
+
+def test_a_task_that_failed_leaves_a_producer_that_works(mock_kafka: MockCluster) -> None:
+    mock_kafka.create_topic("t", 1)
+    with pytest.raises(RowError):
+        write(mock_kafka, table(value=[b"x" * 3_000_000]))
+    assert write(mock_kafka, table(value=[b"a"])).rows == 1

@@ -1,0 +1,572 @@
+"""`send_columns` on a MockCluster: what arrives, in which order, and what is told when something goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from array import array
+from collections.abc import Sequence
+from importlib.util import find_spec
+from itertools import accumulate
+from typing import Any
+
+import pytest
+from rig import run, started, until, values
+
+from aiokprod import (
+    BytesColumn,
+    ColumnsReport,
+    HeadersColumn,
+    IntColumn,
+    Producer,
+    ProducerInterceptor,
+    Record,
+    SendColumnsError,
+)
+from aiokprod.errors import (
+    AiokprodError,
+    ConfigError,
+    DeliveryTimeoutError,
+    InvalidColumnError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    PartitionerError,
+    PartitionOutOfRangeError,
+    ProducerClosedError,
+    ProducerNotStartedError,
+    RecordTooLargeError,
+    UndeliveredAtCloseError,
+    UnknownTopicError,
+    WrongLoopError,
+)
+from aiokprod.pipeline import column_encoder
+from aiokprod.records.column_rows import Encoder, PlainEncoder
+from aiokprod.testing import MemoryProducer, MockCluster
+from aiokprod.wire.codes import ErrorCode
+
+ENCODERS = ["plain", *(["vectorised"] if find_spec("pyarrow") and find_spec("numpy") else [])]
+
+
+@pytest.fixture(params=ENCODERS, autouse=True)
+def encoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test holds whichever way the columns are encoded."""
+    one: Encoder = PlainEncoder()
+    if request.param == "vectorised":
+        from aiokprod.records.vectorised import VectorEncoder
+
+        one = VectorEncoder()
+    monkeypatch.setattr(column_encoder, "KNOWN", [one])
+
+
+NUMBERS = [b"%d" % number for number in range(5_000)]
+
+
+def column(rows: Sequence[bytes | None]) -> BytesColumn:
+    data = [row or b"" for row in rows]
+    bits = sum(1 << at for at, row in enumerate(rows) if row is not None)
+    nulls = bits.to_bytes((len(rows) + 7) // 8, "little") if None in rows else None
+    return BytesColumn(array("i", accumulate(map(len, data), initial=0)), b"".join(data), nulls)
+
+
+def headers_column(rows: Sequence[Sequence[tuple[bytes, bytes | None]]]) -> HeadersColumn:
+    pairs = [pair for row in rows for pair in row]
+    offsets = array("i", accumulate(map(len, rows), initial=0))
+    return HeadersColumn(offsets, column([name for name, _ in pairs]), column([value for _, value in pairs]))
+
+
+def told(report: ColumnsReport, cluster: MockCluster, topic: str = "t") -> None:
+    """The report says what the log has."""
+    for (name, number), partition in report.partitions.items():
+        assert name == topic
+        offsets = [record.offset for record in cluster.records(topic, number)]
+        assert partition.count == len(offsets)
+        assert (partition.first_offset, partition.last_offset) == (offsets[0], offsets[-1])
+        assert partition.bytes > 0
+        assert not partition.failed
+    assert report.delivered == sum(partition.count for partition in report.partitions.values())
+
+
+def room(size: int) -> dict[str, int]:
+    """A buffer of so many bytes."""
+    return {"buffer_memory": size, "max_request_size": size}
+
+
+def nothing_is_held(producer: Producer) -> None:
+    assert producer.metrics()["buffer_used_bytes"] == 0
+
+
+# ---------------------------------------------------------------------- what arrives
+def test_rows_arrive_once_and_in_order_and_the_report_says_where() -> None:
+    async def scenario() -> None:
+        async with started("t", batch_size=2_000) as (cluster, producer):
+            report = await producer.send_columns("t", column(NUMBERS))
+            assert values(cluster, "t") == NUMBERS
+            told(report, cluster)
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
+def test_rows_without_a_key_go_from_partition_to_partition_with_each_batch() -> None:
+    async def scenario() -> None:
+        async with started("t", partitions=4, batch_size=2_000) as (cluster, producer):
+            report = await producer.send_columns("t", column(NUMBERS))
+            assert sorted(values(cluster, "t")) == sorted(NUMBERS)
+            assert len(report.partitions) == 4
+            for number in range(4):
+                there = [int(value) for value in values(cluster, "t", number) if value is not None]
+                assert there == sorted(there)
+            told(report, cluster)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "partitioner",
+    ["uniform_sticky", "sticky", "murmur2", "murmur2_random", "consistent", "crc32", "fnv1a", "round_robin"],
+)
+def test_keys_go_where_send_sends_them(partitioner: str) -> None:
+    async def scenario() -> None:
+        keys = [b"key-%d" % (number % 300) for number in range(3_000)]
+        async with started("one", "many", partitions=5, partitioner=partitioner, batch_size=3_000) as (
+            cluster,
+            producer,
+        ):
+            report = await producer.send_columns("many", column(NUMBERS[:3_000]), column(keys))
+            records = [Record(value=value, key=key) for value, key in zip(NUMBERS, keys, strict=False)]
+            await producer.send_many("one", records)
+            told(report, cluster, "many")
+            if partitioner == "round_robin":
+                assert {partition.count for partition in report.partitions.values()} == {600}
+                return
+            for number in range(5):
+                assert values(cluster, "many", number) == values(cluster, "one", number)
+
+    run(scenario())
+
+
+def test_everything_a_record_may_have_arrives() -> None:
+    async def scenario() -> None:
+        async with started("t", partitions=3) as (cluster, producer):
+            rows: list[bytes | None] = [b"a", None, b"", b"d" * 20_000]
+            keys: list[bytes | None] = [None, b"", b"k", b"k" * 300]
+            headers = [[(b"n", b"v"), (b"n", None)], [], [(b"", b"")], [(b"long", b"x" * 10_000)]]
+            await producer.send_columns(
+                "t",
+                column(rows),
+                column(keys),
+                headers=headers_column(headers),
+                partitions=array("i", [0, 1, 1, 1]),
+                timestamps_ms=array("q", [5, 7, 2**40, 0]),
+            )
+            there = cluster.records("t", 0) + cluster.records("t", 1)
+            assert [record.value for record in there] == rows
+            assert [record.key for record in there] == keys
+            assert [record.timestamp_ms for record in there] == [5, 7, 2**40, 0]
+            assert [[(name.encode(), value) for name, value in record.headers] for record in there] == headers
+
+    run(scenario())
+
+
+def test_where_the_partition_is_null_the_partitioner_chooses() -> None:
+    async def scenario() -> None:
+        async with started("t", partitions=3, batch_size=1_000) as (cluster, producer):
+            numbers = IntColumn(array("i", [2] * 5_000), b"\x55" * 625)  # every second one
+            report = await producer.send_columns("t", column(NUMBERS), partitions=numbers)
+            told(report, cluster)
+            assert set(NUMBERS[::2]) <= set(values(cluster, "t", 2))
+            assert len(report.partitions) == 3
+            for number in range(3):
+                there = [int(value) for value in values(cluster, "t", number) if value is not None]
+                assert there == sorted(there)
+
+    run(scenario())
+
+
+def test_rows_without_a_key_avoid_partitions_without_a_leader() -> None:
+    async def scenario() -> None:
+        async with started(batch_size=1_000) as (cluster, producer):
+            cluster.create_topic("t", partitions=4)
+            cluster.move_leader("t", 2, None)
+            report = await producer.send_columns("t", column(NUMBERS))
+            assert {partition for _, partition in report.partitions} == {0, 1, 3}
+            told(report, cluster)
+
+    run(scenario())
+
+
+def test_several_calls_at_once_are_each_in_order() -> None:
+    async def scenario() -> None:
+        async with started("t", batch_size=2_000, **room(60_000)) as (cluster, producer):
+            calls = [[b"%d %d" % (call, row) for row in range(3_000)] for call in range(4)]
+            reports = await asyncio.gather(*[producer.send_columns("t", column(rows)) for rows in calls])
+            assert [report.delivered for report in reports] == [3_000] * 4
+            there = values(cluster, "t")
+            for number, rows in enumerate(calls):
+                assert [value for value in there if value is not None and value.startswith(b"%d " % number)] == rows
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
+def test_no_rows_are_no_work() -> None:
+    async def scenario() -> None:
+        async with started("t") as (_, producer):
+            report = await producer.send_columns("t", column([]))
+            assert report == ColumnsReport()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd", "snappy"])
+def test_batches_are_compressed_as_those_of_send(codec: str) -> None:
+    async def scenario() -> None:
+        async with started("t", compression_type=codec, batch_size=200_000) as (cluster, producer):
+            rows = [b"the same text %d" % number for number in range(20_000)]
+            report = await producer.send_columns("t", column(rows))
+            assert values(cluster, "t") == rows
+            told(report, cluster)
+            assert producer.metrics()["batch_compressed_bytes"] < producer.metrics()["batch_uncompressed_bytes"] / 2
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
+def test_columns_and_single_sends_keep_their_order() -> None:
+    async def scenario() -> None:
+        async with started("t", linger_ms=1_000) as (cluster, producer):
+            producer.send("t", b"before")
+            await producer.send_columns("t", column(NUMBERS))
+            await producer.send("t", b"after")
+            assert values(cluster, "t") == [b"before", *NUMBERS, b"after"]
+
+    run(scenario())
+
+
+def test_a_send_that_waits_for_room_goes_before_columns_that_come_after_it() -> None:
+    async def scenario() -> None:
+        async with started("t", **room(40_000), batch_size=4_000) as (cluster, producer):
+            first = [producer.send("t", b"x" * 1_500) for _ in range(45)]
+            assert producer.metrics()["buffer_waiting_records"] > 0
+            report = await producer.send_columns("t", column(NUMBERS))
+            assert values(cluster, "t") == [b"x" * 1_500] * 45 + NUMBERS
+            assert report.delivered == len(NUMBERS)
+            assert all(delivery.done() for delivery in first)
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
+def test_memory_is_never_above_its_limit_and_all_is_given_back() -> None:
+    async def scenario() -> None:
+        async with started("t", partitions=20, **room(30_000), batch_size=1_000) as (
+            cluster,
+            producer,
+        ):
+            most = 0
+            sending = asyncio.ensure_future(producer.send_columns("t", column(NUMBERS), column(NUMBERS)))
+            while not sending.done():
+                most = max(most, producer.metrics()["buffer_used_bytes"])
+                await asyncio.sleep(0)
+            assert 10_000 < most <= 30_000
+            assert (await sending).delivered == 5_000
+            assert sorted(values(cluster, "t")) == sorted(NUMBERS)
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
+def test_a_row_as_large_as_the_buffer_goes_alone() -> None:
+    async def scenario() -> None:
+        async with started("t", **room(20_000), batch_size=1_000) as (cluster, producer):
+            rows = [b"a", b"x" * 19_900, b"b"]
+            await producer.send_columns("t", column(rows))
+            assert values(cluster, "t") == rows
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
+# ---------------------------------------------------------------------- refused before anything is taken
+@pytest.mark.parametrize(
+    ("given", "kind", "row"),
+    [
+        ({"values": column([b"x"] * 7 + [b"x" * 3_000_000])}, RecordTooLargeError, 7),
+        ({"partitions": array("i", [0, 1, 2])}, PartitionOutOfRangeError, 2),
+        ({"partitions": array("i", [0, -1, 1])}, PartitionOutOfRangeError, 1),
+        ({"timestamps_ms": array("q", [-1, 0, 0])}, InvalidTimestampError, 0),
+        ({"keys": column([b"k"])}, InvalidColumnError, None),
+        ({"keys": [b"k"] * 3}, InvalidColumnError, None),
+        ({"values": None}, InvalidColumnError, None),
+        ({"headers": headers_column([[]])}, InvalidColumnError, None),
+        ({"partitions": [1, 2, 3]}, InvalidColumnError, None),
+        ({"timestamps_ms": array("q", [1])}, InvalidColumnError, None),
+    ],
+)
+def test_a_row_that_cannot_be_sent_is_named_and_nothing_is_taken(
+    given: dict[str, Any], kind: type[AiokprodError], row: int | None
+) -> None:
+    async def scenario() -> None:
+        async with started("t", partitions=2) as (cluster, producer):
+            with pytest.raises(kind) as caught:
+                await producer.send_columns("t", **({"values": column([b"1", b"2", b"3"])} | given))
+            assert caught.value.row == row
+            await producer.flush()
+            assert values(cluster, "t") == []
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
+def test_a_topic_that_is_not_there_takes_nothing() -> None:
+    async def scenario() -> None:
+        async with started(max_block_ms=100) as (_, producer):
+            with pytest.raises(UnknownTopicError):
+                await producer.send_columns("t", column(NUMBERS))
+
+    run(scenario())
+
+
+class Stamp(ProducerInterceptor):
+    def on_send(self, record: Record) -> Record:
+        return record
+
+
+@pytest.mark.parametrize("options", [{"interceptors": [Stamp()]}, {"value_serializer": lambda *_: b""}])
+def test_a_producer_that_changes_records_has_no_columns(options: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        async with started("t", **options) as (_, producer):
+            with pytest.raises(ConfigError, match="passes by interceptors"):
+                await producer.send_columns("t", column(NUMBERS))
+
+    run(scenario())
+
+
+def test_a_producer_that_is_not_started_or_closed_takes_nothing() -> None:
+    async def scenario() -> None:
+        with pytest.raises(ProducerNotStartedError):
+            await Producer("localhost:1").send_columns("t", column(NUMBERS))
+        async with started("t") as (_, producer):
+            await producer.close()
+            with pytest.raises(ProducerClosedError):
+                await producer.send_columns("t", column(NUMBERS))
+
+    run(scenario())
+
+
+def test_another_loop_takes_nothing() -> None:
+    async def scenario() -> None:
+        async with started("t") as (_, producer):
+
+            def elsewhere() -> None:
+                with pytest.raises(WrongLoopError):
+                    asyncio.run(producer.send_columns("t", column(NUMBERS)))
+
+            await asyncio.to_thread(elsewhere)
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
+# ---------------------------------------------------------------------- what goes wrong later
+def test_the_users_partitioner_that_raises_ends_the_taking() -> None:
+    def broken(key: bytes | None, *_: object) -> int:
+        if key == b"3000":
+            raise ValueError("no")
+        return 0
+
+    async def scenario() -> None:
+        async with started("t", partitioner=broken, **room(100_000)) as (
+            cluster,
+            producer,
+        ):
+            with pytest.raises(PartitionerError):
+                await producer.send_columns("t", column([b"3000"]), column([b"3000"]))
+            with pytest.raises(SendColumnsError) as caught:
+                await producer.send_columns("t", column(NUMBERS), column(NUMBERS))
+            report = caught.value.report
+            assert 0 < report.delivered == len(values(cluster, "t")) <= 3_000
+            assert report.untaken == 5_000 - report.delivered
+            assert isinstance(report.untaken_error, PartitionerError)
+            assert values(cluster, "t") == NUMBERS[: report.delivered]
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
+def test_faults_of_all_kinds_lose_double_and_reorder_nothing() -> None:
+    async def scenario() -> None:
+        async with started("t", partitions=3, batch_size=2_000) as (cluster, producer):
+            cluster.drop_answer("Produce", nth=2)
+            cluster.drop_answer("Produce", nth=5, after_append=False)
+            cluster.fail_next("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER, nth=9)
+            cluster.fail_next("Produce", ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, nth=4, after_append=True)
+            report = await producer.send_columns("t", column(NUMBERS), column(NUMBERS))
+            assert sorted(values(cluster, "t")) == sorted(NUMBERS)
+            for number in range(3):
+                there = [int(value) for value in values(cluster, "t", number) if value is not None]
+                assert there == sorted(there)
+            assert report.delivered == 5_000
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_a_batch_the_topic_refuses_as_too_large_is_split(codec: str) -> None:
+    async def scenario() -> None:
+        async with started(batch_size=100_000, compression_type=codec) as (cluster, producer):
+            cluster.create_topic("t", max_message_bytes=3_000)
+            rows = [number + bytes(random.Random(int(number)).randbytes(20)) for number in NUMBERS]
+            times = array("q", [1_700_000_000_000 + int(number) for number in NUMBERS])
+            report = await producer.send_columns("t", column(rows), column(NUMBERS), timestamps_ms=times)
+            there = cluster.records("t")
+            assert [record.value for record in there] == rows
+            assert [record.key for record in there] == NUMBERS
+            assert [record.timestamp_ms for record in there] == list(times)
+            told(report, cluster)
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
+def test_a_row_the_topic_refuses_as_too_large_is_the_first_that_failed() -> None:
+    async def scenario() -> None:
+        async with started(batch_size=100_000) as (cluster, producer):
+            cluster.create_topic("t", max_message_bytes=3_000)
+            rows = [b"x" * (5_000 if number == 1_234 else 20) for number in range(3_000)]
+            with pytest.raises(SendColumnsError) as caught:
+                await producer.send_columns("t", column(rows))
+            partition = caught.value.report.partitions["t", 0]
+            assert (partition.count, partition.failed, partition.first_failed_row) == (2_999, 1, 1_234)
+            assert isinstance(partition.first_error, RecordTooLargeError)
+            assert partition.first_error.row == 1_234
+            assert caught.value.__cause__ is partition.first_error
+            assert len(values(cluster, "t")) == 2_999
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
+def test_records_refused_by_name_leave_and_the_others_go_on() -> None:
+    async def scenario() -> None:
+        async with started(batch_size=20_000) as (cluster, producer):
+            cluster.create_topic("t", cleanup_policy="compact")
+            keys: list[bytes | None] = list(NUMBERS)
+            keys[2_000] = keys[2_001] = keys[4_999] = None
+            with pytest.raises(SendColumnsError, match="3 of 5000 records failed; first: ") as caught:
+                await producer.send_columns("t", column(NUMBERS), column(keys))
+            partition = caught.value.report.partitions["t", 0]
+            assert (partition.count, partition.failed, partition.first_failed_row) == (4_997, 3, 2_000)
+            assert isinstance(partition.first_error, InvalidRecordError)
+            assert values(cluster, "t") == [value for value, key in zip(NUMBERS, keys, strict=True) if key is not None]
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
+def test_rows_that_run_out_of_time_fail_with_their_number() -> None:
+    async def scenario() -> None:
+        times = {"delivery_timeout_ms": 1_500, "request_timeout_ms": 500, "linger_ms": 0}
+        async with started("t", partitions=2, batch_size=3_000, **times) as (cluster, producer):
+            cluster.fail_next("Produce", ErrorCode.NOT_ENOUGH_REPLICAS, partition=1, topic="t", times=None)
+            with pytest.raises(SendColumnsError) as caught:
+                await producer.send_columns("t", column(NUMBERS), partitions=array("i", [0] * 100 + [1] * 4_900))
+            report = caught.value.report
+            assert report.partitions["t", 0].count == 100
+            failed = report.partitions["t", 1]
+            assert (failed.failed, failed.first_failed_row, failed.first_offset) == (4_900, 100, None)
+            assert isinstance(failed.first_error, DeliveryTimeoutError)
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
+def test_close_ends_columns_that_still_wait_and_tells_what_became_of_each() -> None:
+    async def scenario() -> None:
+        async with started("t", **room(20_000), batch_size=2_000) as (cluster, producer):
+            cluster.hold("Produce", before_serving=True)
+            sending = asyncio.ensure_future(producer.send_columns("t", column(NUMBERS)))
+            await until(lambda: producer.metrics()["buffer_waiting_records"] > 0)
+            closed = await producer.close(timeout=0.1)
+            with pytest.raises(SendColumnsError) as caught:
+                await sending
+            report = caught.value.report
+            assert report.delivered == 0
+            assert report.failed == closed.count > 0
+            assert report.untaken == 5_000 - report.failed
+            assert isinstance(report.untaken_error, ProducerClosedError)
+            assert isinstance(report.first_error, UndeliveredAtCloseError)
+            assert values(cluster, "t") == []
+
+    run(scenario())
+
+
+def test_cancelling_stops_taking_and_what_was_taken_goes_on() -> None:
+    async def scenario() -> None:
+        async with started("t", batch_size=2_000, **room(20_000)) as (cluster, producer):
+            rule = cluster.hold("Produce", before_serving=True)
+            sending = asyncio.ensure_future(producer.send_columns("t", column(NUMBERS)))
+            await until(lambda: producer.metrics()["buffer_waiting_records"] > 0)
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+            assert producer.metrics()["buffer_waiting_records"] == 0
+            rule.cancel()
+            await producer.flush()
+            there = values(cluster, "t")
+            assert 0 < len(there) < 5_000
+            assert there == NUMBERS[: len(there)]
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
+def test_flush_waits_for_columns() -> None:
+    async def scenario() -> None:
+        async with started("t") as (cluster, producer):
+            held = cluster.hold("Produce", before_serving=True)
+            sending = asyncio.ensure_future(producer.send_columns("t", column(NUMBERS[:100])))
+            await until(lambda: producer.metrics()["buffer_used_bytes"] > 0)
+            flushing = asyncio.ensure_future(producer.flush())
+            await until(lambda: held.hits > 0)
+            assert not flushing.done()
+            held.cancel()
+            await flushing
+            assert values(cluster, "t") == NUMBERS[:100]
+            assert (await sending).delivered == 100
+
+    run(scenario())
+
+
+def test_without_acknowledgements_nobody_tells_offsets() -> None:
+    async def scenario() -> None:
+        async with started("t", acks=0, enable_idempotence=False) as (cluster, producer):
+            report = await producer.send_columns("t", column(NUMBERS))
+            partition = report.partitions["t", 0]
+            assert (partition.count, partition.first_offset, partition.last_offset) == (5_000, None, None)
+            await until(lambda: values(cluster, "t") == NUMBERS)
+
+    run(scenario())
+
+
+# ---------------------------------------------------------------------- in memory
+def test_a_memory_producer_takes_columns_and_keeps_their_records() -> None:
+    async def scenario() -> None:
+        async with MemoryProducer(topics={"t": 2}) as producer:
+            headers = headers_column([[(b"n", b"v")], [], []])
+            report = await producer.send_columns(
+                "t",
+                column([b"a", None, b"c"]),
+                column([b"1", b"2", None]),
+                headers=headers,
+                partitions=array("i", [1, 1, 0]),
+            )
+            assert [record.value for record in producer.records_of("t")] == [b"a", None, b"c"]
+            assert report.delivered == 3
+            assert (report.partitions["t", 1].first_offset, report.partitions["t", 1].last_offset) == (0, 1)
+            with pytest.raises(SendColumnsError) as caught:
+                await producer.send_columns("t", column([b"a", b"b"]), partitions=array("i", [0, 9]))
+            assert caught.value.report.partitions["t", 9].first_failed_row == 1
+
+    run(scenario())
