@@ -107,6 +107,17 @@ class Watch:
         )
         self.shown: ref[AiokprodError] | None = None  # as long as somebody has it every reader sees the same
 
+    def add(self, waiter: Waiter) -> None:
+        if self.waiters is None:
+            self.waiters = [waiter]
+        else:
+            self.waiters.append(waiter)
+
+    def forget(self, waiter: Waiter) -> None:
+        """Its task was cancelled; it may have been woken before."""
+        if self.waiters is not None and waiter in self.waiters:
+            self.waiters.remove(waiter)
+
 
 @mypyc_attr(acyclic=True)
 class Delivery:
@@ -211,16 +222,11 @@ class Delivery:
         if not self.done():
             waiter = Waiter(self._holder.event_loop())
             watch = self._register()
-            if watch.waiters is None:
-                watch.waiters = [waiter]
-            else:
-                watch.waiters.append(waiter)
+            watch.add(waiter)
             try:
                 yield waiter
             except BaseException:
-                waiters = watch.waiters
-                if waiters is not None and waiter in waiters:
-                    waiters.remove(waiter)
+                watch.forget(waiter)
                 raise
             if not waiter.is_over:
                 raise RuntimeError("a Delivery is awaited by something that is no asyncio task")
