@@ -448,9 +448,10 @@ def test_a_row_the_topic_refuses_as_too_large_is_the_first_that_failed() -> None
     run(scenario())
 
 
-def test_records_refused_by_name_leave_and_the_others_go_on() -> None:
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_records_refused_by_name_leave_and_the_others_go_on(codec: str) -> None:
     async def scenario() -> None:
-        async with started(batch_size=20_000) as (cluster, producer):
+        async with started(batch_size=20_000, compression_type=codec) as (cluster, producer):
             cluster.create_topic("t", cleanup_policy="compact")
             keys: list[bytes | None] = list(NUMBERS)
             keys[2_000] = keys[2_001] = keys[4_999] = None
