@@ -91,7 +91,10 @@ class ColumnBatch(ProducerBatch):
     def settle(self, segment: Segment) -> int:
         if segment.last - segment.first < self.count:
             self._know_records()
-        return super().settle(segment)
+        freed = super().settle(segment)
+        if self.is_finished:
+            self.entry = None  # it has the section, and refers to this batch: both would stay until the collector comes
+        return freed
 
     def _wake(self, segment: Segment) -> None:
         size_bytes = self._plain_bytes
