@@ -91,10 +91,7 @@ class ColumnBatch(ProducerBatch):
     def settle(self, segment: Segment) -> int:
         if segment.last - segment.first < self.count:
             self._know_records()
-        freed = super().settle(segment)
-        if self.is_finished:
-            self.entry = None  # it has the section, and refers to this batch: both would stay until the collector comes
-        return freed
+        return super().settle(segment)
 
     def _wake(self, segment: Segment) -> None:
         size_bytes = self._plain_bytes

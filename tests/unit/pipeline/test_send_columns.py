@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
 from array import array
 from collections.abc import Sequence
@@ -41,7 +40,6 @@ from aiokprod.errors import (
     WrongLoopError,
 )
 from aiokprod.pipeline import column_encoder
-from aiokprod.pipeline.column_batch import ColumnBatch
 from aiokprod.records.column_rows import Encoder, PlainEncoder
 from aiokprod.testing import MemoryProducer, MockCluster
 from aiokprod.wire.codes import ErrorCode
@@ -274,20 +272,6 @@ def test_memory_is_never_above_its_limit_and_all_is_given_back() -> None:
             assert (await sending).delivered == 5_000
             assert sorted(values(cluster, "t")) == sorted(NUMBERS)
             nothing_is_held(producer)
-
-    run(scenario())
-
-
-def test_batches_are_freed_with_their_last_record_and_not_when_the_collector_comes() -> None:
-    async def scenario() -> None:
-        async with started("t", batch_size=2_000) as (_, producer):
-            gc.disable()
-            try:
-                await producer.send_columns("t", column(NUMBERS))
-                await asyncio.sleep(0)
-                assert not [batch for batch in gc.get_objects() if isinstance(batch, ColumnBatch)]
-            finally:
-                gc.enable()
 
     run(scenario())
 
