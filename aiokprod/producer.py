@@ -340,8 +340,8 @@ class Producer:
         keys: BytesColumn | None = None,
         *,
         headers: HeadersColumn | None = None,
-        partitions: Any = None,
-        timestamps_ms: Any = None,
+        partitions: object = None,
+        timestamps_ms: object = None,
     ) -> ColumnsReport:
         """Send many records out of columns, without an object for each; wait for all of them. See docs/columns.md.
 

@@ -169,8 +169,27 @@ def report(console: Console, run: Run, verdict: Verdict) -> None:
 @click.option("--bootstrap", help="Use this cluster (host:port,...) and break nothing.")
 @click.option("--real", is_flag=True, help="Start a local Apache Kafka (Java 17 and Maven).")
 @click.option("--seed", default=1, show_default=True, help="Of the made-up records.")
-def demo(records: int, file: Path | None, bootstrap: str | None, real: bool, seed: int) -> None:
+@click.option(
+    "--spark", is_flag=True, help="Spark writes and reads back, on a local Apache Kafka; an audit is the verdict."
+)
+@click.option(
+    "--report",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="aiokprod-audit",
+    show_default=True,
+    help="With --spark: where the verdict and its pictures go.",
+)
+def demo(
+    records: int, file: Path | None, bootstrap: str | None, real: bool, seed: int, spark: bool, folder: Path
+) -> None:
     """Send records through the whole pipeline, break something midway, read everything back."""
+    if spark:
+        if bootstrap or file:
+            raise click.UsageError("--spark makes up its rows and starts its own cluster: no --bootstrap, no --file")
+        from aiokprod.cli.spark_demo import show as show_spark
+
+        sys.exit(show_spark(records, folder))
     if bootstrap and real:
         raise click.UsageError("--bootstrap and --real exclude each other")
     console = Console(highlight=False)

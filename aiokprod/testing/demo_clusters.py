@@ -12,6 +12,7 @@ from aiokprod.cluster.silent_listener import SilentListener
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import BrokerAnswerError
 from aiokprod.metrics import Metrics
+from aiokprod.reader import Reader
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
@@ -24,6 +25,8 @@ class DemoCluster:
     bootstrap_servers: str
     create_topic: Callable[[str, int], None]
     break_something: Callable[[str], list[str]]
+    records_in: Callable[[str], int]
+    """how many records are in a topic"""
 
 
 @contextmanager
@@ -46,7 +49,10 @@ def embedded() -> Iterator[DemoCluster]:
                 f"moved the leader of partition 0 from broker {leader} to broker {target}",
             ]
 
-        yield DemoCluster("three embedded brokers", cluster.bootstrap_servers, create, break_something)
+        def records_in(topic: str) -> int:
+            return len(cluster.records(topic))
+
+        yield DemoCluster("three embedded brokers", cluster.bootstrap_servers, create, break_something, records_in)
 
 
 @contextmanager
@@ -70,7 +76,12 @@ def local_kafka() -> Iterator[DemoCluster]:
                 f"killed broker {victim} (-9); {target} goes on",
             ]
 
-        yield DemoCluster("three brokers of Apache Kafka", cluster.bootstrap_servers, create, break_something)
+        def records_in(topic: str) -> int:
+            return sum(cluster.end_offsets(topic))
+
+        yield DemoCluster(
+            "three brokers of Apache Kafka", cluster.bootstrap_servers, create, break_something, records_in
+        )
 
 
 def external(bootstrap_servers: str) -> DemoCluster:
@@ -79,7 +90,17 @@ def external(bootstrap_servers: str) -> DemoCluster:
     def create(topic: str, partitions: int) -> None:
         asyncio.run(_create_topic(bootstrap_servers, topic, partitions))
 
-    return DemoCluster(bootstrap_servers, bootstrap_servers, create, lambda topic: [])
+    def records_in(topic: str) -> int:
+        return asyncio.run(_records_in(bootstrap_servers, topic))
+
+    return DemoCluster(bootstrap_servers, bootstrap_servers, create, lambda topic: [], records_in)
+
+
+async def _records_in(bootstrap_servers: str, topic: str) -> int:
+    async with Reader(bootstrap_servers) as reader:
+        partitions = await reader.partitions(topic)
+        ends = [await reader.latest(topic, partition) for partition in partitions]
+        return sum(ends) - sum([await reader.earliest(topic, partition) for partition in partitions])
 
 
 async def _create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:

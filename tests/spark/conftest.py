@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from sessions import spark_session
+from sessions import LOG, spark_session
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="module")
+def spark(spark_folder: Path) -> Iterator[SparkSession]:
     """Two threads, four attempts per task."""
-    with spark_session("local[2,4]", tmp_path_factory.mktemp("spark")) as session:
+    with spark_session("local[2,4]", spark_folder) as session:
         yield session
+
+
+@pytest.fixture
+def spark_log(spark_folder: Path) -> Path:
+    """What Spark and its workers say."""
+    return spark_folder / LOG

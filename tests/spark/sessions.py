@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import aiokprod
 from aiokprod.testing.spark_jars import spark_kafka_jars
 
+LOG = "spark.log"
 LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -26,7 +27,7 @@ LOCAL = {
 
 @contextmanager
 def spark_session(master: str, folder: Path, **options: str) -> Iterator[SparkSession]:
-    """A session with a JVM of its own.
+    """A session with a JVM of its own, whose standard error, and that of its workers, goes to `LOG` in the folder.
 
     Args:
         folder: for what Spark leaves behind.
@@ -41,7 +42,8 @@ def spark_session(master: str, folder: Path, **options: str) -> Iterator[SparkSe
     settings |= {"spark.jars": ",".join(spark_kafka_jars()), "spark.sql.warehouse.dir": str(folder / "warehouse")}
     settings["spark.executorEnv.PYTHONPATH"] = path
     try:
-        spark = SparkSession.builder.master(master).config(map=settings).getOrCreate()
+        with _standard_error_in(folder / LOG):
+            spark = SparkSession.builder.master(master).config(map=settings).getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
         try:
             yield spark
@@ -51,6 +53,19 @@ def spark_session(master: str, folder: Path, **options: str) -> Iterator[SparkSe
         end_jvm()
         os.environ.clear()
         os.environ |= before
+
+
+@contextmanager
+def _standard_error_in(path: Path) -> Iterator[None]:
+    """For processes that are started now."""
+    ours = os.dup(2)
+    try:
+        with path.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
 
 
 def end_jvm() -> None:

@@ -11,8 +11,22 @@
 from __future__ import annotations
 
 from aiokprod.spark.audit.findings import WRONG, Finding
+from aiokprod.spark.audit.marking import claims_of, for_the_sink, identity, marked
 from aiokprod.spark.audit.run import run
 from aiokprod.spark.audit.sides import SchemaError
 from aiokprod.spark.audit.verdict import Latencies, LateRecord, NamedRecord, Verdict
 
-__all__ = ["WRONG", "Finding", "LateRecord", "Latencies", "NamedRecord", "SchemaError", "Verdict", "run"]
+__all__ = [
+    "WRONG",
+    "Finding",
+    "LateRecord",
+    "Latencies",
+    "NamedRecord",
+    "SchemaError",
+    "Verdict",
+    "claims_of",
+    "for_the_sink",
+    "identity",
+    "marked",
+    "run",
+]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROWS_SHOWN: Final = 200
+MOST_POINTS: Final = 600  # of the timeline
 STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 62em; padding: 0 1em; color: #222; }
 h1 { padding: .4em .6em; border-radius: .3em; color: #fff; background: #2a7d46; }
@@ -100,7 +101,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 # ---------------------------------------------------------------------- plots
 def _plots(verdict: Verdict) -> list[str]:
-    if not verdict.latencies:
+    if not verdict.latencies and not verdict.timeline:
         return []
     try:
         from matplotlib.figure import Figure
@@ -117,7 +118,29 @@ def _plots(verdict: Verdict) -> list[str]:
             _draw_distribution(upper, verdict, kind, topics)
             _draw_minutes(lower, verdict, kind)
             plots.append(_svg(figure))
+    if verdict.timeline:
+        figure = Figure(figsize=(9, 3.5), layout="constrained")
+        _draw_timeline(figure.subplots(), verdict)
+        plots.append(_svg(figure))
     return plots
+
+
+def _draw_timeline(axes: Axes, verdict: Verdict) -> None:
+    """Records of the log by the second of their timestamp."""
+    first = min(second for counts in verdict.timeline.values() for second in counts)
+    last = max(second for counts in verdict.timeline.values() for second in counts)
+    width = -(-(last - first + 1) // MOST_POINTS)  # seconds in one point
+    for topic, counts in sorted(verdict.timeline.items()):
+        points = [0] * ((last - first) // width + 1)
+        for second, records in counts.items():
+            points[(second - first) // width] += records
+        axes.step(
+            [width * number for number in range(len(points))], [p / width for p in points], where="post", label=topic
+        )
+    begin = datetime.fromtimestamp(first, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    axes.set_title("Records in the log, by their timestamps")
+    axes.set(xlabel=f"seconds since {begin} UTC", ylabel="records/s", ylim=(0, None))
+    axes.legend()
 
 
 def _draw_distribution(axes: Axes, verdict: Verdict, kind: str, topics: Sequence[str]) -> None:

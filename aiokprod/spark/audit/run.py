@@ -39,6 +39,7 @@ def run(
     runs: Sequence[int] | None = None,
     partitions: int | None = None,
     most_named: int = MOST_NAMED,
+    timeline: bool = False,
 ) -> Verdict:
     """Compare what was claimed with what is in the log.
 
@@ -51,6 +52,7 @@ def run(
         runs: judge these runs only; None: all that somebody claims.
         partitions: of the shuffle; None: `spark.sql.shuffle.partitions`. About a million records each is a good size.
         most_named: so many records are named at most, what is wrong first; counts are exact.
+        timeline: count the log's records by the second of their timestamp, too: the log is read once more.
 
     Returns:
         The verdict. `verdict.problems` tells what could not be judged.
@@ -81,6 +83,8 @@ def run(
         verdict.problems.append("two senders had the same run and stream")
     if order:
         _judge_order(verdict, late_records(rows, count, has_repeats=has_repeats), most_named)
+    if timeline:
+        verdict.timeline = _timeline(found)
     verdict.seconds = time.monotonic() - began
     return verdict
 
@@ -145,6 +149,16 @@ def _latencies(kept: DataFrame, kind: str) -> list[Latencies]:
         Latencies(kind=kind, topic=topic, partition=partition, minute=minute, buckets=dict(sorted(found.items())))
         for (topic, partition, minute), found in sorted(buckets.items())
     ]
+
+
+def _timeline(log: DataFrame) -> dict[str, dict[int, int]]:
+    from pyspark.sql import functions as sf
+
+    counts: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    seconds = log.groupBy("topic", sf.unix_seconds("timestamp").alias("second"))
+    for row in seconds.agg(sf.count(sf.lit(1)).alias("records")).collect():
+        counts[row.topic][row.second] = row.records
+    return dict(counts)
 
 
 def _named(kept: DataFrame, log: DataFrame, incomplete: set[tuple[int, int]], most: int) -> list[NamedRecord]:

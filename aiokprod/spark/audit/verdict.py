@@ -84,6 +84,8 @@ class Verdict:
     deepest: int = 0
     named_late: list[LateRecord] = field(default_factory=list)
     latencies: list[Latencies] = field(default_factory=list)
+    timeline: dict[str, dict[int, int]] = field(default_factory=dict)
+    """records of the log by topic and second of their timestamp; empty: not asked for"""
     problems: list[str] = field(default_factory=list)
     """why it cannot be judged, or not all of it"""
     seconds: float = 0.0

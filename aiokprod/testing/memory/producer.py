@@ -7,7 +7,7 @@ record is in the log on a later turn of the loop, or fails as the test has scrip
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Unpack
 
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.errors import AiokprodError, ConfigError, SendColumnsError
@@ -82,8 +82,8 @@ class MemoryProducer(Producer):
         keys: BytesColumn | None = None,
         *,
         headers: HeadersColumn | None = None,
-        partitions: Any = None,
-        timestamps_ms: Any = None,
+        partitions: object = None,
+        timestamps_ms: object = None,
     ) -> ColumnsReport:
         """As `Producer.send_columns`; here each row is a `send`, and what a row is refused for is its failure."""
         if not self._intake.is_plain:

@@ -37,6 +37,7 @@ from aiokprod.errors import (
     RecordTooLargeError,
     UndeliveredAtCloseError,
     UnknownTopicError,
+    WrongLoopError,
 )
 from aiokprod.pipeline import column_encoder
 from aiokprod.records.column_rows import Encoder, PlainEncoder
@@ -178,6 +179,32 @@ def test_where_the_partition_is_null_the_partitioner_chooses() -> None:
             for number in range(3):
                 there = [int(value) for value in values(cluster, "t", number) if value is not None]
                 assert there == sorted(there)
+
+    run(scenario())
+
+
+def test_rows_without_a_key_avoid_partitions_without_a_leader() -> None:
+    async def scenario() -> None:
+        async with started(batch_size=1_000) as (cluster, producer):
+            cluster.create_topic("t", partitions=4)
+            cluster.move_leader("t", 2, None)
+            report = await producer.send_columns("t", column(NUMBERS))
+            assert {partition for _, partition in report.partitions} == {0, 1, 3}
+            told(report, cluster)
+
+    run(scenario())
+
+
+def test_several_calls_at_once_are_each_in_order() -> None:
+    async def scenario() -> None:
+        async with started("t", batch_size=2_000, **room(60_000)) as (cluster, producer):
+            calls = [[b"%d %d" % (call, row) for row in range(3_000)] for call in range(4)]
+            reports = await asyncio.gather(*[producer.send_columns("t", column(rows)) for rows in calls])
+            assert [report.delivered for report in reports] == [3_000] * 4
+            there = values(cluster, "t")
+            for number, rows in enumerate(calls):
+                assert [value for value in there if value is not None and value.startswith(b"%d " % number)] == rows
+            nothing_is_held(producer)
 
     run(scenario())
 
@@ -327,6 +354,20 @@ def test_a_producer_that_is_not_started_or_closed_takes_nothing() -> None:
     run(scenario())
 
 
+def test_another_loop_takes_nothing() -> None:
+    async def scenario() -> None:
+        async with started("t") as (_, producer):
+
+            def elsewhere() -> None:
+                with pytest.raises(WrongLoopError):
+                    asyncio.run(producer.send_columns("t", column(NUMBERS)))
+
+            await asyncio.to_thread(elsewhere)
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
 # ---------------------------------------------------------------------- what goes wrong later
 def test_the_users_partitioner_that_raises_ends_the_taking() -> None:
     def broken(key: bytes | None, *_: object) -> int:
@@ -407,9 +448,10 @@ def test_a_row_the_topic_refuses_as_too_large_is_the_first_that_failed() -> None
     run(scenario())
 
 
-def test_records_refused_by_name_leave_and_the_others_go_on() -> None:
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_records_refused_by_name_leave_and_the_others_go_on(codec: str) -> None:
     async def scenario() -> None:
-        async with started(batch_size=20_000) as (cluster, producer):
+        async with started(batch_size=20_000, compression_type=codec) as (cluster, producer):
             cluster.create_topic("t", cleanup_policy="compact")
             keys: list[bytes | None] = list(NUMBERS)
             keys[2_000] = keys[2_001] = keys[4_999] = None
@@ -426,7 +468,7 @@ def test_records_refused_by_name_leave_and_the_others_go_on() -> None:
 
 def test_rows_that_run_out_of_time_fail_with_their_number() -> None:
     async def scenario() -> None:
-        times = {"delivery_timeout_ms": 300, "request_timeout_ms": 100, "linger_ms": 0}
+        times = {"delivery_timeout_ms": 1_500, "request_timeout_ms": 500, "linger_ms": 0}
         async with started("t", partitions=2, batch_size=3_000, **times) as (cluster, producer):
             cluster.fail_next("Produce", ErrorCode.NOT_ENOUGH_REPLICAS, partition=1, topic="t", times=None)
             with pytest.raises(SendColumnsError) as caught:
@@ -484,9 +526,14 @@ def test_cancelling_stops_taking_and_what_was_taken_goes_on() -> None:
 def test_flush_waits_for_columns() -> None:
     async def scenario() -> None:
         async with started("t") as (cluster, producer):
+            held = cluster.hold("Produce", before_serving=True)
             sending = asyncio.ensure_future(producer.send_columns("t", column(NUMBERS[:100])))
             await until(lambda: producer.metrics()["buffer_used_bytes"] > 0)
-            await producer.flush()
+            flushing = asyncio.ensure_future(producer.flush())
+            await until(lambda: held.hits > 0)
+            assert not flushing.done()
+            held.cancel()
+            await flushing
             assert values(cluster, "t") == NUMBERS[:100]
             assert (await sending).delivered == 100
 

@@ -1,0 +1,206 @@
+"""The Spark sink beside Spark's own, beside confluent-kafka called per row in the same Arrow writer, and beside `noop`.
+
+    python bench/spark_sink.py [--rows 400000] [--rounds 3] [--out FILE]
+
+One real broker, one Spark (`local[2]`), one job per figure: rows made in the JVM, two tasks. The sinks take turns round by
+round, so that what else the machine does befalls them alike; figures are medians. Rows per second are those of the whole
+job; Python CPU is user and system time of all Python workers of Spark, per row. Nothing is compressed, acks=all, everybody
+is idempotent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "spark"))
+
+from pyspark.sql import DataFrame, SparkSession
+from sessions import spark_session
+
+from aiokprod.testing.kafka_cluster import KafkaCluster
+
+SINKS = ("aiokprod", "kafka", "confluent", "noop")
+SHAPES = {
+    "100 B": (100, False, False),
+    "100 B, keys": (100, True, False),
+    "100 B, keys, two headers": (100, True, True),
+    "1 KB": (1024, False, False),
+    "1 KB, keys": (1024, True, False),
+    "1 KB, keys, two headers": (1024, True, True),
+}
+WARM_UP_ROWS = 20_000
+
+
+def rows(spark: SparkSession, count: int, size: int, *, has_keys: bool, has_headers: bool) -> DataFrame:
+    """Made in the JVM: a number, then the same letters."""
+    columns = [f"cast(concat(lpad(id, 12, '0'), repeat('x', {size - 12})) as binary) as value"]
+    if has_keys:
+        columns.append("cast(cast(id % 50000 as string) as binary) as key")
+    if has_headers:
+        header = "struct('{}' as key, cast('{}' as binary) as value)"
+        columns.append(f"array({header.format('trace', 'abcdefgh')}, {header.format('source', 'bench')}) as headers")
+    return spark.range(count, numPartitions=2).selectExpr(*columns)
+
+
+def make_confluent_source() -> type[Any]:
+    """The class is made here so that Spark pickles it whole: workers do not find this script."""
+    from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+    class Writer(DataSourceArrowWriter):
+        def __init__(self, options: dict[str, str]) -> None:
+            self.options = options
+
+        def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+            from confluent_kafka import Producer
+
+            settings = {"bootstrap.servers": self.options["kafka.bootstrap.servers"], "enable.idempotence": True}
+            producer = Producer(settings | {"queue.buffering.max.messages": 500_000, "linger.ms": 5})
+            topic, failed = self.options["topic"], []
+
+            def told(error: Any, _: Any) -> None:
+                if error is not None:
+                    failed.append(error)
+
+            for batch in iterator:
+                columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+                nothing = [None] * batch.num_rows
+                headers = columns.get("headers") or nothing
+                for value, key, pairs in zip(columns["value"], columns.get("key") or nothing, headers, strict=True):
+                    given = None if pairs is None else [(pair["key"], pair["value"]) for pair in pairs]
+                    while True:
+                        try:
+                            producer.produce(topic, value, key, headers=given, on_delivery=told)
+                            break
+                        except BufferError:
+                            producer.poll(0.01)
+                producer.poll(0)
+            producer.flush()
+            if failed:
+                raise RuntimeError(str(failed[0]))
+            return WriterCommitMessage()
+
+    class Source(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "confluent"
+
+        def writer(self, schema: Any, overwrite: bool) -> Any:
+            return Writer(dict(self.options))
+
+    return Source
+
+
+def write(frame: DataFrame, sink: str, servers: str, topic: str) -> None:
+    writer = frame.write.format(sink).mode("append")
+    if sink != "noop":
+        writer = writer.option("kafka.bootstrap.servers", servers).option("topic", topic)
+    writer.save()
+
+
+def python_cpu_s() -> float:
+    """User and system seconds of every Python process below Spark's JVM, those that ended included."""
+    parents: dict[int, list[int]] = {}
+    stats: dict[int, tuple[str, float]] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            text = (entry / "stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        name, fields = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
+        parents.setdefault(int(fields[1]), []).append(int(entry.name))
+        stats[int(entry.name)] = (name, sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK"))
+    total, found = 0.0, [os.getpid()]
+    while found:
+        for child in parents.get(found.pop(), ()):
+            found.append(child)
+            if not stats[child][0].startswith("java"):
+                total += stats[child][1]
+    return total
+
+
+def measure(frame: DataFrame, sink: str, servers: str, topic: str, count: int) -> dict[str, float]:
+    cpu, began = python_cpu_s(), time.monotonic()
+    write(frame, sink, servers, topic)
+    elapsed = time.monotonic() - began
+    return {"rows_per_s": count / elapsed, "python_us_per_row": (python_cpu_s() - cpu) / count * 1e6}
+
+
+def micro_batches(spark: SparkSession, sink: str, servers: str, topic: str, folder: Path, batches: int) -> float:
+    """Median milliseconds of `addBatch`, over micro-batches of 1,000 rows."""
+    source = folder / "micro"
+    if not source.exists():
+        spark.range(1000 * batches, numPartitions=batches).selectExpr("cast(id as string) as value").write.parquet(
+            str(source)
+        )
+    stream = spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).parquet(str(source))
+    writer = stream.writeStream.format(sink).trigger(availableNow=True)
+    if sink != "noop":
+        writer = writer.option("kafka.bootstrap.servers", servers).option("topic", topic)
+    query = writer.option("checkpointLocation", str(folder / f"checkpoint-{sink}-{time.monotonic_ns()}")).start()
+    query.awaitTermination()
+    taken = [json.loads(each.json)["durationMs"]["addBatch"] for each in query.recentProgress]
+    return float(statistics.median(taken[5:]))  # without the first ones, for which workers start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=400_000, help="of 100 B; a third as many of 1 KB")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--shapes", nargs="*", default=list(SHAPES))
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    figures: dict[str, Any] = {"rows": arguments.rows, "rounds": arguments.rounds, "shapes": {}}
+    with tempfile.TemporaryDirectory() as name, KafkaCluster(brokers=1) as kafka:
+        folder, servers = Path(name), kafka.bootstrap_servers
+        with spark_session("local[2]", folder) as spark:
+            spark.dataSource.register(make_confluent_source())
+            for shape in arguments.shapes:
+                size, has_keys, has_headers = SHAPES[shape]
+                count = arguments.rows if size <= 100 else arguments.rows // 3
+                frames = [
+                    rows(spark, n, size, has_keys=has_keys, has_headers=has_headers) for n in (WARM_UP_ROWS, count)
+                ]
+                runs: dict[str, list[dict[str, float]]] = {sink: [] for sink in SINKS}
+                for number in range(arguments.rounds + 1):
+                    kafka.create_topic(f"bench-{number}", 6)
+                    for sink in SINKS[number % len(SINKS) :] + SINKS[: number % len(SINKS)]:
+                        if not number:  # workers, classes and connections are there afterwards
+                            write(frames[0], sink, servers, "bench-0")
+                        else:
+                            runs[sink].append(measure(frames[1], sink, servers, f"bench-{number}", count))
+                    kafka.delete_topic(f"bench-{number}")
+                figures["shapes"][shape] = {
+                    sink: {what: statistics.median(run[what] for run in each) for what in each[0]}
+                    for sink, each in runs.items()
+                }
+                show(shape, figures["shapes"][shape])
+            kafka.create_topic("micro", 6)
+            figures["micro_batch_ms"] = {
+                sink: micro_batches(spark, sink, servers, "micro", folder, 40) for sink in ("aiokprod", "kafka", "noop")
+            }
+            print("addBatch of 1,000 rows, ms:", figures["micro_batch_ms"], flush=True)
+    if arguments.out:
+        arguments.out.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+def show(shape: str, medians: dict[str, dict[str, float]]) -> None:
+    print(f"\n{shape}: rows/s, times Spark's own, Python CPU in us per row")
+    own = medians["kafka"]["rows_per_s"]
+    for sink, each in medians.items():
+        rate = each["rows_per_s"]
+        print(f"  {sink:10} {rate:12,.0f} {rate / own:6.2f}x {each['python_us_per_row']:8.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

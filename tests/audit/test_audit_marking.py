@@ -1,0 +1,58 @@
+"""Rows that Spark writes, marked; the claims of their job; the identity's bytes as the producer's hook has them."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aiokprod.claims import HEADER, Status, encode_identity
+from aiokprod.spark import audit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+
+
+def test_marked_rows_carry_their_identity_and_claims_name_it(spark: SparkSession) -> None:
+    from pyspark.sql import functions as sf
+
+    rows = spark.createDataFrame(
+        [(-5, 0, "v", "k", [("a", b"b")]), (2**62, 1, "v", None, None)],
+        "seq long, shard long, value string, key string, headers array<struct<key:string,value:binary>>",
+    )
+    marked = audit.marked(rows, run=-7, seq="seq", stream="shard", topic="t")
+    sink = audit.for_the_sink(marked)
+    assert sink.columns == ["topic", "key", "value", "headers"]
+    first, second = sink.orderBy(sf.col("key").desc()).collect()
+    assert [(h.key, bytes(h.value)) for h in first.headers] == [("a", b"b"), (HEADER, encode_identity(-7, 0, -5))]
+    assert [(h.key, bytes(h.value)) for h in second.headers] == [(HEADER, encode_identity(-7, 1, 2**62))]
+    one, other = audit.claims_of(marked).orderBy("seq").collect()
+    assert (one.run, one.stream, one.seq, one.topic, one.status) == (-7, 0, -5, "t", Status.ACKED_AT_LEAST_ONCE)
+    assert (one.key_hash, other.key_hash) == (zlib.crc32(b"k"), -1)
+    assert (one.partition, one.offset, one.send_us, one.ack_us) == (-1, -1, -1, -1)
+
+
+def test_rows_without_headers_or_key_and_with_one_stream_are_marked_too(spark: SparkSession) -> None:
+    marked = audit.marked(spark.range(2).selectExpr("id", "'v' as value"), run=1, seq="id", stream=4, topic="t")
+    row = audit.for_the_sink(marked).orderBy("headers").collect()[1]
+    assert [bytes(header.value) for header in row.headers] == [encode_identity(1, 4, 1)]
+    assert {claim.key_hash for claim in audit.claims_of(marked).collect()} == {-1}
+
+
+def test_what_was_marked_and_written_is_judged_clean(spark: SparkSession) -> None:
+    from pyspark.sql import functions as sf
+
+    marked = audit.marked(spark.range(100).selectExpr("id", "'k' as key", "'v' as value"), run=1, seq="id", topic="t")
+    log = marked.select(
+        sf.col("key").cast("binary").alias("key"), "topic", "headers", sf.lit(0).alias("partition"),
+        sf.col("id").alias("offset"), sf.timestamp_seconds(sf.lit(60)).alias("timestamp"), sf.lit(1).alias("timestampType"),
+    )  # fmt: skip
+    verdict = audit.run(spark, audit.claims_of(marked), log, timeline=True)
+    assert (verdict.exit_status, verdict.claims, verdict.late) == (0, 100, 0)
+    assert verdict.timeline == {"t": {60: 100}}
+    assert verdict.latencies == []
+    less = audit.run(spark, audit.claims_of(marked), log.where("offset != 50"))
+    assert less.identities(audit.Finding.LOST) == [(1, 0, 50)]

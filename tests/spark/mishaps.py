@@ -1,0 +1,79 @@
+"""What befalls a task in the middle of its rows, once: a function for a column that a sink then writes.
+
+Each is made by a function, so that Spark pickles it whole: the workers do not find the tests' modules. `flag` is a file
+that says it has happened, as attempts run in other processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.functions import udf
+
+AFTER_ROWS = 1000
+
+
+def _once(flag: Path, happen: Callable[[], None]) -> Any:
+    path, after, rows = str(flag), AFTER_ROWS, [0]
+
+    def passing(value: str) -> str:
+        rows[0] += 1
+        if rows[0] >= after and not Path(path).exists():
+            Path(path).touch()
+            happen()
+        return value
+
+    return udf(passing, "string", useArrow=False)  # with Arrow it needs pandas
+
+
+def task_fails(flag: Path) -> Any:
+    """The task raises."""
+
+    def happen() -> None:
+        raise ValueError("the rows of this attempt end here")
+
+    return _once(flag, happen)
+
+
+def other_workers_die(flag: Path) -> Any:
+    """Every other Python worker of this executor is killed: the one that writes is among them."""
+
+    def happen() -> None:
+        import os
+        import signal
+        from pathlib import Path
+
+        daemon = os.getppid()
+        for pid in Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split():
+            if int(pid) != os.getpid():
+                os.kill(int(pid), signal.SIGKILL)
+
+    return _once(flag, happen)
+
+
+def executor_dies(flag: Path) -> Any:
+    """The JVM of the executor is killed, and its workers with it."""
+
+    def happen() -> None:
+        import os
+        import signal
+        from pathlib import Path
+
+        status = Path(f"/proc/{os.getppid()}/status").read_text()
+        jvm = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid"))
+        os.kill(jvm, signal.SIGKILL)
+
+    return _once(flag, happen)
+
+
+def task_hangs(flag: Path) -> Any:
+    """The first attempt that comes along stops, until Spark kills it; a test that waits for it ends after minutes."""
+
+    def happen() -> None:
+        import threading
+
+        threading.Event().wait(300)
+
+    return _once(flag, happen)
