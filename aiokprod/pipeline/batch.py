@@ -313,6 +313,7 @@ class ProducerBatch(RecordHolder):
         self.settled_count += segment.last - segment.first
         if self.is_finished:
             freed = self.charged_bytes
+            self.entry = None  # which holds us, and the encoded section
             self.values = []
             self.keys = None
             self.headers = None
