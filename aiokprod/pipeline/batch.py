@@ -313,7 +313,6 @@ class ProducerBatch(RecordHolder):
         self.settled_count += segment.last - segment.first
         if self.is_finished:
             freed = self.charged_bytes
-            self.entry = None  # which holds us, and the encoded section
             self.values = []
             self.keys = None
             self.headers = None
