@@ -17,6 +17,7 @@ from typing import Final, Self
 from aiokprod.config import ProducerConfig
 from aiokprod.config.option_texts import BOOLEANS
 from aiokprod.errors import ConfigError
+from aiokprod.spark.jaas import credentials
 
 DEFAULT_IN_FLIGHT_BYTES: Final = 33_554_432  # as the buffer.memory of Kafka's producers
 DEFAULT_IDLE_TIMEOUT_MS: Final = 30_000  # Spark ends an idle worker after about 60 s
@@ -121,6 +122,9 @@ def _whole(options: Mapping[str, str], name: str, default: int, least: int, most
 
 
 def _producer_config(properties: dict[str, str]) -> ProducerConfig:
+    jaas = properties.pop("sasl.jaas.config", "")
+    if jaas.strip():
+        properties = credentials(jaas) | properties
     try:
         config = ProducerConfig.from_mapping(properties)
     except ConfigError as error:
