@@ -28,6 +28,12 @@ def test_properties_of_the_producer_have_kafkas_names_and_units() -> None:
     assert options.config.required_acks == 1
 
 
+def test_batches_are_larger_than_the_cores_unless_somebody_says() -> None:
+    assert SinkOptions.read(SERVERS).config.batch_size == 524_288
+    assert SinkOptions.read(SERVERS | {"kafka.max.batch.size": "65536"}).config.batch_size == 65_536
+    assert SinkOptions.read(SERVERS | {"kafka.max.request.size": "100000"}).config.batch_size == 65_536
+
+
 def test_options_of_the_sink_are_found_in_any_case() -> None:
     options = SinkOptions.read(
         SERVERS
