@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -30,7 +31,6 @@ from aiokprod.spark.audit.sides import claim_rows, log_rows
 SIZES = (1_000_000, 2_000_000, 4_000_000, 8_000_000, 16_000_000)
 RUN, KEYS, PARTITIONS = 77, 50_000, 12
 LOST, DUPLICATES, PHANTOMS, SWAPS = 7, 5, 4, 3
-PER_TASK = 1_000_000  # records in one partition of the shuffle
 
 
 def started(folder: Path, threads: int, memory: str) -> SparkSession:
@@ -125,26 +125,34 @@ def shuffles_of(claims: DataFrame, log: DataFrame, partitions: int) -> dict[str,
     return {"verdict": shuffles(plan), "order": shuffles(late)}
 
 
+def cpu_s(spark: SparkSession) -> float:
+    """Seconds of CPU that Spark's JVM has had: what does not depend on who else uses the machine."""
+    process = spark.sparkContext._gateway.proc
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def measure(spark: SparkSession, folder: Path, records: int, rounds: int) -> list[dict[str, object]]:
     """Without order, with it; the best of the rounds is not taken: all are told."""
     claims, log = spark.read.parquet(str(folder / "claims")), spark.read.parquet(str(folder / "log"))
-    partitions = max(4, -(-records // PER_TASK))
-    told = shuffles_of(claims, log, partitions)
+    told = shuffles_of(claims, log, 4)
     results: list[dict[str, object]] = []
     for order in (False, True):
-        seconds = []
+        seconds, cpu_seconds = [], []
         for _ in range(rounds):
-            began = time.perf_counter()
-            verdict = audit.run(spark, claims, log, order=order, partitions=partitions)
+            began, cpu = time.perf_counter(), cpu_s(spark)
+            verdict = audit.run(spark, claims, log, order=order)
             seconds.append(time.perf_counter() - began)
+            cpu_seconds.append(cpu_s(spark) - cpu)
             check(verdict, order=order)
-        middle = sorted(seconds)[len(seconds) // 2]
+        middle, cpu = sorted(seconds)[rounds // 2], sorted(cpu_seconds)[rounds // 2]
         results.append(
             {
                 "records": records,
                 "order": order,
                 "seconds": [round(each, 2) for each in seconds],
                 "records_per_s": round(records / middle),
+                "cpu_us_per_record": round(cpu / records * 1e6, 2),
                 "shuffles": told["verdict"] + (told["order"] if order else 0),
             }
         )

@@ -1,6 +1,6 @@
 """The Spark sink beside Spark's own, beside confluent-kafka called per row in the same Arrow writer, and beside `noop`.
 
-    python bench/spark_sink.py [--rows 400000] [--rounds 3] [--out FILE]
+    python bench/spark_sink.py [--rows 400000] [--rounds 3] [--out FILE] [--docs]
 
 One real broker, one Spark (`local[2]`), one job per figure: rows made in the JVM, two tasks. The sinks take turns round by
 round, so that what else the machine does befalls them alike; figures are medians. Rows per second are those of the whole
@@ -28,7 +28,14 @@ from sessions import spark_session
 
 from aiokprod.testing.kafka_cluster import KafkaCluster
 
-SINKS = ("aiokprod", "kafka", "confluent", "noop")
+SINKS = {
+    "aiokprod": "aiokprod",
+    "kafka": "Spark's own",
+    "confluent": "confluent-kafka per row",
+    "noop": "no sink (noop)",
+}
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "spark.md"
+BEGIN, END = "<!-- figures: bench/spark_sink.py --docs -->", "<!-- end of figures -->"
 SHAPES = {
     "100 B": (100, False, False),
     "100 B, keys": (100, True, False),
@@ -159,6 +166,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shapes", nargs="*", default=list(SHAPES))
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--docs", action="store_true", help="put the tables into docs/spark.md")
     arguments = parser.parse_args()
     figures: dict[str, Any] = {"rows": arguments.rows, "rounds": arguments.rounds, "shapes": {}}
     with tempfile.TemporaryDirectory() as name, KafkaCluster(brokers=1) as kafka:
@@ -174,7 +182,8 @@ def main() -> None:
                 runs: dict[str, list[dict[str, float]]] = {sink: [] for sink in SINKS}
                 for number in range(arguments.rounds + 1):
                     kafka.create_topic(f"bench-{number}", 6)
-                    for sink in SINKS[number % len(SINKS) :] + SINKS[: number % len(SINKS)]:
+                    turn = number % len(SINKS)
+                    for sink in [*SINKS][turn:] + [*SINKS][:turn]:
                         if not number:  # workers, classes and connections are there afterwards
                             write(frames[0], sink, servers, "bench-0")
                         else:
@@ -192,6 +201,27 @@ def main() -> None:
             print("addBatch of 1,000 rows, ms:", figures["micro_batch_ms"], flush=True)
     if arguments.out:
         arguments.out.write_text(json.dumps(figures, indent=1) + "\n")
+    if arguments.docs:
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        _, _, after = rest.partition(END)
+        PAGE.write_text(f"{before}{BEGIN}\n{tables(figures)}{END}{after}")
+
+
+def tables(figures: dict[str, Any]) -> str:
+    """Markdown."""
+    lines = ["| rows/s of the whole job | " + " | ".join(SINKS.values()) + " |", "|---" * (len(SINKS) + 1) + "|"]
+    for shape, each in figures["shapes"].items():
+        own = each["kafka"]["rows_per_s"]
+        cells = [f"{each[sink]['rows_per_s']:,.0f} ({each[sink]['rows_per_s'] / own:.2f}x)" for sink in SINKS]
+        lines.append(f"| {shape} | {' | '.join(cells)} |")
+    python = [sink for sink in SINKS if sink in ("aiokprod", "confluent")]
+    lines += ["", "| CPU of Python, µs per row | " + " | ".join(SINKS[sink] for sink in python) + " |"]
+    lines.append("|---" * (len(python) + 1) + "|")
+    for shape, each in figures["shapes"].items():
+        lines.append(f"| {shape} | {' | '.join(format(each[sink]['python_us_per_row'], '.2f') for sink in python)} |")
+    micro = ", ".join(f"{SINKS[sink]} {taken:.0f} ms" for sink, taken in figures["micro_batch_ms"].items())
+    lines += ["", f"A micro-batch of 1,000 rows (`addBatch`, median): {micro}.", ""]
+    return "\n".join(lines)
 
 
 def show(shape: str, medians: dict[str, dict[str, float]]) -> None:

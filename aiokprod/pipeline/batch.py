@@ -319,6 +319,7 @@ class ProducerBatch(RecordHolder):
             self.keys = None
             self.headers = None
             self._retained = None
+            self.entry = None  # it has the section, and refers to this batch: both would stay until the collector comes
         else:
             freed = sum(self.sizes[segment.first : segment.last])
             freed += self.record_overhead_bytes * (segment.last - segment.first)

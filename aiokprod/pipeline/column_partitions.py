@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from aiokprod.pipeline.batch import BATCH_OVERHEAD_BYTES
 from aiokprod.pipeline.partitioners import TopicPartitioner
 from aiokprod.records.column_rows import ANY_PARTITION, ColumnTable, PlainRows, Rows
 
@@ -71,7 +72,7 @@ def _choose_runs(
 ) -> None:
     """Rows without a key, at these places: those of one batch go to one partition."""
     for begin, end, size in runs([bounds[row] for row in places], batch_bytes):
-        partition = partitioner.choose(None, size)
+        partition = partitioner.choose(None, size + BATCH_OVERHEAD_BYTES)  # a full one is all of batch_size
         for place in places[begin:end]:
             chosen[place] = partition
 

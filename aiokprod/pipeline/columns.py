@@ -194,7 +194,8 @@ class ColumnsSend(BatchListener):
                 partition = cut.partition
                 if partition == ANY_PARTITION:
                     is_last = number == len(cuts) - 1
-                    partition = partitioner.choose(None, cut.bound_bytes if is_last else self._batch_bytes)
+                    size_bytes = cut.bound_bytes if is_last else self._batch_bytes
+                    partition = partitioner.choose(None, size_bytes + BATCH_OVERHEAD_BYTES)
                 charge_bytes = min(charges[number], self._charge(cut, len(section.records), has_numbers))
                 unused -= charge_bytes
                 count = cut.last - cut.first

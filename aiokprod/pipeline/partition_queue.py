@@ -162,7 +162,8 @@ class PartitionQueue(IntakeQueue):
     def withdraw(self, batch: ProducerBatch, index: int, error: AiokprodError) -> bool:
         """Take an unstamped record out and fail its delivery; False if it has been stamped."""
         entry = batch.entry
-        assert isinstance(entry, Entry)
+        if not isinstance(entry, Entry):
+            return False  # all of it is settled
         if batch is self.open_batch:
             if batch.settled_count + 1 == batch.count:
                 self.open_batch = None  # its last record leaves: the entry leaves with it

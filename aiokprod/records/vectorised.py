@@ -15,19 +15,20 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aiokprod.records.batch import FIXED_BOUND, SMALL_FIXED_BOUND, SMALL_VALUE_BYTES
+from aiokprod.records.batch import FIXED_BOUND, SMALL_FIXED_BOUND, SMALL_VALUE_BYTES, encode_records
 from aiokprod.records.column_rows import ANY_PARTITION, MOST_ROWS, ColumnTable, Cut, PlainRows, Rows, Section
 from aiokprod.records.columns import BytesColumn, HeadersColumn, IntColumn
 
 CHUNK_BYTES: Final = 1_048_576
-FEW_ROWS: Final = 100
-"""of a chunk: the plain way costs less"""
+FEW_ROWS: Final = 150 if isinstance(encode_records, FunctionType) else 600
+"""so few cost less the plain way: arrays have a price of their own, which the compiled loop undercuts for longer"""
 Numbers = np.ndarray[Any, np.dtype[Any]]
 NOTHING: Final = pa.scalar(b"", pa.binary())
 NO_HEADERS: Final = pa.scalar(b"\0", pa.binary())

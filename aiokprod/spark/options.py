@@ -17,8 +17,11 @@ from typing import Final, Self
 from aiokprod.config import ProducerConfig
 from aiokprod.config.option_texts import BOOLEANS
 from aiokprod.errors import ConfigError
+from aiokprod.spark.jaas import credentials
 
 DEFAULT_IN_FLIGHT_BYTES: Final = 33_554_432  # as the buffer.memory of Kafka's producers
+DEFAULT_BATCH_SIZE: Final = 524_288  # half of what a broker takes; eight times the core's, as rows come in crowds here
+_SIZES: Final = ("batch_size", "max_batch_size", "max_request_size", "message_max_bytes")  # who gives one means it
 DEFAULT_IDLE_TIMEOUT_MS: Final = 30_000  # Spark ends an idle worker after about 60 s
 _NAMES: Final = (
     "kafka.bootstrap.servers",
@@ -121,6 +124,11 @@ def _whole(options: Mapping[str, str], name: str, default: int, least: int, most
 
 
 def _producer_config(properties: dict[str, str]) -> ProducerConfig:
+    jaas = properties.pop("sasl.jaas.config", "")
+    if jaas.strip():
+        properties = credentials(jaas) | properties
+    if not any(name.replace(".", "_") in _SIZES for name in properties):
+        properties = properties | {"batch.size": str(DEFAULT_BATCH_SIZE)}
     try:
         config = ProducerConfig.from_mapping(properties)
     except ConfigError as error:

@@ -70,14 +70,14 @@ def trouble(world: World, draw: random.Random, kind: str) -> None:
             world.log.append(replace(record, offset=end_of(world, record.topic, record.partition)))
         world.plant(Finding.DUPLICATE, record)
     elif kind == "phantom":
-        stranger = replace(
-            record,
-            stream=9,
-            seq=10_000 + len(world.planted.get(Finding.PHANTOM, ())),
-            offset=end_of(world, record.topic, record.partition),
-        )
-        world.log.append(stranger)
+        seq = 10_000 + len(world.planted.get(Finding.PHANTOM, ()))
+        stranger = replace(record, stream=9, seq=seq)
+        copies = draw.choice((1, 1, 2))
+        for _ in range(copies):
+            world.log.append(replace(stranger, offset=end_of(world, record.topic, record.partition)))
         world.plant(Finding.PHANTOM, stranger)
+        if copies > 1:
+            world.plant(Finding.DUPLICATE, stranger)
     elif kind == "contradicted":
         world.claims[claim_at] = replace(claim, status=Status.NOT_PERSISTED, offset=-1)
         world.plant(Finding.CONTRADICTED, record)

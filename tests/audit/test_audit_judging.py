@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +13,11 @@ from audit_reference import judge
 from audit_worlds import KINDS, World, trouble, truthful
 
 from aiokprod.claims import Status
+from aiokprod.claims.writer import ClaimsWriter
+from aiokprod.logs import StateLog
 from aiokprod.spark import audit
 from aiokprod.spark.audit import Finding
+from aiokprod.spark.audit.command import main
 from aiokprod.spark.audit.judging import cells, judged
 from aiokprod.spark.audit.order import late_records
 from aiokprod.spark.audit.plans import aggregates, executed_plan, shuffles
@@ -133,3 +137,40 @@ def test_trouble_is_found_in_one_shuffle_with_hash_aggregates_only(spark: SparkS
     regrouped = frame.groupBy("seq").count()
     regrouped.collect()
     assert shuffles(regrouped) == 2, "this test can count"
+
+
+@pytest.mark.slow
+def test_what_nobody_claims_of_a_run_that_was_not_closed_is_no_phantom(spark: SparkSession, tmp_path: Path) -> None:
+    world = truthful(5, 10, 5)
+    for stream in (0, 1):
+        writer = ClaimsWriter(tmp_path, 5, stream, StateLog("claims"), rows_per_file=100, most_rows=100, flush_s=1.0)
+        writer.begin()
+        for claim in world.claims:
+            if claim.stream == stream and claim.seq < 8:
+                writer.add(claim.seq, -2, claim.topic, claim.partition, claim.offset, claim.status, 1, 2)
+        writer.end()
+        assert writer.wait(30)
+    _, log = frames(spark, [], world.log)
+    closed = audit.run(spark, tmp_path, log)
+    assert (closed.exit_status, closed.counts) == (1, {Finding.PHANTOM: 4})
+    marker = tmp_path / "_run-0000000000000005-1.json"
+    marker.write_text(marker.read_text().replace('"closed": true', '"closed": false'))
+    crashed = audit.run(spark, tmp_path, log)
+    assert crashed.identities(Finding.PHANTOM) == [(5, 0, 8), (5, 0, 9)]
+    assert crashed.unclaimed == 2
+    assert crashed.problems == ["run 5 stream 1: its claims were not closed"]
+    less = audit.run(spark, tmp_path, log, runs=[4])
+    assert (less.exit_status, less.not_ours) == (2, 20)
+
+
+@pytest.mark.slow
+def test_the_command_says_what_it_cannot_judge(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path / "nowhere"), "--log", str(tmp_path / "nowhere")]) == 2
+    assert "not judged: [PATH_NOT_FOUND]" in capsys.readouterr().err
+    for wrong in (["--bootstrap", "127.0.0.1:1"], ["--log", "x", "--kafka-source"], []):
+        with pytest.raises(SystemExit) as ended:
+            main([str(tmp_path), *wrong])
+        assert ended.value.code == 2
+    assert "belong together" in capsys.readouterr().err

@@ -28,6 +28,12 @@ def test_properties_of_the_producer_have_kafkas_names_and_units() -> None:
     assert options.config.required_acks == 1
 
 
+def test_batches_are_larger_than_the_cores_unless_somebody_says() -> None:
+    assert SinkOptions.read(SERVERS).config.batch_size == 524_288
+    assert SinkOptions.read(SERVERS | {"kafka.max.batch.size": "65536"}).config.batch_size == 65_536
+    assert SinkOptions.read(SERVERS | {"kafka.max.request.size": "100000"}).config.batch_size == 65_536
+
+
 def test_options_of_the_sink_are_found_in_any_case() -> None:
     options = SinkOptions.read(
         SERVERS
@@ -91,6 +97,31 @@ def test_secrets_travel_and_show_nowhere() -> None:
         with pytest.raises(ConfigError) as caught:
             SinkOptions.read(SERVERS | secret | broken)
         assert CANARY not in str(caught.value)
-    with pytest.raises(ConfigError) as caught:
-        SinkOptions.read(SERVERS | {"kafka.sasl.jaas.config": f"PlainLoginModule password={CANARY};"})
+
+
+@pytest.mark.parametrize(
+    "jaas",
+    [
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required username="user" password="{CANARY}";',
+        f"kafkashaded.org.apache.kafka.common.security.scram.ScramLoginModule required\n  username=user password='{CANARY}' ;",
+        f'PlainLoginModule required serviceName="x" password="{CANARY}" username="us\\er"',
+    ],
+)
+def test_credentials_are_found_where_java_has_them(jaas: str) -> None:
+    plain = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
+    config = SinkOptions.read(SERVERS | plain | {"kafka.sasl.jaas.config": jaas}).config
+    assert (config.sasl_username, config.sasl_password.reveal()) == ("user", CANARY)
+
+
+@pytest.mark.parametrize(
+    "jaas",
+    [
+        f'PlainLoginModule required password="{CANARY}";',
+        f'com.sun.security.auth.module.Krb5LoginModule required username="u" password="{CANARY}";',
+        f"{CANARY}",
+    ],
+)
+def test_other_login_modules_are_refused_and_not_shown(jaas: str) -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.sasl\.jaas\.config must be") as caught:
+        SinkOptions.read(SERVERS | {"kafka.sasl.jaas.config": jaas})
     assert CANARY not in str(caught.value)

@@ -12,7 +12,8 @@ import argparse
 import asyncio
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,13 +30,18 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m aiokprod.spark.audit") -> int:
     """Run it; the exit status."""
-    options = _parser(program).parse_args(arguments)
+    from pyspark.errors import PySparkException
+
+    parser = _parser(program)
+    options = parser.parse_args(arguments)
+    if bool(options.bootstrap) != bool(options.topic) or (options.kafka_source and not options.bootstrap):
+        parser.error("--bootstrap and --topic belong together, and --kafka-source needs them")
     try:
         verdict = _audited(options)
         if options.out:
             write(verdict, options.out)
-    except (AiokprodError, SchemaError, OSError) as error:
-        print(f"not judged: {error}", file=sys.stderr)
+    except (AiokprodError, PySparkException, SchemaError, OSError) as error:
+        print(f"not judged: {str(error).partition(chr(10))[0]}", file=sys.stderr)
         return NOT_JUDGED
     print(verdict.line)
     if options.out:
@@ -63,7 +69,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, help="write summary.json, findings, latencies and a page into this folder")
     parser.add_argument("--no-order", action="store_true", help="do not judge order (spares a shuffle)")
     parser.add_argument("--run", type=int, action="append", help="judge this run only (repeatable)")
-    parser.add_argument("--partitions", type=int, help="of the shuffle; default: spark.sql.shuffle.partitions")
+    parser.add_argument("--partitions", type=int, help="of the shuffle; default: one for each million claims")
     parser.add_argument("--master", help="of Spark, if there is no session's configuration that says so")
     return parser
 
@@ -71,13 +77,10 @@ def _parser(program: str) -> argparse.ArgumentParser:
 def _audited(options: argparse.Namespace) -> Verdict:
     with tempfile.TemporaryDirectory() as scratch:
         log = options.log
-        if options.bootstrap and not options.topic:
-            raise SchemaError("--bootstrap needs --topic")
         if options.bootstrap and not options.kafka_source:
             log = options.dump or Path(scratch)
             asyncio.run(read_back(options.bootstrap, options.topic, log))
-        spark = _session(options.master)
-        try:
+        with _session(options.master) as spark:
             found = _kafka_source(spark, options.bootstrap, options.topic) if options.kafka_source else log
             return run(
                 spark,
@@ -87,21 +90,23 @@ def _audited(options: argparse.Namespace) -> Verdict:
                 runs=options.run,
                 partitions=options.partitions,
             )
-        finally:
-            spark.stop()
 
 
-def _session(master: str | None) -> SparkSession:
-    from pyspark.errors import PySparkException
+@contextmanager
+def _session(master: str | None) -> Iterator[SparkSession]:
+    """The session there is, or one that ends with the audit."""
     from pyspark.sql import SparkSession
 
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
     builder = SparkSession.builder.appName("aiokprod-audit").config("spark.ui.showConsoleProgress", "false")
-    if master:
-        builder = builder.master(master)
+    spark = (builder.master(master) if master else builder).getOrCreate()
     try:
-        return builder.getOrCreate()
-    except PySparkException as error:
-        raise OSError(f"Spark does not start: {error}") from error
+        yield spark
+    finally:
+        spark.stop()
 
 
 def _kafka_source(spark: SparkSession, servers: str, topics: Sequence[str]) -> DataFrame:

@@ -1,4 +1,4 @@
-"""A settled Delivery is freed when the last one who has it lets go, without the garbage collector.
+"""A settled Delivery is freed when the last one who has it lets go, without the garbage collector; so is its batch.
 
 Compiled, the collector does not look at deliveries: a cycle through one would stay for ever.
 """
@@ -16,6 +16,9 @@ from rig import run, started
 
 from aiokprod import Delivery, Producer
 from aiokprod.errors import AiokprodError
+from aiokprod.pipeline.batch import ProducerBatch
+from aiokprod.pipeline.encoded import Encoded
+from aiokprod.pipeline.ledger import Entry
 from aiokprod.testing import MockCluster
 
 NOBODY_ELSE = 2  # references: the list's, and that of the call that counts
@@ -149,5 +152,8 @@ def test_it_goes_with_the_last_who_holds_it(way: Callable[[MockCluster, Producer
             for _ in range(5):  # who waited and who was called back are done
                 await asyncio.sleep(0)
             assert [sys.getrefcount(kept[number]) for number in range(len(kept))] == [NOBODY_ELSE] * len(kept)
+            kept.clear()
+            left = [thing for thing in gc.get_objects() if isinstance(thing, (ProducerBatch, Entry, Encoded))]
+            assert left == []
 
     run(scenario())
