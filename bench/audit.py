@@ -31,7 +31,6 @@ from aiokprod.spark.audit.sides import claim_rows, log_rows
 SIZES = (1_000_000, 2_000_000, 4_000_000, 8_000_000, 16_000_000)
 RUN, KEYS, PARTITIONS = 77, 50_000, 12
 LOST, DUPLICATES, PHANTOMS, SWAPS = 7, 5, 4, 3
-PER_TASK = 1_000_000  # records in one partition of the shuffle
 
 
 def started(folder: Path, threads: int, memory: str) -> SparkSession:
@@ -136,14 +135,13 @@ def cpu_s(spark: SparkSession) -> float:
 def measure(spark: SparkSession, folder: Path, records: int, rounds: int) -> list[dict[str, object]]:
     """Without order, with it; the best of the rounds is not taken: all are told."""
     claims, log = spark.read.parquet(str(folder / "claims")), spark.read.parquet(str(folder / "log"))
-    partitions = max(4, -(-records // PER_TASK))
-    told = shuffles_of(claims, log, partitions)
+    told = shuffles_of(claims, log, 4)
     results: list[dict[str, object]] = []
     for order in (False, True):
         seconds, cpu_seconds = [], []
         for _ in range(rounds):
             began, cpu = time.perf_counter(), cpu_s(spark)
-            verdict = audit.run(spark, claims, log, order=order, partitions=partitions)
+            verdict = audit.run(spark, claims, log, order=order)
             seconds.append(time.perf_counter() - began)
             cpu_seconds.append(cpu_s(spark) - cpu)
             check(verdict, order=order)

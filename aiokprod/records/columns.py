@@ -333,12 +333,16 @@ def _length(length: int | None, offset: int, there: int, what: str) -> int:
 
 
 def _bitmap(validity: object, offset: int, length: int) -> memoryview | None:
+    """The bitmap from the byte on that has the first row; None if no row is null."""
     if validity is None:
         return None
     view = _bytes(validity, "validity")
     if len(view) * 8 < offset + length:
         raise InvalidColumnError(f"validity has {len(view) * 8} bits for {offset + length} rows")
     view = view[offset >> 3 : (offset + length + 7) >> 3]
+    every = (1 << length) - 1
+    if int.from_bytes(view, "little") >> (offset & 7) & every == every:
+        return None
     return view if view.readonly else memoryview(view.tobytes())
 
 

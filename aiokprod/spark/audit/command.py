@@ -69,7 +69,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, help="write summary.json, findings, latencies and a page into this folder")
     parser.add_argument("--no-order", action="store_true", help="do not judge order (spares a shuffle)")
     parser.add_argument("--run", type=int, action="append", help="judge this run only (repeatable)")
-    parser.add_argument("--partitions", type=int, help="of the shuffle; default: spark.sql.shuffle.partitions")
+    parser.add_argument("--partitions", type=int, help="of the shuffle; default: one for each million claims")
     parser.add_argument("--master", help="of Spark, if there is no session's configuration that says so")
     return parser
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 MOST_NAMED: Final = 100_000
+RECORDS_PER_PARTITION: Final = 1_000_000
+LEAST_PARTITIONS: Final = 4
 BOTH_PLACES: Final = 2  # first and last are all the places of so many copies
 
 
@@ -50,7 +52,7 @@ def run(
             may be read more than once), or the path of a Parquet dump of one.
         order: judge order too: a second shuffle, of the log alone.
         runs: judge these runs only; None: all that somebody claims.
-        partitions: of the shuffle; None: `spark.sql.shuffle.partitions`. About a million records each is a good size.
+        partitions: of the shuffle; None: one for each million claims, and four at least.
         most_named: so many records are named at most, what is wrong first; counts are exact.
         timeline: count the log's records by the second of their timestamp, too: the log is read once more.
 
@@ -67,12 +69,11 @@ def run(
     claimed = spark.read.parquet(str(claims)) if isinstance(claims, str | Path) else claims
     found = spark.read.parquet(str(log)) if isinstance(log, str | Path) else log
     told = claim_rows(claimed)
-    if runs is None:
-        runs = [row.run for row in told.select("run").distinct().collect()]
-    else:
+    if runs is not None:
         told = told.where(told.run.isin(list(runs)))
-    rows = log_rows(found, runs)
-    count = partitions or int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+    claims_of_runs = {row["run"]: row["count"] for row in told.groupBy("run").count().collect()}
+    rows = log_rows(found, list(claims_of_runs))
+    count = partitions or max(LEAST_PARTITIONS, -(-sum(claims_of_runs.values()) // RECORDS_PER_PARTITION))
     with _kept(cells(judged(told, rows, count))) as kept:
         has_repeats = _count(verdict, kept, set(incomplete))
         verdict.latencies = [*_latencies(kept, "ack"), *_latencies(kept, "append")]

@@ -61,6 +61,21 @@ def test_an_empty_arrow_array_has_no_rows() -> None:
     assert len(IntColumn.from_arrow(pa.array([], pa.int32()))) == 0
 
 
+@pytest.mark.parametrize("first", range(9))
+@pytest.mark.parametrize("null", [None, 0, 7, 8, 20])
+def test_a_bitmap_that_names_no_null_is_not_kept(first: int, null: int | None) -> None:
+    bits = (1 << 40) - 1
+    if null is not None:
+        bits ^= 1 << (first + null)
+    rows = BytesColumn(array("i", range(41)), b"x" * 40, bits.to_bytes(5, "little"), first, 21)
+    assert (rows.validity is None) == (null is None)
+    assert [row for row in range(21) if rows.is_null(row)] == ([] if null is None else [null])
+    others = (1 << first) - 1 | ((1 << 19) - 1) << first + 21  # null, but not ours
+    assert BytesColumn(array("i", range(41)), b"x" * 40, (bits & ~others).to_bytes(5, "little"), first, 21).is_null(
+        20
+    ) == (null == 20)
+
+
 def test_a_piece_of_the_buffers_is_a_column() -> None:
     data = [row or b"" for row in ROWS]
     offsets = numpy.array(list(accumulate(map(len, data), initial=0)), dtype=numpy.int64)
