@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from sessions import read_back, rows_per_value
@@ -38,9 +39,9 @@ def test_a_batch_is_written_with_every_column(
         )
         assert (row["headers"] is None) == (number % 5 == 0)
     assert [header["key"] for header in rows[1]["headers"]] == ["h"]
-    claims = spark.read.parquet(str(tmp_path / "claims"))
-    assert claims.agg({"count": "sum"}).collect()[0][0] == ROWS
-    assert {row["partition"] for row in claims.collect()} == {0, 1, 2}
+    claims = pq.read_table(tmp_path / "claims").to_pylist()
+    assert sum(row["count"] for row in claims) == ROWS
+    assert {row["partition"] for row in claims} == {0, 1, 2}
 
 
 def test_a_stream_is_written_in_batches(
