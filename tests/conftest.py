@@ -14,8 +14,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import aiokprod
+
+# A slow machine is no finding.
+settings.register_profile("aiokprod", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("aiokprod")
 
 if os.environ.get("AIOKPROD_TEST_UVLOOP"):
     import uvloop
