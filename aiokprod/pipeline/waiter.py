@@ -52,7 +52,8 @@ class Waiter:
         self.is_over = True
         self._is_cancelled = True
         self._cancel_message = msg
-        self._loop.call_soon(wake, [self])
+        alone: list[Waiter] = [self]
+        self._loop.call_soon(wake, alone)
         return True
 
     def result(self) -> None:
