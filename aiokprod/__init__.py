@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aiokprod.hooks import ProducerInterceptor as ProducerInterceptor
     from aiokprod.model import CloseReport as CloseReport
     from aiokprod.model import ColumnsPartition as ColumnsPartition
+    from aiokprod.model import ColumnsPlacement as ColumnsPlacement
     from aiokprod.model import ColumnsReport as ColumnsReport
     from aiokprod.model import Health as Health
     from aiokprod.model import Persistence as Persistence
@@ -56,12 +57,14 @@ _WHERE = {
     "IntColumn": "records.columns",
     "ColumnsReport": "model",
     "ColumnsPartition": "model",
+    "ColumnsPlacement": "model",
     "SendColumnsError": "errors",
 }
 __all__ = [
     "BytesColumn",
     "CloseReport",
     "ColumnsPartition",
+    "ColumnsPlacement",
     "ColumnsReport",
     "Delivery",
     "HeadersColumn",

@@ -76,6 +76,18 @@ class ColumnsPartition:
     first_failed_row: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnsPlacement:
+    """Where some rows of one `send_columns` are, one behind the other in the log."""
+
+    topic: str
+    partition: int
+    base_offset: int | None
+    """of the first of them; None: nobody told (acks=0)"""
+    rows: Sequence[int]
+    """ascending; `rows[n]` has offset `base_offset + n`"""
+
+
 @dataclass(slots=True, kw_only=True)
 class ColumnsReport:
     """What became of one `send_columns`."""
@@ -88,6 +100,8 @@ class ColumnsReport:
     """(topic, partition) -> what became of the records there"""
     untaken_error: AiokprodError | None = None
     """why taking ended"""
+    placements: list[ColumnsPlacement] = field(default_factory=list)
+    """of the delivered rows, in no order; empty unless they were asked for"""
 
     @property
     def first_error(self) -> AiokprodError | None:

@@ -342,6 +342,7 @@ class Producer:
         headers: HeadersColumn | None = None,
         partitions: object = None,
         timestamps_ms: object = None,
+        placements: bool = False,
     ) -> ColumnsReport:
         """Send many records out of columns, without an object for each; wait for all of them. See docs/columns.md.
 
@@ -354,6 +355,7 @@ class Producer:
             headers: a null, or an empty list: none.
             partitions: a buffer of int32 or int64, or an `IntColumn`: where it is null the partitioner chooses.
             timestamps_ms: a buffer of int64, or an `IntColumn`: milliseconds since 1970; null is now.
+            placements: tell too where each row is (`report.placements`): up to 8 bytes for a row.
 
         Returns:
             Count, bytes and offsets of each partition.
@@ -381,6 +383,7 @@ class Producer:
             await best_encoder(),
             pipeline.partitions_for,
             pipeline.closed_error,
+            placements,
         )
         report = await send.run()
         if report.failed or report.untaken:

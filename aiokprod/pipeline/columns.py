@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from aiokprod.errors import AiokprodError, InvalidTimestampError, PartitionOutOfRangeError
-from aiokprod.model import ColumnsPartition, ColumnsReport, Persistence
+from aiokprod.model import ColumnsPartition, ColumnsPlacement, ColumnsReport, Persistence
 from aiokprod.pipeline.batch import BATCH_OVERHEAD_BYTES, Segment
 from aiokprod.pipeline.column_batch import COLUMN_BATCH_BYTES, ROW_NUMBER_BYTES, BatchListener, ColumnBatch
 from aiokprod.pipeline.column_partitions import choose_partitions
@@ -44,6 +44,7 @@ class ColumnsSend(BatchListener):
         encoder: Encoder,
         partitions_for: Callable[[str, float | None], Coroutine[Any, Any, list[int]]],
         closed_error: Callable[[str | None], AiokprodError],
+        keeps_placements: bool,
     ) -> None:
         self.is_listening = True
         self.report = ColumnsReport()
@@ -55,6 +56,7 @@ class ColumnsSend(BatchListener):
         self._encoder = encoder
         self._partitions_for = partitions_for
         self._closed_error = closed_error
+        self._keeps_placements = keeps_placements
         self._taken = 0
         self._unsettled = 0
         self._all_settled: asyncio.Future[None] | None = None
@@ -218,6 +220,8 @@ class ColumnsSend(BatchListener):
             self.report.delivered += count
             partition.count += count
             partition.bytes += size_bytes
+            if self._keeps_placements:
+                self._keep_placement(batch, segment)
             if segment.base_offset >= 0:
                 first, last = segment.base_offset, segment.base_offset + count - 1
                 known_first, known_last = partition.first_offset, partition.last_offset
@@ -233,3 +237,13 @@ class ColumnsSend(BatchListener):
         self._unsettled -= count
         if not self._unsettled and self._all_settled is not None and not self._all_settled.done():
             self._all_settled.set_result(None)
+
+    def _keep_placement(self, batch: ColumnBatch, segment: Segment) -> None:
+        self.report.placements.append(
+            ColumnsPlacement(
+                topic=batch.owner.topic,
+                partition=batch.owner.partition,
+                base_offset=segment.base_offset if segment.base_offset >= 0 else None,
+                rows=batch.rows[segment.first : segment.last],
+            )
+        )

@@ -31,15 +31,12 @@ class Committed:
     messages: tuple[TaskMessage, ...]
 
     def summary(self) -> dict[str, Any]:
-        """The log line: offsets per topic partition, the sum of fingerprints per topic."""
+        """The log line: count, offsets and fingerprint of each topic partition."""
         ranges: dict[tuple[str, int], PartitionRange] = {}
-        fingerprints: dict[str, int] = {}
         for message in self.messages:
             for each in message.partitions:
                 place = (each.topic, each.partition)
                 ranges[place] = ranges[place].joined(each) if place in ranges else each
-            for topic, fingerprint in message.fingerprints:
-                fingerprints[topic] = (fingerprints.get(topic, 0) + fingerprint) % 2**64
         rows = sum(message.rows for message in self.messages)
         slowest = max((message.seconds for message in self.messages), default=0.0)
         return {
@@ -52,12 +49,13 @@ class Committed:
             "bytes": sum(message.bytes for message in self.messages),
             "slowest_task_s": round(slowest, 3),
             "rows_per_s": round(sum(each.rows / each.seconds for each in self.messages if each.seconds > 0)),
-            "fingerprints": {topic: f"{number:016x}" for topic, number in sorted(fingerprints.items())},
-            "partitions": [asdict(ranges[place]) for place in sorted(ranges)],
+            "partitions": [
+                asdict(each) | {"fingerprint": f"{each.fingerprint:016x}"} for _, each in sorted(ranges.items())
+            ],
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """The claims: one per task and topic partition. A fingerprint is the task's and topic's, as signed 64 bits."""
+        """The claims: one per task and topic partition. A fingerprint is signed there, as Parquet's int64 is."""
         return [
             {
                 "query_id": self.query_id,
@@ -66,7 +64,7 @@ class Committed:
                 "task_partition": message.task.partition_id,
                 "attempt": message.task.attempt,
                 **asdict(each),
-                "topic_fingerprint": _signed(dict(message.fingerprints)[each.topic]),
+                "fingerprint": _signed(each.fingerprint),
                 "seconds": message.seconds,
             }
             for message in self.messages
@@ -110,7 +108,7 @@ def write_claims(batch: Committed, path: str) -> None:
     schema = pa.schema([
         ("query_id", text), ("batch_id", long), ("stage_id", whole), ("task_partition", whole), ("attempt", whole),
         ("topic", text), ("partition", whole), ("count", long), ("bytes", long), ("first_offset", long),
-        ("last_offset", long), ("topic_fingerprint", long), ("seconds", double),
+        ("last_offset", long), ("fingerprint", long), ("seconds", double),
     ])  # fmt: skip
     filesystem, folder = fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
     filesystem.create_dir(folder, recursive=True)

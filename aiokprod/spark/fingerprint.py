@@ -1,4 +1,4 @@
-"""A 64-bit fingerprint of each row: (partition, key, value, headers). Pure; numpy over Arrow's buffers.
+"""A 64-bit fingerprint of each row: (key, value, headers). Pure; numpy over Arrow's buffers.
 
 The sum of fingerprints modulo 2**64 does not depend on the order of the rows, so whoever reads the records back can
 compare. `docs/spark.md` says how; `row_hash` is the definition, written for one row at a time. Not for adversaries.
@@ -6,14 +6,14 @@ compare. `docs/spark.md` says how; `row_hash` is the definition, written for one
     fold(bytes)  = len * LENGTH + sum(word[k] * WEIGHT[k])     words of 8 bytes, little endian, zeros after the last byte
     field        = mix(fold(bytes)), NULL if there is none
     headers      = sum(mix(field(name) * KEY + field(value) * VALUE + number * PLACE)), number counts from 1
-    row          = mix(field(value) * VALUE + field(key) * KEY + headers * HEADERS + (partition + 1) * PLACE)
+    row          = mix(field(value) * VALUE + field(key) * KEY + headers * HEADERS)
 
-`partition` is what the column says, -1 where it says nothing. The topic is told beside the sum, not mixed into it.
+Topic and partition are told beside the sum, not mixed into it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,26 +48,21 @@ def field_hash(content: bytes | None) -> int:
     return mix(total & _MASK)
 
 
-def row_hash(
-    value: bytes | None, key: bytes | None, headers: Iterable[tuple[bytes, bytes | None]] = (), partition: int = -1
-) -> int:
+def row_hash(value: bytes | None, key: bytes | None, headers: Iterable[tuple[bytes, bytes | None]] = ()) -> int:
     """Of one row: the definition."""
-    total = field_hash(value) * VALUE + field_hash(key) * KEY + (partition + 1) * PLACE
+    total = field_hash(value) * VALUE + field_hash(key) * KEY
     for number, (name, content) in enumerate(headers, 1):
         total += mix((field_hash(name) * KEY + field_hash(content) * VALUE + number * PLACE) & _MASK) * HEADERS
     return mix(total & _MASK)
 
 
-def row_hashes(value: Any, key: Any = None, headers: Any = None, partition: Any = None) -> Hashes:
-    """Of all rows of Arrow arrays: binary or string, list<struct<key, value>>, int32; with nulls, sliced or not."""
+def row_hashes(value: Any, key: Any = None, headers: Any = None) -> Hashes:
+    """Of all rows of Arrow arrays: binary or string, list<struct<key, value>>; with nulls, sliced or not."""
     with np.errstate(over="ignore"):
         total = field_hashes(value) * _u(VALUE)
         total += field_hashes(key) * _u(KEY) if key is not None else _u(NULL * KEY)
         if headers is not None:
             total += _header_hashes(headers) * _u(HEADERS)
-        if partition is not None:
-            places = partition.fill_null(-1).to_numpy(zero_copy_only=False)
-            total += (places.astype(np.int64) + 1).astype(np.uint64) * _u(PLACE)
         return _mixed(total)
 
 
@@ -75,6 +70,11 @@ def total(hashes: Hashes) -> int:
     """The sum modulo 2**64."""
     with np.errstate(over="ignore"):
         return int(np.sum(hashes, dtype=np.uint64))
+
+
+def at_rows(hashes: Hashes, rows: Sequence[int]) -> Hashes:
+    """Those of some rows: a range, or an array of numbers."""
+    return hashes[rows.start : rows.stop] if isinstance(rows, range) else hashes[np.asarray(rows)]
 
 
 def field_hashes(array: Any) -> Hashes:

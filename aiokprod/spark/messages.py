@@ -14,7 +14,11 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRange:
-    """What one task wrote to one topic partition. Other writers' records may lie between first and last offset."""
+    """What one task wrote to one topic partition. Other writers' records may lie between first and last offset.
+
+    `fingerprint`: the sum modulo 2**64 of `fingerprint.row_hashes` of its rows, whatever their order. `bytes`: as records,
+    before compression.
+    """
 
     topic: str
     partition: int
@@ -22,6 +26,7 @@ class PartitionRange:
     bytes: int
     first_offset: int | None
     last_offset: int | None
+    fingerprint: int
 
     def joined(self, other: PartitionRange) -> PartitionRange:
         """Both as one."""
@@ -34,6 +39,7 @@ class PartitionRange:
             bytes=self.bytes + other.bytes,
             first_offset=min(firsts, default=None),
             last_offset=max(lasts, default=None),
+            fingerprint=(self.fingerprint + other.fingerprint) % 2**64,
         )
 
 
@@ -75,8 +81,7 @@ def is_continuous() -> bool:
 class TaskMessage(WriterCommitMessage):
     """A task's rows are in the log.
 
-    `fingerprints`: per topic the sum modulo 2**64 of `fingerprint.row_hashes` of its rows, whatever their order.
-    `bytes`: of keys and values. `seconds`: from the first row wanted to the last acknowledged.
+    `bytes`: as records, before compression. `seconds`: from the first row wanted to the last acknowledged.
     """
 
     task: TaskIdentity
@@ -84,4 +89,3 @@ class TaskMessage(WriterCommitMessage):
     bytes: int
     seconds: float
     partitions: tuple[PartitionRange, ...]
-    fingerprints: tuple[tuple[str, int], ...]

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from aiokprod.spark.errors import RowError
-from aiokprod.spark.fingerprint import row_hashes, total
+from aiokprod.spark.fingerprint import row_hashes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,9 +53,9 @@ class Rows:
         """Where in the task a row stands, counted from 0."""
         return self.first + (row if self.places is None else int(self.places[row]))
 
-    def fingerprint(self) -> int:
-        """The sum of the fingerprints of the rows."""
-        return total(row_hashes(self.values, self.keys, self.headers, self.partitions))
+    def fingerprints(self) -> NDArray[np.uint64]:
+        """Of each row."""
+        return row_hashes(self.values, self.keys, self.headers)
 
 
 def pieces(batch: Any, plan: ColumnPlan, topic: str | None, first: int, most_bytes: int) -> Iterator[Rows]:

@@ -11,10 +11,11 @@ Spark's; a larger batch goes in parts.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -22,11 +23,13 @@ from aiokprod import BytesColumn, ColumnsReport, HeadersColumn, SendColumnsError
 from aiokprod.errors import AiokprodError
 from aiokprod.spark.engine import Lease, leased
 from aiokprod.spark.errors import RowError, SinkUsageError
+from aiokprod.spark.fingerprint import at_rows, total
 from aiokprod.spark.messages import PartitionRange, TaskIdentity, TaskMessage, is_continuous
 from aiokprod.spark.rows import Rows, pieces
 
 if TYPE_CHECKING:
     from aiokprod.producer import Producer
+    from aiokprod.spark.fingerprint import Hashes
     from aiokprod.spark.options import SinkOptions
     from aiokprod.spark.schema import ColumnPlan
 
@@ -65,13 +68,13 @@ class _HandOver:
         self._gathered: list[Any] = []
         self._gathered_bytes = 0
         self._taken = 0  # rows before those that gather
-        self._on_the_way: dict[str, tuple[Rows, Future[ColumnsReport]]] = {}  # one call per topic, the oldest first
+        self._on_the_way: dict[str, _Call] = {}  # one per topic, the oldest first
 
     def over(self, batch: Any) -> None:
         """Take a batch of Spark's; waits if as much as may be is on its way and as much has gathered."""
         self._gathered.append(batch)
         self._gathered_bytes += batch.nbytes
-        if self._gathered_bytes >= self._most_bytes or all(future.done() for _, future in self._on_the_way.values()):
+        if self._gathered_bytes >= self._most_bytes or all(call.future.done() for call in self._on_the_way.values()):
             self._submit()
 
     def finish(self) -> None:
@@ -90,16 +93,17 @@ class _HandOver:
                 self._wait_for(rows.topic)
             while self._on_the_way and self._bytes_on_the_way() + rows.bytes > self._most_bytes:
                 self._wait_for(next(iter(self._on_the_way)))
-            self._on_the_way[rows.topic] = (rows, self._lease.submit(_send(self._lease.producer, rows)))
-            self._outcome.count(rows)  # beside the sending
+            future = self._lease.submit(_send(self._lease.producer, rows))
+            self._on_the_way[rows.topic] = _Call(rows, future, rows.fingerprints())  # made beside the sending
 
     def _bytes_on_the_way(self) -> int:
-        return sum(rows.bytes for rows, _ in self._on_the_way.values())
+        return sum(call.rows.bytes for call in self._on_the_way.values())
 
     def _wait_for(self, topic: str) -> None:
-        rows, future = self._on_the_way.pop(topic)
+        call = self._on_the_way.pop(topic)
+        rows = call.rows
         try:
-            report = future.result()
+            report = call.future.result()
         except SendColumnsError as failed:
             raise _row_error(failed.report, rows) from failed
         except AiokprodError as error:
@@ -108,7 +112,15 @@ class _HandOver:
                 raise RowError(f"row {row} of this task cannot be sent: {error}", row=row, topic=topic) from error
             error.add_note(f"Topic {topic!r}, rows {rows.position(0)} to {rows.position(len(rows) - 1)} of this task.")
             raise
-        self._outcome.settle(report)
+        self._outcome.settle(report, call)
+
+
+class _Call(NamedTuple):
+    """Rows on their way."""
+
+    rows: Rows
+    future: Future[ColumnsReport]
+    fingerprints: Hashes
 
 
 def _joined(batches: list[Any]) -> Any:
@@ -127,6 +139,7 @@ async def _send(producer: Producer, rows: Rows) -> ColumnsReport:
         headers=None if rows.headers is None else HeadersColumn.from_arrow(rows.headers),
         partitions=rows.partitions,
         timestamps_ms=rows.timestamps,
+        placements=True,
     )
 
 
@@ -136,13 +149,12 @@ class _Outcome:
     def __init__(self) -> None:
         self._rows = 0
         self._ranges: dict[tuple[str, int], PartitionRange] = {}
-        self._fingerprints: dict[str, int] = {}
 
-    def count(self, rows: Rows) -> None:
-        self._rows += len(rows)
-        self._fingerprints[rows.topic] = (self._fingerprints.get(rows.topic, 0) + rows.fingerprint()) % 2**64
-
-    def settle(self, report: ColumnsReport) -> None:
+    def settle(self, report: ColumnsReport, call: _Call) -> None:
+        self._rows += len(call.rows)
+        sums: dict[tuple[str, int], int] = defaultdict(int)
+        for placement in report.placements:
+            sums[placement.topic, placement.partition] += total(at_rows(call.fingerprints, placement.rows))
         for (topic, partition), told in report.partitions.items():
             new = PartitionRange(
                 topic=topic,
@@ -151,6 +163,7 @@ class _Outcome:
                 bytes=told.bytes,
                 first_offset=told.first_offset,
                 last_offset=told.last_offset,
+                fingerprint=sums[topic, partition] % 2**64,
             )
             old = self._ranges.get((topic, partition))
             self._ranges[topic, partition] = new if old is None else old.joined(new)
@@ -162,7 +175,6 @@ class _Outcome:
             bytes=sum(each.bytes for each in self._ranges.values()),
             seconds=seconds,
             partitions=tuple(self._ranges[place] for place in sorted(self._ranges)),
-            fingerprints=tuple(sorted(self._fingerprints.items())),
         )
 
 

@@ -45,13 +45,10 @@ def test_rows_hash_as_defined() -> None:
         None if row % 5 == 0 else [(chance.choice("abc"), chance.choice(contents)) for _ in range(row % 4)]
         for row in range(40)
     ]
-    partitions = [chance.choice([None, 0, 1, 2]) for _ in range(40)]
-    arrays = (pa.array(values), pa.array(keys), pa.array(headers, HEADERS), pa.array(partitions, pa.int32()))
+    arrays = (pa.array(values), pa.array(keys), pa.array(headers, HEADERS))
     defined = [
-        row_hash(
-            value, key, [(name.encode(), content) for name, content in pairs or ()], -1 if place is None else place
-        )
-        for value, key, pairs, place in zip(values, keys, headers, partitions, strict=True)
+        row_hash(value, key, [(name.encode(), content) for name, content in pairs or ()])
+        for value, key, pairs in zip(values, keys, headers, strict=True)
     ]
     assert row_hashes(*arrays).tolist() == defined
     assert row_hashes(*(array.slice(9, 20) for array in arrays)).tolist() == defined[9:29]
@@ -70,7 +67,7 @@ def test_what_differs_hashes_differently() -> None:
         row_hash(b"a", b"b"), row_hash(b"b", b"a"), row_hash(b"a", None), row_hash(b"a", b""), row_hash(None, b"a"),
         row_hash(b"", b""), row_hash(b"a", b"b", [(b"h", b"1")]), row_hash(b"a", b"b", [(b"h", None)]),
         row_hash(b"a", b"b", [(b"h", b"1"), (b"i", b"2")]), row_hash(b"a", b"b", [(b"i", b"2"), (b"h", b"1")]),
-        row_hash(b"a", b"b", (), 0), row_hash(b"a\0", b"b"), row_hash(b"a" * 8 + b"b" * 8, None),
+        row_hash(b"a\0", b"b"), row_hash(b"a" * 8 + b"b" * 8, None),
         row_hash(b"b" * 8 + b"a" * 8, None),
     ]  # fmt: skip
     assert len(set(rows)) == len(rows)
@@ -85,4 +82,4 @@ def test_the_order_of_rows_makes_no_difference_and_where_a_byte_stands_does() ->
 
 def test_a_published_value_never_changes() -> None:
     assert field_hash(b"") == 0
-    assert row_hash(b"value", b"key", [(b"h", b"1")], 3) == 0x626D31168C599C14
+    assert row_hash(b"value", b"key", [(b"h", b"1")]) == 0x9B487D0591381CC7

@@ -59,7 +59,13 @@ def test_a_continuous_trigger_is_refused_before_a_row_is_taken(context: TaskCont
 def test_ranges_of_one_partition_are_joined() -> None:
     def place(count: int, first: int | None, last: int | None) -> PartitionRange:
         return PartitionRange(
-            topic="t", partition=1, count=count, bytes=10 * count, first_offset=first, last_offset=last
+            topic="t",
+            partition=1,
+            count=count,
+            bytes=10 * count,
+            first_offset=first,
+            last_offset=last,
+            fingerprint=(count << 62) % 2**64,
         )
 
     assert place(2, 10, 11).joined(place(3, 5, 7)) == place(5, 5, 11)
@@ -67,9 +73,9 @@ def test_ranges_of_one_partition_are_joined() -> None:
 
 
 def test_a_message_survives_pickling() -> None:
-    place = PartitionRange(topic="t", partition=1, count=2, bytes=20, first_offset=3, last_offset=4)
-    task = TaskIdentity(query_id="q", batch_id=1)
-    message = TaskMessage(
-        task=task, rows=2, bytes=20, seconds=0.5, partitions=(place,), fingerprints=(("t", 2**64 - 1),)
+    place = PartitionRange(
+        topic="t", partition=1, count=2, bytes=20, first_offset=3, last_offset=4, fingerprint=2**64 - 1
     )
+    task = TaskIdentity(query_id="q", batch_id=1)
+    message = TaskMessage(task=task, rows=2, bytes=20, seconds=0.5, partitions=(place,))
     assert pickle.loads(pickle.dumps(message)) == message

@@ -46,20 +46,18 @@ class Schema:
 VALUE = Schema([Named("value")])
 
 
-def told(partition: int, count: int, first: int, **changes: object) -> TaskMessage:
+def told(partition: int, count: int, first: int) -> TaskMessage:
     place = PartitionRange(
-        topic="t", partition=partition, count=count, bytes=count * 10, first_offset=first, last_offset=first + count - 1
+        topic="t",
+        partition=partition,
+        count=count,
+        bytes=count * 10,
+        first_offset=first,
+        last_offset=first + count - 1,
+        fingerprint=2**63 + count,
     )
     task = TaskIdentity(stage_id=3, partition_id=partition, attempt=1, task_attempt_id=9, query_id="q", batch_id=4)
-    message = TaskMessage(
-        task=task,
-        rows=count,
-        bytes=count * 10,
-        seconds=2.0,
-        partitions=(place,),
-        fingerprints=(("t", 2**63 + partition),),
-    )
-    return replace(message, **changes)
+    return TaskMessage(task=task, rows=count, bytes=count * 10, seconds=2.0, partitions=(place,))
 
 
 def test_a_mode_that_would_take_records_away_is_refused() -> None:
@@ -96,13 +94,13 @@ def test_a_writer_travels_with_its_secrets_and_shows_none() -> None:
 def test_a_commit_is_one_line_of_json(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aiokprod.spark")
     writer = AiokprodSource(OPTIONS).streamWriter(VALUE, False)
-    writer.commit([told(0, 5, 100), told(1, 7, 0), replace(told(0, 3, 200), fingerprints=(("t", 2),))], 4)
+    writer.commit([told(0, 5, 100), told(1, 7, 0), told(0, 3, 200)], 4)
     (record,) = caplog.records
     assert (record.levelno, record.name) == (logging.INFO, "aiokprod.spark")
     assert "\n" not in record.getMessage()
     line = json.loads(record.getMessage())
     assert (line["query_id"], line["batch_id"], line["tasks"], line["rows"], line["retried"]) == ("q", 4, 3, 15, 3)
-    assert line["fingerprints"] == {"t": f"{3:016x}"}
+    assert [each["fingerprint"] for each in line["partitions"]] == [f"{8:016x}", f"{2**63 + 7:016x}"]
     assert line["rows_per_s"] == round(15 / 2)
     assert [(each["partition"], each["count"], each["first_offset"], each["last_offset"]) for each in line["partitions"]] == [
         (0, 8, 100, 202), (1, 7, 0, 6),
@@ -144,9 +142,9 @@ def test_claims_are_one_file_per_batch_and_a_replay_replaces_it(tmp_path: Path) 
     rows = pq.read_table(file).to_pylist()
     assert rows[0] == {
         "query_id": "q", "batch_id": 4, "stage_id": 3, "task_partition": 0, "attempt": 1, "topic": "t", "partition": 0,
-        "count": 5, "bytes": 50, "first_offset": 100, "last_offset": 104, "topic_fingerprint": -(2**63), "seconds": 2.0,
+        "count": 5, "bytes": 50, "first_offset": 100, "last_offset": 104, "fingerprint": -(2**63) + 5, "seconds": 2.0,
     }  # fmt: skip
-    assert [row["topic_fingerprint"] % 2**64 for row in rows] == [2**63, 2**63 + 1]
+    assert [row["fingerprint"] % 2**64 for row in rows] == [2**63 + 5, 2**63 + 7]
 
 
 def test_each_batch_is_written_with_its_number() -> None:

@@ -66,12 +66,8 @@ def test_rows_arrive_as_they_are_and_the_message_says_where(mock_kafka: MockClus
     ]
     assert told == [("t", 0, 2, 0, 1), ("t", 1, 1, 0, 0)]
     assert message.bytes == sum(each.bytes for each in message.partitions) > 0
-    hashes = [
-        row_hash(b"a", b"k", [(b"h", b"1"), (b"i", None)], 0),
-        row_hash(None, None, (), 1),
-        row_hash(b"c", b"", (), 0),
-    ]
-    assert message.fingerprints == (("t", sum(hashes) % 2**64),)
+    first = row_hash(b"a", b"k", [(b"h", b"1"), (b"i", None)]) + row_hash(b"c", b"")
+    assert [each.fingerprint for each in message.partitions] == [first % 2**64, row_hash(None, None)]
 
 
 def test_many_batches_keep_their_order_whatever_their_size(mock_kafka: MockCluster) -> None:
@@ -81,6 +77,21 @@ def test_many_batches_keep_their_order_whatever_their_size(mock_kafka: MockClust
     values = [value for batch in batches for value in batch.column(0).to_pylist()]
     assert [record.value for record in mock_kafka.records("t")] == values
     assert (message.rows, message.partitions[0].last_offset) == (2000, 1999)
+    assert message.partitions[0].fingerprint == sum(row_hash(value, None) for value in values) % 2**64
+
+
+def test_the_fingerprint_of_a_partition_is_that_of_what_is_in_it(mock_kafka: MockCluster) -> None:
+    mock_kafka.create_topic("t", 3)
+    batches = [
+        table(value=[b"%d-%d" % (number, row) for row in range(700)], key=[b"%d" % row for row in range(700)])
+        for number in range(3)
+    ]
+    message = write(mock_kafka, *batches)
+    assert [each.partition for each in message.partitions] == [0, 1, 2]
+    for each in message.partitions:
+        records = mock_kafka.records("t", each.partition)
+        assert each.count == len(records)
+        assert each.fingerprint == sum(row_hash(record.value, record.key) for record in records) % 2**64
 
 
 def test_rows_of_several_topics_go_each_to_its_own(mock_kafka: MockCluster) -> None:
@@ -91,13 +102,14 @@ def test_rows_of_several_topics_go_each_to_its_own(mock_kafka: MockCluster) -> N
     assert [record.value for record in mock_kafka.records("b")] == [b"1", b"4", b"7", b"10", b"13"]
     assert [record.value for record in mock_kafka.records("a")][:4] == [b"0", b"2", b"3", b"5"]
     assert [(each.topic, each.count) for each in message.partitions] == [("a", 10), ("b", 5)]
-    assert [topic for topic, _ in message.fingerprints] == ["a", "b"]
+    for each in message.partitions:
+        assert each.fingerprint == sum(row_hash(row.value, None) for row in mock_kafka.records(each.topic)) % 2**64
 
 
 def test_a_task_without_rows_needs_no_cluster() -> None:
     options = SinkOptions.read({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
     message = write_rows(iter([table(value=[])]), options, ColumnPlan(value=0))
-    assert (message.rows, message.partitions, message.fingerprints) == (0, (), ())
+    assert (message.rows, message.partitions) == (0, ())
     assert current_engine().producers == 0
 
 

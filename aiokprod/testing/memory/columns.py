@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from aiokprod.errors import AiokprodError
-from aiokprod.model import ColumnsPartition, ColumnsReport
+from aiokprod.model import ColumnsPartition, ColumnsPlacement, ColumnsReport
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.producer import Producer
 from aiokprod.records.column_rows import ColumnTable
 from aiokprod.records.decoder import decode_headers
 
 
-async def send_each(producer: Producer, topic: str, table: ColumnTable) -> ColumnsReport:
+async def send_each(producer: Producer, topic: str, table: ColumnTable, keeps_placements: bool) -> ColumnsReport:
     """Send all rows, wait for all of them.
 
     `bytes` of the report are bounds: nothing is encoded here.
@@ -51,6 +51,10 @@ async def send_each(producer: Producer, topic: str, table: ColumnTable) -> Colum
         if done.offset is not None:
             partition.first_offset = done.offset if partition.first_offset is None else partition.first_offset
             partition.last_offset = done.offset
+        if keeps_placements:
+            report.placements.append(
+                ColumnsPlacement(topic=topic, partition=done.partition, base_offset=done.offset, rows=(row,))
+            )
     return report
 
 

@@ -84,11 +84,12 @@ class MemoryProducer(Producer):
         headers: HeadersColumn | None = None,
         partitions: object = None,
         timestamps_ms: object = None,
+        placements: bool = False,
     ) -> ColumnsReport:
         """As `Producer.send_columns`; here each row is a `send`, and what a row is refused for is its failure."""
         if not self._intake.is_plain:
             raise ConfigError("send_columns passes by interceptors and serializers: use a producer without them")
-        report = await send_each(self, topic, table_of(values, keys, headers, partitions, timestamps_ms))
+        report = await send_each(self, topic, table_of(values, keys, headers, partitions, timestamps_ms), placements)
         if report.failed:
             raise SendColumnsError(report)
         return report

@@ -88,6 +88,48 @@ def test_keys_go_where_send_sends_them(partitioner: str) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("kind", [Producer, MemoryProducer])
+def test_placements_say_where_every_row_is(keyed: bool, kind: type[Producer]) -> None:
+    async def scenario() -> None:
+        keys = column([b"key-%d" % (number % 300) for number in range(5_000)]) if keyed else None
+        async with started("t", partitions=4, batch_size=3_000) as (cluster, producer):
+            used = producer if kind is Producer else MemoryProducer(topics={"t": 4})
+            await used.start()
+            report = await used.send_columns("t", column(NUMBERS), keys, placements=True)
+            records = used.records if isinstance(used, MemoryProducer) else cluster.records("t")
+            found = {(record.partition, record.offset): record.value for record in records}
+            rows: list[int] = []
+            for placement in report.placements:
+                assert placement.topic == "t" and placement.base_offset is not None
+                for offset, row in enumerate(placement.rows, start=placement.base_offset):
+                    assert found[placement.partition, offset] == NUMBERS[row]
+                    rows.append(row)
+            assert sorted(rows) == list(range(5_000))
+            assert (await used.send_columns("t", column(NUMBERS[:10]))).placements == []
+            await used.close()
+
+    run(scenario())
+
+
+def test_a_row_that_failed_has_no_place() -> None:
+    async def scenario() -> None:
+        async with started() as (cluster, producer):
+            cluster.create_topic("t", cleanup_policy="compact")
+            keys = column([None if row == 7 else b"k" for row in range(20)])
+            with pytest.raises(SendColumnsError) as failed:
+                await producer.send_columns("t", column(NUMBERS[:20]), keys, placements=True)
+            places = {
+                offset: row
+                for placement in failed.value.report.placements
+                for offset, row in enumerate(placement.rows, start=placement.base_offset or 0)
+            }
+            assert sorted(places.values()) == [row for row in range(20) if row != 7]
+            assert [NUMBERS[places[offset]] for offset in range(19)] == values(cluster, "t")
+
+    run(scenario())
+
+
 def test_everything_a_record_may_have_arrives() -> None:
     async def scenario() -> None:
         async with started("t", partitions=3) as (cluster, producer):
