@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import warnings
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,10 @@ import aiokprod
 # A slow machine is no finding.
 settings.register_profile("aiokprod", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("aiokprod")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # In the background of a shell; children would ignore it as well, and tests interrupt children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if os.environ.get("AIOKPROD_TEST_UVLOOP"):
     import uvloop
