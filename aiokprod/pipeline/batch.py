@@ -93,6 +93,37 @@ class BatchOwner:
         """Where the batch is."""
         raise AssertionError("abstract")
 
+    def place(self) -> BatchOwner:
+        """Who owns a finished batch: one through whom nothing of the pipeline is reached."""
+        return self
+
+
+class Place(BatchOwner):
+    """A partition without its queue: the owner of finished batches.
+
+    Whoever keeps a settled Delivery keeps its batch, and would keep the queue, the pipeline and the user's hooks with it;
+    if one of these is who keeps it, that is a cycle, and the collector does not see it (see `delivery`).
+    """
+
+    __slots__ = ("loop", "partition", "topic")
+
+    def __init__(self, topic: str, partition: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.loop = loop
+
+    def urge(self, batch: ProducerBatch) -> None:
+        """It is done."""
+
+    def recall(self, batch: ProducerBatch, index: int) -> bool:
+        return False
+
+    def withdraw(self, batch: ProducerBatch, index: int, error: AiokprodError) -> bool:
+        return False
+
+    def describe(self, batch: ProducerBatch) -> DeliveryState:
+        return DeliveryState("settled")
+
 
 def _first_cell(cell: bytes, index: int) -> list[bytes | None]:
     """A column that begins with this record: those before it have none."""
@@ -319,6 +350,7 @@ class ProducerBatch(RecordHolder):
             self.keys = None
             self.headers = None
             self._retained = None
+            self.owner = self.owner.place()
             self.entry = None  # it has the section, and refers to this batch: both would stay until the collector comes
         else:
             freed = sum(self.sizes[segment.first : segment.last])

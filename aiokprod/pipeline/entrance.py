@@ -260,6 +260,7 @@ class Entrance:
         if delivery is not None:
             delivery.fire()
         record.value = record.key = record.headers = None
+        record.on_recall = _too_late  # through us a Delivery that is kept would hold the pipeline
         self._flushes.finished(record.generation)
         if record.is_charged:
             record.is_charged = False
@@ -349,3 +350,7 @@ class Entrance:
         """No alarm rings any more."""
         self._timeouts.stop()
         self._blocked.stop()
+
+
+def _too_late(record: ParkedRecord) -> None:
+    """It has its outcome."""

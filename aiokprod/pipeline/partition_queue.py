@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from aiokprod.errors import AiokprodError, RecordRecalledError
 from aiokprod.metrics import Metrics
-from aiokprod.pipeline.batch import ProducerBatch, Segment
+from aiokprod.pipeline.batch import BatchOwner, Place, ProducerBatch, Segment
 from aiokprod.pipeline.bulk import BulkSend
 from aiokprod.pipeline.column_batch import BatchListener, ColumnBatch
 from aiokprod.pipeline.delivery import Delivery, DeliveryState
@@ -67,6 +67,7 @@ class PartitionQueue(IntakeQueue):
         self.texts = Failures(topic, partition)
         self._batch_bytes = house.settings.batch_bytes
         self._on_new_batch = on_new_batch
+        self._place = Place(topic, partition, self.loop)
 
     # ------------------------------------------------------------------ filling
     def append(
@@ -171,6 +172,9 @@ class PartitionQueue(IntakeQueue):
             return False
         self._settle_segment(batch, Segment(index, index + 1, -1, -1, error, 0, self.loop.time()), quiet=True)
         return True
+
+    def place(self) -> BatchOwner:
+        return self._place
 
     def describe(self, batch: ProducerBatch) -> DeliveryState:
         entry = batch.entry

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -160,5 +161,44 @@ def test_it_goes_with_the_last_who_holds_it(way: Callable[[MockCluster, Producer
             assert [sys.getrefcount(kept[number]) for number in range(len(kept))] == [NOBODY_ELSE] * len(kept)
             kept.clear()
             assert [thing for thing in batches() if all(thing is not each for each in before)] == []
+
+    run(scenario())
+
+
+class Keeper:
+    """Keeps the deliveries of a producer that calls it back."""
+
+    def __init__(self, servers: str) -> None:
+        self.producer = Producer(servers, on_delivery_error=self.failed, linger_ms=0, max_block_ms=200)
+        self.kept: Kept = []
+
+    def failed(self, error: AiokprodError) -> None:
+        assert self.kept
+
+    async def use(self) -> None:
+        async with self.producer as producer:
+            self.kept += [producer.send("t", b"v") for _ in range(3)]
+            self.kept.append(producer.send("no-such-topic", b"v"))
+            await asyncio.sleep(0)
+            self.kept.append(producer.send("t", b"w"))
+            await producer.send("t", b"last")
+            await producer.flush()
+        assert all(delivery.done() for delivery in self.kept)
+
+
+def test_who_keeps_deliveries_and_is_called_back_by_their_producer_is_freed() -> None:
+    """A Delivery that leads back to its producer would close a circle that no collector sees."""
+
+    async def scenario() -> None:
+        async with MockCluster() as cluster:
+            cluster.create_topic("t")
+            keeper = Keeper(cluster.bootstrap_servers)
+            await keeper.use()
+            freed = weakref.ref(keeper)
+            del keeper
+            for _ in range(5):
+                await asyncio.sleep(0)
+            gc.collect()
+            assert freed() is None
 
     run(scenario())
