@@ -5,7 +5,7 @@ row that it is in the log at least once. What it claims is what it was given, wh
 second run of a task gives them again: a number of the data's own, not one that is drawn.
 
     marked = audit.marked(orders, run=20261121, stream="shard", seq="order_id", topic="orders")
-    marked.write.format("aiokprod")...save()
+    audit.for_the_sink(marked).write.format("aiokprod")...save()
     audit.claims_of(marked).write.parquet("claims/")
 """
 
