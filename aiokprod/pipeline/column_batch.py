@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from aiokprod.pipeline.batch import BATCH_OVERHEAD_BYTES, BatchOwner, ProducerBatch, Range, Segment
+from aiokprod.pipeline.batch import BATCH_OVERHEAD_BYTES, ProducerBatch, Range, Segment
+from aiokprod.pipeline.batch_owner import BatchOwner
 from aiokprod.record_metadata import RecordMetadata
 from aiokprod.records.column_rows import Section
 from aiokprod.records.compression import decompress

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 
 from aiokprod.errors import AiokprodError, RecordRecalledError
 from aiokprod.metrics import Metrics
-from aiokprod.pipeline.batch import BatchOwner, Place, ProducerBatch, Segment
+from aiokprod.pipeline.batch import ProducerBatch, Segment
+from aiokprod.pipeline.batch_owner import BatchOwner, Place
 from aiokprod.pipeline.bulk import BulkSend
 from aiokprod.pipeline.column_batch import BatchListener, ColumnBatch
 from aiokprod.pipeline.delivery import Delivery, DeliveryState

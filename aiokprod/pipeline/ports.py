@@ -12,7 +12,8 @@ from typing import Any
 
 from aiokprod.errors import AiokprodError
 from aiokprod.model import Persistence
-from aiokprod.pipeline.batch import BatchOwner, ProducerBatch, Segment
+from aiokprod.pipeline.batch import ProducerBatch, Segment
+from aiokprod.pipeline.batch_owner import BatchOwner
 from aiokprod.pipeline.bulk import BulkSend
 from aiokprod.pipeline.column_batch import BatchListener
 from aiokprod.pipeline.delivery import Delivery

@@ -10,7 +10,8 @@ import itertools
 from collections.abc import Sequence
 
 from aiokprod.errors import AiokprodError
-from aiokprod.pipeline.batch import BatchOwner, ProducerBatch, Segment
+from aiokprod.pipeline.batch import ProducerBatch, Segment
+from aiokprod.pipeline.batch_owner import BatchOwner
 from aiokprod.pipeline.ledger import Abort, Action, Chase, Entry, Ledger, NeedIdentity, Outcome, Settle, WantMetadata
 
 IDENTITY = (7, 0)

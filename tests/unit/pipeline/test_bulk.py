@@ -20,7 +20,8 @@ from aiokprod.errors import (
     UndeliveredAtCloseError,
     UnknownTopicError,
 )
-from aiokprod.pipeline.batch import BatchOwner, ProducerBatch, Segment
+from aiokprod.pipeline.batch import ProducerBatch, Segment
+from aiokprod.pipeline.batch_owner import BatchOwner
 from aiokprod.pipeline.bulk import BulkSend
 from aiokprod.pipeline.delivery import Delivery
 

@@ -20,7 +20,8 @@ from aiokprod.errors import (
     UndeliveredAtCloseError,
 )
 from aiokprod.model import Persistence
-from aiokprod.pipeline.batch import BatchOwner, ProducerBatch
+from aiokprod.pipeline.batch import ProducerBatch
+from aiokprod.pipeline.batch_owner import BatchOwner
 from aiokprod.pipeline.failures import TEXT_LIMIT, Failures
 from aiokprod.pipeline.ledger import Outcome, Settle
 

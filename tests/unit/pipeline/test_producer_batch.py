@@ -13,7 +13,8 @@ from stage_rig import ManualLoop
 
 from aiokprod.errors import AiokprodError, RecordTooLargeError
 from aiokprod.model import TimestampType
-from aiokprod.pipeline.batch import BATCH_OVERHEAD_BYTES, MARK_EVERY_S, BatchOwner, ProducerBatch, Segment
+from aiokprod.pipeline.batch import BATCH_OVERHEAD_BYTES, MARK_EVERY_S, ProducerBatch, Segment
+from aiokprod.pipeline.batch_owner import BatchOwner
 from aiokprod.pipeline.delivery import Delivery, DeliveryState
 from aiokprod.records.batch import encode_records
 from aiokprod.records.compression import compress

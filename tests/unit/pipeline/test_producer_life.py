@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import subprocess
 import sys
@@ -190,7 +189,6 @@ def test_another_thread_and_another_loop_are_told_at_once() -> None:  # faults: 
     run(scenario())
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 def test_a_forked_child_is_told_and_its_end_does_not_touch_the_parent() -> None:  # faults: L16
     program = """
 import asyncio, os, sys
