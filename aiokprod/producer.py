@@ -33,7 +33,6 @@ from aiokprod.metrics import Metrics
 from aiokprod.model import CloseReport, ColumnsReport, Health, ProducerState, SendReport
 from aiokprod.pipeline.assembly import Pipeline
 from aiokprod.pipeline.bulk import BulkSend
-from aiokprod.pipeline.column_encoder import best_encoder
 from aiokprod.pipeline.columns import ColumnsSend
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.intake import Intake
@@ -346,7 +345,8 @@ class Producer:
     ) -> ColumnsReport:
         """Send many records out of columns, without an object for each; wait for all of them. See docs/columns.md.
 
-        Order, retries, idempotence and expiry are those of `send`; each partition gets its rows in their order.
+        Order, retries, idempotence and expiry are those of `send`; each partition gets its rows in their order, and those of
+        several calls of a topic in the order of the calls.
 
         Args:
             topic: of all of them.
@@ -380,7 +380,6 @@ class Producer:
             self._intake,
             topic,
             table,
-            await best_encoder(),
             pipeline.partitions_for,
             pipeline.closed_error,
             placements,

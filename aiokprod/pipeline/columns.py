@@ -1,11 +1,12 @@
 """`ColumnsSend`: one call of `send_columns`, from its columns to its report. No object for each row.
 
-    check all -> chunk: partitions -> cut into batches -> wait for room -> encode -> append     (again, until the end)
+    check all -> my turn -> chunk: partitions -> cut into batches -> wait for room -> encode -> append   (until the end)
                                                                             outcomes of batches -> report
 
 Everything is checked before anything is taken. A chunk is charged before it is made, with what it can need at most; what
 it did not need is given back at once. Between the grant and the last append of a chunk nothing is awaited, so a chunk is
-in its partitions as a whole, in the order of its rows.
+in its partitions as a whole, in the order of its rows. Calls of one topic take their rows one call after the other, in the
+order in which they were made; none waits for the outcomes of another.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from aiokprod.errors import AiokprodError, InvalidTimestampError, PartitionOutOf
 from aiokprod.model import ColumnsPartition, ColumnsPlacement, ColumnsReport, Persistence
 from aiokprod.pipeline.batch import BATCH_OVERHEAD_BYTES, Segment
 from aiokprod.pipeline.column_batch import COLUMN_BATCH_BYTES, ROW_NUMBER_BYTES, BatchListener, ColumnBatch
+from aiokprod.pipeline.column_encoder import best_encoder
 from aiokprod.pipeline.column_partitions import choose_partitions
 from aiokprod.pipeline.dispatcher import TopicDispatcher
 from aiokprod.pipeline.entrance import Entrance
 from aiokprod.pipeline.intake import LAST_TIMESTAMP_MS, Intake
 from aiokprod.pipeline.ports import House
 from aiokprod.pipeline.wall_clock import wall_ms
-from aiokprod.records.column_rows import ANY_PARTITION, MOST_ROWS, ColumnTable, Cut, Encoder, Rows
+from aiokprod.records.column_rows import ANY_PARTITION, MOST_ROWS, ColumnTable, Cut, Encoder, PlainEncoder, Rows
 
 MOST_CHUNK_BYTES: Final = 4_194_304
 CHUNKS_IN_BUFFER: Final = 4
@@ -41,7 +43,6 @@ class ColumnsSend(BatchListener):
         intake: Intake,
         topic: str,
         table: ColumnTable,
-        encoder: Encoder,
         partitions_for: Callable[[str, float | None], Coroutine[Any, Any, list[int]]],
         closed_error: Callable[[str | None], AiokprodError],
         keeps_placements: bool,
@@ -53,7 +54,7 @@ class ColumnsSend(BatchListener):
         self._intake = intake
         self._topic = topic
         self._table = table
-        self._encoder = encoder
+        self._encoder: Encoder = PlainEncoder()  # until `run` knows a better one
         self._partitions_for = partitions_for
         self._closed_error = closed_error
         self._keeps_placements = keeps_placements
@@ -71,15 +72,20 @@ class ColumnsSend(BatchListener):
 
         Cancellation: stops taking; what was taken goes on, and what fails of it is nobody's.
         """
+        turn = self._entrance.column_turns.join(self._topic)  # before anything is awaited
         try:
-            await self._check()
             try:
+                self._encoder = await best_encoder()
+                await self._check()
+                await turn.come()
                 await self._take()
             except AiokprodError as refused:
                 if not self._taken:
                     raise
                 self.report.untaken = self._table.count - self._taken
                 self.report.untaken_error = refused
+            finally:
+                turn.end()
             if self._unsettled:
                 self._all_settled = asyncio.get_running_loop().create_future()
                 await self._all_settled

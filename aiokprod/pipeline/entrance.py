@@ -39,6 +39,7 @@ from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.ports import House
 from aiokprod.pipeline.send_timeouts import SendTimeouts
 from aiokprod.pipeline.serializing import SerializingLine
+from aiokprod.pipeline.turns import Turns
 from aiokprod.pipeline.verdicts import is_topic_refused
 from aiokprod.wire.codes import ErrorCode, name_of
 
@@ -63,6 +64,8 @@ class Entrance:
         """`room_is_short` is called when a record begins to wait for room: nothing lingers any more."""
         self.gate = AdmissionGate(gate_bytes, waiting_bytes, self._admitted)
         self.topics: dict[str, TopicDispatcher] = {}  # whose names are valid ones
+        self.column_turns = Turns()
+        """of `send_columns`, by topic: rows of one call do not come between those of another"""
         self.is_open = True
         self._house = house
         self._loop = house.loop

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from column_rig import NUMBERS, column, encoder, headers_column, nothing_is_held, room, told  # noqa: F401
-from rig import run, started, values
+from rig import run, started, until, values
 
 from aiokprod import (
     ColumnsReport,
@@ -180,15 +180,36 @@ def test_rows_without_a_key_avoid_partitions_without_a_leader() -> None:
     run(scenario())
 
 
-def test_several_calls_at_once_are_each_in_order() -> None:
+def test_several_calls_at_once_are_in_the_order_of_the_calls() -> None:
     async def scenario() -> None:
-        async with started("t", batch_size=2_000, **room(60_000)) as (cluster, producer):
-            calls = [[b"%d %d" % (call, row) for row in range(3_000)] for call in range(4)]
-            reports = await asyncio.gather(*[producer.send_columns("t", column(rows)) for rows in calls])
-            assert [report.delivered for report in reports] == [3_000] * 4
-            there = values(cluster, "t")
-            for number, rows in enumerate(calls):
-                assert [value for value in there if value is not None and value.startswith(b"%d " % number)] == rows
+        async with started("t", "u", batch_size=2_000, **room(60_000)) as (cluster, producer):
+            calls = [[b"%d %d" % (call, row) for row in range(3_000 >> call)] for call in range(4)]
+            other = producer.send_columns("u", column(NUMBERS))
+            *reports, _ = await asyncio.gather(*[producer.send_columns("t", column(rows)) for rows in calls], other)
+            assert [report.delivered for report in reports] == [len(rows) for rows in calls]
+            assert values(cluster, "t") == [row for rows in calls for row in rows]
+            assert values(cluster, "u") == NUMBERS
+            nothing_is_held(producer)
+
+    run(scenario())
+
+
+def test_a_call_that_is_refused_or_cancelled_lets_nobody_pass_those_before() -> None:
+    async def scenario() -> None:
+        async with started("t", batch_size=2_000, **room(20_000)) as (cluster, producer):
+            rule = cluster.hold("Produce", before_serving=True)
+            first = asyncio.ensure_future(producer.send_columns("t", column(NUMBERS)))
+            refused = asyncio.ensure_future(producer.send_columns("t", column([b"x" * 30_000])))
+            cancelled = asyncio.ensure_future(producer.send_columns("t", column([b"never"])))
+            last = asyncio.ensure_future(producer.send_columns("t", column([b"last"])))
+            await until(lambda: producer.metrics()["buffer_waiting_records"] > 0)
+            cancelled.cancel()
+            with pytest.raises(RecordTooLargeError):
+                await refused  # at once, not when it were its turn
+            rule.cancel()
+            await asyncio.gather(first, last)
+            assert cancelled.cancelled()
+            assert values(cluster, "t") == [*NUMBERS, b"last"]
             nothing_is_held(producer)
 
     run(scenario())
