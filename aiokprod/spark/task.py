@@ -1,8 +1,8 @@
 """One task of a write: rows in, acknowledgements awaited, a message out.
 
 The task's own thread pulls batches from Spark, which blocks, and hands them to the loop's thread; there a producer that
-the process keeps sends them. While one call is on its way the next batches gather, and go in one call when it is done:
-rows of a topic are sent in their order, and small batches do not wait for each other's acknowledgements one by one.
+the process keeps sends them. Calls follow each other without waiting for acknowledgements, and the producer takes their
+rows in the order of the calls. Small batches gather while something is on its way, and go in one call.
 
 Invariant: bytes pulled from Spark and not acknowledged stay below `max_in_flight_bytes`, give or take one batch of
 Spark's; a larger batch goes in parts.
@@ -11,11 +11,11 @@ Spark's; a larger batch goes in parts.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from aiokprod.spark.fingerprint import Hashes
     from aiokprod.spark.options import SinkOptions
     from aiokprod.spark.schema import ColumnPlan
+
+GATHERED_BYTES: Final = 1_048_576
+"""of Spark's batches that go in one call: below, a call costs more than it carries"""
 
 
 def write_rows(batches: Iterator[Any], options: SinkOptions, plan: ColumnPlan) -> TaskMessage:
@@ -50,9 +53,13 @@ def write_rows(batches: Iterator[Any], options: SinkOptions, plan: ColumnPlan) -
     if first is not None:  # else no connection is needed
         with leased(options.config, options.idle_timeout_s) as lease:
             hand = _HandOver(lease, options, plan, outcome)
-            for batch in chain((first,), filled):
-                hand.over(batch)
-            hand.finish()
+            try:
+                for batch in chain((first,), filled):
+                    hand.over(batch)
+                hand.finish()
+            except BaseException:
+                hand.give_up()
+                raise
     return outcome.message(options.batch_id, time.monotonic() - began)
 
 
@@ -62,46 +69,51 @@ class _HandOver:
     def __init__(self, lease: Lease, options: SinkOptions, plan: ColumnPlan, outcome: _Outcome) -> None:
         self._lease = lease
         self._topic = options.topic
-        self._most_bytes = options.max_in_flight_bytes // 2  # as much may gather while as much is on its way
+        self._most_bytes = options.max_in_flight_bytes
         self._plan = plan
         self._outcome = outcome
         self._gathered: list[Any] = []
         self._gathered_bytes = 0
         self._taken = 0  # rows before those that gather
-        self._on_the_way: dict[str, _Call] = {}  # one per topic, the oldest first
+        self._on_the_way: deque[_Call] = deque()
+        self._bytes_on_the_way = 0
 
     def over(self, batch: Any) -> None:
-        """Take a batch of Spark's; waits if as much as may be is on its way and as much has gathered."""
+        """Take a batch of Spark's; waits while as much as may be is on its way."""
         self._gathered.append(batch)
         self._gathered_bytes += batch.nbytes
-        if self._gathered_bytes >= self._most_bytes or all(call.future.done() for call in self._on_the_way.values()):
+        while self._on_the_way and self._on_the_way[0].future.done():
+            self._wait_for_oldest()
+        if not self._on_the_way or self._gathered_bytes >= min(GATHERED_BYTES, self._most_bytes // 2):
             self._submit()
 
     def finish(self) -> None:
         """Until everything is acknowledged."""
         self._submit()
         while self._on_the_way:
-            self._wait_for(next(iter(self._on_the_way)))
+            self._wait_for_oldest()
+
+    def give_up(self) -> None:
+        """The task fails: what is on its way and not taken yet is not taken any more."""
+        for call in self._on_the_way:
+            call.future.cancel()
 
     def _submit(self) -> None:
         if not self._gathered:
             return
         batch, self._gathered, self._gathered_bytes = _joined(self._gathered), [], 0
         first, self._taken = self._taken, self._taken + batch.num_rows
-        for rows in pieces(batch, self._plan, self._topic, first, self._most_bytes):
-            if rows.topic in self._on_the_way:  # they go after those before them
-                self._wait_for(rows.topic)
-            while self._on_the_way and self._bytes_on_the_way() + rows.bytes > self._most_bytes:
-                self._wait_for(next(iter(self._on_the_way)))
+        for rows in pieces(batch, self._plan, self._topic, first, self._most_bytes // 2):
+            while self._on_the_way and self._bytes_on_the_way + rows.bytes > self._most_bytes:
+                self._wait_for_oldest()
+            self._bytes_on_the_way += rows.bytes
             future = self._lease.submit(_send(self._lease.producer, rows))
-            self._on_the_way[rows.topic] = _Call(rows, future, rows.fingerprints())  # made beside the sending
+            self._on_the_way.append(_Call(rows, future, rows.fingerprints()))  # made beside the sending
 
-    def _bytes_on_the_way(self) -> int:
-        return sum(call.rows.bytes for call in self._on_the_way.values())
-
-    def _wait_for(self, topic: str) -> None:
-        call = self._on_the_way.pop(topic)
+    def _wait_for_oldest(self) -> None:
+        call = self._on_the_way.popleft()
         rows = call.rows
+        self._bytes_on_the_way -= rows.bytes
         try:
             report = call.future.result()
         except SendColumnsError as failed:
@@ -109,8 +121,10 @@ class _HandOver:
         except AiokprodError as error:
             if error.row is not None:
                 row = rows.position(error.row)
-                raise RowError(f"row {row} of this task cannot be sent: {error}", row=row, topic=topic) from error
-            error.add_note(f"Topic {topic!r}, rows {rows.position(0)} to {rows.position(len(rows) - 1)} of this task.")
+                raise RowError(f"row {row} of this task cannot be sent: {error}", row=row, topic=rows.topic) from error
+            error.add_note(
+                f"Topic {rows.topic!r}, rows {rows.position(0)} to {rows.position(len(rows) - 1)} of this task."
+            )
             raise
         self._outcome.settle(report, call)
 

@@ -158,3 +158,32 @@ def test_a_task_that_failed_leaves_a_producer_that_works(mock_kafka: MockCluster
     with pytest.raises(RowError):
         write(mock_kafka, table(value=[b"x" * 3_000_000]))
     assert write(mock_kafka, table(value=[b"a"])).rows == 1
+
+
+def test_a_task_that_fails_sends_no_more(mock_kafka: MockCluster) -> None:
+    mock_kafka.create_topic("t", 1)
+    rule = mock_kafka.hold("Produce", before_serving=True)
+    rows = [b"%d" % row + b"x" * 900 for row in range(2_000)]
+    options = SinkOptions.read(
+        {
+            "kafka.bootstrap.servers": mock_kafka.bootstrap_servers,
+            "topic": "t",
+            "kafka.buffer.memory": "100000",
+            "kafka.batch.size": "20000",
+            "kafka.max.request.size": "100000",
+        }
+    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield table(value=rows[:1_000])
+        yield table(value=rows[1_000:])
+        raise OSError("Spark takes the task back")
+
+    with pytest.raises(OSError, match="takes the task back"):
+        write_rows(batches(), options, ColumnPlan(value=0))
+    rule.cancel()
+    assert write_rows(iter([table(value=[b"next"])]), options, ColumnPlan(value=0)).rows == 1
+    there = [record.value for record in mock_kafka.records("t")]
+    assert there[-1] == b"next"
+    assert there[:-1] == rows[: len(there) - 1]
+    assert len(there) < 1_000
