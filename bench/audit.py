@@ -2,6 +2,7 @@
 
     python bench/audit.py                        1, 2, 4, 8, 16 million records, without and with the order pass
     python bench/audit.py --records 2000000      one size
+    python bench/audit.py --docs                 and the table in docs/audit.md
 
 It checks what it measures: the planted trouble must be found exactly, in one shuffle of hash aggregates (and one more for
 order). A record is one claim and its record in the log.
@@ -31,6 +32,8 @@ from aiokprod.spark.audit.sides import claim_rows, log_rows
 SIZES = (1_000_000, 2_000_000, 4_000_000, 8_000_000, 16_000_000)
 RUN, KEYS, PARTITIONS = 77, 50_000, 12
 LOST, DUPLICATES, PHANTOMS, SWAPS = 7, 5, 4, 3
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "audit.md"
+BEGIN, END = "<!-- figures: bench/audit.py --docs -->", "<!-- end of figures -->"
 
 
 def started(folder: Path, threads: int, memory: str) -> SparkSession:
@@ -160,6 +163,21 @@ def measure(spark: SparkSession, folder: Path, records: int, rounds: int) -> lis
     return results
 
 
+def table(results: list[dict[str, object]]) -> str:
+    """Markdown: a line for each size, medians of the rounds."""
+    lines = [
+        "| records | without order: s | records/s | CPU, us | with order: s | records/s | CPU, us |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for plain, ordered in zip(results[::2], results[1::2], strict=True):
+        cells = [f"{int(str(plain['records'])) / 1e6:g} M"]
+        for each in (plain, ordered):
+            records, rate = int(str(each["records"])), int(str(each["records_per_s"]))
+            cells += [f"{records / rate:.1f}", f"{rate:,}", f"{each['cpu_us_per_record']:.1f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, nargs="*", default=SIZES)
@@ -167,6 +185,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory", default="4g", help="of the driver, which is all of Spark here")
     parser.add_argument("--least", type=int, default=0, help="exit status 1 below so many records/s without order")
+    parser.add_argument("--out", type=Path, help="all figures as JSON")
+    parser.add_argument("--docs", action="store_true", help="put the table into docs/audit.md")
     parser.add_argument("--folder", type=Path, help="keep both sides there")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -181,6 +201,11 @@ def main() -> int:
                 results += measure(spark, folder / str(records), records, options.rounds)
         finally:
             spark.stop()
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
+    if options.docs:
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{rest.partition(END)[2]}")
     slow = [result for result in results if not result["order"] and int(str(result["records_per_s"])) < options.least]
     return 1 if slow else 0
 

@@ -1,6 +1,7 @@
-"""The Spark sink beside Spark's own, beside confluent-kafka called per row in the same Arrow writer, and beside `noop`.
+"""The Spark sink beside Spark's own, beside confluent-kafka called per row in the same Arrow writer, and beside writers
+that send nothing: an Arrow writer that drops what it is given (what Spark and Arrow take alone), and `noop` (no Python).
 
-    python bench/spark_sink.py [--rows 400000] [--rounds 3] [--out FILE] [--docs]
+    python bench/spark_sink.py [--rows 3000000] [--rounds 3] [--out FILE] [--docs]
 
 One real broker, one Spark (`local[2]`), one job per figure: rows made in the JVM, two tasks. The sinks take turns round by
 round, so that what else the machine does befalls them alike; figures are medians. Rows per second are those of the whole
@@ -32,6 +33,7 @@ SINKS = {
     "aiokprod": "aiokprod",
     "kafka": "Spark's own",
     "confluent": "confluent-kafka per row",
+    "dropped": "Arrow writer that drops all",
     "noop": "no sink (noop)",
 }
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "spark.md"
@@ -44,6 +46,8 @@ SHAPES = {
     "1 KB, keys": (1024, True, False),
     "1 KB, keys, two headers": (1024, True, True),
 }
+KAFKA_SINKS = ("aiokprod", "kafka", "confluent")
+PYTHON_SINKS = ("aiokprod", "confluent", "dropped")
 WARM_UP_ROWS = 20_000
 
 
@@ -106,9 +110,30 @@ def make_confluent_source() -> type[Any]:
     return Source
 
 
+def make_dropping_source() -> type[Any]:
+    """What no Python writer can be faster than."""
+    from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+    class Writer(DataSourceArrowWriter):
+        def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+            for _ in iterator:
+                pass
+            return WriterCommitMessage()
+
+    class Source(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "dropped"
+
+        def writer(self, schema: Any, overwrite: bool) -> Any:
+            return Writer()
+
+    return Source
+
+
 def write(frame: DataFrame, sink: str, servers: str, topic: str) -> None:
     writer = frame.write.format(sink).mode("append")
-    if sink != "noop":
+    if sink in KAFKA_SINKS:
         writer = writer.option("kafka.bootstrap.servers", servers).option("topic", topic)
     writer.save()
 
@@ -162,7 +187,7 @@ def micro_batches(spark: SparkSession, sink: str, servers: str, topic: str, fold
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rows", type=int, default=400_000, help="of 100 B; a third as many of 1 KB")
+    parser.add_argument("--rows", type=int, default=3_000_000, help="of 100 B; a third as many of 1 KB")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shapes", nargs="*", default=list(SHAPES))
     parser.add_argument("--out", type=Path)
@@ -173,6 +198,7 @@ def main() -> None:
         folder, servers = Path(name), kafka.bootstrap_servers
         with spark_session("local[2]", folder) as spark:
             spark.dataSource.register(make_confluent_source())
+            spark.dataSource.register(make_dropping_source())
             for shape in arguments.shapes:
                 size, has_keys, has_headers = SHAPES[shape]
                 count = arguments.rows if size <= 100 else arguments.rows // 3
@@ -214,7 +240,7 @@ def tables(figures: dict[str, Any]) -> str:
         own = each["kafka"]["rows_per_s"]
         cells = [f"{each[sink]['rows_per_s']:,.0f} ({each[sink]['rows_per_s'] / own:.2f}x)" for sink in SINKS]
         lines.append(f"| {shape} | {' | '.join(cells)} |")
-    python = [sink for sink in SINKS if sink in ("aiokprod", "confluent")]
+    python = PYTHON_SINKS
     lines += ["", "| CPU of Python, µs per row | " + " | ".join(SINKS[sink] for sink in python) + " |"]
     lines.append("|---" * (len(python) + 1) + "|")
     for shape, each in figures["shapes"].items():
