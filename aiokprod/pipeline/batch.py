@@ -217,14 +217,14 @@ class ProducerBatch(RecordHolder):
 
     def sent_at(self, index: int) -> float:
         """When `send` took the record, or up to `MARK_EVERY_S` earlier (monotonic seconds)."""
-        at = bisect_right(self.marks, index, key=lambda mark: mark[0]) - 1
+        at = bisect_right(self.marks, index, key=_first_of_mark) - 1
         return self.marks[at][1]
 
     def due(self, first_index: int, now: float) -> int:
         """How many records, from `first_index` on without a gap, are past their deadline."""
         index = first_index
         while index < self.count and self.deadline_of(index) <= now:
-            at = bisect_right(self.marks, index, key=lambda mark: mark[0])
+            at = bisect_right(self.marks, index, key=_first_of_mark)
             index = self.marks[at][0] if at < len(self.marks) else self.count
         return index - first_index
 
@@ -286,7 +286,7 @@ class ProducerBatch(RecordHolder):
         if not segments or segments[-1].last <= segment.first:
             segments.append(segment)
         else:
-            segments.insert(bisect_right(segments, segment.first, key=lambda other: other.first), segment)
+            segments.insert(bisect_right(segments, segment.first, key=_first_of), segment)
         self.settled_count += segment.last - segment.first
         if self.is_finished:
             freed = self.charged_bytes
@@ -343,7 +343,7 @@ class ProducerBatch(RecordHolder):
         if len(segments) == 1:
             only = segments[0]
             return only if only.first <= index < only.last else None
-        at = bisect_right(segments, index, key=lambda segment: segment.first) - 1
+        at = bisect_right(segments, index, key=_first_of) - 1
         return segments[at] if at >= 0 and index < segments[at].last else None
 
     def is_settled(self, index: int) -> bool:
@@ -415,3 +415,12 @@ class ProducerBatch(RecordHolder):
             f"<ProducerBatch {self.owner.topic}-{self.owner.partition} {self.count} records {self.size_bytes} bytes "
             f"{self.settled_count} settled>"
         )
+
+
+# No lambdas: compiled, a method that has one makes an object for it whenever it is called.
+def _first_of(segment: Segment) -> int:
+    return segment.first
+
+
+def _first_of_mark(mark: tuple[int, float]) -> int:
+    return mark[0]

@@ -56,7 +56,7 @@ class RecordHolder:
         raise AssertionError("abstract")
 
     def metadata(self, index: int) -> RecordMetadata | None:
-        """The metadata of a delivered record; None for a failed one. Only after `is_settled`."""
+        """The metadata of a delivered record; None for one that failed or has no outcome yet."""
         raise AssertionError("abstract")
 
     def error(self, index: int) -> AiokprodError | None:
@@ -95,10 +95,11 @@ class RecordHolder:
 class Watch:
     """What a watched delivery carries: waiters, callbacks, and an outcome of the handle alone."""
 
-    __slots__ = ("callbacks", "cancel_message", "detached", "error", "shown", "waiters")
+    __slots__ = ("callbacks", "cancel_message", "detached", "error", "others", "shown", "waiter")
 
     def __init__(self) -> None:
-        self.waiters: list[Waiter] | None = None
+        self.waiter: Waiter | None = None
+        self.others: list[Waiter] | None = None  # there is hardly ever a second one
         self.callbacks: list[tuple[Callable[[Delivery], object], Context]] | None = None
         self.detached = False
         self.cancel_message: object = None
@@ -108,15 +109,40 @@ class Watch:
         self.shown: ref[AiokprodError] | None = None  # as long as somebody has it every reader sees the same
 
     def add(self, waiter: Waiter) -> None:
-        if self.waiters is None:
-            self.waiters = [waiter]
+        if self.waiter is None and not self.others:
+            self.waiter = waiter
+        elif self.others is None:
+            self.others = [waiter]
         else:
-            self.waiters.append(waiter)
+            self.others.append(waiter)
 
     def forget(self, waiter: Waiter) -> None:
         """Its task was cancelled; it may have been woken before."""
-        if self.waiters is not None and waiter in self.waiters:
-            self.waiters.remove(waiter)
+        if self.waiter is waiter:
+            self.waiter = None
+        elif self.others is not None and waiter in self.others:
+            self.others.remove(waiter)
+
+    @property
+    def has_waiters(self) -> bool:
+        return self.waiter is not None or bool(self.others)
+
+    def take(self) -> list[Waiter]:
+        """All, in the order in which they came; nobody waits afterwards."""
+        taken = [] if self.waiter is None else [self.waiter]
+        if self.others is not None:
+            taken += self.others
+        self.waiter = self.others = None
+        return taken
+
+    def settle(self, woken: list[Waiter]) -> None:
+        """They are woken next."""
+        if self.others is not None:
+            for waiter in self.take():
+                waiter.settle(woken)
+        elif self.waiter is not None:
+            self.waiter.settle(woken)
+            self.waiter = None
 
 
 @mypyc_attr(acyclic=True)
@@ -158,15 +184,17 @@ class Delivery:
             asyncio.CancelledError: the handle was detached.
             asyncio.InvalidStateError: the outcome is not known yet.
         """
+        watch = self._watch
+        if watch is None or not (watch.detached or watch.error is not None):
+            metadata = self._holder.metadata(self._index)
+            if metadata is not None:
+                return metadata
         error = self.exception()
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # its traceback has this frame: a cycle until somebody collects it
-        metadata = self._holder.metadata(self._index)
-        assert metadata is not None
-        return metadata
+        assert error is not None  # it raises where there is none
+        try:
+            raise error
+        finally:
+            del error  # its traceback has this frame: a cycle until somebody collects it
 
     def exception(self) -> AiokprodError | None:
         """The error of the failed record, None for a delivered one; raises as `result` does for the other states."""
@@ -270,8 +298,7 @@ class Delivery:
         watch = self._watched()
         watch.detached = True
         watch.cancel_message = msg
-        waiters, watch.waiters = watch.waiters, None
-        for waiter in waiters or ():
+        for waiter in watch.take():
             waiter.cancel(msg)
         self._run_callbacks(watch)
         return True
@@ -305,7 +332,7 @@ class Delivery:
     def is_watched(self) -> bool:
         """Does anybody wait for it? (A failure nobody waits for goes to `on_delivery_error`.)"""
         watch = self._watch
-        return watch is not None and (bool(watch.waiters) or bool(watch.callbacks))
+        return watch is not None and (watch.has_waiters or bool(watch.callbacks))
 
     def settle_here(self, error: AiokprodError) -> None:
         """Fail this handle alone: the record's own fate stays open (a per-send timeout after the stamp)."""
@@ -319,13 +346,12 @@ class Delivery:
         watch = self._watch
         if watch is None or watch.detached:
             return
-        waiters = watch.waiters
-        if waiters is not None:
-            watch.waiters = None
-            together = [] if woken is None else woken
-            for waiter in waiters:
-                waiter.settle(together)
-            if woken is None and together:
+        if woken is not None:
+            watch.settle(woken)
+        elif watch.has_waiters:
+            together: list[Waiter] = []
+            watch.settle(together)
+            if together:
                 self._holder.event_loop().call_soon(wake, together)
         self._run_callbacks(watch)
 
@@ -343,7 +369,7 @@ class Delivery:
 
     def _register(self) -> Watch:
         watch = self._watched()
-        if not watch.waiters and not watch.callbacks:
+        if not watch.has_waiters and not watch.callbacks:
             self._holder.watch(self)
         return watch
 
