@@ -112,3 +112,7 @@ def test_a_killed_broker_loses_nothing_and_planted_trouble_is_found_exactly(
     assert "lost 1, duplicate 1, phantom 1, reordered 1" in capsys.readouterr().out
     assert json.loads((out / "summary.json").read_text())["findings"]["lost"]["ids"] == [[RUN, PLANTED_STREAM, 2]]
     assert "<svg" in (out / "index.html").read_text()
+
+    arguments = [str(folder), "--bootstrap", kafka_cluster.bootstrap_servers, "--topic", topic, "--kafka-source"]
+    assert main(arguments) == 1
+    assert "lost 1, duplicate 1, phantom 1, reordered 1" in capsys.readouterr().out
