@@ -48,7 +48,7 @@ class Committed:
             "rows": rows,
             "bytes": sum(message.bytes for message in self.messages),
             "slowest_task_s": round(slowest, 3),
-            "rows_per_s": round(sum(each.rows / each.seconds for each in self.messages if each.seconds > 0)),
+            "rows_per_s": round(sum(each.rows_per_s for each in self.messages)),
             "partitions": [
                 asdict(each) | {"fingerprint": f"{each.fingerprint:016x}"} for _, each in sorted(ranges.items())
             ],

@@ -89,3 +89,8 @@ class TaskMessage(WriterCommitMessage):
     bytes: int
     seconds: float
     partitions: tuple[PartitionRange, ...]
+
+    @property
+    def rows_per_s(self) -> float:
+        """The rate of the task; 0 for one without rows."""
+        return self.rows / self.seconds if self.rows and self.seconds > 0 else 0.0

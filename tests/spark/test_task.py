@@ -61,6 +61,7 @@ def test_rows_arrive_as_they_are_and_the_message_says_where(mock_kafka: MockClus
     (tombstone,) = mock_kafka.records("t", 1)
     assert (tombstone.value, tombstone.key, tombstone.timestamp_ms) == (None, None, 2000)
     assert message.rows == 3
+    assert message.rows_per_s == pytest.approx(3 / message.seconds)
     told = [
         (each.topic, each.partition, each.count, each.first_offset, each.last_offset) for each in message.partitions
     ]
@@ -109,7 +110,7 @@ def test_rows_of_several_topics_go_each_to_its_own(mock_kafka: MockCluster) -> N
 def test_a_task_without_rows_needs_no_cluster() -> None:
     options = SinkOptions.read({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
     message = write_rows(iter([table(value=[])]), options, ColumnPlan(value=0))
-    assert (message.rows, message.partitions) == (0, ())
+    assert (message.rows, message.rows_per_s, message.partitions) == (0, 0.0, ())
     assert current_engine().producers == 0
 
 
