@@ -18,6 +18,7 @@ nox.options.reuse_existing_virtualenvs = True
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 LATER_PYTHONS = ["3.12", "3.13", "3.14"]
+OLDEST_PYSPARK = "4.1"
 
 
 def install(session: nox.Session, *groups: str) -> None:
@@ -105,6 +106,21 @@ def containers(session: nox.Session) -> None:
     """The tests that need a Docker engine; AIOKPROD_KAFKA_IMAGE names another image than apache/kafka's."""
     install(session, "test")
     session.run("pytest", "tests/containers", *session.posargs, env={"AIOKPROD_REQUIRE_DOCKER": "1"})
+
+
+@nox.session
+def spark(session: nox.Session) -> None:
+    """The sink on another PySpark than the newest: `-- 4.1` (default: the oldest we take)."""
+    install(session, "test")
+    version = session.posargs[0] if session.posargs else OLDEST_PYSPARK
+    session.install(f"pyspark[connect]=={version}.*")
+    ignored = (
+        "-W",
+        "default::ResourceWarning",
+        "-W",
+        "default::pytest.PytestUnraisableExceptionWarning",
+    )  # PySpark 4.1's own
+    session.run("pytest", "tests/spark", "tests/audit", "-m", "slow or not slow", *ignored, *session.posargs[1:])
 
 
 @nox.session

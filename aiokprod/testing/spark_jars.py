@@ -1,16 +1,18 @@
 """Spark's own Kafka source and sink, as jars: to read back what a job wrote, and to compare. Fetched by Maven once.
 
-The connector is published later than PySpark: 4.2.0 is the newest there is, and works with PySpark 4.3.0. Of its token
-provider, which only prepares a client's security settings, the newest is older still.
+The connector is published later than PySpark: 4.2.0 is the newest there is, and works with PySpark 4.3.0; PySpark 4.1 wants
+one of its own. Of its token provider, which only prepares a client's security settings, the newest is older still.
 """
 
 from __future__ import annotations
 
+from importlib import metadata
 from typing import Final
 
 from aiokprod.testing.kafka_cluster.jars import maven_jars
 
 CONNECTOR_VERSION: Final = "4.2.0"
+CONNECTOR_OF_4_1: Final = "4.1.3"
 TOKEN_PROVIDER_VERSION: Final = "4.1.0-preview1"
 # The others that Maven brings are part of PySpark.
 _WANTED: Final = ("spark-sql-kafka-", "spark-token-provider-kafka-", "kafka-clients-", "commons-pool2-")
@@ -39,8 +41,7 @@ def spark_kafka_jars() -> list[str]:
     Raises:
         KafkaClusterError: Maven is missing or failed.
     """
-    properties = {"connector.version": CONNECTOR_VERSION, "token.version": TOKEN_PROVIDER_VERSION}
-    home = maven_jars(
-        f"spark-{CONNECTOR_VERSION}", _POM.encode(), f"Spark's Kafka connector {CONNECTOR_VERSION}", properties
-    )
+    connector = CONNECTOR_OF_4_1 if metadata.version("pyspark").startswith("4.1.") else CONNECTOR_VERSION
+    properties = {"connector.version": connector, "token.version": TOKEN_PROVIDER_VERSION}
+    home = maven_jars(f"spark-{connector}", _POM.encode(), f"Spark's Kafka connector {connector}", properties)
     return sorted(str(jar) for jar in home.iterdir() if jar.name.startswith(_WANTED))
