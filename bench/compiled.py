@@ -26,6 +26,10 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
+# Without bytecode on disk the pure form is compiled at every start, which pip does once.
+NOT_PASSED_ON: Final = ("AIOKPROD_PURE", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+
+
 def compiled_python() -> Path:
     """The interpreter; whatever has to be built and installed for it is.
 
@@ -55,12 +59,12 @@ def is_compiled(python: str | Path) -> bool:
 
 def environment_of(form: str) -> dict[str, str]:
     """For a child that is to import this form: the sources of this tree, or what its interpreter has installed."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("AIOKPROD_PURE", "PYTHONPATH")}
+    environment = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
     return environment if form == "compiled" else environment | {"AIOKPROD_PURE": "1", "PYTHONPATH": str(ROOT)}
 
 
 def run(command: list[str], **environment: str) -> None:
-    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "AIOKPROD_PURE")}
+    clean = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
     subprocess.run(command, cwd=ROOT, env=clean | environment, check=True, stdout=sys.stderr)
 
 

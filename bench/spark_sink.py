@@ -3,6 +3,8 @@ that send nothing: an Arrow writer that drops what it is given (what Spark and A
 
     python bench/spark_sink.py [--rows 3000000] [--rounds 3] [--out FILE] [--docs]
 
+aiokprod is in the form in which this interpreter has it, compiled or pure; docs/spark.md has a table of each.
+
 One real broker, one Spark (`local[2]`), one job per figure: rows made in the JVM, two tasks. The sinks take turns round by
 round, so that what else the machine does befalls them alike; figures are medians. Rows per second are those of the whole
 job; Python CPU is user and system time of all Python workers of Spark, per row. Nothing is compressed, acks=all, everybody
@@ -27,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "spark"))
 from pyspark.sql import DataFrame, SparkSession
 from sessions import spark_session
 
+import aiokprod
 from aiokprod.testing.kafka_cluster import KafkaCluster
 
 SINKS = {
@@ -37,7 +40,8 @@ SINKS = {
     "noop": "no sink (noop)",
 }
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "spark.md"
-BEGIN, END = "<!-- figures: bench/spark_sink.py --docs -->", "<!-- end of figures -->"
+FORM = "compiled" if aiokprod.compiled else "pure"
+BEGIN, END = f"<!-- figures, {FORM}: bench/spark_sink.py --docs -->", f"<!-- end of figures, {FORM} -->"
 SHAPES = {
     "100 B": (100, False, False),
     "100 B, keys": (100, True, False),
@@ -206,10 +210,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--docs", action="store_true", help="put the tables into docs/spark.md")
     arguments = parser.parse_args()
-    figures: dict[str, Any] = {"rows": arguments.rows, "rounds": arguments.rounds, "shapes": {}}
+    out = arguments.out.resolve() if arguments.out else None
+    figures: dict[str, Any] = {"form": FORM, "rows": arguments.rows, "rounds": arguments.rounds, "shapes": {}}
     with tempfile.TemporaryDirectory() as name, KafkaCluster(brokers=1) as kafka:
         folder, servers = Path(name), kafka.bootstrap_servers
+        os.chdir(folder)  # Spark's workers import what lies in their folder first: it must not be this tree
         with spark_session("local[2]", folder) as spark:
+            forms = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("aiokprod").compiled).collect()
+            assert forms == [aiokprod.compiled], "the workers have another form than this interpreter"
             spark.dataSource.register(make_confluent_source())
             spark.dataSource.register(make_dropping_source())
             for shape in arguments.shapes:
@@ -236,8 +244,8 @@ def main() -> None:
                 for sink in ("aiokprod", "kafka", "dropped", "noop")
             }
             print("addBatch of 1,000 rows, ms:", figures["micro_batch_ms"], flush=True)
-    if arguments.out:
-        arguments.out.write_text(json.dumps(figures, indent=1) + "\n")
+    if out:
+        out.write_text(json.dumps(figures, indent=1) + "\n")
     if arguments.docs:
         before, _, rest = PAGE.read_text().partition(BEGIN)
         _, _, after = rest.partition(END)
@@ -246,13 +254,16 @@ def main() -> None:
 
 def tables(figures: dict[str, Any]) -> str:
     """Markdown."""
-    lines = ["| rows/s of the whole job | " + " | ".join(SINKS.values()) + " |", "|---" * (len(SINKS) + 1) + "|"]
+    lines = [
+        f"| rows/s of the whole job, {FORM} | " + " | ".join(SINKS.values()) + " |",
+        "|---" * (len(SINKS) + 1) + "|",
+    ]
     for shape, each in figures["shapes"].items():
         own = each["kafka"]["rows_per_s"]
         cells = [f"{each[sink]['rows_per_s']:,.0f} ({each[sink]['rows_per_s'] / own:.2f}x)" for sink in SINKS]
         lines.append(f"| {shape} | {' | '.join(cells)} |")
     python = PYTHON_SINKS
-    lines += ["", "| CPU of Python, µs per row | " + " | ".join(SINKS[sink] for sink in python) + " |"]
+    lines += ["", f"| CPU of Python, µs per row, {FORM} | " + " | ".join(SINKS[sink] for sink in python) + " |"]
     lines.append("|---" * (len(python) + 1) + "|")
     for shape, each in figures["shapes"].items():
         lines.append(f"| {shape} | {' | '.join(format(each[sink]['python_us_per_row'], '.2f') for sink in python)} |")
