@@ -7,14 +7,13 @@ debugger, for a traceback with every line, to compare).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 PACKAGE: Final = __name__.partition(".")[0]
-KindT = TypeVar("KindT")
 HOT: Final = f"{PACKAGE}.pipeline.batch"
 
 
@@ -51,6 +50,10 @@ def is_compiled() -> bool:
     return spec is not None and spec.origin is not None and not spec.origin.endswith(tuple(SOURCE_SUFFIXES))
 
 
-def mypyc_attr(**_: object) -> Callable[[type[KindT]], type[KindT]]:
-    """Attributes of a compiled class mean nothing to the interpreter."""
-    return lambda kind: kind
+if TYPE_CHECKING:  # the compiler knows it by its own name
+    from mypy_extensions import mypyc_attr as mypyc_attr  # noqa: PLC0414 - passed on
+else:
+
+    def mypyc_attr(**_):
+        """Attributes of a compiled class mean nothing to the interpreter."""
+        return lambda kind: kind

@@ -13,8 +13,8 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, ClassVar, Self, TypeVar, Unpack
+from types import MethodType, TracebackType
+from typing import Any, ClassVar, Final, Self, TypeVar, Unpack
 from weakref import WeakSet
 
 from aiokprod.config import ProducerConfig, ProducerOptions
@@ -28,6 +28,7 @@ from aiokprod.errors import (
     SendManyError,
     WrongLoopError,
 )
+from aiokprod.forms import is_compiled
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
 from aiokprod.model import CloseReport, ColumnsReport, Health, ProducerState, SendReport
@@ -36,6 +37,7 @@ from aiokprod.pipeline.bulk import BulkSend
 from aiokprod.pipeline.columns import ColumnsSend
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.intake import Intake
+from aiokprod.pipeline.send_call import SendAttribute, SendCall
 from aiokprod.pipeline.send_path import SendPath
 from aiokprod.pipeline.unwatched import UnwatchedFailures
 from aiokprod.records import crc
@@ -68,14 +70,18 @@ class _Forks:
     def happened(cls) -> None:
         cls.count += 1
         for producer in cls.started:
-            producer._path = None
+            producer._path = producer._send_call.path = None
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_Forks.happened)
 
 
-class Producer:
+class _Base:
+    """Where the compiled form has `send`: who patches `Producer.send` finds no attribute of its own there, and a function."""
+
+
+class Producer(_Base):
     """Sends records to Apache Kafka, with an awaitable for each.
 
         async with Producer("localhost:9092") as producer:
@@ -108,6 +114,7 @@ class Producer:
         self._intake = Intake(config, self._log)
         self._pipeline: Pipeline | None = None
         self._path: SendPath | None = None  # while records can be sent
+        self._send_call = SendCall(MethodType(SEND, self))  # has the same path
         self._loop: asyncio.AbstractEventLoop | None = None
         self._state = ProducerState.NEW
         self._since = time.time()
@@ -156,7 +163,7 @@ class Producer:
             else:
                 pipeline.start_in_background()
             self._pipeline = pipeline
-            self._path = SendPath(pipeline.entrance, self._intake, self._loop, self._refusal)
+            self._path = self._send_call.path = SendPath(pipeline.entrance, self._intake, self._loop, self._refusal)
             _Forks.started.add(self)
             self._move(ProducerState.READY, "connected" if wait else "connecting in the background")
         except BaseException as error:
@@ -200,7 +207,7 @@ class Producer:
         finally:
             pipeline.measure()
             self._pipeline = None
-            self._path = None
+            self._path = self._send_call.path = None
             await self._intake.close(HOOK_CLOSE_S)
             self._move(ProducerState.CLOSED, "close() is done")
         return pipeline.close_report(loop.time() - began)
@@ -486,3 +493,9 @@ class Producer:
 
     def __repr__(self) -> str:
         return f"<Producer {self.config.client_id} {self._state.value}>"
+
+
+SEND: Final = Producer.send
+if is_compiled():
+    setattr(_Base, "send", SendAttribute(SEND))  # noqa: B010 - to the type checkers it stays a method
+    del Producer.send

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from aiokprod.forms import mypyc_attr
 from aiokprod.model import TimestampType
 
 
+@mypyc_attr(acyclic=True)  # plain values: nothing for the garbage collector
 class RecordMetadata:
     """Where an acknowledged record is.
 

@@ -7,6 +7,7 @@ A child of `instructions.py`. No sockets, no clock that matters, no chance: each
     acknowledge  from the bytes of the answers until every record has its outcome
     keyed ...    the same with a key (1,000 of them, seen before) and two headers
     awaited      `await send(...)`, one at a time, everything that happens, the loop's turns too
+    tasks        many tasks, each of which awaits its sends one at a time, everything
     gather       `asyncio.gather` over the Deliveries of many sends, everything
     send_many    one call, everything
 """
@@ -33,6 +34,7 @@ from aiokprod.pipeline import wall_clock
 MANY, ONE = "many-partitions", "one-partition"
 RECORDS = 2_000  # of one round: a few full batches of 64 KiB, so few that all fit into the window of requests
 AWAITED = 300
+TASKS, OF_EACH = 500, 4
 RECORDS_OF = {
     "send": RECORDS,
     "seal": RECORDS,
@@ -41,6 +43,7 @@ RECORDS_OF = {
     "keyed seal": RECORDS,
     "keyed acknowledge": RECORDS,
     "awaited": AWAITED,
+    "tasks": TASKS * OF_EACH,
     "gather": RECORDS,
     "send_many": RECORDS,
 }
@@ -113,6 +116,17 @@ class Walk:
             for _ in repeat(None, AWAITED):
                 await send(ONE, VALUE)
 
+    async def in_tasks(self) -> None:
+        send = self.producer.send
+
+        async def one() -> None:
+            for _ in repeat(None, OF_EACH):
+                await send(ONE, VALUE)
+
+        gc.collect()
+        with self.counter.section("tasks"):
+            await asyncio.gather(*(one() for _ in range(TASKS)))
+
     async def gathered(self) -> None:
         send = self.producer.send
         gc.collect()
@@ -130,6 +144,7 @@ class Walk:
         await self.in_three_steps("keyed ", keys, HEADERS)
         self.broker.template = await self.learn_answer()
         await self.awaited()
+        await self.in_tasks()
         await self.gathered()
         await self.in_one_call()
         self.broker.template = None

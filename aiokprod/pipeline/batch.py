@@ -30,6 +30,8 @@ from aiokprod.records.decoder import split_records
 from aiokprod.records.headers import encode_headers
 
 BATCH_OVERHEAD_BYTES: Final = 61  # header of a v2 batch
+LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME  # looked up once: it is named for each awaited record
+CREATE_TIME: Final = TimestampType.CREATE_TIME
 MARK_EVERY_S: Final = 0.01  # records appended within this time share one deadline: the earliest of theirs
 
 Range = tuple[int, int]
@@ -355,9 +357,9 @@ class ProducerBatch(RecordHolder):
             return None
         offset = segment.base_offset + index - segment.first if segment.base_offset >= 0 else None
         if segment.timestamp_ms >= 0:
-            timestamp, kind = segment.timestamp_ms, TimestampType.LOG_APPEND_TIME
+            timestamp, kind = segment.timestamp_ms, LOG_APPEND_TIME
         else:
-            timestamp, kind = self.base_timestamp_ms + self.timestamp_deltas[index], TimestampType.CREATE_TIME
+            timestamp, kind = self.base_timestamp_ms + self.timestamp_deltas[index], CREATE_TIME
         return RecordMetadata(self.owner.topic, self.owner.partition, offset, timestamp, kind)
 
     def error(self, index: int) -> AiokprodError | None:

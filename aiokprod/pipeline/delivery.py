@@ -2,7 +2,8 @@
 
 One per accepted record, made by `send`. It holds no outcome: it asks its holder (the batch the record sits in, or the
 parked record while there is no batch yet), so a record costs one small object and a batch settles at once for all.
-What few deliveries need (waiters, callbacks, a detached handle) lives in a `Watch`, made when it is first needed.
+The task that awaits it has a waiter; what few deliveries need (more waiters, callbacks, a detached handle) lives in a
+`Watch`, made when it is first needed.
 
 Invariants: a delivery settles exactly once; each task that waits has a waiter of its own, so cancelling one touches nobody
 else; cancelling the handle detaches it and never takes the record back; once it is settled nothing it holds holds it.
@@ -21,13 +22,9 @@ from typing import Any
 from weakref import ref
 
 from aiokprod.errors import AiokprodError
+from aiokprod.forms import mypyc_attr
 from aiokprod.pipeline.waiter import Waiter, wake
 from aiokprod.record_metadata import RecordMetadata
-
-try:
-    from mypy_extensions import mypyc_attr
-except ImportError:  # only who compiles has it
-    from aiokprod.forms import mypyc_attr  # type: ignore[assignment]
 
 
 class DeliveryState:
@@ -93,13 +90,12 @@ class RecordHolder:
 
 
 class Watch:
-    """What a watched delivery carries: waiters, callbacks, and an outcome of the handle alone."""
+    """What few deliveries carry: the waiters behind the first one, callbacks, and an outcome of the handle alone."""
 
-    __slots__ = ("callbacks", "cancel_message", "detached", "error", "others", "shown", "waiter")
+    __slots__ = ("callbacks", "cancel_message", "detached", "error", "others", "shown")
 
     def __init__(self) -> None:
-        self.waiter: Waiter | None = None
-        self.others: list[Waiter] | None = None  # there is hardly ever a second one
+        self.others: list[Waiter] | None = None
         self.callbacks: list[tuple[Callable[[Delivery], object], Context]] | None = None
         self.detached = False
         self.cancel_message: object = None
@@ -107,42 +103,6 @@ class Watch:
             None  # of this handle alone: its per-send timeout passed; never raised itself
         )
         self.shown: ref[AiokprodError] | None = None  # as long as somebody has it every reader sees the same
-
-    def add(self, waiter: Waiter) -> None:
-        if self.waiter is None and not self.others:
-            self.waiter = waiter
-        elif self.others is None:
-            self.others = [waiter]
-        else:
-            self.others.append(waiter)
-
-    def forget(self, waiter: Waiter) -> None:
-        """Its task was cancelled; it may have been woken before."""
-        if self.waiter is waiter:
-            self.waiter = None
-        elif self.others is not None and waiter in self.others:
-            self.others.remove(waiter)
-
-    @property
-    def has_waiters(self) -> bool:
-        return self.waiter is not None or bool(self.others)
-
-    def take(self) -> list[Waiter]:
-        """All, in the order in which they came; nobody waits afterwards."""
-        taken = [] if self.waiter is None else [self.waiter]
-        if self.others is not None:
-            taken += self.others
-        self.waiter = self.others = None
-        return taken
-
-    def settle(self, woken: list[Waiter]) -> None:
-        """They are woken next."""
-        if self.others is not None:
-            for waiter in self.take():
-                waiter.settle(woken)
-        elif self.waiter is not None:
-            self.waiter.settle(woken)
-            self.waiter = None
 
 
 @mypyc_attr(acyclic=True)
@@ -155,13 +115,14 @@ class Delivery:
     Cancellation: cancelling a task that awaits a delivery leaves the delivery and the record alone.
     """
 
-    __slots__ = ("_holder", "_index", "_watch")
+    __slots__ = ("_holder", "_index", "_waiter", "_watch")
 
     _asyncio_future_blocking = False  # what asyncio.isfuture looks for; never True, as nobody yields the handle itself
 
     def __init__(self, holder: RecordHolder, index: int) -> None:
         self._holder = holder
         self._index = index
+        self._waiter: Waiter | None = None  # the first; there is hardly ever a second one
         self._watch: Watch | None = None
 
     # ------------------------------------------------------------------ reading
@@ -249,12 +210,11 @@ class Delivery:
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self.done():
             waiter = Waiter(self._holder.event_loop())
-            watch = self._register()
-            watch.add(waiter)
+            self._add(waiter)
             try:
                 yield waiter
             except BaseException:
-                watch.forget(waiter)
+                self._forget(waiter)
                 raise
             if not waiter.is_over:
                 raise RuntimeError("a Delivery is awaited by something that is no asyncio task")
@@ -270,7 +230,8 @@ class Delivery:
         if self.done():
             self.get_loop().call_soon(fn, self, context=context)
         else:
-            watch = self._register()
+            self._register()
+            watch = self._watched()
             if watch.callbacks is None:
                 watch.callbacks = [(fn, context)]
             else:
@@ -298,7 +259,7 @@ class Delivery:
         watch = self._watched()
         watch.detached = True
         watch.cancel_message = msg
-        for waiter in watch.take():
+        for waiter in self._taken():
             waiter.cancel(msg)
         self._run_callbacks(watch)
         return True
@@ -332,7 +293,7 @@ class Delivery:
     def is_watched(self) -> bool:
         """Does anybody wait for it? (A failure nobody waits for goes to `on_delivery_error`.)"""
         watch = self._watch
-        return watch is not None and (watch.has_waiters or bool(watch.callbacks))
+        return self._waiter is not None or (watch is not None and (bool(watch.others) or bool(watch.callbacks)))
 
     def settle_here(self, error: AiokprodError) -> None:
         """Fail this handle alone: the record's own fate stays open (a per-send timeout after the stamp)."""
@@ -344,16 +305,18 @@ class Delivery:
         """The outcome is known: the callbacks run soon, and so do the waiters; those that are put into `woken`, the caller
         wakes, all at once."""
         watch = self._watch
-        if watch is None or watch.detached:
+        if woken is not None and watch is None:  # what nearly every awaited record is
+            waiter, self._waiter = self._waiter, None
+            if waiter is not None:
+                waiter.settle(woken)
             return
-        if woken is not None:
-            watch.settle(woken)
-        elif watch.has_waiters:
-            together: list[Waiter] = []
-            watch.settle(together)
-            if together:
-                self._holder.event_loop().call_soon(wake, together)
-        self._run_callbacks(watch)
+        together: list[Waiter] = [] if woken is None else woken
+        for waiter in self._taken():
+            waiter.settle(together)
+        if woken is None and together:
+            self._holder.event_loop().call_soon(wake, together)
+        if watch is not None:
+            self._run_callbacks(watch)
 
     def _run_callbacks(self, watch: Watch) -> None:
         callbacks, watch.callbacks = watch.callbacks, None
@@ -367,11 +330,38 @@ class Delivery:
             self._watch = Watch()
         return self._watch
 
-    def _register(self) -> Watch:
-        watch = self._watched()
-        if not watch.has_waiters and not watch.callbacks:
+    def _register(self) -> None:
+        if not self.is_watched:
             self._holder.watch(self)
-        return watch
+
+    def _add(self, waiter: Waiter) -> None:
+        self._register()
+        if self._waiter is None and (self._watch is None or not self._watch.others):
+            self._waiter = waiter
+            return
+        watch = self._watched()
+        if watch.others is None:
+            watch.others = [waiter]
+        else:
+            watch.others.append(waiter)
+
+    def _forget(self, waiter: Waiter) -> None:
+        """Its task was cancelled; it may have been woken before."""
+        watch = self._watch
+        if self._waiter is waiter:
+            self._waiter = None
+        elif watch is not None and watch.others is not None and waiter in watch.others:
+            watch.others.remove(waiter)
+
+    def _taken(self) -> list[Waiter]:
+        """All waiters, in the order in which they came; nobody waits afterwards."""
+        taken = [] if self._waiter is None else [self._waiter]
+        self._waiter = None
+        watch = self._watch
+        if watch is not None and watch.others is not None:
+            taken += watch.others
+            watch.others = None
+        return taken
 
     # asyncio's gather and shield use these two of the duck type; without them gather().cancel() hangs.
     @property

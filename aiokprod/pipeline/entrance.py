@@ -86,6 +86,7 @@ class Entrance:
     def accept(
         self,
         topic: str,
+        dispatcher: TopicDispatcher | None,
         value: bytes | None,
         key: bytes | None,
         headers: bytes | None,
@@ -95,7 +96,11 @@ class Entrance:
         timeout_s: float | None,
         now: float,
     ) -> Delivery:
-        """Take a valid record. The hot path: choose, append, charge. `now`: loop time, a millisecond old at most.
+        """Take a valid record. The hot path: choose, append, charge.
+
+        Args:
+            dispatcher: that of the topic, if there is one by now.
+            now: loop time, a millisecond old at most.
 
         Raises:
             BufferFullError: the waiting line is full too.
@@ -104,7 +109,6 @@ class Entrance:
         charge_bytes = size_bytes + self.overhead_bytes
         gate = self.gate
         if gate.waiting_count == 0 and gate.used_bytes + charge_bytes <= gate.limit_bytes:
-            dispatcher = self.topics.get(topic)
             if dispatcher is not None and dispatcher.is_known and (partition is None or partition < dispatcher.count):
                 delivery = dispatcher.append(value, key, headers, partition, timestamp_ms, size_bytes, now)
                 gate.used_bytes += charge_bytes
@@ -158,7 +162,16 @@ class Entrance:
         if not waiting and line is None:
             key, value, headers, timestamp_ms, size_bytes = intake.frozen(record)
             return self.accept(
-                topic, value, key, headers, record.partition, timestamp_ms, size_bytes, record.timeout, self._clock()
+                topic,
+                self.topics.get(topic),
+                value,
+                key,
+                headers,
+                record.partition,
+                timestamp_ms,
+                size_bytes,
+                record.timeout,
+                self._clock(),
             )
         if sum(len(other.waiting) for other in self._lines.values()) >= MOST_SERIALIZING:
             raise self.buffer_full(topic)

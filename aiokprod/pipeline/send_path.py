@@ -17,6 +17,7 @@ from aiokprod.errors import AiokprodError, ForkedError, ProducerClosedError, Pro
 from aiokprod.model import Record
 from aiokprod.pipeline.bulk import BulkSend
 from aiokprod.pipeline.delivery import Delivery
+from aiokprod.pipeline.dispatcher import TopicDispatcher
 from aiokprod.pipeline.entrance import Entrance
 from aiokprod.pipeline.intake import Intake
 from aiokprod.pipeline.wall_clock import wall_s
@@ -43,6 +44,9 @@ class SendPath:
         self._is_plain = intake.is_plain
         self._largest_bytes = intake.largest_record_bytes
         self._loop = loop
+        self._running: Callable[[], asyncio.AbstractEventLoop] = (
+            get_running_loop  # a global name is looked up each time
+        )
         self._clock: Callable[[], float] = loop.time
         self._refusal = refusal
         self._now = loop.time()
@@ -60,15 +64,17 @@ class SendPath:
     ) -> Delivery:
         """As `Producer.send`."""
         try:
-            running: object = get_running_loop()
+            running: object = self._running()
         except RuntimeError:
             running = None
         entrance = self.entrance
         if running is not self._loop or not entrance.is_open:
             raise self._refusal()
-        if isinstance(topic, str) and topic in entrance.topics:  # one that was sent to before is a valid one
+        dispatcher: TopicDispatcher | None = None
+        if isinstance(topic, str):
             name = topic
-        else:
+            dispatcher = entrance.topics.get(name)
+        if dispatcher is None:  # one that was sent to before is a valid one
             name = self._intake.checked_topic(topic)
         if not self._is_plain:
             return self._send_dressed(name, value, key, partition, headers, timestamp_ms, timeout)
@@ -106,7 +112,9 @@ class SendPath:
         if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
             self._now = self._clock()
             self._read_at = wall
-        return entrance.accept(name, plain_value, plain_key, encoded, number, sent_ms, size_bytes, timeout_s, self._now)
+        return entrance.accept(
+            name, dispatcher, plain_value, plain_key, encoded, number, sent_ms, size_bytes, timeout_s, self._now
+        )
 
     def _send_dressed(
         self,
@@ -152,7 +160,7 @@ class SendPath:
         dispatcher = self.entrance.topics.get(topic)
         is_fast = self._is_plain and timeout is None and dispatcher is not None
         try:
-            running: object = get_running_loop()
+            running: object = self._running()
         except RuntimeError:
             running = None
         if running is not self._loop:

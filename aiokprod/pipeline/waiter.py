@@ -5,7 +5,8 @@ It is what the task awaits, in the place of an `asyncio.Future`: a task takes an
 loop for each; the waiters of a batch are woken by one for all (`wake`), on the same turn and in the same order.
 
 Invariants, those of a future: it is over once, by `settle` or by `cancel`; a task that is cancelled after `settle` and
-before it has run gets its CancelledError.
+before it has run gets its CancelledError. Once it has run it holds no task: compiled, the garbage collector does
+not know it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import asyncio
 from collections.abc import Callable
 from contextvars import Context
 
+from aiokprod.forms import mypyc_attr
 
+
+@mypyc_attr(acyclic=True)
 class Waiter:
     """Of one task, which adds its one callback as soon as it waits."""
 
@@ -41,7 +45,7 @@ class Waiter:
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._loop
 
-    def add_done_callback(self, callback: Callable[[Waiter], object], *, context: Context | None = None) -> None:
+    def add_done_callback(self, callback: Callable[[Waiter], object], context: Context | None = None) -> None:
         self._callback = callback
         self._context = context
 

@@ -100,7 +100,7 @@ async def turns(count: int = 5) -> None:
 
 # ---------------------------------------------------------------------- the interface
 def public(kind: type) -> dict[str, object]:
-    return {name: inspect.getattr_static(kind, name) for name in dir(kind) if not name.startswith("_")}
+    return {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
 
 
 def test_every_public_name_of_a_producer_is_there_with_the_same_parameters() -> None:

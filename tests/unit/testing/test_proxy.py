@@ -154,6 +154,8 @@ def proxy(broker: EchoBroker) -> Iterator[FaultProxy]:
 @pytest.fixture
 def client(proxy: FaultProxy) -> Iterator[Client]:
     made = Client(proxy.address(1))
+    # The kernel has connected; what a test scripts now must not meet the connection at the proxy's door.
+    eventually(lambda: proxy.connections() == 1)
     yield made
     made.socket.close()
 
