@@ -20,6 +20,7 @@ from aiokprod.wire.messages.sasl_authenticate import (
 )
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
+CLOSING_TURNS = 5
 KNOWN = (ApiVersionsRequest, MetadataRequest, ProduceRequest, SaslHandshakeRequest, SaslAuthenticateRequest)
 FLEXIBLE_FROM = {kind.API_KEY: kind.FLEXIBLE_FROM for kind in KNOWN}
 
@@ -102,6 +103,7 @@ class ScriptedBroker:
         self._host = host
         self._server: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._writers: list[asyncio.StreamWriter] = []
         self.connections = 0
         self.failures: list[BaseException] = []
 
@@ -112,15 +114,16 @@ class ScriptedBroker:
 
     async def __aenter__(self) -> Self:
         kwargs: dict[str, Any] = {"ssl": self._tls} if self._tls is not None else {}
-        self._server = await asyncio.start_server(self._serve, self._host, 0, **kwargs)
+        self._server = await asyncio.start_server(self._connected, self._host, 0, **kwargs)
         return self
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         script = self._scripts[min(self.connections, len(self._scripts) - 1)]
         self.connections += 1
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.append(task)
+        self._writers.append(writer)
+        self._tasks.append(asyncio.get_running_loop().create_task(self._serve(script, reader, writer)))
+
+    async def _serve(self, script: Script, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await script(Peer(reader, writer))
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
@@ -135,9 +138,13 @@ class ScriptedBroker:
     ) -> None:
         assert self._server is not None
         self._server.close()
+        for _ in range(CLOSING_TURNS):
+            await asyncio.sleep(0)  # who was let in just now is connected
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()  # one whose task was cancelled before it began did not
         await asyncio.sleep(0.001)  # uvloop closes a handle on the turn after
         if self.failures and error is None:
             raise self.failures[0]
