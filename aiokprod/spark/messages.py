@@ -72,7 +72,10 @@ class TaskIdentity:
 
 
 def is_continuous() -> bool:
-    """Does this task belong to a continuous trigger, which has no batches to commit?"""
+    """Does this task belong to a continuous trigger, which has no batches to commit?
+
+    Spark 4.1 to 4.3 call no task of such a query (`writer._told`); one that does shall not get a row written.
+    """
     context = TaskContext.get()
     return context is not None and context.getLocalProperty("__is_continuous_processing") == "true"
 

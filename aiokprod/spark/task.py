@@ -4,8 +4,8 @@ The task's own thread pulls batches from Spark, which blocks, and hands them to 
 the process keeps sends them. Calls follow each other without waiting for acknowledgements, and the producer takes their
 rows in the order of the calls. Small batches gather while something is on its way, and go in one call.
 
-Invariant: bytes pulled from Spark and not acknowledged stay below `max_in_flight_bytes`, give or take one batch of
-Spark's; a larger batch goes in parts.
+Invariant: bytes on their way stay below `max_in_flight_bytes`; a larger batch goes in parts, a larger row alone. Beside
+them gather less than `GATHERED_BYTES` or half of that bound, whichever is less, and one batch of Spark's.
 """
 
 from __future__ import annotations

@@ -72,8 +72,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def _told(messages: Sequence[WriterCommitMessage | None]) -> tuple[TaskMessage, ...]:
     told = tuple(message for message in messages if isinstance(message, TaskMessage))
-    if len(told) != len(messages):  # seen with a continuous trigger, whose tasks tell nothing
-        raise SinkUsageError("a task has no commit message; trigger(continuous=...) is not there: use processingTime")
+    if len(told) != len(messages):
+        # Spark 4.1 to 4.3 run a continuous trigger and drop its rows in the JVM: `write` is never called, and this commit is
+        # the first that Python hears of it. The error is only logged, but a commit that passed would count the rows as written.
+        raise SinkUsageError(
+            "a task has no commit message, as with trigger(continuous=...), which is not there: Spark drops the rows of such"
+            " a query. Stop it, and use trigger(processingTime=...) or trigger(availableNow=True) with another checkpoint"
+        )
     return told
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
 
 from aiokprod.spark import register, write_each_batch
 from aiokprod.testing.mock import MockCluster
@@ -47,8 +50,8 @@ def test_a_row_without_a_topic_fails_its_task(spark: SparkSession, mock_kafka: M
 
 def test_a_stream_says_that_complete_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
-    rates = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
-    counted = rates.groupBy("timestamp").count().selectExpr("cast(count as string) as value")
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
+    counted = rows.groupBy("timestamp").count().selectExpr("cast(count as string) as value")
     writer = counted.writeStream.format("aiokprod").options(**given).outputMode("complete")
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
@@ -56,6 +59,46 @@ def test_a_stream_says_that_complete_is_not_there(spark: SparkSession, tmp_path:
             query.awaitTermination(60)
     finally:
         query.stop()
+
+
+def rates(spark: SparkSession, servers: str, folder: Path) -> DataStreamWriter:
+    """A hundred rows a second, to topic "t"."""
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 100).option("numPartitions", 1).load()
+    writer = rows.selectExpr("cast(value as string) as value").writeStream.format("aiokprod")
+    writer = writer.option("kafka.bootstrap.servers", servers).option("topic", "t")
+    return writer.option("checkpointLocation", str(folder / "checkpoint"))
+
+
+@pytest.fixture
+def two_epochs(spark: SparkSession) -> Iterator[None]:
+    """Spark ends a continuous query that could not commit more epochs than these."""
+    name = "spark.sql.streaming.continuous.epochBacklogQueueSize"
+    assert spark.conf.get(name) == "10000"  # as docs/spark.md says
+    spark.conf.set(name, "2")
+    yield
+    spark.conf.unset(name)
+
+
+@pytest.mark.usefixtures("two_epochs")
+def test_a_continuous_trigger_writes_nothing_and_the_log_says_why(
+    spark: SparkSession, spark_log: Path, mock_kafka: MockCluster, tmp_path: Path
+) -> None:
+    mock_kafka.create_topic("t", 1)
+    query = rates(spark, mock_kafka.bootstrap_servers, tmp_path).trigger(continuous="300 milliseconds").start()
+    try:
+        with pytest.raises(StreamingQueryException, match="queue has exceeded its maximum"):  # Spark's, not ours
+            query.awaitTermination(120)
+    finally:
+        query.stop()
+    assert "SinkUsageError: a task has no commit message, as with trigger(continuous=...)" in spark_log.read_text()
+    assert (mock_kafka.requests_seen("Produce"), mock_kafka.records("t")) == (0, [])
+
+
+@pytest.mark.skipif("realTime" not in signature(DataStreamWriter.trigger).parameters, reason="PySpark 4.1 has none")
+def test_a_real_time_trigger_is_refused_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    writer = rates(spark, "127.0.0.1:1", tmp_path).outputMode("update")
+    with pytest.raises(PySparkException, match="sink allowlist for Real-Time Mode"):
+        writer.trigger(realTime="1 minute").start()
 
 
 def test_update_goes_by_each_batch(spark: SparkSession, mock_kafka: MockCluster, tmp_path: Path) -> None:

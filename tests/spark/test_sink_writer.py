@@ -124,7 +124,7 @@ def test_a_commit_without_messages_is_told_too(caplog: pytest.LogCaptureFixture)
 
 
 def test_a_task_without_a_message_is_no_commit() -> None:
-    with pytest.raises(SinkUsageError, match=r"trigger\(continuous"):
+    with pytest.raises(SinkUsageError, match=r"trigger\(continuous=\.\.\.\), which is not there: .*processingTime"):
         AiokprodSource(OPTIONS).streamWriter(VALUE, False).commit([None, told(0, 1, 0)], 1)
 
 

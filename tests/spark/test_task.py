@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
 
+from aiokprod import BytesColumn, ColumnsReport
 from aiokprod.errors import PartitionOutOfRangeError, RecordTooLargeError, UnknownTopicError
 from aiokprod.model import Persistence
-from aiokprod.spark.engine import current_engine, end_engine
+from aiokprod.spark import task
+from aiokprod.spark.engine import Lease, current_engine, end_engine
 from aiokprod.spark.errors import RowError
 from aiokprod.spark.fingerprint import row_hash
 from aiokprod.spark.messages import TaskMessage
@@ -40,6 +44,40 @@ def table(**columns: object) -> pa.RecordBatch:
     kinds = {"partition": pa.int32(), "headers": HEADERS, "timestamp": pa.timestamp("us", "UTC"), "topic": pa.string()}
     arrays = [pa.array(column, kinds.get(name, pa.binary())) for name, column in columns.items()]
     return pa.record_batch(arrays, list(columns))
+
+
+class Answering:
+    """Takes the place of a producer: when a call is answered is for `until_answered` to say."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []  # rows of each
+        self.answered = 0
+        self.most_on_the_way = 0
+
+    async def send_columns(
+        self, topic: str, values: BytesColumn, keys: BytesColumn | None, **others: object
+    ) -> ColumnsReport:
+        assert (topic, keys) == ("t", None)
+        self.calls.append(values.length)
+        self.most_on_the_way = max(self.most_on_the_way, sum(self.calls[self.answered :]))
+        await self.until_answered(len(self.calls))
+        self.answered += 1
+        return ColumnsReport(delivered=values.length)
+
+    async def until_answered(self, number: int) -> None:
+        raise NotImplementedError
+
+
+def write_to(producer: Answering, monkeypatch: pytest.MonkeyPatch, *batches: pa.RecordBatch) -> TaskMessage:
+    """A task with 64 KiB on their way at most, on a real loop in its own thread."""
+
+    @contextmanager
+    def leased(*arguments: object) -> Iterator[Lease]:
+        yield Lease(current_engine(), producer)
+
+    monkeypatch.setattr(task, "leased", leased)
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "maxInFlightBytes": "65536"}
+    return write_rows(iter(batches), SinkOptions.read(given), ColumnPlan(value=0))
 
 
 def test_rows_arrive_as_they_are_and_the_message_says_where(mock_kafka: MockCluster) -> None:
@@ -79,6 +117,40 @@ def test_many_batches_keep_their_order_whatever_their_size(mock_kafka: MockClust
     assert [record.value for record in mock_kafka.records("t")] == values
     assert (message.rows, message.partitions[0].last_offset) == (2000, 1999)
     assert message.partitions[0].fingerprint == sum(row_hash(value, None) for value in values) % 2**64
+
+
+def test_the_next_call_is_made_while_the_one_before_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    class UntilTheNext(Answering):
+        """Answers no call but the last before the next one is made."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.made = asyncio.Condition()
+
+        async def until_answered(self, number: int) -> None:
+            async with self.made, asyncio.timeout(60):  # a task that waits for each answer would wait for ever
+                self.made.notify_all()
+                await self.made.wait_for(lambda: number == 10 or len(self.calls) > number)
+
+    producer = UntilTheNext()
+    message = write_to(producer, monkeypatch, *[table(value=[b"x" * 30_000]) for _ in range(10)])
+    assert (message.rows, producer.calls) == (10, [1] * 10)
+
+
+def test_what_is_on_its_way_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Answering):
+        """Answers when no call has come for a while: as many are on their way as the task makes."""
+
+        async def until_answered(self, number: int) -> None:
+            seen = None
+            while seen != len(self.calls):
+                seen = len(self.calls)
+                await asyncio.sleep(0.05)
+
+    producer = Slow()
+    message = write_to(producer, monkeypatch, *[table(value=[b"x" * 1_000] * 20) for _ in range(20)])
+    assert (message.rows, sum(producer.calls)) == (400, 400)
+    assert producer.most_on_the_way <= 65  # rows of 1,000 bytes
 
 
 def test_the_fingerprint_of_a_partition_is_that_of_what_is_in_it(mock_kafka: MockCluster) -> None:
