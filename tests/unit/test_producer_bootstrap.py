@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -49,6 +50,11 @@ def test_an_http_server_is_named_as_one() -> None:  # faults: S5
         await reader.read(1000)
         writer.write(HTTP_ANSWER)
         writer.close()
+        with suppress(ConnectionError):  # the client hangs up too
+            await writer.wait_closed()
+        ended.set()
+
+    ended = asyncio.Event()
 
     async def scenario() -> None:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
@@ -59,19 +65,21 @@ def test_an_http_server_is_named_as_one() -> None:  # faults: S5
             assert isinstance(cause, ProtocolError)
             assert f"127.0.0.1:{port}" in str(error)
             assert "HTTP" in str(error)
+            await ended.wait()
 
     asyncio.run(scenario())
 
 
 def test_a_server_that_says_nothing_is_given_up_at_the_timeout_of_start() -> None:  # faults: B16
     async def scenario() -> None:
-        connected = asyncio.Event()
-        ended = asyncio.Event()
+        connected, given_up, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         async def silence(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             connected.set()
-            await ended.wait()
+            await given_up.wait()
             writer.close()
+            await writer.wait_closed()
+            ended.set()
 
         server = await asyncio.start_server(silence, "127.0.0.1", 0)
         async with server:
@@ -80,7 +88,8 @@ def test_a_server_that_says_nothing_is_given_up_at_the_timeout_of_start() -> Non
             assert connected.is_set()
             assert isinstance(error, BootstrapError)
             assert f"127.0.0.1:{port}" in str(error)
-            ended.set()
+            given_up.set()
+            await ended.wait()
 
     asyncio.run(scenario())
 

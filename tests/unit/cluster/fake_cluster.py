@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from listener import Listener
+
 from aiokprod.wire.frames import decode_request_header, encode_response, response_header_flexible
 from aiokprod.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -41,38 +43,25 @@ class FakeBroker:
         self.dials = 0
         self.requests: list[Any] = []
         self.answers: dict[type, Answer] = {}
-        self._server: asyncio.Server | None = None
-        self._peers: set[asyncio.Task[None]] = set()
+        self._listener = Listener(self._serve)
+        self.connections = 0
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = await self._listener.start(self.port)
 
     async def stop(self) -> None:
-        if self._server is None:
-            return
-        self._server.close()
-        self._server = None
-        await self.hang_up()
+        await self._listener.stop()
 
     async def hang_up(self) -> None:
         """End all connections; the broker goes on listening."""
-        for peer in list(self._peers):
-            peer.cancel()
-        await asyncio.gather(*self._peers, return_exceptions=True)
-
-    @property
-    def connections(self) -> int:
-        return len(self._peers)
+        await self._listener.hang_up()
 
     def asked(self, kind: type) -> list[Any]:
         return [request for request in self.requests if isinstance(request, kind)]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
         self.dials += 1
-        self._peers.add(task)
+        self.connections += 1
         try:
             while True:
                 size = struct.unpack(">i", await reader.readexactly(4))[0]
@@ -86,11 +75,8 @@ class FakeBroker:
                 if answer is not None:
                     flexible = response_header_flexible(header.api_key, header.version, FLEXIBLE_FROM[header.api_key])
                     writer.write(encode_response(header.correlation_id, flexible, answer.encode(header.version)))
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
         finally:
-            self._peers.discard(task)
-            writer.transport.abort()
+            self.connections -= 1
 
 
 class FakeCluster:

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
+from listener import Listener
+
 from aiokprod.wire.frames import RequestHeader, decode_request_header, encode_response, response_header_flexible
 from aiokprod.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aiokprod.wire.messages.metadata import MetadataRequest
@@ -20,7 +22,6 @@ from aiokprod.wire.messages.sasl_authenticate import (
 )
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-CLOSING_TURNS = 5
 KNOWN = (ApiVersionsRequest, MetadataRequest, ProduceRequest, SaslHandshakeRequest, SaslAuthenticateRequest)
 FLEXIBLE_FROM = {kind.API_KEY: kind.FLEXIBLE_FROM for kind in KNOWN}
 
@@ -101,51 +102,30 @@ class ScriptedBroker:
         self._scripts = scripts
         self._tls = tls
         self._host = host
-        self._server: asyncio.Server | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-        self._writers: list[asyncio.StreamWriter] = []
+        self._listener = Listener(self._serve)
+        self.port = 0
         self.connections = 0
         self.failures: list[BaseException] = []
 
-    @property
-    def port(self) -> int:
-        assert self._server is not None
-        return int(self._server.sockets[0].getsockname()[1])
-
     async def __aenter__(self) -> Self:
         kwargs: dict[str, Any] = {"ssl": self._tls} if self._tls is not None else {}
-        self._server = await asyncio.start_server(self._connected, self._host, 0, **kwargs)
+        self.port = await self._listener.start(0, self._host, **kwargs)
         return self
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         script = self._scripts[min(self.connections, len(self._scripts) - 1)]
         self.connections += 1
-        self._writers.append(writer)
-        self._tasks.append(asyncio.get_running_loop().create_task(self._serve(script, reader, writer)))
-
-    async def _serve(self, script: Script, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await script(Peer(reader, writer))
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass  # the client hung up, or the test is over
+            raise
         except BaseException as failure:
             self.failures.append(failure)
-        finally:
-            writer.transport.abort()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._server is not None
-        self._server.close()
-        for _ in range(CLOSING_TURNS):
-            await asyncio.sleep(0)  # who was let in just now is connected
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for writer in self._writers:
-            writer.transport.abort()  # one whose task was cancelled before it began did not
-        await asyncio.sleep(0.001)  # uvloop closes a handle on the turn after
+        await self._listener.stop()
         if self.failures and error is None:
             raise self.failures[0]
 

@@ -8,6 +8,7 @@ import time
 import pytest
 from both_loops import Run, both_loops
 from client_rig import rig, unused_port
+from listener import Listener
 from scripted_broker import eventually
 
 from aiokprod.errors import (
@@ -132,16 +133,19 @@ def test_plaintext_brokers_end_the_start_of_a_tls_client_at_once(run: Run) -> No
         async with rig(2, start=False, security_protocol="SSL") as r:
             for broker in r.cluster.brokers.values():  # hang up on whatever comes
                 await broker.stop()
-            servers = [
-                await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", broker.port)
-                for broker in r.cluster.brokers.values()
-            ]
+
+            async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                writer.close()
+
+            servers = [Listener(hang_up) for _ in r.cluster.brokers]
+            for server, broker in zip(servers, r.cluster.brokers.values(), strict=True):
+                await server.start(broker.port)
             began = time.monotonic()
             with pytest.raises(TlsError):
                 await r.client.start(20.0)
             assert time.monotonic() - began < 5
             for server in servers:
-                server.close()
+                await server.stop()
 
     run(scenario())
 

@@ -18,9 +18,11 @@ from aiokprod.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 @both_loops
 def test_a_timed_out_request_ends_the_connection_and_late_answers_reach_nobody(run: Run) -> None:  # faults: N4, N10
+    lost = asyncio.Event()
+
     async def late(peer: Peer) -> None:
         request = await peer.request()
-        await asyncio.sleep(0.15)
+        await lost.wait()
         peer.answer(request, b"late")
         assert await peer.hung_up()
 
@@ -29,6 +31,7 @@ def test_a_timed_out_request_ends_the_connection_and_late_answers_reach_nobody(r
         async with connected(late, listener=recorder) as connection:
             send(connection, "a", timeout_s=0.05)
             await eventually(lambda: bool(recorder.losses))
+            lost.set()
             ((_, tokens, cause),) = recorder.events
             assert tokens == [("a", True)]
             assert isinstance(cause, RequestTimeoutError)

@@ -61,14 +61,20 @@ async def echoed() -> AsyncIterator[FaultProxy]:
     """A proxy before something that sends back whatever it gets."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65_536):
-            writer.write(data)
-        writer.close()
+        try:
+            while data := await reader.read(65_536):
+                writer.write(data)
+        finally:
+            writer.close()
+            ended.set()
 
+    ended = asyncio.Event()
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     try:
         async with FaultProxy({1: server.sockets[0].getsockname()[:2]}, framed=False) as proxy:
             yield proxy
+        await ended.wait()
+        await asyncio.sleep(0)  # its socket is closed
     finally:
         server.close()
 

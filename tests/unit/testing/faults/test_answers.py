@@ -240,10 +240,10 @@ def test_a_throttle_answers_at_once_and_leaves_the_channel_unread(kind: str, ack
     async def scenario(made: Target, client: RawClient) -> None:
         before = made.cluster.requests_seen("Metadata")
         made.script.throttle_next("Produce", 60)
+        started = asyncio.get_running_loop().time()
         client.send_produce({("t", 0): batch(b"a")}, acks=acks)
         client.send(MetadataRequest(), 12)
         await made.cluster.until_seen("Produce")
-        started = asyncio.get_running_loop().time()
         if acks:
             response = await client.receive(ProduceResponse, 12)
             assert response.throttle_time_ms == 60 and made.cluster.requests_seen("Metadata") == before
