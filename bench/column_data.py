@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
-from job import Job
+from job import Job, Row
 
 PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
@@ -26,3 +28,14 @@ def columns_of(job: Job) -> tuple[Any, Any, Any]:
         one = pa.array([[{"key": name, "value": value} for name, value in job.header_list()]], pa.list_(PAIR))
         headers = one.take(pa.array([0] * job.count, pa.int32()))
     return values, keys, headers
+
+
+def rows_of(values: Any, keys: Any, headers: Any) -> Iterator[Row]:
+    """The records as Python objects, by `to_pylist()`."""
+    of_keys = repeat(None) if keys is None else keys.to_pylist()
+    pairs = repeat(None) if headers is None else map(header_pairs, headers.to_pylist())
+    return zip(values.to_pylist(), of_keys, pairs, strict=False)
+
+
+def header_pairs(headers: Any) -> list[tuple[str, bytes]]:
+    return [(header["key"], header["value"]) for header in headers]

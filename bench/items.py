@@ -59,20 +59,21 @@ def ours(way: str, count: int, title: str = "", settings: Mapping[str, Any] | No
     return [Entry(AIOKPROD, way, count, settings or {}, title, form) for form in FORMS]
 
 
-def firehose(size: int, scale: float = 1.0, rounds: int = 3, peers: bool = True, **common: Any) -> Item:
+def firehose(size: int, scale: float = 1.0, rounds: int = 3, **common: Any) -> Item:
     """As many records as a client can send; slower clients get fewer, rates and costs are per record."""
 
     def count(records: int) -> int:
         return max(1_000, int(records * scale))
 
+    is_plain = not any(common.get(each) for each in ("keys", "headers", "compression"))
     entries = [*ours("firehose", count(1_000_000), "send"), Entry(CALLBACK, "firehose", count(1_000_000))]
-    if not common.get("headers") and peers:  # AIOProducer has none, send_many takes values, Java's tool knows no keys
+    if is_plain:  # send_many takes values; compressed, the codec is what tells
         entries += ours("send_many", count(1_000_000), "send_many")
+    if not common.get("headers"):  # AIOProducer has none
         entries.append(Entry(ASYNCIO, "firehose", count(150_000)))
-    if peers:
-        entries += [Entry(AIOKAFKA, "firehose", count(150_000)), Entry(KAFKA_PYTHON, "firehose", count(60_000))]
-        if not common.get("keys"):
-            entries.append(Entry(JAVA, "firehose", count(1_000_000)))
+    entries += [Entry(AIOKAFKA, "firehose", count(150_000)), Entry(KAFKA_PYTHON, "firehose", count(60_000))]
+    if not common.get("keys"):  # Java's tool knows none
+        entries.append(Entry(JAVA, "firehose", count(1_000_000)))
     what = f"{size:,} B values" + (f", {common['keys']:,} keys" if common.get("keys") else ", no keys")
     what += f", {common['headers']} headers" if common.get("headers") else ""
     what += f", {common['compression']}" if common.get("compression") else ""
@@ -89,6 +90,12 @@ def columns(size: int, scale: float = 1.0, **common: Any) -> Item:
         *ours("columns_by_row", count // 4, "send_many of to_pylist()"),
         Entry(CALLBACK, "columns", count // 4, title="produce of to_pylist()"),
     ]
+    if not common.get("headers"):  # AIOProducer has none
+        entries.append(Entry(ASYNCIO, "columns", count // 20, title="produce of to_pylist()"))
+    entries += [
+        Entry(AIOKAFKA, "columns", count // 20, title="send of to_pylist()"),
+        Entry(KAFKA_PYTHON, "columns", count // 30, title="send of to_pylist()"),
+    ]
     what = f"{size:,} B values" + (f", {common['keys']:,} keys" if common.get("keys") else ", no keys")
     what += f", {common['headers']} headers" if common.get("headers") else ""
     return Item(f"Columns: an Arrow table, {what}, 6 partitions", tuple(entries), {"size": size, **common})
@@ -97,23 +104,28 @@ def columns(size: int, scale: float = 1.0, **common: Any) -> Item:
 def tuned() -> Item:
     """What whoever wants throughput sets."""
     batches = {"batch_size": 524_288, "buffer_memory": 134_217_728}
-    theirs = {"batch.size": 524_288, "queue.buffering.max.messages": 1_000_000}
+    of_librdkafka = {"batch.size": 524_288, "queue.buffering.max.messages": 1_000_000}
     entries = [
         *ours("firehose", 1_000_000, "send", batches),
-        Entry(CALLBACK, "firehose", 1_000_000, theirs),
+        Entry(CALLBACK, "firehose", 1_000_000, of_librdkafka),
+        Entry(ASYNCIO, "firehose", 150_000, of_librdkafka),
         Entry(AIOKAFKA, "firehose", 150_000, {"max_batch_size": 524_288}),
+        Entry(KAFKA_PYTHON, "firehose", 60_000, {"batch_size": 524_288}),  # its buffer has no limit
+        Entry(JAVA, "firehose", 1_000_000, {name.replace("_", "."): value for name, value in batches.items()}),
     ]
     return Item("Firehose, tuned: 100 B values, batches of 512 KiB, linger 20 ms", tuple(entries), {"linger_ms": 20})
 
 
-def waiting(title: str, way: str, counts: tuple[int, int, int, int], **options: Any) -> Item:
-    """Awaited sends: ours on their defaults, the others without linger."""
-    compiled, pure, aiokafka, asyncio = counts
+def waiting(title: str, way: str, counts: tuple[int, int, int, int, int, int], **options: Any) -> Item:
+    """Awaited sends: ours on their defaults, the others without linger. Java's tool waits for nothing."""
+    compiled, pure, callback, asyncio, aiokafka, kafka_python = counts
     entries = [
         Entry(AIOKPROD, way, compiled, title="its defaults", form=COMPILED),
         Entry(AIOKPROD, way, pure, title="its defaults", form=PURE),
-        Entry(AIOKAFKA, way, aiokafka, {"linger_ms": 0}, "linger 0"),
+        Entry(CALLBACK, way, callback, {"linger.ms": 0}, "linger 0"),
         Entry(ASYNCIO, way, asyncio, {"linger.ms": 0}, "linger 0"),
+        Entry(AIOKAFKA, way, aiokafka, {"linger_ms": 0}, "linger 0"),
+        Entry(KAFKA_PYTHON, way, kafka_python, {"linger_ms": 0}, "linger 0"),
     ]
     return Item(title, tuple(entries), kind="waits", **options)
 
@@ -121,7 +133,7 @@ def waiting(title: str, way: str, counts: tuple[int, int, int, int], **options: 
 def crowd() -> Item:
     """20,000 sends at once."""
     item = waiting(
-        "20,000 tasks, one send each, one partition", "tasks", (20_000,) * 4, common={"tasks": 20_000}, partitions=1
+        "20,000 tasks, one send each, one partition", "tasks", (20_000,) * 6, common={"tasks": 20_000}, partitions=1
     )
     gathered = ours("gathered", 20_000, "gather over the deliveries") + ours("send_many", 20_000, "send_many")
     return Item(
@@ -130,8 +142,9 @@ def crowd() -> Item:
 
 
 def open_loop() -> Item:
-    """Each client at half of what it can do."""
-    entries = [*ours("open_loop", 1), *(Entry(client, "open_loop", 1) for client in (CALLBACK, ASYNCIO, AIOKAFKA))]
+    """Each client at half of what it can do. Java's tool counts latency from the send: coordinated omission."""
+    peers = (CALLBACK, ASYNCIO, AIOKAFKA, KAFKA_PYTHON)
+    entries = [*ours("open_loop", 1), *(Entry(client, "open_loop", 1) for client in peers)]
     title = "Open loop: each client at half of its own rate, latency from when a record was due"
     return Item(title, tuple(entries), {}, kind="waits")
 
@@ -148,12 +161,21 @@ def far_away() -> Item:
     return Item("20 ms round trip: 100 B values, defaults", tuple(entries), {"linger_ms": None}, round_trip_ms=20.0)
 
 
-def grown(title: str, way: str, points: dict[str, dict[str, Any]], **options: Any) -> list[Item]:
+def grown(title: str, way: str, points: dict[str, dict[str, Any]], java: bool = False, **options: Any) -> list[Item]:
     """A table for each point."""
+    entries = [
+        *ours(way, 200_000),
+        Entry(CALLBACK, way, 200_000),
+        Entry(ASYNCIO, way, 30_000),
+        Entry(AIOKAFKA, way, 50_000),
+        Entry(KAFKA_PYTHON, way, 20_000),
+    ]
+    if java:
+        entries.append(Entry(JAVA, way, 100_000))
     return [
         Item(
             f"{title}: {point}",
-            (*ours(way, 200_000), Entry(CALLBACK, way, 200_000), Entry(AIOKAFKA, way, 50_000)),
+            tuple(entries),
             of.get("common", {}),
             kind="growth",
             **{name: value for name, value in of.items() if name != "common"},
@@ -168,14 +190,14 @@ MANY = (1, 10, 100, 1_000)
 
 def growth() -> list[Item]:
     return [
-        *grown("Growth, partitions, no keys", "firehose", {f"{n:,}": {"partitions": n} for n in MANY}),
+        *grown("Growth, partitions, no keys", "firehose", {f"{n:,}": {"partitions": n} for n in MANY}, java=True),
         *grown(
             "Growth, partitions, 10,000 keys",
             "firehose",
             {f"{n:,}": {"partitions": n, "common": {"keys": 10_000}} for n in MANY},
         ),
         *grown("Growth, topics", "many_topics", {f"{n:,}": {"common": {"topics": n}} for n in MANY}, partitions=1),
-        *grown("Growth, brokers", "firehose", {str(n): {"brokers": n} for n in (1, 2, 3)}),
+        *grown("Growth, brokers", "firehose", {str(n): {"brokers": n} for n in (1, 2, 3)}, java=True),
     ]
 
 
@@ -187,10 +209,8 @@ ITEMS: dict[str, Callable[[], list[Item]]] = {
         firehose(10_000, 0.02, 2),
         firehose(100_000, 0.003, 2),
     ],
-    "codecs": lambda: [
-        firehose(100, 0.3, 2, peers=False, compression=codec) for codec in ("gzip", "snappy", "lz4", "zstd")
-    ],
-    "keyed": lambda: [firehose(100, rounds=5, keys=100_000, headers=2)],
+    "codecs": lambda: [firehose(100, 0.3, 2, compression=codec) for codec in ("gzip", "snappy", "lz4", "zstd")],
+    "keyed": lambda: [firehose(100, rounds=5, keys=100_000, headers=2), firehose(100, keys=100_000)],
     "columns": lambda: [
         columns(100),
         columns(100, keys=100_000),
@@ -198,10 +218,13 @@ ITEMS: dict[str, Callable[[], list[Item]]] = {
         columns(1_000, 0.2),
         columns(1_000, 0.2, keys=100_000),
     ],
-    "one_at_a_time": lambda: [waiting("`await send`, one at a time", "one_at_a_time", (3_000,) * 4, common={})],
+    "one_at_a_time": lambda: [waiting("`await send`, one at a time", "one_at_a_time", (3_000,) * 6, common={})],
     "web": lambda: [
         waiting(
-            "1,000 tasks, each awaiting its send", "tasks", (200_000, 100_000, 30_000, 30_000), common={"tasks": 1_000}
+            "1,000 tasks, each awaiting its send",
+            "tasks",
+            (200_000, 100_000, 60_000, 30_000, 30_000, 30_000),
+            common={"tasks": 1_000},
         ),
         crowd(),
     ],

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import cycle, repeat
 from random import Random
 from typing import Any
 
 KEY_BYTES = 12
+Row = tuple[bytes, bytes | None, list[tuple[str, bytes]] | None]
+"""Value, key and headers of a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,11 @@ class Job:
 
     def header_list(self) -> list[tuple[str, bytes]]:
         return [(f"header-{number}", b"0123456789abcdef") for number in range(self.headers)]
+
+    def rows(self) -> Iterator[Row]:
+        """The records; the keys go round."""
+        keys = cycle(self.key_list()) if self.keys else repeat(None)
+        return zip(repeat(self.value(), self.count), keys, repeat(self.header_list() or None), strict=False)
 
 
 @dataclass(slots=True)

@@ -12,21 +12,33 @@ from typing import Any
 
 from brokers import HERE, client_core
 from compiled import environment_of
+from memory_peers import PARTITIONS
 
 from aiokprod.testing import KafkaCluster
 
 SIZES = (10, 100, 1_000)
+PEERS = (
+    ("confluent-kafka, callback", "confluent_callback"),
+    ("confluent-kafka, AIOProducer", "confluent_asyncio"),
+    ("aiokafka", "aiokafka"),
+    ("kafka-python", "kafka_python"),
+)
+PEERS_RECORDS = 100_000  # the slowest sends them before anything times out
 RATE = 20_000
 SETTLED = 0.2  # of the time until a process has its size: not looked at for the slope
 
 
 def measure(cluster: KafkaCluster, compiled: str, *, quick: bool) -> dict[str, Any]:
-    """Form -> what -> figures (see `memory_child`)."""
+    """Form or peer -> what -> figures (see `memory_child`, `memory_peers`)."""
     found: dict[str, Any] = {}
     for form, python in (("compiled", compiled), ("pure", sys.executable)):
         rows = {f"full, {size:,} B values": child(cluster, python, form, "fill", size=size) for size in SIZES}
         rows["pending"] = child(cluster, python, form, "million", count=100_000 if quick else 1_000_000)
+        rows["pending, as the peers"] = child(cluster, python, form, "million", count=PEERS_RECORDS)
         found[form] = rows
+    for name, client in PEERS:
+        pending = child(cluster, sys.executable, "pure", client, "memory_peers.py", PARTITIONS, count=PEERS_RECORDS)
+        found[name] = {"pending": pending}
     return found
 
 
@@ -51,12 +63,20 @@ def slope_of(series: list[tuple[float, float]]) -> float:
     return sum((x - middle_x) * (y - middle_y) for x, y in series) / sum((x - middle_x) ** 2 for x, _ in series)
 
 
-def child(cluster: KafkaCluster, python: str, form: str, way: str, **arguments: Any) -> Any:
+def child(
+    cluster: KafkaCluster,
+    python: str,
+    form: str,
+    way: str,
+    script: str = "memory_child.py",
+    partitions: int = 6,
+    **arguments: Any,
+) -> Any:
     """Runs one; pauses and resumes the broker when it says so."""
     topic = f"bench-{way}"
-    cluster.create_topic(topic, partitions=6, replication_factor=1)
+    cluster.create_topic(topic, partitions=partitions, replication_factor=1)
     arguments |= {"servers": cluster.bootstrap_servers, "topic": topic, "core": client_core()}
-    command = [python, str(HERE / "memory_child.py"), way, json.dumps(arguments)]
+    command = [python, str(HERE / script), way, json.dumps(arguments)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE, env=environment_of(form)
     ) as running:

@@ -1,7 +1,7 @@
 """How much memory a producer takes: `python bench/memory_child.py fill|million|steady JSON`. A child of `memory.py`.
 
-Says `pause` and waits for a line when nothing is to be answered any more, `resume` likewise; the last line is JSON:
-how many records were acknowledged, and the figures.
+Says `pause` and waits for a line when nothing is to be answered any more, `resume` likewise (`pending.py`); the last line
+is JSON: how many records were acknowledged, and the figures.
 """
 
 from __future__ import annotations
@@ -15,36 +15,13 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from pending import MIB, Pending, ask
 from startup_child import resident_mb
 
 from aiokprod import Delivery, Producer
 from aiokprod.testing.checker import StallMeter
 
 ROUND = 500
-MIB = 2**20
-
-
-def ask(word: str) -> None:
-    """The parent is to pause or resume the broker."""
-    print(word, flush=True)
-    assert sys.stdin.readline().strip() == "done"
-
-
-class Pauses:
-    """How long the garbage collector held everything up."""
-
-    def __init__(self) -> None:
-        self.worst_s = 0.0
-        self.total_s = 0.0
-        self._began = 0.0
-
-    def __call__(self, phase: str, info: dict[str, int]) -> None:
-        if phase == "start":
-            self._began = time.perf_counter()
-        else:
-            pause_s = time.perf_counter() - self._began
-            self.worst_s = max(self.worst_s, pause_s)
-            self.total_s += pause_s
 
 
 async def fill(servers: str, topic: str, size: int) -> tuple[int, dict[str, float]]:
@@ -83,31 +60,19 @@ async def million(servers: str, topic: str, count: int) -> tuple[int, dict[str, 
         "delivery_timeout_ms": 600_000,
         "request_timeout_ms": 300_000,
     }
-    pauses = Pauses()
     async with Producer(servers, **options) as producer:
         await producer.send(topic, b"first")
-        gc.collect()
-        idle_mb = resident_mb()
-        ask("pause")
-        gc.callbacks.append(pauses)
-        deliveries: list[Delivery] = []
-        async with StallMeter() as sending:
-            for _ in range(count // ROUND):
-                deliveries.extend(producer.send(topic, os.urandom(100)) for _ in range(ROUND))
-                await asyncio.sleep(0)
-        full_mb = resident_mb()
-        worst_while_sending_s = pauses.worst_s
-        ask("resume")
+        with Pending() as pending:
+            deliveries: list[Delivery] = []
+            async with StallMeter() as sending:
+                for _ in range(count // ROUND):
+                    deliveries.extend(producer.send(topic, os.urandom(100)) for _ in range(ROUND))
+                    await asyncio.sleep(0)
         async with StallMeter() as settling:
             await producer.flush()
-        gc.callbacks.remove(pauses)
+        figures = pending.figures(len(deliveries))
         acknowledged = 1 + sum(delivery.exception() is None for delivery in deliveries)
-    return acknowledged, {
-        "records": len(deliveries),
-        "bytes_per_record": round((full_mb - idle_mb) * MIB / len(deliveries), 1),
-        "collector_worst_ms_sending": round(worst_while_sending_s * 1e3, 1),
-        "collector_worst_ms": round(pauses.worst_s * 1e3, 1),
-        "collector_total_ms": round(pauses.total_s * 1e3, 1),
+    return acknowledged, figures | {
         "stall_ms_sending": round(sending.worst_s * 1e3, 1),
         "stall_ms_settling": round(settling.worst_s * 1e3, 1),
     }

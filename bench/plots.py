@@ -27,7 +27,7 @@ def draw(tables: Sequence[Table], results: dict[str, Any], folder: Path) -> list
             "keyed.svg",
             "Firehose, 100,000 keys and two headers",
             tables,
-            "Firehose: 100 B values, 100,000 keys",
+            "Firehose: 100 B values, 100,000 keys, 2 headers",
             folder,
         ),
         latencies("open-loop.svg", tables, folder),
@@ -104,15 +104,15 @@ def growth(name: str, tables: Sequence[Table], folder: Path) -> tuple[str, str] 
             grown.setdefault(table.title.rpartition(": ")[0], []).append(table)
     if not grown:
         return None
-    figure, axes = pyplot.subplots(1, len(grown), figsize=(3 * len(grown), 3), sharey=True, squeeze=False)
+    figure, axes = pyplot.subplots(1, len(grown), figsize=(3 * len(grown) + 2, 3), sharey=True, squeeze=False)
     for axis, (what, points) in zip(axes[0], grown.items(), strict=True):
         labels = [point.title.rpartition(": ")[2] for point in points]
         for client in points[0].names:
             axis.plot(labels, [point.middle(client, cpu_us) or 0.0 for point in points], marker="o", label=client)
         axis.set_title(what.removeprefix("Growth, "), fontsize=9)
-        axis.set_ylim(bottom=0)
-    axes[0][0].set_ylabel("CPU per record, µs")
-    axes[0][-1].legend(fontsize=7)
+        axis.set_yscale("log")
+    axes[0][0].set_ylabel("CPU per record, µs (log)")
+    axes[0][-1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
     save(figure, name, folder)
     return name, "Cost per record as clusters grow"
 

@@ -10,8 +10,8 @@ from tables import Of, Table, cpu_us, rate
 BEGIN = "<!-- figures: nox -s bench -- --docs -->"
 END = "<!-- end of figures -->"
 COLUMNS: tuple[tuple[str, str, Of, str], ...] = (
-    ("Firehose: 100 B values, no keys", "CPU per record, µs", cpu_us, ".2f"),
-    ("Firehose: 100 B values, 100,000 keys", "with key and two headers, µs", cpu_us, ".2f"),
+    ("Firehose: 100 B values, no keys, 6", "CPU per record, µs", cpu_us, ".2f"),
+    ("Firehose: 100 B values, 100,000 keys, 2 headers", "with key and two headers, µs", cpu_us, ".2f"),
     ("1,000 tasks", "1,000 tasks awaiting, records/s", rate, ",.0f"),
     ("`await send`", "one `await` at a time, p50, ms", lambda run: run.p50_ms, ".2f"),
 )

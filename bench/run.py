@@ -1,4 +1,4 @@
-"""aiokprod beside other clients, on real brokers, in one run: `python bench/run.py`, all of it in about 25 minutes.
+"""aiokprod beside other clients, on real brokers, in one run: `python bench/run.py`, all of it in about half an hour.
 
     python bench/run.py firehose keyed --rounds 5    some items
     python bench/run.py --quick                      a twentieth of the records, one round: for a change

@@ -17,7 +17,8 @@ TOPIC = "bench-startup"
 LINES = (
     ("aiokprod, compiled", "aiokprod", "compiled"),
     ("aiokprod, pure", "aiokprod", "pure"),
-    ("confluent-kafka", "confluent", ""),
+    ("confluent-kafka, callback", "confluent_callback", ""),
+    ("confluent-kafka, AIOProducer", "confluent_asyncio", ""),
     ("aiokafka", "aiokafka", ""),
     ("kafka-python", "kafka_python", ""),
 )

@@ -47,7 +47,7 @@ def aiokafka(servers: str, topic: str) -> float:
     return imported
 
 
-def confluent(servers: str, topic: str) -> float:
+def confluent_callback(servers: str, topic: str) -> float:
     from confluent_kafka import Producer
 
     imported = perf_counter()
@@ -55,6 +55,25 @@ def confluent(servers: str, topic: str) -> float:
     producer.produce(topic, b"first")
     producer.flush()
     told(imported)
+    return imported
+
+
+def confluent_asyncio(servers: str, topic: str) -> float:
+    import asyncio
+
+    from confluent_kafka.aio import AIOProducer
+
+    imported = perf_counter()
+
+    async def first() -> None:
+        producer = AIOProducer({"bootstrap.servers": servers, "enable.idempotence": True})
+        acknowledged = await producer.produce(topic, b"first")
+        await producer.flush()
+        await acknowledged
+        told(imported)
+        await producer.close()
+
+    asyncio.run(first())
     return imported
 
 
@@ -92,7 +111,8 @@ def resident_mb() -> float:
 CLIENTS: dict[str, Callable[[str, str], float]] = {
     "aiokprod": aiokprod,
     "aiokafka": aiokafka,
-    "confluent": confluent,
+    "confluent_callback": confluent_callback,
+    "confluent_asyncio": confluent_asyncio,
     "kafka_python": kafka_python,
 }
 

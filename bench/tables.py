@@ -107,22 +107,19 @@ def rates_or_waits(table: Table) -> str:
 
 
 def growth(what: str, points: Sequence[Table]) -> str:
-    """CPU per record, in microseconds: a line for each point, beside it what it is to the point 10, or the first."""
+    """A line for each client: CPU per record at each point, and how many times that at the point 10, or the first."""
     names = points[0].names
     base = next((point for point in points if point.title.endswith(": 10")), points[0])
-    head = [what.removeprefix("Growth, ")]
-    for name in names:
-        head += [f"{name}: CPU per record, µs", f"to {base.title.rpartition(': ')[2]}"]
-    head.append("records/s, compiled")
+    labels = [point.title.rpartition(": ")[2] for point in points]
+    of = what.removeprefix("Growth, ")
+    head = [f"{of}: CPU per record, µs (times that at {labels[points.index(base)]})", *labels]
     rows = []
-    for point in points:
-        cells = [point.title.rpartition(": ")[2]]
-        for name in names:
-            here, there = point.middle(name, cpu_us), base.middle(name, cpu_us)
-            assert here is not None and there is not None
-            cells += [spread(point.values(name, cpu_us), ".2f"), f"{here / there:.2f}"]
-        cells.append(spread(point.values(names[0], rate), ",.0f"))
-        rows.append(cells)
+    for name in names:
+        least = base.middle(name, cpu_us)
+        costs = [point.middle(name, cpu_us) for point in points]
+        assert least is not None
+        rows.append([name, *(f"{cost:.2f} ({cost / least:.2f})" for cost in costs if cost is not None)])
+    rows.append([f"{names[0]}: records/s", *(spread(point.values(names[0], rate), ",.0f") for point in points)])
     return grid(what, head, rows)
 
 

@@ -34,7 +34,7 @@ class Turns:
     def take(self, cluster: KafkaCluster, item: Item, entry: Entry, scale: float) -> Measured:
         """One client, once."""
         job = self._job(cluster, item, entry, scale)
-        before = self._written(cluster, job)
+        before = self._written(cluster, item, job)
         child = [self.python[entry.form], str(HERE / "child.py"), job.to_json()]
         with subprocess.Popen(
             child, stdout=subprocess.PIPE, text=True, cwd=HERE, env=environment_of(entry.form or "pure")
@@ -50,7 +50,7 @@ class Turns:
         told = json.loads(line)
         measured = Measured(**told["measured"])
         measured.broker_cpu_s, measured.proxy_cpu_s = broker_s, proxy_s
-        written = self._written(cluster, job) - before
+        written = self._written(cluster, item, job) - before
         sent = measured.records + told["before"] + 1
         assert written == sent, f"{entry.name}: {sent} were acknowledged, the log has {written}"
         if not is_kept(item):
@@ -82,11 +82,13 @@ class Turns:
             create_together(cluster, job.topic_list())
         return job
 
-    def _written(self, cluster: KafkaCluster, job: Job) -> int:
+    def _written(self, cluster: KafkaCluster, item: Item, job: Job) -> int:
         """Records in the topics of the job."""
-        if job.topics == 1:
-            return sum(cluster.end_offsets(job.topic))
-        return ends_together(cluster, job.topic_list())
+        if is_kept(item):
+            return ends_together(
+                cluster, [(name, number) for name in job.topic_list() for number in range(item.partitions)]
+            )
+        return sum(cluster.end_offsets(job.topic))
 
 
 def is_kept(item: Item) -> bool:
@@ -103,15 +105,15 @@ def create_together(cluster: KafkaCluster, names: list[str]) -> None:
         made.result()
 
 
-def ends_together(cluster: KafkaCluster, names: list[str]) -> int:
-    """The records in many topics of one partition; asked again while some of them, just made, have no leader yet."""
+def ends_together(cluster: KafkaCluster, partitions: list[tuple[str, int]]) -> int:
+    """The records in many partitions; asked again while some of them, just made, have no leader yet."""
     from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 5})  # 6 tells of its own end
     give_up_at = time.monotonic() + LEADERS_S
     while True:
-        asked = admin.list_offsets({TopicPartition(name, 0): OffsetSpec.latest() for name in names})
+        asked = admin.list_offsets({TopicPartition(*partition): OffsetSpec.latest() for partition in partitions})
         try:
             return sum(int(answer.result().offset) for answer in asked.values())
         except KafkaException:

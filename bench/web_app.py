@@ -1,7 +1,7 @@
 """A FastAPI application that sends one record per request: `python bench/web_app.py JSON`. A child of `web_app_bench`.
 
-Under uvicorn with uvloop, one worker. `client` is none (nothing is sent), aiokprod, aiokafka or confluent_asyncio; the
-request is answered when the record is acknowledged, or, for `aiokprod_later`, as soon as it is accepted.
+Under uvicorn with uvloop, one worker. `client` is one of CLIENTS; the request is answered when the record is acknowledged,
+or, for `aiokprod_later`, as soon as it is accepted; for `none` nothing is sent.
 """
 
 from __future__ import annotations
@@ -57,6 +57,25 @@ async def aiokafka() -> AsyncIterator[Send]:
 
 
 @asynccontextmanager
+async def confluent_callback() -> AsyncIterator[Send]:
+    from confluent_kafka import Producer
+    from peers.bridges import of_callbacks
+
+    settings = {"bootstrap.servers": SERVERS, "enable.idempotence": True, "linger.ms": 0}
+    async with of_callbacks(Producer(settings)) as send:
+        yield lambda value: send(TOPIC, value, None)
+
+
+@asynccontextmanager
+async def kafka_python() -> AsyncIterator[Send]:
+    from kafka import KafkaProducer
+    from peers.bridges import of_kafka_python
+
+    async with of_kafka_python(KafkaProducer(bootstrap_servers=SERVERS, enable_idempotence=True, acks="all")) as send:
+        yield lambda value: send(TOPIC, value, None)
+
+
+@asynccontextmanager
 async def confluent_asyncio() -> AsyncIterator[Send]:
     from confluent_kafka.aio import AIOProducer
 
@@ -76,7 +95,9 @@ CLIENTS: dict[str, Any] = {
     "aiokprod": aiokprod,
     "aiokprod_later": aiokprod_later,
     "aiokafka": aiokafka,
+    "confluent_callback": confluent_callback,
     "confluent_asyncio": confluent_asyncio,
+    "kafka_python": kafka_python,
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import plots
 from compiled import ROOT
+from items import FORMS
 from readme_table import write_table
 from tables import Table, grid, markdown
 
@@ -29,6 +30,12 @@ acknowledged was compared with the offsets in the log after every turn. aiokprod
 pure Python. The clients' settings are in `bench/items.py` and `bench/peers`.
 """
 
+CLIENTS = """Keys are hashed with murmur2 by all. Codecs have each client's own level: aiokafka 9 for gzip and lz4,
+kafka-python 9 for gzip, and neither can be set. Where sends are awaited, confluent-kafka's callbacks come from a thread that
+polls and kafka-python's from its own, and settle a future of the event loop (`call_soon_threadsafe`); one at a time these
+two block instead, without an event loop. AIOProducer has no headers. Java's tool has neither keys nor headers nor many
+topics, waits for no single record, and counts latency from when a record was sent, not from when it was due."""
+
 STARTUP = """Import from a started interpreter; from the construction of the producer to the acknowledgement of its first
 record; resident size then. Fresh processes, taking turns."""
 
@@ -39,8 +46,11 @@ awaited*)."""
 MEMORY = """The broker is stopped while records are sent, so all of them are pending and every Delivery is kept. Full: until
 `buffer_memory` (32 MiB) is charged."""
 
-PENDING = """As many records pending at once: what the garbage collector and the loop make of them. Compiled, the collector
-does not know Deliveries ([design.md](design.md#not-obvious))."""
+PENDING = """As many records pending at once: what the garbage collector and the loop make of them. Compiled, the
+collector does not know Deliveries ([design.md](design.md#not-obvious)). The peers' limits on what is pending are raised.
+What their program keeps: nothing with confluent-kafka's callback, one function for all records, and a future for each with
+the others. aiokafka's `send` waits as soon as one batch of its partition is full: its records go round the 24 partitions
+that the peers have here, in batches of up to 900 kB."""
 
 
 def write(results: dict[str, Any]) -> None:
@@ -49,7 +59,7 @@ def write(results: dict[str, Any]) -> None:
     tables = [Table.from_json(table) for table in results["tables"]]
     parts = [HEAD, facts(results["machine"])]
     parts += [f"![{title}](performance/{name})" for name, title in plots.draw(tables, results, FIGURES)]
-    parts.append("## Throughput and latency")
+    parts += ["## Throughput and latency", CLIENTS]
     parts.append(markdown([table for table in tables if table.kind != "growth"]).rstrip())
     if any(table.kind == "growth" for table in tables):
         parts += ["## Growth", markdown([table for table in tables if table.kind == "growth"]).rstrip()]
@@ -94,18 +104,23 @@ def memory_grids(found: dict[str, Any]) -> list[str]:
         [form, what, *(f"{row[key]:,}" for key in keys)]
         for form, lines in found.items()
         for what, row in lines.items()
-        if what != "pending"
+        if not what.startswith("pending")
     ]
     columns = {
         "records": "records",
+        "idle_mb": "idle, MiB",
         "bytes_per_record": "bytes per record",
         "collector_worst_ms": "longest collection, ms",
         "collector_total_ms": "all collections, ms",
         "stall_ms_sending": "longest stall while sending, ms",
         "stall_ms_settling": "while settling, ms",
     }
-    more = [[form, *(f"{lines['pending'][key]:,}" for key in columns)] for form, lines in found.items()]
-    return [grid("Full buffers", head, rows), PENDING, grid("Pending records", ["form", *columns.values()], more)]
+    more = []
+    for name, lines in found.items():
+        client = f"aiokprod, {name}" if name in FORMS else name
+        for pending in (row for what, row in lines.items() if what.startswith("pending")):
+            more.append([client, *(f"{pending[key]:,}" if key in pending else "" for key in columns)])
+    return [grid("Full buffers", head, rows), PENDING, grid("Pending records", ["client", *columns.values()], more)]
 
 
 def told(figure: list[float]) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Iterator
 from itertools import cycle
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from child import Stopwatch
-from job import Job
+from job import Job, Row
 
 from peers import waiting
 
@@ -24,27 +26,28 @@ def producer(job: Job) -> AIOKafkaProducer:
 
 
 async def firehose(job: Job, stopwatch: Stopwatch) -> None:
-    value, headers = job.value(), job.header_list()
-    keys = cycle(job.key_list() or [None])
-    async with producer(job) as client:
-        await client.send_and_wait(job.topic, value)
-        with stopwatch.running():
-            for _ in range(job.count):
-                await client.send(job.topic, value, next(keys), headers=headers)
-            await client.flush()
+    rows = job.rows()
+    await send_all(job, stopwatch, lambda: rows)
 
 
-async def many_topics(job: Job, stopwatch: Stopwatch) -> None:
-    """`firehose`, round the topics."""
-    value, names = job.value(), job.topic_list()
+async def columns(job: Job, stopwatch: Stopwatch) -> None:
+    """`send` for each row of Arrow columns."""
+    from column_data import columns_of, rows_of
+
+    arrays = columns_of(job)
+    await send_all(job, stopwatch, lambda: rows_of(*arrays))
+
+
+async def send_all(job: Job, stopwatch: Stopwatch, rows: Callable[[], Iterator[Row]]) -> None:
+    """Round the topics, if there are several."""
+    names = job.topic_list()
+    topics = cycle(names)
     async with producer(job) as client:
-        for name in names:
-            await client.send_and_wait(name, value)
+        await asyncio.gather(*(client.send_and_wait(name, job.value()) for name in names))
         stopwatch.before = len(names) - 1
-        topics = cycle(names)
         with stopwatch.running():
-            for _ in range(job.count):
-                await client.send(next(topics), value)
+            for value, key, headers in rows():
+                await client.send(next(topics), value, key, headers=headers)
             await client.flush()
 
 
@@ -73,7 +76,8 @@ async def open_loop(job: Job, stopwatch: Stopwatch) -> None:
 
 WAYS = {
     "firehose": firehose,
-    "many_topics": many_topics,
+    "columns": columns,
+    "many_topics": firehose,
     "open_loop": open_loop,
     "one_at_a_time": one_at_a_time,
     "tasks": tasks,

@@ -116,7 +116,7 @@ async def columns_plain(job: Job, stopwatch: Stopwatch) -> None:
 
 async def columns_by_row(job: Job, stopwatch: Stopwatch) -> None:
     """send_many, of the same Arrow columns."""
-    from column_data import columns_of
+    from column_data import columns_of, header_pairs
 
     values, keys, headers = columns_of(job)
     async with producer(job) as client:
@@ -133,10 +133,6 @@ async def columns_by_row(job: Job, stopwatch: Stopwatch) -> None:
 
 def record(value: bytes, key: bytes | None, headers: Any) -> Record:
     return Record(value=value, key=key, headers=headers)
-
-
-def header_pairs(headers: Any) -> list[tuple[str, bytes]]:
-    return [(header["key"], header["value"]) for header in headers]
 
 
 async def one_at_a_time(job: Job, stopwatch: Stopwatch) -> None:

@@ -1,41 +1,55 @@
-"""confluent-kafka's AIOProducer."""
+"""confluent-kafka's AIOProducer. It has no headers."""
 
 from __future__ import annotations
 
 import asyncio
-from itertools import cycle
+from collections.abc import Callable, Iterator
+from itertools import cycle, islice, repeat
 from typing import Any
 
 from child import Stopwatch
 from confluent_kafka.aio import AIOProducer
-from job import Job
+from job import Job, Row
 
 from peers import waiting
+from peers.librdkafka import settings_of
+
+ROUND = 10_000
 
 
 def producer(job: Job, **options: Any) -> AIOProducer:
-    settings: dict[str, Any] = {
-        "bootstrap.servers": job.servers,
-        "enable.idempotence": True,
-        "compression.type": job.compression,
-    }
-    if job.linger_ms is not None:
-        settings["linger.ms"] = job.linger_ms
-    return AIOProducer(settings | job.settings, **options)
+    return AIOProducer(settings_of(job), **options)
 
 
 async def firehose(job: Job, stopwatch: Stopwatch) -> None:
-    """Its futures are awaited in rounds; it has no headers."""
-    client, value = producer(job), job.value()
-    keys = cycle(job.key_list() or [None])
-    await (await client.produce(job.topic, value))
+    rows = job.rows()
+    await send_all(job, stopwatch, lambda: rows)
+
+
+async def columns(job: Job, stopwatch: Stopwatch) -> None:
+    """`produce` for each row of Arrow columns."""
+    from column_data import columns_of, rows_of
+
+    arrays = columns_of(job)
+    await send_all(job, stopwatch, lambda: rows_of(*arrays))
+
+
+async def send_all(job: Job, stopwatch: Stopwatch, rows: Callable[[], Iterator[Row]]) -> None:
+    """Its futures are awaited in rounds; round the topics, if there are several."""
+    client, names = producer(job), job.topic_list()
+    topics = cycle(names)
+
+    async def send_round(some: Iterator[Row]) -> int:
+        futures = [await client.produce(next(topics), value, key) for value, key, _ in some]
+        await client.flush()
+        return len(await asyncio.gather(*futures))
+
+    await send_round(zip([job.value()] * len(names), repeat(None), repeat(None), strict=False))
+    stopwatch.before = len(names) - 1
     with stopwatch.running():
-        for start in range(0, job.count, 10_000):
-            futures = [
-                await client.produce(job.topic, value, next(keys)) for _ in range(min(10_000, job.count - start))
-            ]
-            await client.flush()
-            await asyncio.gather(*futures)
+        left = rows()
+        while await send_round(islice(left, ROUND)):
+            pass
     await client.close()
 
 
@@ -77,4 +91,11 @@ async def open_loop(job: Job, stopwatch: Stopwatch) -> None:
     await client.close()
 
 
-WAYS = {"firehose": firehose, "open_loop": open_loop, "one_at_a_time": one_at_a_time, "tasks": tasks}
+WAYS = {
+    "firehose": firehose,
+    "columns": columns,
+    "many_topics": firehose,
+    "open_loop": open_loop,
+    "one_at_a_time": one_at_a_time,
+    "tasks": tasks,
+}

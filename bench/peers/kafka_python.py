@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from typing import Any
 
 from child import Stopwatch
-from job import Job
+from job import Job, Row
 from kafka import KafkaProducer
 
+from peers import blocking, bridges, waiting
 
-def firehose(job: Job, stopwatch: Stopwatch) -> None:
+
+def producer(job: Job) -> KafkaProducer:
     settings: dict[str, Any] = {
         "bootstrap_servers": job.servers,
         "enable_idempotence": True,
@@ -19,15 +24,66 @@ def firehose(job: Job, stopwatch: Stopwatch) -> None:
     }
     if job.linger_ms is not None:
         settings["linger_ms"] = job.linger_ms
-    client = KafkaProducer(**(settings | job.settings))
-    value, headers = job.value(), job.header_list()
-    keys = cycle(job.key_list() or [None])
-    client.send(job.topic, value).get(30)
+    return KafkaProducer(**(settings | job.settings))
+
+
+def firehose(job: Job, stopwatch: Stopwatch) -> None:
+    rows = job.rows()
+    send_all(job, stopwatch, lambda: rows)
+
+
+def columns(job: Job, stopwatch: Stopwatch) -> None:
+    """`send` for each row of Arrow columns."""
+    from column_data import columns_of, rows_of
+
+    arrays = columns_of(job)
+    send_all(job, stopwatch, lambda: rows_of(*arrays))
+
+
+def send_all(job: Job, stopwatch: Stopwatch, rows: Callable[[], Iterator[Row]]) -> None:
+    """Round the topics, if there are several."""
+    client, names = producer(job), job.topic_list()
+    topics = cycle(names)
+    with ThreadPoolExecutor(100) as threads:  # the first send to a topic waits a tenth of a second and more
+        list(threads.map(lambda name: client.send(name, job.value()), names))
+    client.flush()
+    stopwatch.before = len(names) - 1
     with stopwatch.running():
-        for _ in range(job.count):
-            client.send(job.topic, value, next(keys), headers=headers)
+        for value, key, headers in rows():
+            client.send(next(topics), value, key, headers)
         client.flush()
     client.close()
 
 
-WAYS = {"firehose": firehose}
+def one_at_a_time(job: Job, stopwatch: Stopwatch) -> None:
+    client = producer(job)
+    client.send(job.topic, b"warm").get(30)
+    blocking.one_at_a_time(job, stopwatch, lambda value: client.send(job.topic, value).get(30))
+    client.close()
+
+
+async def tasks(job: Job, stopwatch: Stopwatch) -> None:
+    async with bridges.of_kafka_python(producer(job)) as send:
+        await send(job.topic, b"warm", None)
+        await waiting.tasks(job, stopwatch, lambda value, key: send(job.topic, value, key))
+
+
+def open_loop(job: Job, stopwatch: Stopwatch) -> None:
+    client, value = producer(job), job.value()
+    client.send(job.topic, value).get(30)
+
+    def submit(told: blocking.Told) -> None:
+        client.send(job.topic, value).add_callback(told, None)  # no error; one that fails is missed at the end
+
+    blocking.open_loop(job, stopwatch, submit, time.sleep, client.flush)
+    client.close()
+
+
+WAYS = {
+    "firehose": firehose,
+    "columns": columns,
+    "many_topics": firehose,
+    "open_loop": open_loop,
+    "one_at_a_time": one_at_a_time,
+    "tasks": tasks,
+}

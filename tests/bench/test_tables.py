@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from items import COMPILED, ITEMS, PURE
+from items import AIOKAFKA, AIOKPROD, ASYNCIO, CALLBACK, COMPILED, ITEMS, JAVA, KAFKA_PYTHON, PURE
 from job import Job, Measured
 from memory import slope_of
-from readme_table import BEGIN, END, table_of, write_table
+from readme_table import BEGIN, COLUMNS, END, table_of, write_table
 from tables import Table, cpu_us, markdown, rate
 
 
@@ -34,11 +34,22 @@ def test_rates_stand_beside_the_brokers_load_with_their_spread() -> None:
     assert line.startswith("| peer | 156 (62 to 250) | 5000.00 (2000.00 to 8000.00) | 100 % | 6.00 (4.00 to 8.00) |")
 
 
-def test_the_points_of_a_growth_are_lines_of_one_table_measured_by_the_point_ten() -> None:
-    text = markdown([table("growth", f"Growth, topics: {point}") for point in ("1", "10", "1,000")])
-    assert text.count("###") == 1
-    assert [line.split("|")[1].strip() for line in text.splitlines()[4:]] == ["1", "10", "1,000"]
-    assert "to 10 |" in text
+def test_the_points_of_a_growth_are_columns_of_one_table_measured_by_the_point_ten() -> None:
+    points = {label: table("growth", f"Growth, topics: {label}") for label in ("1", "10", "1,000")}
+    for run in points["1,000"].runs["peer"]:
+        run.cpu_s *= 3
+    lines = markdown(list(points.values())).splitlines()
+    assert lines[0] == "### Growth, topics"
+    assert lines[2] == "| topics: CPU per record, µs (times that at 10) | 1 | 10 | 1,000 |"
+    assert lines[4] == "| aiokprod, compiled | 750.00 (1.00) | 750.00 (1.00) | 750.00 (1.00) |"
+    assert lines[6] == "| peer | 5000.00 (1.00) | 5000.00 (1.00) | 15000.00 (3.00) |"
+    assert lines[7].startswith("| aiokprod, compiled: records/s | 750 (500 to 1,000) |")
+    assert len(lines) == 8
+
+
+def test_a_growth_without_a_point_ten_is_measured_by_its_first() -> None:
+    text = markdown([table("growth", f"Growth, brokers: {point}") for point in ("1", "2")])
+    assert "(times that at 1) | 1 | 2 |" in text
 
 
 def test_every_table_begins_with_our_two_forms_and_its_jobs_can_be_made() -> None:
@@ -49,6 +60,26 @@ def test_every_table_begins_with_our_two_forms_and_its_jobs_can_be_made() -> Non
             for entry in item.entries:
                 job = Job(entry.client, entry.way, "", "topic", entry.count, **(dict(item.common) | dict(entry.own)))
                 assert Job.from_json(job.to_json()) == job
+
+
+def test_every_peer_that_can_is_in_every_table() -> None:
+    for name, tables in ITEMS.items():
+        for item in tables():
+            can = {AIOKPROD, CALLBACK, ASYNCIO, AIOKAFKA, KAFKA_PYTHON, JAVA}
+            if item.common.get("headers"):
+                can -= {ASYNCIO, JAVA}
+            if item.common.get("keys") or "topics" in item.common or item.kind == "waits" or name == "columns":
+                can -= {JAVA}
+            assert {entry.client for entry in item.entries} == can, item.title
+
+
+def test_the_rows_of_a_job_go_round_its_keys() -> None:
+    job = Job("", "", "", "topic", 3, keys=2)
+    first, second = ((job.value(), key, None) for key in job.key_list())
+    assert list(job.rows()) == [first, second, first]
+    ((_, key, headers),) = Job("", "", "", "topic", 1, headers=1).rows()
+    assert key is None
+    assert headers == [("header-0", b"0123456789abcdef")]
 
 
 def test_the_titles_of_all_tables_differ() -> None:
@@ -66,9 +97,15 @@ def test_the_readme_gets_medians_and_ratios_between_its_marks_and_nothing_else_c
     for _ in range(2):
         write_table([table(title="Firehose: 100 B values, no keys, 6 partitions")], readme)
     text = readme.read_text()
-    assert text == f"before\n{BEGIN}\n{table_of([table(title='Firehose: 100 B values, no keys')])}\n{END}\nafter\n"
+    written = table_of([table(title="Firehose: 100 B values, no keys, 6 partitions")])
+    assert text == f"before\n{BEGIN}\n{written}\n{END}\nafter\n"
     assert "| aiokprod, compiled | 750.00 |  |  |  |" in text
     assert "| peer | 5000.00 (6.7x) |  |  |  |" in text
+
+
+def test_every_column_of_the_readme_is_of_one_table() -> None:
+    titles = [item.title for tables in ITEMS.values() for item in tables()]
+    assert [sum(title.startswith(start) for title in titles) for start, *_ in COLUMNS] == [1] * len(COLUMNS)
 
 
 def test_the_readme_has_the_marks() -> None:

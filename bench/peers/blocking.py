@@ -1,0 +1,62 @@
+"""Ways of sending without an event loop, the same for every client that calls back. What `waiting` does, but blocking."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from child import Stopwatch
+from job import Job
+
+from peers.waiting import SHARE, TRIAL
+
+Told = Callable[[object, object], None]
+"""Is called with an error or None, and with whatever the client tells of the record."""
+
+
+def one_at_a_time(job: Job, stopwatch: Stopwatch, send: Callable[[bytes], object]) -> None:
+    """`send` returns when the record is acknowledged."""
+    value = job.value()
+    with stopwatch.running():
+        for _ in range(job.count):
+            began = time.perf_counter()
+            send(value)
+            stopwatch.latencies_s.append(time.perf_counter() - began)
+
+
+def open_loop(
+    job: Job,
+    stopwatch: Stopwatch,
+    submit: Callable[[Told], object],
+    wait: Callable[[float], object],
+    flush: Callable[[], object],
+) -> None:
+    """As `waiting.open_loop`; the client may call back while it waits so many seconds."""
+    clock = time.perf_counter
+    latencies: list[float] = []
+
+    def tell(intended: float, error: object, _: object) -> None:
+        assert error is None, error
+        latencies.append(clock() - intended)
+
+    began = clock()
+    for number in range(TRIAL):
+        submit(partial(tell, began))
+        if number % 500 == 0:
+            wait(0)
+    flush()
+    rate = SHARE * TRIAL / (clock() - began)
+    stopwatch.offered, stopwatch.before = rate, TRIAL
+    stopwatch.sent = records = int(rate * job.seconds)
+    latencies = stopwatch.latencies_s
+    with stopwatch.running():
+        began, sent = clock(), 0
+        while sent < records:
+            now = clock()
+            while sent < records and (intended := began + sent / rate) <= now:
+                submit(partial(tell, intended))
+                sent += 1
+            wait(max(0.0, min(0.001, began + sent / rate - clock())))
+        flush()
+    assert len(latencies) == records, len(latencies)
