@@ -24,6 +24,7 @@ PEERS = (
     ("kafka-python", "kafka_python"),
 )
 PEERS_RECORDS = 100_000  # the slowest sends them before anything times out
+NOT_KEPT = "pending, Deliveries not kept"
 RATE = 20_000
 SETTLED = 0.2  # of the time until a process has its size: not looked at for the slope
 
@@ -33,7 +34,9 @@ def measure(cluster: KafkaCluster, compiled: str, *, quick: bool) -> dict[str, A
     found: dict[str, Any] = {}
     for form, python in (("compiled", compiled), ("pure", sys.executable)):
         rows = {f"full, {size:,} B values": child(cluster, python, form, "fill", size=size) for size in SIZES}
-        rows["pending"] = child(cluster, python, form, "million", count=100_000 if quick else 1_000_000)
+        many = 100_000 if quick else 1_000_000
+        rows["pending"] = child(cluster, python, form, "million", count=many)
+        rows[NOT_KEPT] = child(cluster, python, form, "million", count=many, is_kept=False)
         rows["pending, as the peers"] = child(cluster, python, form, "million", count=PEERS_RECORDS)
         found[form] = rows
     for name, client in PEERS:

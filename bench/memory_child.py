@@ -53,9 +53,11 @@ async def fill(servers: str, topic: str, size: int) -> tuple[int, dict[str, floa
     }
 
 
-async def million(servers: str, topic: str, count: int) -> tuple[int, dict[str, float]]:
-    """So many records without an outcome: what the collector and the loop make of it."""
+async def million(servers: str, topic: str, count: int, is_kept: bool = True) -> tuple[int, dict[str, float]]:
+    """So many records without an outcome: what the collector and the loop make of it, and of Deliveries that are kept."""
+    failures: list[Exception] = []
     options: dict[str, Any] = {
+        "on_delivery_error": failures.append,
         "buffer_memory": 4 * 2**30,
         "delivery_timeout_ms": 600_000,
         "request_timeout_ms": 300_000,
@@ -66,12 +68,17 @@ async def million(servers: str, topic: str, count: int) -> tuple[int, dict[str, 
             deliveries: list[Delivery] = []
             async with StallMeter() as sending:
                 for _ in range(count // ROUND):
-                    deliveries.extend(producer.send(topic, os.urandom(100)) for _ in range(ROUND))
+                    sent = [producer.send(topic, os.urandom(100)) for _ in range(ROUND)]
+                    if is_kept:
+                        deliveries += sent
                     await asyncio.sleep(0)
         async with StallMeter() as settling:
             await producer.flush()
-        figures = pending.figures(len(deliveries))
-        acknowledged = 1 + sum(delivery.exception() is None for delivery in deliveries)
+        figures = pending.figures(count)
+        if is_kept:
+            acknowledged = 1 + sum(delivery.exception() is None for delivery in deliveries)
+        else:
+            acknowledged = 1 + count - len(failures)
     return acknowledged, figures | {
         "stall_ms_sending": round(sending.worst_s * 1e3, 1),
         "stall_ms_settling": round(settling.worst_s * 1e3, 1),

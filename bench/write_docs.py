@@ -13,6 +13,7 @@ from typing import Any
 import plots
 from compiled import ROOT
 from items import FORMS
+from memory import NOT_KEPT
 from readme_table import write_table
 from tables import Table, grid, markdown
 
@@ -43,11 +44,12 @@ FASTAPI = """FastAPI under uvicorn with uvloop, one worker with one core; 64 con
 the other core with the broker. Each request sends one 100 B record and is answered when it is acknowledged (but for *not
 awaited*)."""
 
-MEMORY = """The broker is stopped while records are sent, so all of them are pending and every Delivery is kept. Full: until
+MEMORY = """The broker is stopped while records are sent, so all of them are pending. Full: every Delivery is kept, until
 `buffer_memory` (32 MiB) is charged."""
 
 PENDING = """As many records pending at once: what the garbage collector and the loop make of them. Compiled, the
-collector does not know Deliveries ([design.md](design.md#not-obvious)). The peers' limits on what is pending are raised.
+collector does not know Deliveries ([design.md](design.md#not-obvious)); pure, it walks those that the program keeps. The
+records themselves are nothing to it in either form. The peers' limits on what is pending are raised.
 What their program keeps: nothing with confluent-kafka's callback, one function for all records, and a future for each with
 the others. aiokafka's `send` waits as soon as one batch of its partition is full: its records go round the 24 partitions
 that the peers have here, in batches of up to 900 kB."""
@@ -118,8 +120,10 @@ def memory_grids(found: dict[str, Any]) -> list[str]:
     more = []
     for name, lines in found.items():
         client = f"aiokprod, {name}" if name in FORMS else name
-        for pending in (row for what, row in lines.items() if what.startswith("pending")):
-            more.append([client, *(f"{pending[key]:,}" if key in pending else "" for key in columns)])
+        for what, pending in lines.items():
+            if what.startswith("pending"):
+                label = client + (", Deliveries not kept" if what == NOT_KEPT else "")
+                more.append([label, *(f"{pending[key]:,}" if key in pending else "" for key in columns)])
     return [grid("Full buffers", head, rows), PENDING, grid("Pending records", ["client", *columns.values()], more)]
 
 

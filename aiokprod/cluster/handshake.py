@@ -85,7 +85,7 @@ async def open_connection(
     addresses = await _addresses(endpoint, settings, ends_at)
     failures: list[AiokprodError] = []
     for index, address in enumerate(addresses):
-        share_s = (ends_at - loop.time()) / (len(addresses) - index)
+        share_s = max(0.0, ends_at - loop.time()) / (len(addresses) - index)
         attempt = _Attempt(endpoint, address, settings)
         try:
             async with asyncio.timeout(share_s):

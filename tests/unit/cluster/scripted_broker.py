@@ -8,7 +8,7 @@ import ssl
 import struct
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from listener import Listener
 
@@ -108,8 +108,7 @@ class ScriptedBroker:
         self.failures: list[BaseException] = []
 
     async def __aenter__(self) -> Self:
-        kwargs: dict[str, Any] = {"ssl": self._tls} if self._tls is not None else {}
-        self.port = await self._listener.start(0, self._host, **kwargs)
+        self.port = await self._listener.start(0, self._host, self._tls)
         return self
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import struct
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -103,7 +104,7 @@ def test_an_address_that_swallows_everything_does_not_use_up_the_time_of_the_oth
     async def scenario() -> None:
         async with ScriptedBroker(idle) as silent, ScriptedBroker(modern) as alive:
             settings = ConnectionSettings(resolver=at(("127.0.0.1", silent.port), ("127.0.0.1", alive.port)))
-            async with opened(alive, settings, host="two.example", timeout_s=0.6):
+            async with opened(alive, settings, host="two.example", timeout_s=2.0):
                 pass
 
     run(scenario())
@@ -118,6 +119,22 @@ def test_when_all_addresses_fail_each_failure_is_told(run: Run) -> None:  # faul
             assert isinstance(error, ConnectionSetupTimeoutError)
             assert f"127.0.0.1:{two.port}" in str(error)
             assert any(f"127.0.0.1:{one.port}" in note for note in error.__notes__)
+
+    run(scenario())
+
+
+@both_loops
+def test_an_address_for_which_no_time_is_left_is_told_as_that(run: Run) -> None:
+    async def blocking(peer: Peer) -> None:
+        await peer.request()
+        time.sleep(0.3)  # the loop stands still
+
+    async def scenario() -> None:
+        async with ScriptedBroker(blocking) as one, ScriptedBroker(idle) as two:
+            settings = ConnectionSettings(resolver=at(("127.0.0.1", one.port), ("127.0.0.1", two.port)))
+            error = await refused(two, settings, host="two.example", timeout_s=0.2)
+            assert isinstance(error, ConnectionSetupTimeoutError)
+            assert "did not end within 0.0 s" in str(error)
 
     run(scenario())
 
