@@ -85,6 +85,7 @@ async def open_loop(
                     sent += 1
                     if sent % 500 == 0:  # who is behind catches up as fast as there is room, which is charged to it
                         await room()
+                        await asyncio.sleep(0)  # and lets others run, as every asyncio program must
                 await asyncio.sleep(max(0.0, began + sent / rate - clock()))
             while len(latencies) < records:
                 await asyncio.sleep(0.001)
