@@ -22,7 +22,7 @@ from aiokprod.errors import AiokprodError
 from aiokprod.model import TimestampType
 from aiokprod.pipeline.batch_owner import BatchOwner
 from aiokprod.pipeline.delivery import Delivery, DeliveryState, RecordHolder
-from aiokprod.pipeline.waiter import Waiter, wake
+from aiokprod.pipeline.waiter import Wakeable, wake
 from aiokprod.record_metadata import RecordMetadata
 from aiokprod.records.batch import encode_records
 from aiokprod.records.compression import decompress
@@ -314,7 +314,7 @@ class ProducerBatch(RecordHolder):
         watched = self.watched
         if not watched:
             return
-        woken: list[Waiter] = []
+        woken: list[Wakeable] = []
         if segment.first == 0 and segment.last == self.count:
             self.watched = []
             for delivery in watched:

@@ -23,7 +23,7 @@ from weakref import ref
 
 from aiokprod.errors import AiokprodError
 from aiokprod.forms import mypyc_attr
-from aiokprod.pipeline.waiter import Waiter, wake
+from aiokprod.pipeline.waiter import DoneCallback, Waiter, Wakeable, wake
 from aiokprod.record_metadata import RecordMetadata
 
 
@@ -96,7 +96,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.others: list[Waiter] | None = None
-        self.callbacks: list[tuple[Callable[[Delivery], object], Context]] | None = None
+        self.callbacks: list[DoneCallback] | None = None
         self.detached = False
         self.cancel_message: object = None
         self.error: AiokprodError | None = (
@@ -232,17 +232,18 @@ class Delivery:
         else:
             self._register()
             watch = self._watched()
+            callback = DoneCallback(fn, self, self.get_loop(), context)
             if watch.callbacks is None:
-                watch.callbacks = [(fn, context)]
+                watch.callbacks = [callback]
             else:
-                watch.callbacks.append((fn, context))
+                watch.callbacks.append(callback)
 
     def remove_done_callback(self, fn: Callable[[Delivery], object]) -> int:
         """Forget `fn`; how many registrations were removed."""
         watch = self._watch
         if watch is None or watch.callbacks is None:
             return 0
-        kept = [pair for pair in watch.callbacks if pair[0] != fn]
+        kept = [callback for callback in watch.callbacks if callback.function != fn]
         removed = len(watch.callbacks) - len(kept)
         watch.callbacks = kept
         return removed
@@ -261,7 +262,7 @@ class Delivery:
         watch.cancel_message = msg
         for waiter in self._taken():
             waiter.cancel(msg)
-        self._run_callbacks(watch)
+        self.fire()
         return True
 
     def recall(self) -> bool:
@@ -301,29 +302,23 @@ class Delivery:
             self._watched().error = error
             self.fire()
 
-    def fire(self, woken: list[Waiter] | None = None) -> None:
-        """The outcome is known: the callbacks run soon, and so do the waiters; those that are put into `woken`, the caller
-        wakes, all at once."""
-        watch = self._watch
-        if woken is not None and watch is None:  # what nearly every awaited record is
-            waiter, self._waiter = self._waiter, None
-            if waiter is not None:
-                waiter.settle(woken)
-            return
-        together: list[Waiter] = [] if woken is None else woken
-        for waiter in self._taken():
+    def fire(self, woken: list[Wakeable] | None = None) -> None:
+        """The outcome is known: whoever waits is woken soon, or by the caller if it gives the list of whom it wakes."""
+        together: list[Wakeable] = [] if woken is None else woken
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
             waiter.settle(together)
+        watch = self._watch
+        if watch is not None:
+            others, watch.others = watch.others, None
+            if others is not None:
+                for other in others:
+                    other.settle(together)
+            callbacks, watch.callbacks = watch.callbacks, None
+            if callbacks is not None:
+                together.extend(callbacks)
         if woken is None and together:
             self._holder.event_loop().call_soon(wake, together)
-        if watch is not None:
-            self._run_callbacks(watch)
-
-    def _run_callbacks(self, watch: Watch) -> None:
-        callbacks, watch.callbacks = watch.callbacks, None
-        if callbacks:
-            loop = self.get_loop()
-            for callback, context in callbacks:
-                loop.call_soon(callback, self, context=context)
 
     def _watched(self) -> Watch:
         if self._watch is None:

@@ -1,12 +1,14 @@
-"""`Waiter`: one task that awaits a Delivery, and the way it is woken. One per await that has to wait.
+"""Who hears of the outcome of a Delivery: the tasks that await it (`Waiter`) and its done callbacks (`DoneCallback`).
 
-It is what the task awaits, in the place of an `asyncio.Future`: a task takes anything that has what a future has for it
-(`_asyncio_future_blocking`, `get_loop`, `add_done_callback`, `cancel`, `result`). A future is woken by a callback of the
-loop for each; the waiters of a batch are woken by one for all (`wake`), on the same turn and in the same order.
+A future has the loop call somebody for each of them; those of a batch are woken by one call for all (`wake`), on the same
+turn and in the same order.
 
-Invariants, those of a future: it is over once, by `settle` or by `cancel`; a task that is cancelled after `settle` and
-before it has run gets its CancelledError. Once it has run it holds no task: compiled, the garbage collector does
-not know it.
+A `Waiter` is what a task awaits, in the place of an `asyncio.Future`: a task takes anything that has what a future has for
+it (`_asyncio_future_blocking`, `get_loop`, `add_done_callback`, `cancel`, `result`).
+
+Invariants, those of a future: a waiter is over once, by `settle` or by `cancel`; a task that is cancelled after `settle`
+and before it has run gets its CancelledError. Who has run holds no task: compiled, the garbage collector does not know
+them.
 """
 
 from __future__ import annotations
@@ -14,12 +16,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
+from typing import Any
 
 from aiokprod.forms import mypyc_attr
 
 
 @mypyc_attr(acyclic=True)
-class Waiter:
+class Wakeable:
+    """Somebody who waits for an outcome."""
+
+    __slots__ = ()
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        raise AssertionError("abstract")
+
+    def run(self) -> None:
+        """It is known. Called by the loop."""
+        raise AssertionError("abstract")
+
+
+@mypyc_attr(acyclic=True)
+class Waiter(Wakeable):
     """Of one task, which adds its one callback as soon as it waits."""
 
     __slots__ = (
@@ -56,7 +73,7 @@ class Waiter:
         self.is_over = True
         self._is_cancelled = True
         self._cancel_message = msg
-        alone: list[Waiter] = [self]
+        alone: list[Wakeable] = [self]
         self._loop.call_soon(wake, alone)
         return True
 
@@ -67,7 +84,7 @@ class Waiter:
             raise asyncio.CancelledError() if message is None else asyncio.CancelledError(message)
 
     # ------------------------------------------------------------------ the Delivery's side
-    def settle(self, woken: list[Waiter]) -> None:
+    def settle(self, woken: list[Wakeable]) -> None:
         """The outcome is known: it is among those who are woken next."""
         if not self.is_over:
             self.is_over = True
@@ -87,12 +104,39 @@ class Waiter:
         return f"<Waiter {'cancelled' if self._is_cancelled else 'over' if self.is_over else 'pending'}>"
 
 
-def wake(waiters: list[Waiter]) -> None:
-    """Let the tasks go on, in their order. Called by the loop."""
-    for position, waiter in enumerate(waiters):
+@mypyc_attr(acyclic=True)
+class DoneCallback(Wakeable):
+    """A function that is called with the handle it was added to."""
+
+    __slots__ = ("_context", "_handle", "_loop", "function")
+
+    def __init__(
+        self, function: Callable[[Any], object], handle: object, loop: asyncio.AbstractEventLoop, context: Context
+    ) -> None:
+        self.function = function
+        self._handle = handle
+        self._loop = loop
+        self._context = context
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def run(self) -> None:
         try:
-            waiter.run()
+            self._context.run(self.function, self._handle)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as broken:  # what becomes of it is for the loop to say, as with any callback
+            message = f"Exception in callback {self.function!r}"
+            self._loop.call_exception_handler({"message": message, "exception": broken})
+
+
+def wake(woken: list[Wakeable]) -> None:
+    """Let them know, in their order. Called by the loop."""
+    for position, one in enumerate(woken):
+        try:
+            one.run()
         except BaseException:  # KeyboardInterrupt, SystemExit: the others are woken all the same
-            if position + 1 < len(waiters):
-                waiter.get_loop().call_soon(wake, waiters[position + 1 :])
+            if position + 1 < len(woken):
+                one.get_loop().call_soon(wake, woken[position + 1 :])
             raise

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextvars import ContextVar
+from collections.abc import Sequence
+from contextvars import Context, ContextVar
 
 import pytest
 from rig import run, started
 
-from aiokprod.pipeline.waiter import Waiter, wake
+from aiokprod.pipeline.waiter import DoneCallback, Waiter, Wakeable, wake
 
 WHO: ContextVar[str] = ContextVar("who")
 
@@ -38,16 +39,16 @@ async def waiting(names: str) -> tuple[list[Waiter], list[asyncio.Task[None]], l
     return waiters, tasks, woken
 
 
-def settled(waiters: list[Waiter]) -> list[Waiter]:
-    together: list[Waiter] = []
+def settled(waiters: list[Waiter]) -> list[Wakeable]:
+    together: list[Wakeable] = []
     for waiter in waiters:
         waiter.settle(together)
     return together
 
 
-async def wake_soon(waiters: list[Waiter]) -> None:
+async def wake_soon(waiters: Sequence[Wakeable]) -> None:
     """By the loop, as always: a task cannot go on within another."""
-    asyncio.get_running_loop().call_soon(wake, waiters)
+    asyncio.get_running_loop().call_soon(wake, list(waiters))
     await asyncio.sleep(0)
 
 
@@ -132,3 +133,47 @@ def test_awaited_by_what_is_no_task_it_says_so() -> None:
                 next(steps)
 
     run(scenario())
+
+
+def test_callbacks_run_in_their_context_and_a_broken_one_is_told_to_the_loop() -> None:
+    async def scenario() -> None:
+        loop, told, called = asyncio.get_running_loop(), [], []
+        loop.set_exception_handler(lambda _, context: told.append(context))
+
+        def call(handle: object) -> None:
+            called.append((handle, WHO.get()))
+
+        def broken(_: object) -> None:
+            raise asyncio.CancelledError("broken")
+
+        def named(name: str) -> Context:
+            context = Context()
+            context.run(WHO.set, name)
+            return context
+
+        functions = [call, broken, call]
+        await wake_soon([DoneCallback(f, n, loop, named("abc"[n])) for n, f in enumerate(functions)])
+        assert called == [(0, "a"), (2, "c")]
+        ((message, error),) = [(context["message"], context["exception"]) for context in told]
+        assert "broken" in message and str(error) == "broken"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("leaving", [SystemExit, KeyboardInterrupt])
+def test_a_callback_that_leaves_keeps_nobody_asleep(leaving: type[BaseException]) -> None:
+    called: list[object] = []
+
+    def leave(_: object) -> None:
+        raise leaving
+
+    loop = asyncio.new_event_loop()
+    try:
+        woken: list[Wakeable] = [DoneCallback(f, n, loop, Context()) for n, f in enumerate([leave, called.append])]
+        loop.call_soon(wake, woken)
+        with pytest.raises(leaving):
+            loop.run_forever()
+        loop.run_until_complete(asyncio.sleep(0))
+    finally:
+        loop.close()
+    assert called == [1]
