@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
 from fake_connection import FakeConnection
+from virtual_time import run_virtual
 
 from aiokprod.cluster.owned_tasks import OwnedTasks
 from aiokprod.cluster.pool import BrokerPool, Purpose
@@ -79,3 +80,15 @@ class PoolRig:
 
 def refused(where: BrokerNode) -> ConnectionLostError:
     return ConnectionLostError("refused", host=where.host, port=where.port)
+
+
+def scene(play: Callable[[PoolRig], Awaitable[None]], *ids: int, **options: Any) -> None:
+    async def scenario() -> None:
+        rig = PoolRig(*(ids or (1, 2, 3)), **options)
+        try:
+            await play(rig)
+        finally:
+            await rig.end()
+        assert rig.crashes == []
+
+    run_virtual(scenario())
