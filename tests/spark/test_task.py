@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -46,7 +47,7 @@ def table(**columns: object) -> pa.RecordBatch:
     return pa.record_batch(arrays, list(columns))
 
 
-class Answering:
+class Answering(ABC):
     """Takes the place of a producer: when a call is answered is for `until_answered` to say."""
 
     def __init__(self) -> None:
@@ -64,8 +65,9 @@ class Answering:
         self.answered += 1
         return ColumnsReport(delivered=values.length)
 
+    @abstractmethod
     async def until_answered(self, number: int) -> None:
-        raise NotImplementedError
+        """Returns when the call of this number, from 1, is answered."""
 
 
 def write_to(producer: Answering, monkeypatch: pytest.MonkeyPatch, *batches: pa.RecordBatch) -> TaskMessage:
