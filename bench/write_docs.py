@@ -37,6 +37,9 @@ polls and kafka-python's from its own, and settle a future of the event loop (`c
 two block instead, without an event loop. AIOProducer has no headers. Java's tool has neither keys nor headers nor many
 topics, waits for no single record, and counts latency from when a record was sent, not from when it was due."""
 
+GROWTH = """Two and three brokers share the one processor core that a single one has: what they take of each other is in the
+rates of those lines, not in the cost of the client."""
+
 STARTUP = """Import from a started interpreter; from the construction of the producer to the acknowledgement of its first
 record; resident size then. Fresh processes, taking turns."""
 
@@ -64,7 +67,7 @@ def write(results: dict[str, Any]) -> None:
     parts += ["## Throughput and latency", CLIENTS]
     parts.append(markdown([table for table in tables if table.kind != "growth"]).rstrip())
     if any(table.kind == "growth" for table in tables):
-        parts += ["## Growth", markdown([table for table in tables if table.kind == "growth"]).rstrip()]
+        parts += ["## Growth", GROWTH, markdown([table for table in tables if table.kind == "growth"]).rstrip()]
     parts += sections(results)
     PAGE.write_text("\n\n".join(part.strip("\n") for part in parts) + "\n")
     write_table(tables, ROOT / "README.md")

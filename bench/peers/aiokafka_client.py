@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from itertools import cycle
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from child import Stopwatch
-from job import Job, Row
+from job import Job
 
 from peers import waiting
+from peers.sources import Rows, arrow, plain
 
 
 def producer(job: Job) -> AIOKafkaProducer:
@@ -25,21 +27,9 @@ def producer(job: Job) -> AIOKafkaProducer:
     return AIOKafkaProducer(bootstrap_servers=job.servers, **(settings | job.settings))
 
 
-async def firehose(job: Job, stopwatch: Stopwatch) -> None:
-    rows = job.rows()
-    await send_all(job, stopwatch, lambda: rows)
-
-
-async def columns(job: Job, stopwatch: Stopwatch) -> None:
-    """`send` for each row of Arrow columns."""
-    from column_data import columns_of, rows_of
-
-    arrays = columns_of(job)
-    await send_all(job, stopwatch, lambda: rows_of(*arrays))
-
-
-async def send_all(job: Job, stopwatch: Stopwatch, rows: Callable[[], Iterator[Row]]) -> None:
+async def send_all(source: Callable[[Job], Rows], job: Job, stopwatch: Stopwatch) -> None:
     """Round the topics, if there are several."""
+    rows = source(job)
     names = job.topic_list()
     topics = cycle(names)
     async with producer(job) as client:
@@ -75,9 +65,9 @@ async def open_loop(job: Job, stopwatch: Stopwatch) -> None:
 
 
 WAYS = {
-    "firehose": firehose,
-    "columns": columns,
-    "many_topics": firehose,
+    "firehose": partial(send_all, plain),
+    "columns": partial(send_all, arrow),
+    "many_topics": partial(send_all, plain),
     "open_loop": open_loop,
     "one_at_a_time": one_at_a_time,
     "tasks": tasks,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import cycle, islice, repeat
 from typing import Any
 
@@ -13,6 +14,7 @@ from job import Job, Row
 
 from peers import waiting
 from peers.librdkafka import settings_of
+from peers.sources import Rows, arrow, plain
 
 ROUND = 10_000
 
@@ -21,21 +23,9 @@ def producer(job: Job, **options: Any) -> AIOProducer:
     return AIOProducer(settings_of(job), **options)
 
 
-async def firehose(job: Job, stopwatch: Stopwatch) -> None:
-    rows = job.rows()
-    await send_all(job, stopwatch, lambda: rows)
-
-
-async def columns(job: Job, stopwatch: Stopwatch) -> None:
-    """`produce` for each row of Arrow columns."""
-    from column_data import columns_of, rows_of
-
-    arrays = columns_of(job)
-    await send_all(job, stopwatch, lambda: rows_of(*arrays))
-
-
-async def send_all(job: Job, stopwatch: Stopwatch, rows: Callable[[], Iterator[Row]]) -> None:
+async def send_all(source: Callable[[Job], Rows], job: Job, stopwatch: Stopwatch) -> None:
     """Its futures are awaited in rounds; round the topics, if there are several."""
+    rows = source(job)
     client, names = producer(job), job.topic_list()
     topics = cycle(names)
 
@@ -92,9 +82,9 @@ async def open_loop(job: Job, stopwatch: Stopwatch) -> None:
 
 
 WAYS = {
-    "firehose": firehose,
-    "columns": columns,
-    "many_topics": firehose,
+    "firehose": partial(send_all, plain),
+    "columns": partial(send_all, arrow),
+    "many_topics": partial(send_all, plain),
     "open_loop": open_loop,
     "one_at_a_time": one_at_a_time,
     "tasks": tasks,

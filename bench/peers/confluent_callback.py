@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from itertools import cycle
 
 from child import Stopwatch
 from confluent_kafka import Producer
-from job import Job, Row
+from job import Job
 
 from peers import blocking, bridges, waiting
 from peers.librdkafka import settings_of
+from peers.sources import Rows, arrow, plain
 
 
-def firehose(job: Job, stopwatch: Stopwatch) -> None:
-    rows = job.rows()
-    send_all(job, stopwatch, lambda: rows)
-
-
-def columns(job: Job, stopwatch: Stopwatch) -> None:
-    """`produce` for each row of Arrow columns."""
-    from column_data import columns_of, rows_of
-
-    arrays = columns_of(job)
-    send_all(job, stopwatch, lambda: rows_of(*arrays))
-
-
-def send_all(job: Job, stopwatch: Stopwatch, rows: Callable[[], Iterator[Row]]) -> None:
+def send_all(source: Callable[[Job], Rows], job: Job, stopwatch: Stopwatch) -> None:
     """A callback for each record; round the topics, if there are several."""
+    rows = source(job)
     client, names, value = Producer(settings_of(job)), job.topic_list(), job.value()
     topics = cycle(names)
     delivered = 0
@@ -101,9 +91,9 @@ def open_loop(job: Job, stopwatch: Stopwatch) -> None:
 
 
 WAYS = {
-    "firehose": firehose,
-    "columns": columns,
-    "many_topics": firehose,
+    "firehose": partial(send_all, plain),
+    "columns": partial(send_all, arrow),
+    "many_topics": partial(send_all, plain),
     "open_loop": open_loop,
     "one_at_a_time": one_at_a_time,
     "tasks": tasks,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import cycle
 from typing import Any
 
 from child import Stopwatch
-from job import Job, Row
+from job import Job
 from kafka import KafkaProducer
 
 from peers import blocking, bridges, waiting
+from peers.sources import Rows, arrow, plain
 
 
 def producer(job: Job) -> KafkaProducer:
@@ -27,21 +29,9 @@ def producer(job: Job) -> KafkaProducer:
     return KafkaProducer(**(settings | job.settings))
 
 
-def firehose(job: Job, stopwatch: Stopwatch) -> None:
-    rows = job.rows()
-    send_all(job, stopwatch, lambda: rows)
-
-
-def columns(job: Job, stopwatch: Stopwatch) -> None:
-    """`send` for each row of Arrow columns."""
-    from column_data import columns_of, rows_of
-
-    arrays = columns_of(job)
-    send_all(job, stopwatch, lambda: rows_of(*arrays))
-
-
-def send_all(job: Job, stopwatch: Stopwatch, rows: Callable[[], Iterator[Row]]) -> None:
+def send_all(source: Callable[[Job], Rows], job: Job, stopwatch: Stopwatch) -> None:
     """Round the topics, if there are several."""
+    rows = source(job)
     client, names = producer(job), job.topic_list()
     topics = cycle(names)
     with ThreadPoolExecutor(100) as threads:  # the first send to a topic waits a tenth of a second and more
@@ -80,9 +70,9 @@ def open_loop(job: Job, stopwatch: Stopwatch) -> None:
 
 
 WAYS = {
-    "firehose": firehose,
-    "columns": columns,
-    "many_topics": firehose,
+    "firehose": partial(send_all, plain),
+    "columns": partial(send_all, arrow),
+    "many_topics": partial(send_all, plain),
     "open_loop": open_loop,
     "one_at_a_time": one_at_a_time,
     "tasks": tasks,
