@@ -288,9 +288,7 @@ class Producer(_Base):
         path = self._path
         if path is None:
             raise self._refusal()
-        if not path.entrance.gate.has_room_now():
-            raise path.entrance.buffer_full(topic)
-        return path.send(topic, value, key, partition, headers, timestamp_ms, timeout)
+        return path.try_send(topic, value, key, partition, headers, timestamp_ms, timeout)
 
     async def send_many(
         self, topic: str, values: Iterable[Any] | AsyncIterable[Any], *, timeout: float | None = None
@@ -311,16 +309,22 @@ class Producer(_Base):
 
         Cancellation: stops taking; what was taken goes on.
         """
-        self._check_open()
+        pipeline = self._check_open()
+        if timeout is not None:
+            self._intake.checked_timeout(timeout, topic)
         await self.partitions_for(topic)
-        bulk = BulkSend()
-        if isinstance(values, AsyncIterable):
-            async for value in values:
-                await self._take_many(bulk, topic, iter((value,)), timeout)
-        else:
-            await self._take_many(bulk, topic, iter(values), timeout)
-        bulk.urge()
-        report = await bulk.settled()
+        bulk = BulkSend(pipeline.report)
+        try:
+            if isinstance(values, AsyncIterable):
+                async for value in values:
+                    await self._take_many(bulk, topic, iter((value,)), timeout)
+            else:
+                await self._take_many(bulk, topic, iter(values), timeout)
+            bulk.urge()
+            report = await bulk.settled()
+        except BaseException:
+            bulk.release()
+            raise
         if report.failures:
             raise SendManyError(report)
         return report
