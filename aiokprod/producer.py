@@ -13,11 +13,13 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from math import inf
 from types import MethodType, TracebackType
 from typing import Any, ClassVar, Final, Self, TypeVar, Unpack
 from weakref import WeakSet
 
 from aiokprod.config import ProducerConfig, ProducerOptions
+from aiokprod.config.call_timeouts import check_timeout
 from aiokprod.errors import (
     AiokprodError,
     ConfigError,
@@ -127,7 +129,7 @@ class Producer(_Base):
         """Connect. `wait=False` comes up without a cluster and connects in the background.
 
         Args:
-            timeout: seconds.
+            timeout: seconds; None waits without bound.
 
         Called again on a started producer it does nothing; while another task starts it, it waits for that start.
 
@@ -135,9 +137,11 @@ class Producer(_Base):
             BootstrapError: no bootstrap server answered; it says host, port and cause of each.
             AuthenticationError, TlsError: the cluster refused us, or we it.
             ProducerClosedError, ProducerFailedError: it is closing, or has failed: await `close()` first.
+            ConfigError: `timeout` is no number of seconds; nothing was started.
 
         Cancellation: nothing is left behind; the producer can be started again.
         """
+        check_timeout("timeout of start()", timeout)
         while self._started is not None and self._forks == _Forks.count:
             self._check_loop()
             await self._started.wait()
@@ -178,17 +182,22 @@ class Producer(_Base):
     def _make_pipeline(self) -> Pipeline:
         return Pipeline(self.config, self._metrics, self._log, self._unwatched, self._intake.interceptors, self._failed)
 
-    async def close(self, timeout: float = 30.0) -> CloseReport:
+    async def close(self, timeout: float | None = 30.0) -> CloseReport:
         """Stop taking records, deliver what was taken, end. Idempotent; a hard bound.
 
         Args:
-            timeout: seconds until what is left fails, each record with its exact persistence.
+            timeout: seconds until what is left fails, each record with its exact persistence. None sets no bound of its
+                own: the records' own ends, `delivery_timeout_ms` and `max_block_ms`, are the bound then.
 
         Returns:
             What was not delivered.
 
+        Raises:
+            ConfigError: `timeout` is no number of seconds; the producer goes on.
+
         Cancellation: the closing goes on; call `close` again to wait for it.
         """
+        check_timeout("timeout of close()", timeout)
         if self._pipeline is None or self._forks != _Forks.count:
             return CloseReport.empty()
         self._check_loop()
@@ -197,13 +206,13 @@ class Producer(_Base):
             self._closing = asyncio.get_running_loop().create_task(self._close(timeout), name="aiokprod-close")
         return await asyncio.shield(self._closing)
 
-    async def _close(self, timeout: float) -> CloseReport:
+    async def _close(self, timeout: float | None) -> CloseReport:
         pipeline = self._pipeline
         assert pipeline is not None
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            await pipeline.close(began + max(0.0, timeout))
+            await pipeline.close(inf if timeout is None else began + max(0.0, timeout))
         finally:
             pipeline.measure()
             self._pipeline = None
@@ -308,10 +317,14 @@ class Producer(_Base):
         Raises:
             SendManyError: some failed; its `report` says which and why.
             UnknownTopicError: the topic does not exist; nothing was taken.
+            RecordTypeError: `timeout` is no number of seconds above 0; nothing was taken.
 
         Cancellation: stops taking; what was taken goes on.
         """
         self._check_open()
+        self._intake.checked_topic(topic)
+        if timeout is not None:
+            self._intake.checked_timeout(timeout, topic)
         await self.partitions_for(topic)
         bulk = BulkSend()
         if isinstance(values, AsyncIterable):
@@ -419,18 +432,27 @@ class Producer(_Base):
 
         Raises:
             UnknownTopicError: it does not exist, with the last cause.
+            ConfigError: `timeout` is no number of seconds.
         """
+        check_timeout("timeout of partitions_for()", timeout)
         pipeline = self._check_open()
         self._intake.checked_topic(topic)
         return await pipeline.partitions_for(topic, timeout)
 
-    async def ping(self, timeout: float = 10.0) -> float:
+    async def ping(self, timeout: float | None = 10.0) -> float:
         """Ask the cluster for a sign of life; the round trip in seconds.
+
+        Args:
+            timeout: seconds; None is request_timeout_ms.
 
         Raises:
             ClusterError: no broker answered in time.
+            ConfigError: `timeout` is no number of seconds.
         """
+        check_timeout("timeout of ping()", timeout)
         pipeline = self._check_open()
+        if timeout is None:
+            timeout = self.config.request_timeout_ms / 1000
         began = time.perf_counter()  # not the loop's clock: uvloop's counts whole milliseconds
         await pipeline.client.request(MetadataRequest(topics=[]), timeout_s=timeout)
         return time.perf_counter() - began
