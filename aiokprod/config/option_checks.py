@@ -10,7 +10,6 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Final
 
 from aiokprod.config.secret import Secret
@@ -56,7 +55,7 @@ class Number(Check):
     def allows(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
             return False
-        return value == self.special or (isfinite(value) and self.low <= value <= self.high)
+        return value == self.special or self.low <= value <= self.high  # false for NaN, infinity and 10**400 too
 
 
 def milliseconds(low: int, special: int | None = None, meaning: str = "") -> Number:
@@ -246,8 +245,11 @@ class DialFunction(Check):
 
 
 def shown(value: object) -> str:
-    """A value in an error: not too long."""
-    text = repr(value)
+    """The value as an error shows it: not too long, and whatever its repr does."""
+    try:
+        text = repr(value)
+    except Exception as broken:  # an object of the user's, or an int of more digits than Python prints
+        return f"a value whose repr raises {type(broken).__name__}"
     return text if len(text) <= SHOWN_LIMIT else f"{text[:SHOWN_LIMIT]}..."
 
 

@@ -175,29 +175,36 @@ class Pipeline(House, ClusterListener):
             error.__cause__ = self.entrance.unknown_topic(record.topic, self.loop.time() - record.sent_at)
         return error
 
-    async def close(self, deadline: float) -> None:
-        """Flush until the deadline (loop time), fail the rest with exact persistence, end tasks, close sockets."""
+    # `Closing` calls these three and `flush`. No coroutine awaits while an exception is on its way: compiled, such an
+    # exception would stay the current one of the thread.
+    def stop_taking(self) -> None:
+        """The producer is closing: sends raise from now on."""
         self.is_closing = True
-        try:
-            self.entrance.close(self.closed_error)  # what waits for room was accepted, so it is delivered, too
-            if self.failure is None:
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        await self.flush()
-                except TimeoutError:
-                    pass
-        finally:
-            self._is_ending = True
-            self._fail_everything(self.failure)
-            self._wakes.stop()
-            self._expiries.stop()
-            self.entrance.stop()
-            if self._house_timer is not None:
-                self._house_timer.cancel()
-            for flusher in self.flushers.values():
-                flusher.end()
-            # Cancelled before the client closes, waited for after it: the bound of close() is hard.
-            await asyncio.gather(self._tasks.close(), self.client.close())
+        self.entrance.close(self.closed_error)  # what waits for room was accepted, so it is delivered, too
+
+    def end(self) -> None:
+        """Fail what has no outcome yet, with exact persistence; stop timers; cut the work of the connections."""
+        self._is_ending = True
+        self._fail_everything(self.failure)
+        self._wakes.stop()
+        self._expiries.stop()
+        self.entrance.stop()
+        if self._house_timer is not None:
+            self._house_timer.cancel()
+        for flusher in self.flushers.values():
+            flusher.end()
+
+    async def gone(self) -> None:
+        """Cancel the tasks, close the sockets, and wait until they are gone; after `end`.
+
+        Cancellation: call it again to wait for the end.
+        """
+        # Cancelled before the client closes, waited for after it: the bound of close() is hard.
+        await asyncio.gather(self._tasks.close(), self.client.close())
+
+    def tasks_left(self) -> str:
+        """The names of the tasks that run, for a message."""
+        return repr(self._tasks)
 
     # ------------------------------------------------------------------ making stages
     def _make_dispatcher(self, topic: str, entrance: Entrance) -> TopicDispatcher:
@@ -458,12 +465,12 @@ class Pipeline(House, ClusterListener):
         measure(self.metrics, self.entrance.gate, list(self.flushers.values()))
 
     def undelivered(self, topic: str, partition: int | None, persistence: Persistence | None, count: int) -> None:
-        if self.is_closing and persistence is not None:
+        if (self.is_closing or self.failure is not None) and persistence is not None:
             key = (topic, partition, persistence)
             self._undelivered[key] = self._undelivered.get(key, 0) + count
 
     def close_report(self, duration_s: float) -> CloseReport:
-        """What close could not deliver."""
+        """What failed because of a close or a crash."""
         return CloseReport(undelivered=dict(self._undelivered), duration_s=duration_s)
 
     # ------------------------------------------------------------------ flush

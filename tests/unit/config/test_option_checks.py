@@ -44,8 +44,25 @@ def test_every_option_has_a_check() -> None:
 @pytest.mark.parametrize("option", [item.name for item in NUMBERS])
 @pytest.mark.parametrize(
     "value",
-    [float("inf"), float("-inf"), float("nan"), True, False, "5", b"5", [], 1j, Decimal(5), -0.5, -1.5, -2, 10**30],
-    ids=repr,
+    [
+        float("inf"),
+        float("-inf"),
+        float("nan"),
+        True,
+        False,
+        "5",
+        b"5",
+        [],
+        1j,
+        Decimal(5),
+        -0.5,
+        -1.5,
+        -2,
+        10**30,
+        10**400,
+        10**5000,
+    ],
+    ids=lambda value: f"{value:.0e}" if isinstance(value, int) and value < 10**300 else type(value).__name__,
 )
 def test_what_is_no_number_of_the_range_is_refused(option: str, value: object) -> None:
     if option == "compression_level" and value == -2:
