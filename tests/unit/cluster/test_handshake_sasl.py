@@ -264,6 +264,25 @@ def test_hashing_does_not_hold_the_loop(run: Run) -> None:  # faults: S12
     run(scenario())
 
 
+@pytest.mark.parametrize("failure", [RuntimeError("can't start new thread"), OSError(24, CANARY), ValueError(CANARY)])
+@both_loops
+def test_a_machine_without_a_thread_for_the_hash_fails_the_dial(
+    run: Run, failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:  # faults: N21, S18
+    async def run_sync(*_: object, **__: object) -> bytes:
+        raise failure
+
+    async def scenario() -> None:
+        async with ScriptedBroker(scram_broker(CANARY)) as broker:
+            error = await refused(broker, sasl_settings(ScramSha256))
+            assert isinstance(error, ConnectionLostError)
+            assert type(failure).__name__ in str(error)
+            assert CANARY not in shown(error)
+
+    monkeypatch.setattr("anyio.to_thread.run_sync", run_sync)
+    run(scenario())
+
+
 @both_loops
 def test_a_broker_that_hangs_up_during_sasl_may_be_tried_again(run: Run) -> None:
     async def restart(peer: Peer) -> None:
