@@ -42,6 +42,8 @@ from aiokprod.wire.versions import ApiVersions
 MAX_FRAME_BYTES_BEFORE_AUTHENTICATION: Final = 512 * 1024
 """Kafka accepts as much from us before it knows us; ApiVersions of 4.3 takes less than 1 KiB."""
 
+AUTHENTICATION: Final = "SASL authentication"
+
 SOFTWARE_NAME: Final = "aiokprod"
 
 
@@ -153,7 +155,7 @@ class _Attempt:
             self.step = "ApiVersions"
             versions = await self._negotiate()
             if self._settings.new_mechanism is not None:
-                self.step = "SASL authentication"
+                self.step = AUTHENTICATION
                 mechanism = self._settings.new_mechanism()
                 await authenticate(connection, mechanism, versions, timeout_s=self._settings.setup_timeout_s)
             connection.established(
@@ -167,13 +169,19 @@ class _Attempt:
             connection.close(error)
             await connection.wait_closed()  # nobody else will, and the loop may end with what failed
             raise
-        except LOCAL as error:  # such as no thread left for a hash
+        except LOCAL as error:
+            failed = type(error).__name__
+        except Exception as error:
+            if self.step != AUTHENTICATION:
+                connection.close(self._lost(f"given up during {self.step}"))
+                raise
             failed = type(error).__name__
         except BaseException:
             connection.close(self._lost(f"given up during {self.step}"))
             raise
         if failed is not None:
-            # Raised here, where the error is no more: its text and its repr may hold the password (`# faults: S18`).
+            # Such as no thread left for a hash. Raised here, where the error itself is gone: what it shows may be the
+            # password (`# faults: S18`).
             lost = self._lost(f"{self.step} failed on this machine: {failed}")
             connection.close(lost)
             await connection.wait_closed()
