@@ -116,6 +116,29 @@ class Text(Check):
         return isinstance(value, str) and bool(value)
 
 
+def can_be_encoded(text: str) -> bool:
+    """Has it UTF-8? A lone surrogate has none, and the error of trying shows the whole text in its repr."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _refuse_what_is_not_utf8(name: str, text: str) -> None:
+    if not can_be_encoded(text):  # never shown: a key may stand in it
+        raise ConfigError(f"{name} cannot be encoded in UTF-8: it must be a text without lone surrogates")
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedText(Text):
+    """A text that is sent or loaded as UTF-8. Out of `os.environ` come surrogates where bytes were not UTF-8."""
+
+    def refuse(self, name: str, value: object) -> None:
+        Text.refuse(self, name, value)
+        _refuse_what_is_not_utf8(name, str(value))
+
+
 @dataclass(frozen=True, slots=True)
 class ClientId(Check):
     """A name the wire can carry; empty is as good as none."""
@@ -126,10 +149,7 @@ class ClientId(Check):
     def allows(self, value: object) -> bool:
         if not isinstance(value, str):
             return False
-        try:
-            return len(value.encode()) <= CLIENT_ID_LIMIT
-        except UnicodeEncodeError:  # a lone surrogate
-            return False
+        return can_be_encoded(value) and len(value.encode()) <= CLIENT_ID_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +168,8 @@ class SecretText(Check):
             raise ConfigError(
                 f"{name} is {'empty' if empty else f'of type {type(value).__name__}'}: it must be {self.describe()}"
             )
+        if value is not None:
+            _refuse_what_is_not_utf8(name, value.reveal() if isinstance(value, Secret) else str(value))
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,20 @@ def test_a_secret_is_a_text_and_shows_in_no_error(option: str, value: object) ->
     assert "a str or a Secret" in text
 
 
+@pytest.mark.parametrize("option", [*SECRETS, "sasl_username", "ssl_ca_pem", "ssl_cert_pem"])
+@pytest.mark.parametrize("value", ["canary\udcff", "\ud800canary", Secret("canary\udcff")])
+def test_a_text_that_is_not_utf_8_is_refused_and_shows_in_no_error(option: str, value: object) -> None:  # faults: S18
+    """As `os.environ` has it where a variable holds other bytes: its UnicodeEncodeError would show the whole."""
+    if option not in SECRETS and isinstance(value, Secret):
+        value = value.reveal()
+    with pytest.raises(ConfigError, match=f"{option} cannot be encoded in UTF-8") as raised:
+        config(option, value)
+    error: BaseException | None = raised.value
+    while error is not None:
+        assert "canary" not in f"{error!r}{error}"
+        error = error.__cause__ or error.__context__
+
+
 @pytest.mark.parametrize("value", ["x" * 32_768, "ü" * 16_384, "\udc80", b"me", 5])
 def test_a_client_id_fits_on_the_wire(value: object) -> None:
     refused("client_id", value)
