@@ -22,7 +22,6 @@ from aiokprod.errors import AiokprodError
 from aiokprod.producer import Producer
 
 Result = TypeVar("Result")
-START_S = 60.0  # to reach the cluster before a task fails
 CLOSE_S = 5.0  # every row was acknowledged before, so there is nothing to deliver
 
 
@@ -220,17 +219,19 @@ class Lease:
 
 
 @contextmanager
-def leased(config: ProducerConfig, idle_s: float, start_s: float = START_S) -> Generator[Lease, None, None]:
+def leased(config: ProducerConfig, idle_s: float, start_s: float | None = None) -> Generator[Lease, None, None]:
     """The producer of this process for these options, for the length of a task.
 
     Args:
         idle_s: seconds until it is closed if no other task comes.
-        start_s: seconds to reach the cluster.
+        start_s: seconds to reach the cluster; None: `max_block_ms` of the options.
 
     Raises:
         ClusterError: the cluster cannot be reached, or refuses us.
     """
     engine = current_engine()
+    if start_s is None:
+        start_s = config.max_block_ms / 1000
     producer = engine.submit(engine.acquire(config, start_s)).result()
     try:
         yield Lease(engine, producer)

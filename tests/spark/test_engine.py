@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -108,6 +109,14 @@ def test_a_cluster_that_cannot_be_reached_is_told_and_nothing_is_kept() -> None:
     with pytest.raises(BootstrapError), leased(ProducerConfig(bootstrap_servers="127.0.0.1:1"), 60, 0.3):
         pass
     assert current_engine().producers == 0
+
+
+def test_the_cluster_is_waited_for_as_long_as_the_options_say() -> None:
+    began = time.monotonic()
+    unreachable = ProducerConfig(bootstrap_servers="127.0.0.1:1", max_block_ms=300)
+    with pytest.raises(BootstrapError), leased(unreachable, 60):
+        pass
+    assert 0.3 <= time.monotonic() - began < 30
 
 
 def test_tasks_of_several_threads_share_one_engine(config: ProducerConfig) -> None:
