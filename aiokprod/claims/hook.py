@@ -137,7 +137,7 @@ class Claims(ProducerInterceptor):
             identity[2],
             hash_of_key(record.key),
             topic if isinstance(topic, str) and topic.isascii() else "",
-            partition if isinstance(partition, int) else NOT_KNOWN,
+            partition if isinstance(partition, int) and 0 <= partition < 2**31 else NOT_KNOWN,
             offset,
             status,
             sent_us,

@@ -96,14 +96,18 @@ class ClaimsWriter:
     def add(
         self, seq: int, key_hash: int, topic: str, partition: int, offset: int, status: int, send_us: int, ack_us: int
     ) -> None:
-        """One claim. Never waits for the disk."""
+        """One claim. Never waits for the disk, and never raises."""
         with self._lock:
             rows = self._rows
             waiting = len(rows)
             if waiting + self._writing >= self._most_rows:
                 self._dropped += 1
                 return
-            rows.add(seq, key_hash, topic, partition, offset, status, send_us, ack_us)
+            try:
+                rows.add(seq, key_hash, topic, partition, offset, status, send_us, ack_us)
+            except (OverflowError, TypeError):
+                self._dropped += 1
+                return
         if self._thread is None:  # not before: a producer that never sends needs none
             self._thread = threading.Thread(target=self._work, name=f"aiokprod-claims-{self._name}", daemon=True)
             self._thread.start()

@@ -110,6 +110,17 @@ def test_memory_is_bounded_and_what_was_dropped_is_counted(tmp_path: Path) -> No
     assert marker(folder)["dropped"] == 250
 
 
+def test_a_claim_that_does_not_fit_is_counted_as_dropped_and_all_others_are_kept(tmp_path: Path) -> None:
+    writer = made(tmp_path)
+    add(writer, 0)
+    writer.add(1, -1, "t", 2**31, 5, Status.ACKED, 5, 6)
+    add(writer, 2, 3)
+    writer.end()
+    assert writer.wait(WAIT_S)
+    assert read(tmp_path) == [0, 2, 3]
+    assert (writer.report().rows, writer.report().dropped) == (3, 1)
+
+
 def test_what_cannot_be_written_at_the_end_is_counted_as_dropped(tmp_path: Path) -> None:
     folder = tmp_path / "claims"
     writer = made(folder)
