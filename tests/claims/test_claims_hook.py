@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aiokprod import Producer, Record
-from aiokprod.claims import HEADER, Claims, Status, decode_identity
+from aiokprod.claims import HEADER, Claims, Status, decode_identity, encode_identity
 from aiokprod.errors import AiokprodError, ConfigError, RecordTypeError
 from aiokprod.serializers import JsonSerializer
 from aiokprod.testing import MemoryProducer, MockCluster
@@ -114,6 +114,24 @@ def test_a_record_that_is_refused_for_its_partition_is_claimed_and_so_are_all_ot
         (0, 0, Status.ACKED), (1, -1, Status.NOT_PERSISTED), (2, 0, Status.ACKED),
     ]  # fmt: skip
     assert claims.report().dropped == 0
+
+
+@pytest.mark.parametrize("from_run", [10, 11])
+def test_a_record_that_is_sent_on_with_its_headers_is_claimed_like_any_other(tmp_path: Path, from_run: int) -> None:
+    claims = Claims(tmp_path, run=11)
+
+    async def scenario() -> None:
+        async with MemoryProducer(topics={"t": 1}, interceptors=[claims]) as producer:
+            for seq in (3, 2, 0, 0):  # identities of another run, or of records of our own that are on their way
+                relayed = [("a", b"b"), (HEADER, encode_identity(from_run, 0, seq))]
+                producer.send("t", b"sent on", headers=relayed if seq else dict(relayed))
+                producer.send("t", b"new")
+
+    run(scenario())
+    found = rows(claims)
+    assert [(row["seq"], row["status"]) for row in found] == [(seq, Status.ACKED) for seq in range(8)]
+    assert sorted(row["offset"] for row in found) == list(range(8))
+    assert claims._sent_us == {}
 
 
 def test_an_ambiguous_failure_is_claimed_as_one(tmp_path: Path) -> None:
