@@ -121,9 +121,11 @@ class Claims(ProducerInterceptor):
 
     def on_outcome(self, record: Record, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
         identity = identity_of(record.headers or ())
-        sent_us = None if identity is None else self._sent_us.pop(identity[2], None)
-        if identity is None or identity[:2] != (self.run, self.stream) or sent_us is None or self._writer is None:
+        if identity is None or identity[:2] != (self.run, self.stream) or self._writer is None:
             return  # `on_send` could not read its headers: the record was refused for them
+        sent_us = self._sent_us.pop(identity[2], None)
+        if sent_us is None:
+            return
         topic, partition, offset = record.topic, record.partition, NOT_KNOWN
         status = Status.NOT_PERSISTED
         if metadata is not None:
@@ -137,7 +139,7 @@ class Claims(ProducerInterceptor):
             identity[2],
             hash_of_key(record.key),
             topic if isinstance(topic, str) and topic.isascii() else "",
-            partition if isinstance(partition, int) else NOT_KNOWN,
+            partition if isinstance(partition, int) and 0 <= partition < 2**31 else NOT_KNOWN,
             offset,
             status,
             sent_us,

@@ -33,10 +33,14 @@ def decode_identity(value: bytes) -> tuple[int, int, int]:
 
 
 def identity_of(headers: Iterable[object]) -> tuple[int, int, int] | None:
-    """The identity among a record's headers, which need not be right; None: there is none of ours (nor in a dict)."""
+    """The identity among a record's headers, which need not be right; None: there is none (nor in a dict).
+
+    The last one: a record that is sent on with the headers it came with has older ones before it.
+    """
+    found = None
     for pair in headers:
         if isinstance(pair, tuple) and len(pair) == 2 and pair[0] == HEADER:
             value = pair[1]
             if isinstance(value, bytes) and len(value) == SIZE_BYTES:
-                return decode_identity(value)
-    return None
+                found = value
+    return None if found is None else decode_identity(found)

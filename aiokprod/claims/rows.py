@@ -77,15 +77,29 @@ class Rows:
         send_us: int,
         ack_us: int,
     ) -> None:
-        """One more claim."""
-        self.seqs.append(seq)
-        self.key_hashes.append(key_hash)
-        self.topics.append(topic)
-        self.partitions.append(partition)
-        self.offsets.append(offset)
-        self.statuses.append(status)
-        self.send_us.append(send_us)
-        self.ack_us.append(ack_us)
+        """One more claim.
+
+        Raises:
+            OverflowError, TypeError: a number does not fit into its column; the claim is in none.
+        """
+        count = len(self.seqs)
+        try:
+            self.seqs.append(seq)
+            self.key_hashes.append(key_hash)
+            self.topics.append(topic)
+            self.partitions.append(partition)
+            self.offsets.append(offset)
+            self.statuses.append(status)
+            self.send_us.append(send_us)
+            self.ack_us.append(ack_us)
+        except BaseException:
+            self._cut(count)  # columns of different lengths are no table any more
+            raise
+
+    def _cut(self, count: int) -> None:
+        numbers = (self.seqs, self.key_hashes, self.partitions, self.offsets, self.statuses, self.send_us, self.ack_us)
+        for column in (*numbers, self.topics):
+            del column[count:]
 
     def table(self, run: int, stream: int) -> pyarrow.Table:
         """The rows for Parquet; the numbers are not copied."""

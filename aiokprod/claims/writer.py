@@ -2,9 +2,10 @@
 
     add (the producer's loop) -> Rows -> the thread: every second, or when a file is full -> .name.tmp -> name
 
-A file is whole or not there: it is written under another name, synced, and renamed. `_run-<run>-<stream>.json` says that
-a run began, and after `end` that it is complete and how many rows it has: an audit of a run that is not complete cannot
-say of an unclaimed record that nobody sent it.
+A file is whole or not there: it is written under another name, synced, and renamed. Its name has a token of this start,
+so that no two starts write one file, whatever run and stream they were given. The `Marker` says that a start began, and
+after `end` that its claims are complete and how many they are: where they are not complete, an audit cannot say of an
+unclaimed record that nobody sent it.
 
 Invariants: `add` never waits and never raises; at most `most_rows` are in memory, what comes then is counted in `dropped`;
 what could not be written stays in memory and is tried again.
@@ -13,14 +14,15 @@ what could not be written stays in memory and is tried again.
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
+from aiokprod.claims.marker import Marker, name_of, sync_folder
 from aiokprod.claims.rows import Rows
 from aiokprod.logs import StateLog
 
@@ -60,8 +62,9 @@ class ClaimsWriter:
         self._folder = folder
         self._run = run
         self._stream = stream
-        self._name = f"{run & (1 << 64) - 1:016x}-{stream}"
-        self._marker = folder / f"_run-{self._name}.json"  # Spark reads no names with a _ before them
+        self._name = name_of(run, stream)
+        self._token = uuid4().hex[:12]
+        self._marker = Marker(folder, run, stream, self._token)
         self._log = log
         self._rows_per_file = rows_per_file
         self._most_rows = most_rows
@@ -88,22 +91,24 @@ class ClaimsWriter:
             OSError: it cannot.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        if self._marker.exists():  # an earlier start of the same producer: go on where it ended
-            earlier = json.loads(self._marker.read_text())
-            self._files, self._written, self._dropped = earlier["files"], earlier["rows"], earlier["dropped"]
-        self._mark(is_closed=False)
+        earlier = self._marker.begin()  # of the same producer, if it was closed: its counts go on
+        self._files, self._written, self._dropped = earlier.files, earlier.rows, earlier.dropped
 
     def add(
         self, seq: int, key_hash: int, topic: str, partition: int, offset: int, status: int, send_us: int, ack_us: int
     ) -> None:
-        """One claim. Never waits for the disk."""
+        """One claim. Never waits for the disk, and never raises."""
         with self._lock:
             rows = self._rows
             waiting = len(rows)
             if waiting + self._writing >= self._most_rows:
                 self._dropped += 1
                 return
-            rows.add(seq, key_hash, topic, partition, offset, status, send_us, ack_us)
+            try:
+                rows.add(seq, key_hash, topic, partition, offset, status, send_us, ack_us)
+            except (OverflowError, TypeError):
+                self._dropped += 1
+                return
         if self._thread is None:  # not before: a producer that never sends needs none
             self._thread = threading.Thread(target=self._work, name=f"aiokprod-claims-{self._name}", daemon=True)
             self._thread.start()
@@ -164,14 +169,16 @@ class ClaimsWriter:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        name = f"{self._name}-{self._files:06d}.parquet"
+        name = f"{self._name}-{self._files:06d}-{self._token}.parquet"
         temporary = self._folder / f".{name}.tmp"  # Spark reads no names with a dot before them
         try:
-            with temporary.open("wb") as file:
+            temporary.unlink(missing_ok=True)
+            with temporary.open("xb") as file:  # never through a link that lies there
                 pq.write_table(rows.table(self._run, self._stream), file, compression="zstd")
                 file.flush()
                 os.fsync(file.fileno())
             temporary.rename(self._folder / name)
+            sync_folder(self._folder)
         except (OSError, pa.ArrowException) as error:
             with suppress(OSError):
                 temporary.unlink()
@@ -195,7 +202,7 @@ class ClaimsWriter:
     def _finish(self) -> None:
         report = self.report()
         try:
-            self._mark(is_closed=True)
+            self._marker.write(closed=True, rows=report.rows, dropped=report.dropped, files=report.files)
         except OSError as error:
             self._log.warned("claims", f"the run's marker cannot be written: {error}")
         else:
@@ -204,17 +211,3 @@ class ClaimsWriter:
             self._log.warned("claims dropped", f"{report.dropped} claims were dropped, {report.rows} written")
         atexit.unregister(self._finish_at_exit)
         self._ended.set()
-
-    def _mark(self, *, is_closed: bool) -> None:
-        report = self.report()
-        facts = {
-            "run": self._run,
-            "stream": self._stream,
-            "closed": is_closed,
-            "rows": report.rows,
-            "dropped": report.dropped,
-            "files": report.files,
-        }
-        temporary = self._folder / f".{self._marker.name}.tmp"
-        temporary.write_text(json.dumps(facts))
-        temporary.rename(self._marker)

@@ -14,14 +14,14 @@ import os
 import threading
 from collections.abc import Coroutine, Generator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from aiokprod.config import ProducerConfig
+from aiokprod.errors import AiokprodError
 from aiokprod.producer import Producer
 
 Result = TypeVar("Result")
-START_S = 60.0  # to reach the cluster before a task fails
 CLOSE_S = 5.0  # every row was acknowledged before, so there is nothing to deliver
 
 
@@ -32,6 +32,7 @@ class Engine:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._producers: dict[ProducerConfig, _Shared] = {}
+        self._replaced: set[_Shared] = set()  # not live any more, but tasks still have them
         self._ending: set[_Shared] = set()
         self._emptied = asyncio.Condition()
         # A daemon: with spark.python.use.daemon=false a worker ends as any interpreter does, and must not wait for it.
@@ -71,8 +72,11 @@ class Engine:
         self._loop.close()
 
     async def _close_all(self) -> None:
-        for config, shared in list(self._producers.items()):
-            await self._close(config, shared)
+        for shared in (*self._producers.values(), *self._replaced):
+            self._close_soon(shared)
+        self._producers.clear()
+        self._replaced.clear()
+        await asyncio.gather(*(shared.closing for shared in self._ending if shared.closing is not None))
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -85,36 +89,61 @@ class Engine:
             BootstrapError, AuthenticationError, ...: as `Producer.start`; nothing is kept.
         """
         shared = self._producers.get(config)
-        if shared is not None and shared.producer.health().live:
-            shared.hold()
-            await shared.producer.start(start_s)  # another task may be starting it
-            return shared.producer
-        shared = self._producers[config] = _Shared(Producer(config))
+        if shared is not None and not shared.producer.health().live:
+            self._replace(config, shared)
+            shared = None
+        if shared is None:
+            shared = self._producers[config] = _Shared(Producer(config))
         shared.hold()
         try:
-            return await shared.producer.start(start_s)
+            return await shared.producer.start(start_s)  # nothing to do, or another task may be starting it
         except BaseException:
-            self._forget(config, shared)
+            if shared.let_go():  # a failed start leaves nothing open
+                self._forget(config, shared)
+                self._replaced.discard(shared)
             raise
 
     async def release(self, config: ProducerConfig, producer: Producer, idle_s: float) -> None:
         """A task is done with it; on the loop."""
         shared = self._producers.get(config)
-        if shared is not None and shared.producer is producer and shared.let_go():
-            shared.alarm = self._loop.call_later(idle_s, self._close_idle, config, shared)
+        if shared is not None and shared.producer is producer:
+            if shared.let_go():
+                shared.alarm = self._loop.call_later(idle_s, self._close_idle, config, shared)
+            return
+        for each in self._replaced:
+            if each.producer is producer and each.let_go():
+                self._replaced.discard(each)
+                self._close_soon(each)
+                return
+
+    def _replace(self, config: ProducerConfig, shared: _Shared) -> None:
+        """It failed: the next task gets another, and the last one that has it closes it."""
+        self._forget(config, shared)
+        if shared.alarm is not None:
+            shared.alarm.cancel()
+        if shared.users:
+            self._replaced.add(shared)
+        else:
+            self._close_soon(shared)
 
     def _close_idle(self, config: ProducerConfig, shared: _Shared) -> None:
-        shared.closing = self._loop.create_task(self._close(config, shared), name="aiokprod-spark-close")
+        # All in the timer: a task whose turn comes before the closing begins must get another producer.
+        if not shared.users:
+            self._forget(config, shared)
+            self._close_soon(shared)
 
-    async def _close(self, config: ProducerConfig, shared: _Shared) -> None:
-        self._forget(config, shared)  # first: a task that comes now gets another
+    def _close_soon(self, shared: _Shared) -> None:
         self._ending.add(shared)
+        shared.closing = self._loop.create_task(self._close(shared), name="aiokprod-spark-close")
+
+    async def _close(self, shared: _Shared) -> None:
         try:
-            await shared.producer.close(CLOSE_S)
+            with suppress(AiokprodError):  # every row has its outcome already
+                await shared.producer.close(CLOSE_S)
         finally:
             self._ending.discard(shared)
-            async with self._emptied:
-                self._emptied.notify_all()
+        async with self._emptied:
+            self._emptied.notify_all()
 
     def _forget(self, config: ProducerConfig, shared: _Shared) -> None:
         if self._producers.get(config) is shared:
@@ -190,17 +219,19 @@ class Lease:
 
 
 @contextmanager
-def leased(config: ProducerConfig, idle_s: float, start_s: float = START_S) -> Generator[Lease, None, None]:
+def leased(config: ProducerConfig, idle_s: float, start_s: float | None = None) -> Generator[Lease, None, None]:
     """The producer of this process for these options, for the length of a task.
 
     Args:
         idle_s: seconds until it is closed if no other task comes.
-        start_s: seconds to reach the cluster.
+        start_s: seconds to reach the cluster; None: `max_block_ms` of the options.
 
     Raises:
         ClusterError: the cluster cannot be reached, or refuses us.
     """
     engine = current_engine()
+    if start_s is None:
+        start_s = config.max_block_ms / 1000
     producer = engine.submit(engine.acquire(config, start_s)).result()
     try:
         yield Lease(engine, producer)

@@ -5,6 +5,7 @@ Spark shows the text of an exception and its traceback, so the text says everyth
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from aiokprod.errors import DeliveryError, UsageError
@@ -14,6 +15,21 @@ class SinkUsageError(UsageError):
     """The job cannot be written like this: its columns, its mode, its trigger. Nothing was sent."""
 
     advice = "Correct the job; nothing was sent."
+
+
+def check_packages() -> None:
+    """What the sink needs is installed.
+
+    Raises:
+        SinkUsageError: it is not; says the extra that has it.
+    """
+    for name in ("numpy", "pyarrow"):
+        try:
+            import_module(name)
+        except ImportError as missing:
+            raise SinkUsageError(
+                f"writing needs {name} ({missing}): pip install 'aiokprod[spark]' on the driver and every executor"
+            ) from missing
 
 
 class RowError(DeliveryError):

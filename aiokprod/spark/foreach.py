@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from aiokprod.spark import activate
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -21,6 +23,7 @@ class EachBatch:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """What Spark calls."""
+        activate(frame.sparkSession)  # `foreachBatch` may have handed the batch to a thread of its own
         rows = frame if self._prepare is None else self._prepare(frame)
         rows.write.format("aiokprod").options(**self._options).option("batchId", str(batch_id)).mode("append").save()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from aiokprod.spark.errors import SinkUsageError
+from aiokprod.spark.errors import SinkUsageError, check_packages
 from aiokprod.spark.options import SinkOptions
 from aiokprod.spark.schema import ColumnPlan
 
@@ -40,12 +40,13 @@ class AiokprodSource(DataSource):
 
         Raises:
             ConfigError: an option is missing, unknown or wrong.
-            SinkUsageError: a column is missing, unknown or has a wrong type, or the mode is not append.
+            SinkUsageError: a column is missing, unknown or has a wrong type, the mode is not append, or a package is missing.
         """
         from aiokprod.spark.writer import BatchWriter
 
         if overwrite:
             raise SinkUsageError("mode 'overwrite' is not there, a log only grows: use .mode('append')")
+        check_packages()
         options = SinkOptions.read(self.options)
         return BatchWriter(options, ColumnPlan.of(schema.fields, options.topic))
 
@@ -58,5 +59,6 @@ class AiokprodSource(DataSource):
                 "output mode 'complete' is not there, a log only grows: use .outputMode('append'), or"
                 " .foreachBatch(aiokprod.spark.write_each_batch(...)) with 'update'"
             )
+        check_packages()
         options = SinkOptions.read(self.options)
         return StreamWriter(options, ColumnPlan.of(schema.fields, options.topic))

@@ -13,7 +13,7 @@ from uuid import uuid4
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from aiokprod.spark.commit_log import Committed, tell, write_claims
-from aiokprod.spark.errors import SinkUsageError
+from aiokprod.spark.errors import SinkUsageError, check_packages
 from aiokprod.spark.messages import TaskMessage
 from aiokprod.spark.options import SinkOptions
 from aiokprod.spark.schema import ColumnPlan
@@ -32,9 +32,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task; returns when all are acknowledged."""
-        from aiokprod.spark.task import write_rows
-
-        return write_rows(iterator, self.options, self.plan)
+        return _written(iterator, self.options, self.plan)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Tell what was written."""
@@ -56,9 +54,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task; returns when all are acknowledged."""
-        from aiokprod.spark.task import write_rows
-
-        return write_rows(iterator, self.options, self.plan)
+        return _written(iterator, self.options, self.plan)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Tell what was written."""
@@ -68,6 +64,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Nothing to undo: rows that were acknowledged stay in the log."""
+
+
+def _written(iterator: Iterator[Any], options: SinkOptions, plan: ColumnPlan) -> WriterCommitMessage:
+    check_packages()  # the executor's, which may be another environment than the driver's
+    from aiokprod.spark.task import write_rows
+
+    return write_rows(iterator, options, plan)
 
 
 def _told(messages: Sequence[WriterCommitMessage | None]) -> tuple[TaskMessage, ...]:

@@ -63,6 +63,9 @@ def _headers(record: LogRow) -> list[dict[str, object]] | None:
     identity: dict[str, object] = {"key": HEADER, "value": encode_identity(record.run, record.stream, record.seq)}
     if record.seq % 3 == 1:
         return [{"key": "a", "value": None}, identity]
+    if record.seq % 6 == 2:  # sent on with the headers it came with: the last identity is its own
+        older: dict[str, object] = {"key": HEADER, "value": encode_identity(record.run, record.stream, record.seq + 1)}
+        return [older, identity, {"key": "b", "value": b"x"}]
     return [identity, {"key": "b", "value": b"x"}] if record.seq % 3 == 2 else [identity]
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aiokprod import Producer, Record
-from aiokprod.claims import HEADER, Claims, Status, decode_identity
+from aiokprod.claims import HEADER, Claims, Status, decode_identity, encode_identity
 from aiokprod.errors import AiokprodError, ConfigError, RecordTypeError
 from aiokprod.serializers import JsonSerializer
 from aiokprod.testing import MemoryProducer, MockCluster
@@ -74,7 +74,7 @@ def test_failures_are_claimed_with_their_persistence(tmp_path: Path) -> None:
         async with MockCluster() as cluster:
             cluster.create_topic("t")
             async with Producer(
-                cluster.bootstrap_servers, interceptors=[claims], max_block_ms=50, value_serializer=JsonSerializer()
+                cluster.bootstrap_servers, interceptors=[claims], max_block_ms=1_000, value_serializer=JsonSerializer()
             ) as producer:
                 with pytest.raises(AiokprodError):
                     await producer.send("no-such-topic", "1", partition=5)  # fails while it is parked
@@ -92,6 +92,46 @@ def test_failures_are_claimed_with_their_persistence(tmp_path: Path) -> None:
         (0, "no-such-topic", 5, -1, refused), (1, "t", -1, -1, refused), (2, "t", -1, -1, refused),
         (3, "t", 0, 0, Status.ACKED),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("partition", [2**31, 2**70, -(2**31) - 1, -1])
+def test_a_record_that_is_refused_for_its_partition_is_claimed_and_so_are_all_others(
+    tmp_path: Path, partition: int
+) -> None:
+    claims = Claims(tmp_path)
+
+    async def scenario() -> None:
+        async with MockCluster() as cluster:
+            cluster.create_topic("t")
+            async with Producer(cluster.bootstrap_servers, interceptors=[claims]) as producer:
+                await producer.send("t", b"1")
+                with pytest.raises(AiokprodError):
+                    await producer.send("t", b"2", partition=partition)
+                await producer.send("t", b"3")
+
+    run(scenario())
+    assert [(row["seq"], row["partition"], row["status"]) for row in rows(claims)] == [
+        (0, 0, Status.ACKED), (1, -1, Status.NOT_PERSISTED), (2, 0, Status.ACKED),
+    ]  # fmt: skip
+    assert claims.report().dropped == 0
+
+
+@pytest.mark.parametrize("from_run", [10, 11])
+def test_a_record_that_is_sent_on_with_its_headers_is_claimed_like_any_other(tmp_path: Path, from_run: int) -> None:
+    claims = Claims(tmp_path, run=11)
+
+    async def scenario() -> None:
+        async with MemoryProducer(topics={"t": 1}, interceptors=[claims]) as producer:
+            for seq in (3, 2, 0, 0):  # identities of another run, or of records of our own that are on their way
+                relayed = [("a", b"b"), (HEADER, encode_identity(from_run, 0, seq))]
+                producer.send("t", b"sent on", headers=relayed if seq else dict(relayed))
+                producer.send("t", b"new")
+
+    run(scenario())
+    found = rows(claims)
+    assert [(row["seq"], row["status"]) for row in found] == [(seq, Status.ACKED) for seq in range(8)]
+    assert sorted(row["offset"] for row in found) == list(range(8))
+    assert claims._sent_us == {}
 
 
 def test_an_ambiguous_failure_is_claimed_as_one(tmp_path: Path) -> None:

@@ -33,3 +33,8 @@ def test_the_identity_is_found_among_other_headers() -> None:
     assert identity_of([("a", None), identity, ("b", b"x")]) == (1, 2, 3)
     assert identity_of([("a", None), (HEADER, b"short"), (HEADER, None)]) is None
     assert identity_of([]) is None
+
+
+def test_of_several_identities_the_last_one_counts() -> None:
+    older, newer = ((HEADER, encode_identity(1, 2, seq)) for seq in (3, 4))
+    assert identity_of([older, ("a", b"b"), newer, (HEADER, b"short")]) == (1, 2, 4)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import zlib
+from typing import Any
+
+import pytest
 
 from aiokprod.claims.rows import Rows, Status, hash_of_key, status_of
 from aiokprod.errors import AiokprodError
@@ -21,6 +24,19 @@ def test_a_table_has_every_column_as_it_was_added() -> None:
     assert table.column("key_hash").to_pylist() == [-1, 2**32 - 1]
     assert table.column("status").to_pylist() == [0, 1]
     assert len(rows) == table.num_rows == 2
+
+
+@pytest.mark.parametrize("column", [0, 1, 3, 4, 5, 6, 7])  # all but the topic, which is a text
+def test_a_claim_with_a_number_that_does_not_fit_is_in_no_column(column: int) -> None:
+    good = (0, -1, "t", 3, 77, Status.ACKED, 1, 2)
+    rows = Rows()
+    rows.add(*good)
+    bad: list[Any] = list(good)
+    bad[column] = 2**64
+    with pytest.raises(OverflowError):
+        rows.add(*bad)
+    rows.add(*good)
+    assert rows.table(1, 1).num_rows == len(rows) == 2
 
 
 def test_the_numbers_of_a_status_are_those_in_the_files() -> None:

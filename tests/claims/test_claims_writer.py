@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import aiokprod
 from aiokprod.claims.rows import Status
 from aiokprod.claims.writer import ClaimsReport, ClaimsWriter
 from aiokprod.logs import StateLog
@@ -110,6 +114,17 @@ def test_memory_is_bounded_and_what_was_dropped_is_counted(tmp_path: Path) -> No
     assert marker(folder)["dropped"] == 250
 
 
+def test_a_claim_that_does_not_fit_is_counted_as_dropped_and_all_others_are_kept(tmp_path: Path) -> None:
+    writer = made(tmp_path)
+    add(writer, 0)
+    writer.add(1, -1, "t", 2**31, 5, Status.ACKED, 5, 6)
+    add(writer, 2, 3)
+    writer.end()
+    assert writer.wait(WAIT_S)
+    assert read(tmp_path) == [0, 2, 3]
+    assert (writer.report().rows, writer.report().dropped) == (3, 1)
+
+
 def test_what_cannot_be_written_at_the_end_is_counted_as_dropped(tmp_path: Path) -> None:
     folder = tmp_path / "claims"
     writer = made(folder)
@@ -119,6 +134,47 @@ def test_what_cannot_be_written_at_the_end_is_counted_as_dropped(tmp_path: Path)
     assert writer.wait(WAIT_S)
     report = writer.report()
     assert (report.rows, report.dropped, report.waiting, report.is_closed) == (0, 10, 0, False)
+
+
+def test_two_senders_with_one_run_and_stream_keep_all_their_claims(tmp_path: Path) -> None:
+    writers = [made(tmp_path), made(tmp_path)]
+    for writer in writers:
+        add(writer, *range(120))
+    for writer in writers:
+        writer.end()
+        assert writer.wait(WAIT_S)
+        assert writer.report().rows == 120
+    assert sorted(read(tmp_path)) == sorted([*range(120)] * 2)
+    markers = [json.loads(path.read_text()) for path in tmp_path.glob("_run-0000000000000007-1*.json")]
+    assert [(found["closed"], found["rows"]) for found in markers] == [(True, 120), (True, 120)]
+
+
+CRASHES = """
+import os, sys, time
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+from test_claims_writer import add, made, pytest_wait
+writer = made(Path({claims!r}))
+add(writer, *range(100))
+assert pytest_wait(lambda: writer.report().rows == 100)
+os._exit(0)
+"""
+
+
+def test_a_start_after_a_crash_keeps_its_claims_and_that_they_were_not_closed(tmp_path: Path) -> None:
+    code = CRASHES.format(folder=str(Path(__file__).parent), claims=str(tmp_path))
+    environment = os.environ | {"PYTHONPATH": str(Path(aiokprod.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    writer = made(tmp_path)
+    add(writer, *range(100, 110))
+    writer.end()
+    assert writer.wait(WAIT_S)
+    assert sorted(read(tmp_path)) == list(range(110))
+    assert marker(tmp_path)["closed"] is False
+    (own,) = tmp_path.glob("_run-0000000000000007-1-*.json")
+    assert json.loads(own.read_text()) == {
+        "run": 7, "stream": 1, "closed": True, "rows": 10, "dropped": 0, "files": 1,
+    }  # fmt: skip
 
 
 def test_a_second_start_goes_on_with_files_and_counts(tmp_path: Path) -> None:

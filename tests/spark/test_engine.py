@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from aiokprod import ProducerConfig
+from aiokprod import Producer, ProducerConfig
 from aiokprod.errors import BootstrapError
 from aiokprod.model import ProducerState
 from aiokprod.spark.engine import current_engine, end_engine, leased
@@ -61,10 +63,60 @@ def test_a_producer_in_use_is_not_idle(config: ProducerConfig) -> None:
         assert outer.engine.producers == 1
 
 
+def test_a_task_that_comes_while_the_idle_timer_fires_has_an_open_producer(
+    config: ProducerConfig, mock_kafka: MockCluster
+) -> None:
+    mock_kafka.create_topic("t", 1)
+    engine = current_engine()
+
+    async def lease_while_the_timer_fires() -> Producer:
+        loop = asyncio.get_running_loop()
+        await engine.release(config, await engine.acquire(config, 30), 0)  # the timer is due in the next turn
+        taken: asyncio.Future[asyncio.Task[Producer]] = loop.create_future()
+        # What comes from another thread is run before the timers of the same turn, its first step after them.
+        loop.call_soon(lambda: taken.set_result(loop.create_task(engine.acquire(config, 30))))
+        producer = await (await taken)
+        for _ in range(3):  # the turns in which an idle close would begin
+            await asyncio.sleep(0)
+        await producer.send("t", b"a")
+        return producer
+
+    producer = engine.submit(lease_while_the_timer_fires()).result(30)
+    assert producer.health().ready
+    assert engine.producers == 1
+
+
+def test_a_producer_that_failed_is_closed_by_the_last_task_that_has_it(config: ProducerConfig) -> None:
+    with leased(config, 60) as first:
+        pipeline = first.producer._pipeline
+        assert pipeline is not None
+        first.engine.submit(call(pipeline.crashed, OSError("planted"))).result(30)
+        assert not first.producer.health().live
+        with leased(config, 0) as second:
+            assert second.producer is not first.producer
+            assert second.producer.health().ready
+        assert first.producer.health().state is ProducerState.FAILED
+    first.engine.wait_until_idle(10)
+    assert first.producer.health().state is ProducerState.CLOSED
+
+
+async def call(function: Callable[..., object], *arguments: object) -> None:
+    """Called on the loop that runs this."""
+    function(*arguments)
+
+
 def test_a_cluster_that_cannot_be_reached_is_told_and_nothing_is_kept() -> None:
     with pytest.raises(BootstrapError), leased(ProducerConfig(bootstrap_servers="127.0.0.1:1"), 60, 0.3):
         pass
     assert current_engine().producers == 0
+
+
+def test_the_cluster_is_waited_for_as_long_as_the_options_say() -> None:
+    began = time.monotonic()
+    unreachable = ProducerConfig(bootstrap_servers="127.0.0.1:1", max_block_ms=300)
+    with pytest.raises(BootstrapError), leased(unreachable, 60):
+        pass
+    assert 0.3 <= time.monotonic() - began < 30
 
 
 def test_tasks_of_several_threads_share_one_engine(config: ProducerConfig) -> None:

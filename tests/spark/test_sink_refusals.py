@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from inspect import signature
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-from aiokprod.spark import register, write_each_batch
+from aiokprod.spark import activate, register, write_each_batch
 from aiokprod.testing.mock import MockCluster
 
 pytestmark = pytest.mark.slow
@@ -125,6 +126,24 @@ def test_it_can_be_registered_by_hand(spark: SparkSession, mock_kafka: MockClust
     spark.range(5).selectExpr("cast(id as string) as value").write.format("aiokprod").options(**given).mode(
         "append"
     ).save()
+    assert len(mock_kafka.records("t")) == 5
+
+
+@pytest.mark.parametrize("known_by", ["activate", "register", "write_each_batch"])
+def test_a_thread_of_the_driver_finds_the_format(spark: SparkSession, mock_kafka: MockCluster, known_by: str) -> None:
+    mock_kafka.create_topic("t", 1)
+    given = {"kafka.bootstrap.servers": mock_kafka.bootstrap_servers, "topic": "t"}
+
+    def write() -> None:
+        frame = spark.range(5).selectExpr("cast(id as string) as value")
+        if known_by == "write_each_batch":
+            write_each_batch(given)(frame, 0)
+            return
+        {"activate": activate, "register": register}[known_by](spark)
+        frame.write.format("aiokprod").options(**given).mode("append").save()
+
+    with ThreadPoolExecutor(1) as threads:  # a new one each time, with a JVM thread of its own
+        threads.submit(write).result()
     assert len(mock_kafka.records("t")) == 5
 
 

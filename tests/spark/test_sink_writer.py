@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,6 +79,22 @@ def test_options_and_columns_are_checked_before_any_task() -> None:
         AiokprodSource(OPTIONS | {"topics": "x"}).writer(VALUE, False)
     with pytest.raises(SinkUsageError, match="column 'value' is missing"):
         AiokprodSource(OPTIONS).streamWriter(Schema([Named("key")]), False)
+
+
+@pytest.mark.parametrize("package", ["numpy", "pyarrow"])
+def test_a_missing_package_is_told_with_its_extra_before_any_task_and_in_one(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = AiokprodSource(OPTIONS)
+    writers = [source.writer(VALUE, False), source.streamWriter(VALUE, False)]
+    monkeypatch.setitem(sys.modules, package, None)
+    needed = rf"writing needs {package} .*pip install 'aiokprod\[spark\]'"
+    for make in (source.writer, source.streamWriter):
+        with pytest.raises(SinkUsageError, match=needed):
+            make(VALUE, False)
+    for writer in writers:
+        with pytest.raises(SinkUsageError, match=needed):
+            writer.write(iter(()))
 
 
 def test_a_writer_travels_with_its_secrets_and_shows_none() -> None:

@@ -224,7 +224,7 @@ def test_what_the_broker_refuses_is_told_with_row_partition_and_reason(mock_kafk
 
 def test_an_unknown_topic_is_told_with_the_rows(mock_kafka: MockCluster) -> None:
     with pytest.raises(UnknownTopicError) as caught:
-        write(mock_kafka, table(value=[b"a", b"b"]), kafka__max__block__ms="100")
+        write(mock_kafka, table(value=[b"a", b"b"]), kafka__max__block__ms="500")  # for the start, and for the topic
     assert "Topic 't', rows 0 to 1 of this task." in caught.value.__notes__
 
 

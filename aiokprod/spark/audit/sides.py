@@ -96,7 +96,10 @@ def partition_and_offset(number: int) -> tuple[int, int]:
 
 
 def _identity(headers: Column) -> Column:
-    """The value of the identity header, which is the last one as a rule; null: there is none."""
+    """The value of the last identity header, which is the last header as a rule; null: there is none.
+
+    A record that was sent on with the headers it came with has older ones before it.
+    """
     from pyspark.sql import functions as sf
 
     def is_it(header: Column) -> Column:
@@ -104,7 +107,7 @@ def _identity(headers: Column) -> Column:
 
     last = sf.try_element_at(headers, sf.lit(-1))
     return sf.when(is_it(last), last["value"]).otherwise(
-        sf.try_element_at(sf.filter(headers, is_it), sf.lit(1))["value"]
+        sf.try_element_at(sf.filter(headers, is_it), sf.lit(-1))["value"]
     )
 
 
