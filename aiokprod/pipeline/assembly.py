@@ -276,7 +276,10 @@ class Pipeline(House, ClusterListener):
 
     def _expire(self, queue: Queue) -> None:
         queue.is_watching_deadline = False
-        queue.expire()
+        try:
+            queue.expire()
+        except Exception as bug:
+            self.crashed(bug)
         deadline = queue.ledger.next_deadline()
         if deadline is not None:
             queue.is_watching_deadline = True
@@ -445,17 +448,18 @@ class Pipeline(House, ClusterListener):
 
     def health(self, state: ProducerState, since: float) -> Health:
         """Read from any thread: plain attributes only."""
+        gate = self.entrance.gate
         oldest_s = oldest_record_s(self.entrance, self.loop.time())
         is_late = oldest_s is not None and oldest_s > self.settings.linger_s + self.settings.request_timeout_s
         if state is ProducerState.READY and (not self.client.snapshot.brokers or is_late):
             state = ProducerState.DEGRADED
         return Health(
             state=state,
-            ready=state is ProducerState.READY and not self.entrance.gate.waiting_count,
+            ready=state is ProducerState.READY and not gate.waiting_count,
             live=self.failure is None,
             since=since,
             brokers_connected=sum(1 for flusher in list(self.flushers.values()) if flusher.connection is not None),
-            buffered_bytes=self.entrance.gate.used_bytes + self.entrance.gate.reserved_bytes,
+            buffered_bytes=gate.held_bytes,
             oldest_record_s=oldest_s,
             last_error=newest_error(self.client, self._log),
         )

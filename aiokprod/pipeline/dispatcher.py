@@ -115,7 +115,7 @@ class TopicDispatcher:
                 broken.topic = self.topic
                 self._fail(record, broken)
                 return
-            if record.failure is not None:
+            if record.is_over:
                 return  # the partitioner is the user's: it has recalled the very record
         queue = self.queues.get(partition)
         if queue is None:
@@ -154,7 +154,7 @@ class TopicDispatcher:
         try:
             while leaving := self._leaving(answered):
                 for record in leaving:
-                    if record.failure is not None:
+                    if record.is_over:
                         continue
                     if self.in_range(record.partition):
                         self._pass_on(record)

@@ -315,6 +315,7 @@ class Entrance:
     def passed_on(self, record: ParkedRecord) -> None:
         """A batch has taken the record: its bytes are the batch's now."""
         record.is_charged = False
+        record.is_over = True
         if self._interceptors:
             assert record.delivery is not None
             holder, index = record.delivery.place()
@@ -323,7 +324,7 @@ class Entrance:
 
     def fail_parked(self, record: ParkedRecord, error: AiokprodError) -> None:
         """The record has its outcome without ever having been in a batch: certainly not persisted."""
-        if record.failure is not None:
+        if record.is_over:
             return
         self.effects.begin()
         try:
@@ -332,6 +333,7 @@ class Entrance:
             self.effects.end()
 
     def _fail_parked(self, record: ParkedRecord, error: AiokprodError) -> None:
+        record.is_over = True
         record.failure = error
         record.settled_at = self._clock()
         if record.in_line:
@@ -365,6 +367,15 @@ class Entrance:
 
     def _send_timed_out(self, delivery: Delivery) -> None:
         """A per-send timeout: the record leaves if it is not stamped; else only its handle fails."""
+        self.effects.begin()
+        try:
+            self._time_out(delivery)
+        except Exception as bug:
+            self._house.crashed(bug)
+        finally:
+            self.effects.end()
+
+    def _time_out(self, delivery: Delivery) -> None:
         holder, index = delivery.place()
         error = SendTimeoutError("the timeout of this send is over", persistence=Persistence.NOT_PERSISTED)
         if isinstance(holder, ParkedRecord):
@@ -379,21 +390,25 @@ class Entrance:
             delivery.settle_here(error)
             holder.note_told(index)
             if not is_heard:
-                self.effects.begin()
                 self._house.failed(error, 1)
-                self.effects.end()
 
     def _unblock(self, dispatcher: TopicDispatcher) -> None:
         """max.block.ms of a record that waits for this topic may be over."""
         dispatcher.has_alarm = False
-        for record in dispatcher.overdue(self._clock()):
-            self.fail_parked(record, self._too_late(record))
-        oldest = dispatcher.oldest()
-        if oldest is not None:
-            self._watch(dispatcher, oldest)
+        self.effects.begin()  # the room of the first is granted when all have failed, not to the second
+        try:
+            for record in dispatcher.overdue(self._clock()):
+                self.fail_parked(record, self._too_late(record))
+            oldest = dispatcher.oldest()
+            if oldest is not None:
+                self._watch(dispatcher, oldest)
+        except Exception as bug:
+            self._house.crashed(bug)
+        finally:
+            self.effects.end()
 
     def refuse_topic(self, dispatcher: TopicDispatcher, answered: int) -> None:
-        """The cluster refuses the topic: what had asked before that answer fails."""
+        """The cluster refuses the topic: what had asked before that answer fails. Only inside a state change."""
         for record in dispatcher.asked_before(answered):
             self.fail_parked(record, self.unknown_topic(record.topic, self._clock() - record.sent_at))
 

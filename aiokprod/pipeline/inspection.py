@@ -36,7 +36,7 @@ def newest_error(client: ClusterClient, log: StateLog) -> str | None:
 
 def measure(metrics: Metrics, gate: AdmissionGate, flushers: Sequence[BrokerFlusher]) -> None:
     """Bring the gauges up to date."""
-    metrics.buffer_used_bytes.set(gate.used_bytes)
+    metrics.buffer_used_bytes.set(gate.held_bytes)
     metrics.buffer_waiting_records.set(gate.waiting_count)
     connections = [flusher.connection for flusher in flushers]
     metrics.requests_in_flight.set(sum(c.in_flight for c in connections if c is not None))

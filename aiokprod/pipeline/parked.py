@@ -41,6 +41,7 @@ class ParkedRecord(RecordHolder):
         "headers",
         "in_line",
         "is_charged",
+        "is_over",
         "is_reserved",
         "is_waiting",
         "key",
@@ -87,6 +88,7 @@ class ParkedRecord(RecordHolder):
         self.is_reserved = False  # counted in the gate's reserved bytes
         self.is_charged = False  # its bytes are, until a batch takes it
         self.draft: Record | None = None  # what the serializers are at work on
+        self.is_over = False  # failed, or in a batch: it is parked no more
         self.failure: AiokprodError | None = None
         self.delivery: Delivery | None = Delivery(self, 0)  # until it fails here: then only its owner holds it
 
@@ -112,7 +114,7 @@ class ParkedRecord(RecordHolder):
         """Nothing to note: the delivery is at hand when the record moves on or fails."""
 
     def recall(self, index: int) -> bool:
-        if self.failure is not None:
+        if self.is_over:
             return False
         self.on_recall(self)
         return True

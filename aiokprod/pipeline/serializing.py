@@ -41,7 +41,7 @@ class SerializingLine:
         while self.waiting:
             parked = self.waiting[0]
             record = parked.draft
-            if parked.failure is not None or record is None:
+            if parked.is_over or record is None:
                 self.waiting.popleft()
                 continue
             failure: AiokprodError | None = None
