@@ -14,20 +14,25 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import ipaddress
 import socket
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from random import Random
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 from .server import BoundAddress, Listener, VirtualServer
+from .threads import WAITS_FOR_LOOP, VirtualLimitError, VirtualThreads
 
 EPOCH_S: Final = 1_700_000_000.0
 """What the wall clock shows when a virtual run begins, seconds since 1970."""
 
 LOOPBACK: Final = "127.0.0.1"
+
+THREADSAFE: Final = f"{asyncio.run_coroutine_threadsafe.__qualname__}."
 
 MOST_TURNS: Final = 5_000_000
 """A run that needs more turns of the loop spins."""
@@ -35,10 +40,6 @@ MOST_TURNS: Final = 5_000_000
 
 class DeadlockError(RuntimeError):
     """Everybody waits and nothing will ever happen, or the loop spins without end."""
-
-
-class VirtualLimitError(RuntimeError):
-    """Virtual time does not have this, on purpose; the message says where it can be had."""
 
 
 NO_TLS: Final = "no TLS in virtual time: connect in plaintext; test TLS with MockCluster(ssl_context=...) on sockets"
@@ -85,6 +86,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._random = random
         self._turns = 0
+        self.threads = VirtualThreads(self)
+        """What stands where threads would."""
         self.network: Network | None = None
         """Where connections go that are made by asyncio's own means."""
         self._reached: WeakKeyDictionary[socket.socket, int] = WeakKeyDictionary()
@@ -112,9 +115,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             raise DeadlockError(f"{MOST_TURNS} turns of the loop: something spins")
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
         if self._random is not None and len(ready) > 1:
-            mixed = _mixed(ready, self._random)
-            ready.clear()
-            ready.extend(mixed)
+            taken = [ready.popleft() for _ in range(len(ready))]  # a thread of the user's may add to it meanwhile
+            ready.extendleft(reversed(_mixed(taken, self._random)))
         super()._run_once()  # type: ignore[misc]
 
     def _process_events(self, event_list: list[Any]) -> None:
@@ -202,29 +204,33 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.network
 
     # ------------------------------------------------------------------ threads
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """No threads: the work is done on a later turn of the loop."""
-        future = self.create_future()
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """No threads: the work is a step of this loop, see `VirtualThreads`."""
+        return self.threads.execute(executor, functools.partial(func, *args))
 
-        def work() -> None:
-            if future.cancelled():
-                return
-            try:
-                future.set_result(func(*args))
-            except Exception as failed:
-                future.set_exception(failed)
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """From work for a thread, too.
 
-        self.call_soon(work)
-        return future
+        Raises:
+            VirtualLimitError: such work wants a coroutine to be run, and it could never see the result.
+        """
+        if self.threads.is_at_work and getattr(callback, "__qualname__", "").startswith(THREADSAFE):
+            inspect.getclosurevars(callback).nonlocals["coro"].close()
+            raise VirtualLimitError(WAITS_FOR_LOOP)
+        return super().call_soon_threadsafe(callback, *args, context=context)
 
 
-def _mixed(ready: deque[asyncio.Handle], random: Random) -> list[asyncio.Handle]:
+def _mixed(ready: list[asyncio.Handle], random: Random) -> list[asyncio.Handle]:
     """The handles in a drawn order in which those of one owner keep theirs."""
     lines: dict[int, deque[asyncio.Handle]] = {}
     for handle in ready:
         lines.setdefault(_owner(handle), deque()).append(handle)
     if len(lines) == 1:
-        return list(ready)
+        return ready
     waiting = list(lines.values())
     mixed: list[asyncio.Handle] = []
     while waiting:

@@ -14,7 +14,8 @@ import ssl
 from collections.abc import Callable
 from random import Random
 
-from .loop import NO_TLS, VirtualLimitError
+from .loop import NO_TLS
+from .threads import VirtualLimitError
 from .transport import VirtualTransport
 
 ProtocolFactory = Callable[[], asyncio.Protocol]

@@ -15,6 +15,7 @@ from aiokprod.pipeline import wall_clock
 
 from .loop import DeadlockError, VirtualLoop
 from .network import VirtualNetwork
+from .threads import anyio_threads
 
 Result = TypeVar("Result")
 
@@ -24,10 +25,10 @@ class LeftoverError(AssertionError):
 
 
 class VirtualRun:
-    """One run in virtual time, as a context. Within it chance and the wall clock are the run's, process-wide.
+    """One run in virtual time, as a context. Within it chance, the wall clock and anyio's threads are the run's.
 
     Args:
-        seed: decides everything: the order of callbacks, latencies, jitter, partitions.
+        seed: decides everything: the order of callbacks, latencies, threads, jitter, partitions.
         shuffled: draw the order of ready callbacks; else asyncio's own.
     """
 
@@ -40,6 +41,7 @@ class VirtualRun:
         self._chance = Random(random.getrandbits(64))
         self.random = Random(random.getrandbits(64))
         """For whoever takes part in the run."""
+        self.loop.threads.random = Random(random.getrandbits(64))
         self._contexts = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -48,6 +50,7 @@ class VirtualRun:
             self._contexts.callback(gc.enable)
         self._contexts.enter_context(chance.seeded(self._chance))
         self._contexts.enter_context(wall_clock.on(self.loop.wall_s))
+        self._contexts.enter_context(anyio_threads())
         return self
 
     def __exit__(
@@ -102,7 +105,7 @@ def run_virtual(
 
     Args:
         scenario: gets the network (its `dial` is the producer's `dialer`) and a source of chance.
-        seed: decides everything: the order of callbacks, latencies, jitter, partitions.
+        seed: decides everything: the order of callbacks, latencies, threads, jitter, partitions.
         shuffled: draw the order of ready callbacks; else asyncio's own.
 
     Raises:
