@@ -16,6 +16,7 @@ import asyncio
 import functools
 import inspect
 import ipaddress
+import math
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -24,8 +25,11 @@ from random import Random
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
+from .handles import callback_of, describe
 from .server import BoundAddress, Listener, VirtualServer
 from .threads import WAITS_FOR_LOOP, VirtualLimitError, VirtualThreads
+from .turns import DeadlockError, Turns
+from .work import WorkCount
 
 EPOCH_S: Final = 1_700_000_000.0
 """What the wall clock shows when a virtual run begins, seconds since 1970."""
@@ -33,14 +37,6 @@ EPOCH_S: Final = 1_700_000_000.0
 LOOPBACK: Final = "127.0.0.1"
 
 THREADSAFE: Final = f"{asyncio.run_coroutine_threadsafe.__qualname__}."
-
-MOST_TURNS: Final = 5_000_000
-"""A run that needs more turns of the loop spins."""
-
-
-class DeadlockError(RuntimeError):
-    """Everybody waits and nothing will ever happen, or the loop spins without end."""
-
 
 NO_TLS: Final = "no TLS in virtual time: connect in plaintext; test TLS with MockCluster(ssl_context=...) on sockets"
 
@@ -85,7 +81,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._selector = _JumpingSelector(self)
         self._now = 0.0
         self._random = random
-        self._turns = 0
+        self._turns = Turns()
+        self._rings_within()
         self.threads = VirtualThreads(self)
         """What stands where threads would."""
         self.network: Network | None = None
@@ -106,14 +103,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Let time pass."""
         if seconds > 0:
             self._now += seconds
+            self._rings_within()
+
+    def _rings_within(self) -> None:
+        # Timers within a loop's resolution ring early: of a clock that stands still meanwhile it would stay early, and a
+        # wait "until then" that looks at the clock would begin again for ever.
+        self._clock_resolution = math.ulp(self._now)
 
     # ------------------------------------------------------------------ order
     def _run_once(self) -> None:
-        self._turns += 1
-        if self._turns > MOST_TURNS:
-            self._turns = 0  # whoever cleans up gets its own
-            raise DeadlockError(f"{MOST_TURNS} turns of the loop: something spins")
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
+        self._turns.begin(self._now, ready, self._scheduled)  # type: ignore[attr-defined]
         if self._random is not None and len(ready) > 1:
             taken = [ready.popleft() for _ in range(len(ready))]  # a thread of the user's may add to it meanwhile
             ready.extendleft(reversed(_mixed(taken, self._random)))
@@ -124,6 +124,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         """There is nobody to wake: the loop never waits."""
+
+    # ------------------------------------------------------------------ what is looked at
+    def counting_work(self) -> WorkCount:
+        """A context in which the work of each callback is counted."""
+        return WorkCount()
+
+    def timers(self) -> list[str]:
+        """What the timers that are set will call, soonest first."""
+        timers: list[asyncio.TimerHandle] = sorted(self._scheduled)  # type: ignore[attr-defined]
+        return [f"{timer.when():.3f} s: {describe(timer)}" for timer in timers if not timer.cancelled()]
 
     # ------------------------------------------------------------------ connections
     async def getaddrinfo(  # type: ignore[override]
@@ -244,7 +254,5 @@ def _mixed(ready: list[asyncio.Handle], random: Random) -> list[asyncio.Handle]:
 
 
 def _owner(handle: asyncio.Handle) -> int:
-    callback = handle._callback  # type: ignore[attr-defined]
-    while isinstance(callback, functools.partial):
-        callback = callback.func
+    callback = callback_of(handle)
     return id(getattr(callback, "__self__", callback))

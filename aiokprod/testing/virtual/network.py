@@ -126,6 +126,16 @@ class VirtualNetwork:
         """Ends of connections that are open."""
         return len(self._open)
 
+    @property
+    def open_ports(self) -> list[int]:
+        """The server's port of each of these ends, in the order in which they were opened."""
+        return [transport.port for transport in self._open]
+
+    @property
+    def listening_ports(self) -> list[int]:
+        """Ports that take connections."""
+        return sorted(port for port, listener in self._listeners.items() if listener.is_open)
+
     # ------------------------------------------------------------------ weather
     def latency_s(self, port: int) -> float:
         """How long the next chunk takes, one way."""
