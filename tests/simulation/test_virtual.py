@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
+import sys
 from random import Random
 from typing import Any
 
@@ -11,8 +14,16 @@ import pytest
 from aiokprod import Persistence, Producer
 from aiokprod.errors import DeliveryTimeoutError, UnknownTopicError
 from aiokprod.testing import MockCluster
-from aiokprod.testing.virtual import DeadlockError, VirtualNetwork, run_virtual
-from aiokprod.testing.virtual.run import LeftoverError
+from aiokprod.testing.virtual import (
+    DeadlockError,
+    LeftoverError,
+    Leftovers,
+    VirtualLoop,
+    VirtualNetwork,
+    VirtualRun,
+    WorkCount,
+    run_virtual,
+)
 
 
 class Notes(asyncio.Protocol):
@@ -88,6 +99,154 @@ def test_who_waits_for_ever_is_told() -> None:
 
     with pytest.raises(DeadlockError, match="nothing is ready"):
         run_virtual(scenario, seed=1)
+
+
+def test_a_timer_never_rings_early() -> None:
+    async def scenario(network: VirtualNetwork, random: Random) -> None:
+        loop = asyncio.get_running_loop()
+        rang: list[tuple[float, float]] = []
+        for start in (0.1, 1.0, 1000.0, 1e7):
+            when = start
+            for _ in range(5):
+                when = math.nextafter(when, math.inf)
+                loop.call_at(when, lambda when=when: rang.append((when, loop.time())))
+        await asyncio.sleep(2e7)
+        assert len(rang) == 20
+        assert all(when == now for when, now in rang)
+
+    run_virtual(scenario, seed=1)
+
+
+def test_a_wait_until_a_moment_ends_though_something_else_happens_just_before_it() -> None:
+    async def scenario(network: VirtualNetwork, random: Random) -> None:
+        loop = asyncio.get_running_loop()
+        cluster, producer = await started(network)
+        loop.call_at(math.nextafter(loop.time() + 1.0, 0), lambda: None)
+        with pytest.raises(UnknownTopicError):
+            await producer.partitions_for("nowhere", timeout=1.0)
+        await ended(cluster, producer)
+
+    for seed in range(5):
+        run_virtual(scenario, seed=seed)
+
+
+def test_a_loop_that_spins_is_told_with_what_spins() -> None:
+    async def wake(mine: asyncio.Event, other: asyncio.Event) -> None:
+        while True:
+            await mine.wait()
+            mine.clear()
+            other.set()
+
+    async def scenario(network: VirtualNetwork, random: Random) -> None:
+        ping, pong = asyncio.Event(), asyncio.Event()
+        tasks = [
+            asyncio.create_task(wake(ping, pong), name="ping"),
+            asyncio.create_task(wake(pong, ping), name="pong"),
+        ]
+        await asyncio.sleep(3)
+        ping.set()
+        await asyncio.wait(tasks)
+
+    with pytest.raises(DeadlockError, match=r"100000 turns of the loop at one instant, 3\.000000 s: ") as told:
+        run_virtual(scenario, seed=1)
+    for name in ("ping", "pong"):
+        assert re.search(rf"\d+ x task '{name}' in \S*wake \(test_virtual.py:\d+\)", str(told.value))
+
+    async def by_timers(network: VirtualNetwork, random: Random) -> None:
+        loop = asyncio.get_running_loop()
+
+        def again() -> None:
+            loop.call_later(0, again)
+
+        again()
+        await asyncio.sleep(1)
+
+    with pytest.raises(DeadlockError, match=r"50 x test_virtual\.\S*\.again"):
+        run_virtual(by_timers, seed=1)
+
+
+def test_many_turns_at_many_instants_are_no_spin() -> None:
+    async def scenario(network: VirtualNetwork, random: Random) -> None:
+        for _ in range(3):
+            for _ in range(50_000):
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
+
+    run_virtual(scenario, seed=1)
+
+
+def test_what_there_is_at_the_end_is_told() -> None:
+    left: list[Leftovers] = []
+
+    async def scenario(network: VirtualNetwork, random: Random) -> None:
+        network.listen(7, Notes).is_open = True
+        network.listen(8, Notes)
+        loop = asyncio.get_running_loop()
+        loop.call_later(1000, print, "late")
+        loop.call_later(2000, print, "cancelled").cancel()
+
+    run_virtual(scenario, seed=1, left=left.append)
+    assert left == [Leftovers(timers=("1000.000 s: builtins.print",), ports=(7,))]
+
+
+def test_a_producer_and_a_cluster_leave_nothing() -> None:
+    async def scenario(network: VirtualNetwork, random: Random) -> None:
+        cluster, producer = await started(network, compression_type="gzip", batch_size=100_000, linger_ms=0)
+        cluster.create_topic("t")
+        for number in range(20):
+            await asyncio.gather(*(producer.send("t", bytes(2_000)) for _ in range(30 + number)))
+        await ended(cluster, producer)
+
+    for seed in range(5):
+        left: list[Leftovers] = []
+        run_virtual(scenario, seed=seed, left=left.append)
+        assert left == [Leftovers()]
+
+
+def test_what_there_is_can_be_watched() -> None:
+    with VirtualRun(1) as run:
+
+        async def scenario() -> None:
+            client, _ = await joined(run.network)
+            sleeper = asyncio.create_task(asyncio.sleep(5), name="sleeper")
+            thread = asyncio.get_running_loop().run_in_executor(None, int)
+            now = run.leftovers()
+            assert (now.tasks, now.connections, now.ports, now.threads) == (("sleeper",), (1, 1), (1,), 1)
+            asyncio.get_running_loop().call_exception_handler({"message": "for the test"})
+            assert "for the test" in run.leftovers().errors[0]
+            run.loop.faults.clear()
+            await asyncio.gather(sleeper, thread)
+            assert client.transport is not None
+            client.transport.close()
+
+        run.wait_for(scenario())
+        run.check()
+        assert run.leftovers() == Leftovers(ports=(1,))
+
+
+def test_the_work_of_the_largest_callback_is_counted() -> None:
+    def busy(times: int) -> None:
+        for _ in range(times):
+            len("")
+
+    async def scenario(network: VirtualNetwork, random: Random) -> WorkCount:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        with loop.counting_work() as work:
+            for times in (10, 1_000, 100):
+                loop.call_soon(busy, times)
+                await asyncio.sleep(0.001)
+        busy(5_000)
+        return work
+
+    before = sys.getprofile()
+    work, again = (run_virtual(scenario, seed=1) for _ in range(2))
+    assert sys.getprofile() is before
+    assert 1_000 <= work.most < 1_050
+    assert "busy" in work.most_of
+    assert work.callbacks > 5 and 1_110 < work.calls < 1_500
+    assert (work.most, work.calls, work.callbacks) == (again.most, again.calls, again.callbacks)
+    assert (WorkCount().most, WorkCount().most_of) == (0, "")
 
 
 def test_what_is_left_behind_is_named() -> None:

@@ -1,7 +1,7 @@
 """The 61 bytes before the records: reading, checking in the broker's order, and rewriting what a broker may rewrite.
 
-Called by `Partition.append` for every batch; pure. A batch is judged by its header and its CRC; its records are decoded
-only where a rule needs them (see `record_rules.py`), because the header carries the count and the newest timestamp.
+Called by `Partition.append` for every batch; pure. A batch is judged by its header and its CRC here, and
+then by its records in `record_rules.py`.
 
 Invariant: whatever the bytes, the outcome is a `BatchHeader` or a `BadBatch` with the broker's code (broker: 13.3 to
 13.5).

@@ -64,8 +64,8 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         topic_defaults: options of topics that have none of their own, as a broker's settings give them.
         producer_expiration_ms: producer.id.expiration.ms, by the records' timestamps (broker: 1.12).
         producer_expiration_check_ms: producer.id.expiration.check.interval.ms (broker: 1.13).
-        validate_records: decode every batch and refuse nonsense as a broker does (broker: 13.4, 13.5); slow, so by
-            default only the header, the CRC and what a rule needs is looked at.
+        validate_records: unpack every batch, look at every record and refuse nonsense as a broker does (broker: 13.4,
+            13.5). False saves a microsecond per record, and the unpacking, where the mock only has to be fast.
         sasl_mechanisms: of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; none means that nobody is asked.
         users: passwords by name.
         session_lifetime_ms: connections.max.reauth.ms.
@@ -94,7 +94,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         topic_defaults: Mapping[str, object] | None = None,
         producer_expiration_ms: int = 86_400_000,
         producer_expiration_check_ms: int = 600_000,
-        validate_records: bool = False,
+        validate_records: bool = True,
         sasl_mechanisms: Sequence[str] = (),
         users: Mapping[str, str] | None = None,
         session_lifetime_ms: int = 0,

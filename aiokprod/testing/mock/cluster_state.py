@@ -72,7 +72,7 @@ class ClusterState:
         seed: int | None = None,
         default_partitions: int = 1,
         auto_create_topics: bool = True,
-        validate_records: bool = False,
+        validate_records: bool = True,
         expiration_ms: int = 86_400_000,
         topic_defaults: Mapping[str, str] | None = None,
         waits_for_min_insync: bool = True,

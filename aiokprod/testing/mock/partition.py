@@ -103,7 +103,7 @@ class Partition:
         replicas: list[int],
         settings: Callable[[], TopicSettings],
         *,
-        validate_records: bool = False,
+        validate_records: bool = True,
         waits_for_min_insync: bool = True,
     ) -> None:
         self.name = name

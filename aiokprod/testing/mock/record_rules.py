@@ -1,19 +1,22 @@
 """What the records inside a batch can be refused for: keys on a compacted topic, timestamps, nonsense.
 
-Called by `Partition.append` after the header's own checks; pure. Records are decoded only if the header shows that a
-rule may bite (a timestamp out of bounds), if the topic is compacted, or if the mock was asked to validate everything.
+Called by `Partition.append` after the header's own checks; pure. Every record is looked at, as a broker does; decoded are
+only those of a batch in which a rule may bite: a timestamp out of bounds, a compacted topic. A mock that was told not to
+validate looks at these alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aiokprod.errors import ProtocolError
 from aiokprod.records.decoder import DecodedRecord
 from aiokprod.wire.codes import ErrorCode
 
 from .batch_header import BatchHeader
 from .log import TopicSettings
-from .stored_records import BatchTrouble, decode_records
+from .record_walk import walk_records
+from .stored_records import BatchTrouble, open_batch
 
 _NAMED_IN_MESSAGE = 3
 """The broker's error_message for 87 repeats the first three records. broker: 4.10"""
@@ -45,9 +48,23 @@ def judge_records(
     out_of_bounds = timed and (header.max_timestamp_ms > latest_ms or header.base_timestamp_ms < earliest_ms)
     if not (always or settings.is_compacted or out_of_bounds):
         return None
-    decoded = decode_records(memoryview(records)[: header.size_bytes])
-    if isinstance(decoded, BatchTrouble):
-        return BadRecords(ErrorCode.UNKNOWN_SERVER_ERROR if decoded.is_compression else ErrorCode.INVALID_RECORD)
+    opened = open_batch(memoryview(records)[: header.size_bytes])
+    if opened is None:
+        return None
+    if isinstance(opened, BatchTrouble):
+        return BadRecords(ErrorCode.UNKNOWN_SERVER_ERROR if opened.is_compression else ErrorCode.INVALID_RECORD)
+    batch, section = opened
+    try:
+        least_ms, greatest_ms = walk_records(section, header.count)
+    except ProtocolError:
+        return BadRecords(ErrorCode.INVALID_RECORD)
+    if batch.is_log_append_time:  # the records then have the batch's time, whatever they say
+        least_ms = greatest_ms = header.max_timestamp_ms
+    else:
+        least_ms, greatest_ms = header.base_timestamp_ms + least_ms, header.base_timestamp_ms + greatest_ms
+    if not settings.is_compacted and (not timed or earliest_ms <= least_ms <= greatest_ms <= latest_ms):
+        return None
+    decoded = batch.records()
     where = f"{topic}-{partition}"
     if settings.is_compacted:
         bad = _without_key(decoded, where)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from aiokprod.errors import CodecUnavailableError, ProtocolError
-from aiokprod.records.decoder import DecodedRecord, HeaderPairs, decode_batches
+from aiokprod.records.decoder import DecodedBatch, DecodedRecord, HeaderPairs, decode_batches
 
 from .batch_header import CODEC_MASK, HEADER_BYTES
 from .log import StoredBatch
@@ -37,22 +37,32 @@ class BatchTrouble:
     is_compression: bool
 
 
-def decode_records(batch: bytes | memoryview) -> list[DecodedRecord] | BatchTrouble:
-    """The records of one batch whose CRC was checked; an empty list if the codec is not installed here."""
+def open_batch(batch: bytes | memoryview) -> tuple[DecodedBatch, bytes] | BatchTrouble | None:
+    """One batch whose CRC was checked, and its unpacked records; None if the codec is not installed here."""
     view = memoryview(batch)
     codec = view[22] & CODEC_MASK if len(view) >= HEADER_BYTES else 0
     try:
         for decoded in decode_batches(view, check_crc=False):
             try:
-                decoded.section()
+                return decoded, decoded.section()
             except ProtocolError as broken:
                 return BatchTrouble(str(broken), is_compression=codec != 0)
-            return decoded.records()
     except ProtocolError as broken:
         return BatchTrouble(str(broken), is_compression=False)
     except CodecUnavailableError:
-        return []  # a broker without the codec cannot judge: taken as it is
+        return None  # a broker without the codec cannot judge: taken as it is
     return BatchTrouble("no whole batch", is_compression=False)
+
+
+def decode_records(batch: bytes | memoryview) -> list[DecodedRecord] | BatchTrouble:
+    """The records of one batch whose CRC was checked; an empty list if the codec is not installed here."""
+    opened = open_batch(batch)
+    if opened is None or isinstance(opened, BatchTrouble):
+        return opened or []
+    try:
+        return opened[0].records()
+    except ProtocolError as broken:
+        return BatchTrouble(str(broken), is_compression=False)
 
 
 def stored_records(topic: str, partition: int, batches: list[StoredBatch]) -> Iterator[StoredRecord]:

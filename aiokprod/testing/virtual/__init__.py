@@ -5,8 +5,21 @@ run_virtual(scenario, seed=7)       # the same seed is the same run, to the last
 
 from __future__ import annotations
 
-from .loop import DeadlockError, VirtualLimitError, VirtualLoop
+from .loop import VirtualLoop
 from .network import VirtualNetwork
-from .run import run_virtual
+from .run import LeftoverError, Leftovers, VirtualRun, run_virtual
+from .threads import VirtualLimitError
+from .turns import DeadlockError
+from .work import WorkCount
 
-__all__ = ["DeadlockError", "VirtualLimitError", "VirtualLoop", "VirtualNetwork", "run_virtual"]
+__all__ = [
+    "DeadlockError",
+    "LeftoverError",
+    "Leftovers",
+    "VirtualLimitError",
+    "VirtualLoop",
+    "VirtualNetwork",
+    "VirtualRun",
+    "WorkCount",
+    "run_virtual",
+]

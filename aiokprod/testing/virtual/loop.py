@@ -14,32 +14,29 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import ipaddress
+import math
 import socket
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from random import Random
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
+from .handles import callback_of, describe
 from .server import BoundAddress, Listener, VirtualServer
+from .threads import WAITS_FOR_LOOP, VirtualLimitError, VirtualThreads
+from .turns import DeadlockError, Turns
+from .work import WorkCount
 
 EPOCH_S: Final = 1_700_000_000.0
 """What the wall clock shows when a virtual run begins, seconds since 1970."""
 
 LOOPBACK: Final = "127.0.0.1"
 
-MOST_TURNS: Final = 5_000_000
-"""A run that needs more turns of the loop spins."""
-
-
-class DeadlockError(RuntimeError):
-    """Everybody waits and nothing will ever happen, or the loop spins without end."""
-
-
-class VirtualLimitError(RuntimeError):
-    """Virtual time does not have this, on purpose; the message says where it can be had."""
-
+THREADSAFE: Final = f"{asyncio.run_coroutine_threadsafe.__qualname__}."
 
 NO_TLS: Final = "no TLS in virtual time: connect in plaintext; test TLS with MockCluster(ssl_context=...) on sockets"
 
@@ -84,7 +81,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._selector = _JumpingSelector(self)
         self._now = 0.0
         self._random = random
-        self._turns = 0
+        self._turns = Turns()
+        self._rings_within()
+        self.threads = VirtualThreads(self)
+        """What stands where threads would."""
         self.network: Network | None = None
         """Where connections go that are made by asyncio's own means."""
         self._reached: WeakKeyDictionary[socket.socket, int] = WeakKeyDictionary()
@@ -103,18 +103,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Let time pass."""
         if seconds > 0:
             self._now += seconds
+            self._rings_within()
+
+    def _rings_within(self) -> None:
+        # Timers within a loop's resolution ring early: of a clock that stands still meanwhile it would stay early, and a
+        # wait "until then" that looks at the clock would begin again for ever.
+        self._clock_resolution = math.ulp(self._now)
 
     # ------------------------------------------------------------------ order
     def _run_once(self) -> None:
-        self._turns += 1
-        if self._turns > MOST_TURNS:
-            self._turns = 0  # whoever cleans up gets its own
-            raise DeadlockError(f"{MOST_TURNS} turns of the loop: something spins")
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
+        self._turns.begin(self._now, ready, self._scheduled)  # type: ignore[attr-defined]
         if self._random is not None and len(ready) > 1:
-            mixed = _mixed(ready, self._random)
-            ready.clear()
-            ready.extend(mixed)
+            taken = [ready.popleft() for _ in range(len(ready))]  # a thread of the user's may add to it meanwhile
+            ready.extendleft(reversed(_mixed(taken, self._random)))
         super()._run_once()  # type: ignore[misc]
 
     def _process_events(self, event_list: list[Any]) -> None:
@@ -122,6 +124,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         """There is nobody to wake: the loop never waits."""
+
+    # ------------------------------------------------------------------ what is looked at
+    def counting_work(self) -> WorkCount:
+        """A context in which the work of each callback is counted."""
+        return WorkCount()
+
+    def timers(self) -> list[str]:
+        """What the timers that are set will call, soonest first."""
+        timers: list[asyncio.TimerHandle] = sorted(self._scheduled)  # type: ignore[attr-defined]
+        return [f"{timer.when():.3f} s: {describe(timer)}" for timer in timers if not timer.cancelled()]
 
     # ------------------------------------------------------------------ connections
     async def getaddrinfo(  # type: ignore[override]
@@ -202,29 +214,33 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.network
 
     # ------------------------------------------------------------------ threads
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """No threads: the work is done on a later turn of the loop."""
-        future = self.create_future()
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """No threads: the work is a step of this loop, see `VirtualThreads`."""
+        return self.threads.execute(executor, functools.partial(func, *args))
 
-        def work() -> None:
-            if future.cancelled():
-                return
-            try:
-                future.set_result(func(*args))
-            except Exception as failed:
-                future.set_exception(failed)
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """From work for a thread, too.
 
-        self.call_soon(work)
-        return future
+        Raises:
+            VirtualLimitError: such work wants a coroutine to be run, and it could never see the result.
+        """
+        if self.threads.is_at_work and getattr(callback, "__qualname__", "").startswith(THREADSAFE):
+            inspect.getclosurevars(callback).nonlocals["coro"].close()
+            raise VirtualLimitError(WAITS_FOR_LOOP)
+        return super().call_soon_threadsafe(callback, *args, context=context)
 
 
-def _mixed(ready: deque[asyncio.Handle], random: Random) -> list[asyncio.Handle]:
+def _mixed(ready: list[asyncio.Handle], random: Random) -> list[asyncio.Handle]:
     """The handles in a drawn order in which those of one owner keep theirs."""
     lines: dict[int, deque[asyncio.Handle]] = {}
     for handle in ready:
         lines.setdefault(_owner(handle), deque()).append(handle)
     if len(lines) == 1:
-        return list(ready)
+        return ready
     waiting = list(lines.values())
     mixed: list[asyncio.Handle] = []
     while waiting:
@@ -238,7 +254,5 @@ def _mixed(ready: deque[asyncio.Handle], random: Random) -> list[asyncio.Handle]
 
 
 def _owner(handle: asyncio.Handle) -> int:
-    callback = handle._callback  # type: ignore[attr-defined]
-    while isinstance(callback, functools.partial):
-        callback = callback.func
+    callback = callback_of(handle)
     return id(getattr(callback, "__self__", callback))

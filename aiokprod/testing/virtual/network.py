@@ -14,7 +14,8 @@ import ssl
 from collections.abc import Callable
 from random import Random
 
-from .loop import NO_TLS, VirtualLimitError
+from .loop import NO_TLS
+from .threads import VirtualLimitError
 from .transport import VirtualTransport
 
 ProtocolFactory = Callable[[], asyncio.Protocol]
@@ -124,6 +125,16 @@ class VirtualNetwork:
     def open_ends(self) -> int:
         """Ends of connections that are open."""
         return len(self._open)
+
+    @property
+    def open_ports(self) -> list[int]:
+        """The server's port of each of these ends, in the order in which they were opened."""
+        return [transport.port for transport in self._open]
+
+    @property
+    def listening_ports(self) -> list[int]:
+        """Ports that take connections."""
+        return sorted(port for port, listener in self._listeners.items() if listener.is_open)
 
     # ------------------------------------------------------------------ weather
     def latency_s(self, port: int) -> float:

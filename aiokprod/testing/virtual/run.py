@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -13,8 +14,10 @@ from typing import Any, Self, TypeVar
 from aiokprod import chance
 from aiokprod.pipeline import wall_clock
 
-from .loop import DeadlockError, VirtualLoop
+from .loop import VirtualLoop
 from .network import VirtualNetwork
+from .threads import anyio_threads
+from .turns import DeadlockError
 
 Result = TypeVar("Result")
 
@@ -23,11 +26,29 @@ class LeftoverError(AssertionError):
     """Something of the run was left behind: a task, a connection, an exception nobody saw."""
 
 
+@dataclass(frozen=True)
+class Leftovers:
+    """What is there at an instant of a run; at its end, what was left behind."""
+
+    tasks: tuple[str, ...] = ()
+    """Names of those that are not done, but for the current one."""
+    timers: tuple[str, ...] = ()
+    """When and what, soonest first."""
+    connections: tuple[int, ...] = ()
+    """The server's port of each connection that is open, once for each open end."""
+    ports: tuple[int, ...] = ()
+    """Where connections are taken."""
+    threads: int = 0
+    """Calls for threads whose outcome is not told."""
+    errors: tuple[str, ...] = ()
+    """What reached the exception handler of the loop."""
+
+
 class VirtualRun:
-    """One run in virtual time, as a context. Within it chance and the wall clock are the run's, process-wide.
+    """One run in virtual time, as a context. Within it chance, the wall clock and anyio's threads are the run's.
 
     Args:
-        seed: decides everything: the order of callbacks, latencies, jitter, partitions.
+        seed: decides everything: the order of callbacks, latencies, threads, jitter, partitions.
         shuffled: draw the order of ready callbacks; else asyncio's own.
     """
 
@@ -40,6 +61,7 @@ class VirtualRun:
         self._chance = Random(random.getrandbits(64))
         self.random = Random(random.getrandbits(64))
         """For whoever takes part in the run."""
+        self.loop.threads.random = Random(random.getrandbits(64))
         self._contexts = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -48,6 +70,7 @@ class VirtualRun:
             self._contexts.callback(gc.enable)
         self._contexts.enter_context(chance.seeded(self._chance))
         self._contexts.enter_context(wall_clock.on(self.loop.wall_s))
+        self._contexts.enter_context(anyio_threads())
         return self
 
     def __exit__(
@@ -74,12 +97,25 @@ class VirtualRun:
             LeftoverError: a task, a connection or an exception nobody saw.
         """
         self.wait_for(asyncio.sleep(1.0))
-        if self.loop.faults:
-            raise LeftoverError(f"the loop's exception handler was told: {self.loop.faults[:3]}")
-        if tasks := [task.get_name() for task in asyncio.all_tasks(self.loop)]:
-            raise LeftoverError(f"tasks are left: {sorted(tasks)}")
-        if self.network.open_ends:
-            raise LeftoverError(f"{self.network.open_ends} ends of connections are open")
+        left = self.leftovers()
+        if left.errors:
+            raise LeftoverError(f"the loop's exception handler was told: {list(left.errors[:3])}")
+        if left.tasks:
+            raise LeftoverError(f"tasks are left: {list(left.tasks)}")
+        if left.connections:
+            raise LeftoverError(f"{len(left.connections)} ends of connections are open")
+
+    def leftovers(self) -> Leftovers:
+        """Return what is there now: during a run to watch it, after `check` to see the timers and ports as well."""
+        current = asyncio.current_task(self.loop)
+        return Leftovers(
+            tasks=tuple(sorted(task.get_name() for task in asyncio.all_tasks(self.loop) if task is not current)),
+            timers=tuple(self.loop.timers()),
+            connections=tuple(self.network.open_ports),
+            ports=tuple(self.network.listening_ports),
+            threads=self.loop.threads.under_way,
+            errors=tuple(str(context) for context in self.loop.faults),
+        )
 
     def _cancel(self) -> None:
         """Whoever is left learns of the end, as asyncio.run lets them."""
@@ -96,14 +132,19 @@ async def _gathered(tasks: set[asyncio.Task[Any]]) -> None:
 
 
 def run_virtual(
-    scenario: Callable[[VirtualNetwork, Random], Coroutine[Any, Any, Result]], *, seed: int, shuffled: bool = True
+    scenario: Callable[[VirtualNetwork, Random], Coroutine[Any, Any, Result]],
+    *,
+    seed: int,
+    shuffled: bool = True,
+    left: Callable[[Leftovers], object] | None = None,
 ) -> Result:
     """Run a scenario on a loop of its own and return its result.
 
     Args:
         scenario: gets the network (its `dial` is the producer's `dialer`) and a source of chance.
-        seed: decides everything: the order of callbacks, latencies, jitter, partitions.
+        seed: decides everything: the order of callbacks, latencies, threads, jitter, partitions.
         shuffled: draw the order of ready callbacks; else asyncio's own.
+        left: is told what there is at the end besides what is an error: timers, ports that are open, work for threads.
 
     Raises:
         DeadlockError: everybody waits for ever, or the loop spins.
@@ -112,4 +153,6 @@ def run_virtual(
     with VirtualRun(seed, shuffled=shuffled) as run:
         result = run.wait_for(scenario(run.network, run.random))
         run.check()
+        if left is not None:
+            left(run.leftovers())
     return result

@@ -309,3 +309,51 @@ def test_without_a_marked_test_nothing_of_ours_is_brought_in(pytester: pytest.Py
         "def test_seeds(): assert 'aiokprod.testing.seeded' not in sys.modules\n"
     )
     pytester.runpytest_subprocess(*ARGUMENTS).assert_outcomes(passed=2)
+
+
+WITH_THREADS = """
+import random, threading
+
+VALUES = [random.Random(number).randbytes(2_000) for number in range(120)]
+stories = {}
+
+@pytest.fixture(autouse=True)
+def no_thread_is_made(monkeypatch):
+    def refuse(thread):
+        raise AssertionError(thread)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+async def story(mock_kafka):
+    mock_kafka.create_topic("orders", partitions=2)
+    producer = Producer(
+        mock_kafka.bootstrap_servers, compression_type="gzip", batch_size=100_000, linger_ms=5,
+        security_protocol="SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_username="ann", sasl_password="secret",
+    )
+    async with producer:
+        deliveries = [producer.send("orders", value) for value in VALUES]
+        recalled = [delivery for delivery in deliveries[::7] if delivery.recall()]
+        await asyncio.gather(*(delivery for delivery in deliveries if delivery not in recalled))
+    records = mock_kafka.records("orders")
+    values = [record.value for record in records]
+    assert len(values) + len(recalled) == len(VALUES)
+    assert set(values) <= set(VALUES) and len(set(values)) == len(values)
+    log = [(record.partition, record.offset, record.timestamp_ms, VALUES.index(record.value)) for record in records]
+    return asyncio.get_running_loop().time(), mock_kafka.requests_seen("Produce"), log
+
+secured = pytest.mark.kafka_seeds(10, sasl_mechanisms=["SCRAM-SHA-256"], users={"ann": "secret"})
+
+@secured
+async def test_each_record_is_there_once(mock_kafka, kafka_seed):
+    stories[kafka_seed] = await story(mock_kafka)
+
+@secured
+async def test_and_again(mock_kafka, kafka_seed):
+    assert await story(mock_kafka) == stories[kafka_seed]
+
+def test_each_seed_was_another_story():
+    assert len({ended_at for ended_at, _, _ in stories.values()}) == 10
+"""
+
+
+def test_large_compressed_batches_and_scram_need_no_thread_and_a_seed_is_one_run(pytester: pytest.Pytester) -> None:
+    run(pytester, WITH_THREADS).assert_outcomes(passed=3)
