@@ -232,7 +232,7 @@ def test_refused_credentials_are_tried_ever_more_rarely() -> None:  # faults: S8
         for node_id in (1, 2, 3):
             both, *apart = gaps(rig, node_id)
             assert both == 0  # for both purposes, before anything was known
-            assert 0.99 <= min(apart)
+            assert min(apart) >= 0.99
             assert 4 <= len(apart) <= 6
         rig.refuse = lambda where: None
         began = rig.loop.time()
