@@ -239,6 +239,10 @@ class BrokerConnection(asyncio.Protocol):
         if self.listener is not None and self.is_writable:
             self.listener.writable(self)
 
+    def tell_slow(self, after_s: float, slow: Callable[[], None]) -> None:
+        """Have `slow()` called once for each request that is the oldest unanswered one for so long."""
+        self._clock.tell_slow(after_s, slow)
+
     # -- control requests -----------------------------------------------------------------------------------------
 
     async def request(self, message: RequestMessage, *, timeout_s: float, version: int | None = None) -> Any:

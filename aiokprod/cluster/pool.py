@@ -169,6 +169,10 @@ class BrokerPool:
         pace = self._paces.get(node_id)
         return pace is None or pace.next_dial_at() <= self._clock()
 
+    def is_dialling(self, node_id: int, purpose: Purpose) -> bool:
+        """Is a connection on its way?"""
+        return (node_id, purpose) in self._dials
+
     def last_error(self, node_id: int) -> AiokprodError | None:
         """What the last dial of a broker failed of; None once one succeeds."""
         return self._last_errors.get(node_id)
@@ -293,10 +297,10 @@ class BrokerPool:
         connection = lease.connection
         connection.close(ConnectionLostError(why, host=connection.host, port=connection.port))
 
-    def drop_control(self, why: str) -> None:
-        """Close what control requests travel on, to brokers as they are known (`# faults: T16`)."""
+    def drop_control(self, why: str, *, servers_too: bool = False) -> None:
+        """Close what control requests travel on, to brokers as they are known (`# faults: T16`), or to all."""
         for (node_id, purpose), lease in list(self._leases.items()):
-            if purpose is Purpose.CONTROL and node_id >= 0:
+            if purpose is Purpose.CONTROL and (servers_too or node_id >= 0):
                 self._drop(lease, why)
 
     def _look(self) -> None:
