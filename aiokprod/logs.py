@@ -20,7 +20,10 @@ logging.getLogger("aiokprod").addHandler(logging.NullHandler())
 
 def printable(text: object, limit: int = TEXT_LIMIT) -> str:
     """A text from outside, safe in a log line: control characters escaped, at most `limit` characters (faults: H14)."""
-    raw = str(text)
+    try:
+        raw = str(text)
+    except Exception as broken:  # an exception of the user's, say
+        raw = f"<{type(text).__name__} whose text raises {type(broken).__name__}>"
     cut = raw[:limit]
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
     return shown + ("..." if len(raw) > limit else "")
@@ -51,13 +54,14 @@ class StateLog:
     def __init__(
         self, who: str, *, client_id: str | None = None, broker: int | str | None = None, name: str = "aiokprod"
     ) -> None:
-        self.who = who
+        self.who = printable(who)  # an address as Metadata has it
         self.last_error: str | None = None
         self.last_error_at = 0.0  # monotonic seconds
         self._logger = logging.getLogger(name)
         self._limiter = RateLimiter()
         self._extra = {
-            "kafka_client_id": client_id, "kafka_broker": broker, "kafka_topic": None, "kafka_partition": None,
+            "kafka_client_id": client_id, "kafka_broker": printable(broker) if isinstance(broker, str) else broker,
+            "kafka_topic": None, "kafka_partition": None,
             "kafka_error": None,
         }  # fmt: skip
 

@@ -5,6 +5,9 @@ One per connection. It is armed lazily: requests and answers do not touch it; wh
 A timeout must be the broker's fault before it costs a connection. So, before it is believed: answers already in the
 socket are read (`# faults: N20`), and if our process or loop stood still, the broker gets a little more time, once per
 request (`# faults: L22`).
+
+Long before that it may tell that an answer is slow (`tell_slow`): whether the brokers have moved can be asked elsewhere
+while this one still has its time (`# faults: T21`).
 """
 
 from __future__ import annotations
@@ -45,10 +48,13 @@ class AnswerClock:
         "_fires_at",
         "_judged",
         "_loop",
+        "_slow",
+        "_slow_after_s",
         "_stopped",
         "_timed_out",
         "_timer",
         "_token",
+        "_told_slow",
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, exchange: Exchange, timed_out: Callable[[Entry], None]) -> None:
@@ -61,17 +67,33 @@ class AnswerClock:
         self._token = 0  # a callback with an older one is late and does nothing
         self._bytes_came = False
         self._stopped = False
+        self._slow: Callable[[], None] | None = None
+        self._slow_after_s = 0.0
+        self._told_slow: Entry | None = None  # the head that was told as slow
+
+    def tell_slow(self, after_s: float, slow: Callable[[], None]) -> None:
+        """Have `slow()` called once for each request that is the oldest unanswered one for so long."""
+        self._slow_after_s = after_s
+        self._slow = slow
+        self.look()
+
+    def _due(self) -> float | None:
+        """When there is something to see next."""
+        deadline = self._exchange.deadline()
+        if deadline is None or self._slow is None or self._told_slow is self._exchange.head:
+            return deadline
+        return min(deadline, self._exchange.head_clock_started + self._slow_after_s)
 
     def look(self) -> None:
-        """The queue changed: make sure that the timer fires no later than the head's deadline."""
-        deadline = self._exchange.deadline()
-        if deadline is None or self._stopped or self._judged is not None:
+        """The queue changed: make sure that the timer fires no later than there is something to see."""
+        due = self._due()
+        if due is None or self._stopped or self._judged is not None:
             return
         if self._timer is None:
-            self._arm(deadline)
-        elif deadline < self._fires_at:
+            self._arm(due)
+        elif due < self._fires_at:
             self._timer.cancel()
-            self._arm(deadline)
+            self._arm(due)
 
     def bytes_came(self) -> None:
         """The socket had something to read."""
@@ -85,22 +107,28 @@ class AnswerClock:
             self._timer.cancel()
             self._timer = None
 
-    def _arm(self, deadline: float) -> None:
+    def _arm(self, when: float) -> None:
         self._token += 1
-        self._fires_at = deadline
-        self._timer = self._loop.call_at(deadline, self._fired, self._token)
+        self._fires_at = when
+        self._timer = self._loop.call_at(when, self._fired, self._token)
 
     def _fired(self, token: int) -> None:
         if token != self._token:
             return
         self._timer = None
-        deadline = self._exchange.deadline()
+        due, deadline = self._due(), self._exchange.deadline()
         head = self._exchange.head
-        if deadline is None or head is None:
+        if due is None or deadline is None or head is None:
             return
         now = self._loop.time()
+        if now < due:
+            self._arm(due)
+            return
         if now < deadline:
+            self._told_slow = head
             self._arm(deadline)
+            if self._slow is not None:
+                self._slow()
             return
         late_s = now - deadline
         if late_s > LATE_S and self._exchange.extend_grace(min(late_s, head.timeout_s, MAX_GRACE_S), now):

@@ -23,7 +23,7 @@ from aiokprod.chance import new_random
 from aiokprod.cluster.cluster_listener import ClusterListener
 from aiokprod.cluster.connection import BrokerConnection
 from aiokprod.cluster.connection_settings import ConnectionSettings
-from aiokprod.cluster.control_request import RequestMessage
+from aiokprod.cluster.control_request import RequestMessage, checked_seconds
 from aiokprod.cluster.parts import ClusterParts
 from aiokprod.cluster.pool import Purpose
 from aiokprod.cluster.snapshot import BrokerNode, ClusterSnapshot, TopicSnapshot
@@ -84,6 +84,8 @@ class ClusterClient:
 
         Cancellation: nothing is left behind. After any failure `start` may be called again.
         """
+        if timeout_s is not None:
+            timeout_s = checked_seconds(timeout_s)
         parts = self._begin()
         timed_out = False
         try:
@@ -196,6 +198,7 @@ class ClusterClient:
 
         Cancellation: gives up the wait; nobody else notices.
         """
+        timeout_s = checked_seconds(timeout_s)
         cache = self._running().cache
         try:
             async with asyncio.timeout(timeout_s) as scope:
@@ -247,9 +250,11 @@ class ClusterClient:
             RequestTimeoutError: no answer in time.
             BootstrapError: no broker can be reached now.
             ClusterError, ProtocolError: as the connection says.
+            TypeError, ConfigError: the timeout is none; nothing was sent.
 
         Cancellation: the answer will be dropped; the broker may have acted on the request.
         """
+        timeout_s = checked_seconds(timeout_s)
         parts = self._running()
         try:
             async with asyncio.timeout(timeout_s) as scope:

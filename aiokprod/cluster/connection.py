@@ -24,7 +24,7 @@ from typing import Any, cast
 from aiokprod.cluster import connection_loss
 from aiokprod.cluster.answer_clock import AnswerClock
 from aiokprod.cluster.connection_listener import ConnectionListener
-from aiokprod.cluster.control_request import ControlCall, RequestMessage, ask
+from aiokprod.cluster.control_request import ControlCall, RequestMessage, ask, checked_seconds
 from aiokprod.cluster.hang_up import HangUp
 from aiokprod.cluster.throttle import Throttle
 from aiokprod.errors import ConnectionLostError, ProtocolError
@@ -176,7 +176,9 @@ class BrokerConnection(asyncio.Protocol):
 
         Raises:
             ConnectionLostError: the connection is not open; nothing was written and the token is not kept.
+            TypeError, ConfigError: the timeout is none; likewise.
         """
+        timeout_s = checked_seconds(timeout_s)
         transport = self._transport
         if self._cause is not None or transport is None or transport.is_closing():
             raise self._lost_error()
@@ -233,6 +235,10 @@ class BrokerConnection(asyncio.Protocol):
     def _tell_writable(self) -> None:
         if self.listener is not None and self.is_writable:
             self.listener.writable(self)
+
+    def tell_slow(self, after_s: float, slow: Callable[[], None]) -> None:
+        """Have `slow()` called once for each request that is the oldest unanswered one for so long."""
+        self._clock.tell_slow(after_s, slow)
 
     # -- control requests -----------------------------------------------------------------------------------------
 

@@ -8,7 +8,9 @@ Invariants:
 - A stuck broker does not hold up the others: one that is busy, throttled, or failed the last request is asked only when
   nobody else can be (`# faults: T17`).
 - Once brokers are known the bootstrap servers are asked only if not one of those can be reached (KIP-899), or a broker
-  says so, or nothing was heard for long (KIP-1102), and never if `metadata_recovery_strategy` is "none".
+  says so, or nothing was heard for long (KIP-1102), and never if `metadata_recovery_strategy` is "none". Addresses that
+  swallow everything count as out of reach after `patience_s`, and connections after two requests in a row to which
+  nothing came; both go on being waited for beside the bootstrap servers (`# faults: T21`).
 - Every dial goes through the pool, and so keeps its backoff.
 """
 
@@ -24,7 +26,7 @@ from aiokprod.cluster.bootstrap import BootstrapServers
 from aiokprod.cluster.connection import BrokerConnection
 from aiokprod.cluster.pool import BrokerPool, Purpose
 from aiokprod.cluster.snapshot import BrokerNode
-from aiokprod.errors import AiokprodError, AuthenticationError
+from aiokprod.errors import AiokprodError, AuthenticationError, ConnectionLostError
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +36,9 @@ this, not the whole setup timeout (RFC 8305 recommends the same for addresses)."
 
 BUSY_PATIENCE_S: Final = 1.0
 """How long to try others before a busy connection is used after all."""
+
+SILENCES_BELIEVED: Final = 2
+"""Requests in a row that nothing came to: one broker may hang, and two at a time are taken for all of them."""
 
 CONTROL: Final = Purpose.CONTROL
 
@@ -46,15 +51,26 @@ class ControlRoute:
         bootstrap: where to begin, and to begin again.
         may_rebootstrap: `metadata_recovery_strategy` is "rebootstrap".
         random: who is asked first.
+        patience_s: how long known brokers that do not answer a dial are waited for alone.
     """
 
-    def __init__(self, pool: BrokerPool, bootstrap: BootstrapServers, *, may_rebootstrap: bool, random: Random) -> None:
+    def __init__(
+        self,
+        pool: BrokerPool,
+        bootstrap: BootstrapServers,
+        *,
+        may_rebootstrap: bool,
+        random: Random,
+        patience_s: float = 1.0,
+    ) -> None:
         self.may_rebootstrap = may_rebootstrap
         self._pool = pool
         self._bootstrap = bootstrap
         self._random = random
         self._is_beginning = True  # no broker is known, or none is to be believed
+        self._patience_s = patience_s
         self._suspect: int | None = None  # failed the last request
+        self._silences = 0  # requests in a row that nothing came to
 
     async def connection(self, brokers: Iterable[int]) -> BrokerConnection:
         """A connection to any broker.
@@ -68,14 +84,20 @@ class ControlRoute:
 
         Cancellation: dials on their way go on; their connections serve the next request.
         """
-        if not self._is_beginning:
-            known = await self._known(list(brokers))
+        ids = list(brokers)
+        is_silent = self.may_rebootstrap and self._silences >= SILENCES_BELIEVED
+        if not self._is_beginning and not is_silent:
+            known = await self._known(ids)
             if known is not None:
                 return known
         if self._is_beginning or self.may_rebootstrap:
-            server = await self._bootstrap_server()
+            server = await self._bootstrap_server([] if self._is_beginning else ids)
             if server is not None:
                 return server
+        if not self._is_beginning and is_silent:
+            known = await self._known(ids)
+            if known is not None:
+                return known
         raise self._bootstrap.error("no broker can be reached")
 
     async def _known(self, brokers: list[int]) -> BrokerConnection | None:
@@ -84,15 +106,15 @@ class ControlRoute:
             return self._random.choice(idle)
         others = [node for node in brokers if node != self._suspect and self._pool.may_dial_now(node, CONTROL)]
         self._random.shuffle(others)
-        has_busy = bool(self._open())
-        found = await self._race(others, BUSY_PATIENCE_S if has_busy else None)
+        patience_s = self._patience_s if self.may_rebootstrap else None
+        found = await self._race(others, BUSY_PATIENCE_S if self._open() else patience_s)
         if found is not None:
             return found
         still_open = self._open()
         if still_open:
             return min(still_open, key=lambda connection: connection.in_flight)
         if self._suspect in brokers and self._pool.may_dial_now(self._suspect, CONTROL):
-            return await self._race([self._suspect], None)
+            return await self._race([self._suspect], patience_s)
         return None
 
     def _open(self) -> list[BrokerConnection]:
@@ -101,7 +123,8 @@ class ControlRoute:
     def _is_idle(self, connection: BrokerConnection) -> bool:
         return connection.in_flight == 0 and connection.is_writable and connection.node_id != self._suspect
 
-    async def _bootstrap_server(self) -> BrokerConnection | None:
+    async def _bootstrap_server(self, brokers: list[int]) -> BrokerConnection | None:
+        """A connection to a bootstrap server, or to a known broker whose dial is on its way and ends before."""
         nodes = await self._bootstrap.nodes()
         self._pool.know(nodes)
         if not self._is_beginning:
@@ -113,7 +136,7 @@ class ControlRoute:
         ids = [node.id for node in nodes if self._pool.may_dial_now(node.id, CONTROL)]
         self._random.shuffle(ids)
         try:
-            return await self._race(ids, None)
+            return await self._race(ids, None, [node for node in brokers if self._pool.is_dialling(node, CONTROL)])
         finally:
             self.note_causes()
 
@@ -124,12 +147,14 @@ class ControlRoute:
             if cause is not None:
                 self._bootstrap.failed(host, port, cause)
 
-    async def _race(self, node_ids: Sequence[int], patience_s: float | None) -> BrokerConnection | None:
-        """The first of these to be connected; None if all fail, or none is in time."""
+    async def _race(
+        self, node_ids: Sequence[int], patience_s: float | None, on_their_way: Sequence[int] = ()
+    ) -> BrokerConnection | None:
+        """The first of these, or of those on their way, to be connected; None if all fail, or none is in time."""
         loop = asyncio.get_running_loop()
         ends_at = None if patience_s is None else loop.time() + patience_s
         to_dial = list(node_ids)
-        waiting: set[asyncio.Future[BrokerConnection]] = set()
+        waiting = {self._pool.connecting(node_id, CONTROL) for node_id in on_their_way}
         try:
             while to_dial or waiting:
                 if to_dial:
@@ -166,6 +191,7 @@ class ControlRoute:
             self._adopt(list(brokers))
         self._is_beginning = False
         self._suspect = None
+        self._silences = 0
         self._bootstrap.causes.clear()
 
     def _adopt(self, brokers: Sequence[BrokerNode]) -> None:
@@ -178,6 +204,10 @@ class ControlRoute:
     def failed(self, connection: BrokerConnection, error: AiokprodError) -> None:
         """A request for metadata failed there: ask another one next time."""
         self._suspect = connection.node_id
+        self._silences = self._silences + 1 if isinstance(error, ConnectionLostError) else 0
+        if self._silences == SILENCES_BELIEVED and self.may_rebootstrap and not self._is_beginning:
+            # The others were opened before it began, that to a bootstrap server too: each would cost a timeout.
+            self._pool.drop_control("nothing comes from where we asked", servers_too=True)
         if connection.node_id < 0:
             self._bootstrap.failed(connection.host, connection.port, error)
 

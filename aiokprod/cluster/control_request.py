@@ -7,12 +7,31 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from aiokprod.errors import ProtocolError
+from aiokprod.errors import ConfigError, ProtocolError
+
+LONGEST_S: Final = 1e9
+"""More than thirty years; above it event loops no longer agree on what they can count."""
 
 if TYPE_CHECKING:
     from aiokprod.cluster.connection import BrokerConnection
+
+
+def checked_seconds(timeout_s: object) -> float:
+    """A timeout as the clocks of the loop and of a connection can count it.
+
+    Asked before anything is sent or changed: noticed later, by a clock, it would end the whole producer.
+
+    Raises:
+        TypeError: no number.
+        ConfigError: not finite.
+    """
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
+        raise TypeError(f"a timeout is a number of seconds, not {type(timeout_s).__name__}")
+    if not -LONGEST_S < timeout_s < LONGEST_S:  # nan is not either
+        raise ConfigError(f"a timeout of {timeout_s} s: it must be below {LONGEST_S:g} s")
+    return float(timeout_s)
 
 
 class RequestMessage(Protocol):
@@ -53,6 +72,7 @@ async def ask(
         ConnectionLostError: the connection was or came to be closed (`RequestTimeoutError`: by a timeout).
         ProtocolError: the answer cannot be read; the connection is closed.
         UnsupportedVersionError: no common version; nothing was sent.
+        TypeError, ConfigError: the timeout is none; nothing was sent.
     """
     kind = type(message)
     if version is None:

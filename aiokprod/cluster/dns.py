@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from aiokprod.logs import printable
 LOCAL: Final = (OSError, ValueError, TypeError, OverflowError, RuntimeError)
 """What a dial can meet on this machine: no descriptor or thread left, an empty or overlong label in a name, a family of
 addresses that the kernel does not have. It fails that dial, and the next one may succeed (`# faults: N21`)."""
+
+HOST: Final = re.compile(r"[A-Za-z0-9\-._:\[\]%]{1,255}")
+"""Names (the longest has 253 characters), IPv4 and IPv6 addresses, with brackets and zone or without (`# faults: H16`)."""
 
 SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 """What `socket.connect` takes: IPv4, or IPv6 with flow and scope."""
@@ -82,7 +86,7 @@ async def canonical_name(address: Address) -> str | None:
         name, _ = await asyncio.get_running_loop().getnameinfo(address.socket_address, socket.NI_NAMEREQD)
     except LOCAL:
         return None
-    return name
+    return name if can_be_host(name) else None
 
 
 async def canonical_servers(
@@ -107,11 +111,16 @@ async def canonical_servers(
             failures.append(error)
             continue
         for address in addresses:
-            name = await reverse_resolver(address)
+            name = await reverse_resolver(address)  # whoever owns the address chose it
             expanded[(name or address.socket_address[0], port)] = None
     if not expanded:
         raise ConnectionLostError("; ".join(str(failure) for failure in failures))
     return list(expanded)
+
+
+def can_be_host(text: str) -> bool:
+    """Can this be a name or an address? What the network says is asked, before it is dialled, kept, or told to anybody."""
+    return HOST.fullmatch(text) is not None
 
 
 def without_brackets(host: str) -> str:

@@ -29,6 +29,9 @@ PARTITIONS_PER_SLICE: Final = 1_000
 
 ID_LIMIT: Final = 100
 
+MAX_CLUSTER_ID: Final = 255
+"""Characters; Kafka's have 22. It is kept as long as the client, and compared with each answer."""
+
 
 async def fetch_metadata(
     connection: BrokerConnection,
@@ -99,6 +102,10 @@ def _judge(answer: MetadataResponse, connection: BrokerConnection, cluster_id: s
             f"{who} answered {name_of(answer.error_code)} to a Metadata request",
             code=answer.error_code,
             broker=connection.node_id,
+        )
+    if answer.cluster_id is not None and len(answer.cluster_id) > MAX_CLUSTER_ID:
+        raise BrokerAnswerError(
+            f"{who} names a cluster id of {len(answer.cluster_id)} characters", broker=connection.node_id
         )
     if cluster_id is not None and answer.cluster_id is not None and answer.cluster_id != cluster_id:
         mismatch = ClusterIdMismatchError(

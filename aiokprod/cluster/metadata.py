@@ -34,8 +34,11 @@ logger = logging.getLogger(__name__)
 
 FIRST_TIMEOUT_S: Final = 5.0
 """How long the first broker may take to answer: another one is asked sooner than `request_timeout_ms` (30 s), because a
-frozen broker is when news are needed most. Doubled for each failure in a row, up to `request_timeout_ms`."""
+frozen broker is when news are needed most. Doubled for each failure in a row, up to `request_timeout_ms`. Less where
+`delivery_timeout_ms` is below 80 s: news must come while there is time to use them (`# faults: T21`)."""
 
+
+SHORTEST_TIMEOUT_S: Final = 0.5
 
 SHORTEST_BACKOFF_S: Final = 0.01
 """A backoff of 0 ms shall not become a busy loop of requests (`# faults: M14`)."""
@@ -43,6 +46,12 @@ SHORTEST_BACKOFF_S: Final = 0.01
 Fetch: TypeAlias = Callable[[list[str], float], Awaitable[MetadataResponse]]
 """`await fetch(topics, timeout_s)`: asks one broker once; raises an `AiokprodError` for anything that is no answer to
 be believed."""
+
+
+def delivery_timeout_s(config: ProducerConfig) -> float:
+    """How long records have to be delivered."""
+    assert config.delivery_timeout_ms is not None  # derived when it is not given
+    return config.delivery_timeout_ms / 1000
 
 
 class MetadataCache:
@@ -80,6 +89,7 @@ class MetadataCache:
         self._clock = clock
         self._random = random
         self._request_timeout_s = config.request_timeout_ms / 1000
+        self._first_timeout_s = min(FIRST_TIMEOUT_S, max(SHORTEST_TIMEOUT_S, delivery_timeout_s(config) / 16))
         self._idle_s = config.metadata_max_idle_ms / 1000
         self._patience_s = max(self._idle_s, config.max_block_ms / 1000)
         max_age_s = config.metadata_max_age_ms / 1000
@@ -194,7 +204,7 @@ class MetadataCache:
         names = list(self._interest) if full else list({*wanted, *self.snapshot.unsettled(self._interest)})
         self._begun += 1
         number = self._begun
-        timeout_s = min(self._request_timeout_s, FIRST_TIMEOUT_S * 2 ** min(self._failures, 16))
+        timeout_s = min(self._request_timeout_s, self._first_timeout_s * 2 ** min(self._failures, 16))
         try:
             answer = await self._fetch(names, timeout_s)
         except AiokprodError as failure:

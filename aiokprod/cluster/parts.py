@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -25,7 +26,7 @@ from aiokprod.cluster.control import ControlRoute
 from aiokprod.cluster.dns import canonical_servers
 from aiokprod.cluster.fetch import check_cluster, fetch_metadata
 from aiokprod.cluster.handshake import Endpoint, open_connection
-from aiokprod.cluster.metadata import MetadataCache
+from aiokprod.cluster.metadata import MetadataCache, delivery_timeout_s
 from aiokprod.cluster.owned_tasks import OwnedTasks
 from aiokprod.cluster.pool import BrokerPool, Purpose
 from aiokprod.cluster.snapshot import BrokerNode, ClusterSnapshot
@@ -47,6 +48,10 @@ from aiokprod.wire.messages.metadata import MetadataResponse
 
 HOPELESS: Final = (AuthenticationError, TlsError, UnsupportedVersionError)
 """`start` does not wait for these to get better, if no bootstrap server says anything else (`# faults: S1, S8`)."""
+
+
+LONGEST_PATIENCE_S: Final = 1.0
+"""How long known brokers that answer no dial are waited for before the bootstrap servers are asked as well."""
 
 
 class ClusterParts:
@@ -97,7 +102,9 @@ class ClusterParts:
             self.bootstrap,
             may_rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
             random=random,
+            patience_s=min(LONGEST_PATIENCE_S, delivery_timeout_s(config) / 16),
         )
+        self._slow_after_s = min(config.request_timeout_ms / 2000, delivery_timeout_s(config) / 8)
         self.cache = MetadataCache(
             config,
             fetch=self._fetch,
@@ -181,12 +188,23 @@ class ClusterParts:
     # -- asked by the pool ----------------------------------------------------------------------------------------
 
     async def _open(self, node: BrokerNode, purpose: Purpose, timeout_s: float) -> BrokerConnection:
+        # Where records wait, whether the cluster has moved is asked before the broker's time is over (faults: T21).
+        is_produce = purpose is Purpose.PRODUCE
+        why = f"broker {node.id} is slow"
+        slow = (
+            asyncio.get_running_loop().call_later(self._slow_after_s, self.cache.refresh, why) if is_produce else None
+        )
         try:
             connection = await self._open_checked(node, purpose, timeout_s)
         except AiokprodError as error:
             self._metrics.connections_failed.add()
             self.log.warned(f"dial {node.id}", f"broker {node.id} cannot be used: {error}", broker=node.id)
             raise
+        finally:
+            if slow is not None:
+                slow.cancel()
+        if is_produce:
+            connection.tell_slow(self._slow_after_s, partial(self.cache.refresh, why))
         self._metrics.connections_opened.add()
         self._metrics.connections_open.add(1)
         connection.add_close_callback(self._count_closed)

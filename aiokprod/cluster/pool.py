@@ -26,7 +26,7 @@ from typing import Final, TypeAlias, assert_never
 
 from aiokprod.backoff import Backoff
 from aiokprod.cluster.connection import BrokerConnection
-from aiokprod.cluster.dial_pace import CredentialsPace, DialPace
+from aiokprod.cluster.dial_pace import DialPace
 from aiokprod.cluster.lease import Drain, End, Keep, Lease
 from aiokprod.cluster.owned_tasks import OwnedTasks
 from aiokprod.cluster.pending_dial import PendingDial
@@ -94,7 +94,6 @@ class BrokerPool:
         self._max_idle_s = config.connections_max_idle_ms / 1000  # negative: never
         self._nodes: dict[int, BrokerNode] = {}
         self._paces: dict[int, DialPace] = {}
-        self._credentials = CredentialsPace()
         self._dials: dict[Key, PendingDial] = {}
         self._leases: dict[Key, Lease] = {}
         self._drained: list[Lease] = []  # leaving, and another has taken their place
@@ -168,8 +167,11 @@ class BrokerPool:
         if node_id not in self._nodes or (node_id, purpose) in self._leases:
             return False
         pace = self._paces.get(node_id)
-        now = self._clock()
-        return self._credentials.next_dial_at() <= now and (pace is None or pace.next_dial_at() <= now)
+        return pace is None or pace.next_dial_at() <= self._clock()
+
+    def is_dialling(self, node_id: int, purpose: Purpose) -> bool:
+        """Is a connection on its way?"""
+        return (node_id, purpose) in self._dials
 
     def last_error(self, node_id: int) -> AiokprodError | None:
         """What the last dial of a broker failed of; None once one succeeds."""
@@ -223,20 +225,20 @@ class BrokerPool:
         # At least one turn of the loop, so that nobody is told within the call that asked. The backoff is looked at
         # again after each sleep: a dial of the other purpose may have failed meanwhile.
         await asyncio.sleep(0)
-        while (wait_s := max(pace.next_dial_at(), self._credentials.next_dial_at()) - self._clock()) > 0:  # noqa: ASYNC110
+        while (wait_s := pace.next_dial_at() - self._clock()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(wait_s)
-        self._credentials.dialled(self._clock())
         try:
             connection = await self._open(key, dial, pace)
         except AiokprodError as error:
             if isinstance(error, AuthenticationError):
-                self._credentials.refused(self._clock())
+                pace.refused(self._clock())
             pace.failed(self._clock(), self._random.random())
             self._dial_failed(key, dial, error)
         except Exception as bug:
             self._dial_failed(key, dial, ConnectionLostError(f"dialling broker {node_id} failed: {type(bug).__name__}"))
             raise
         else:
+            pace.accepted()
             self._dialled(key, dial, connection)
 
     async def _open(self, key: Key, dial: PendingDial, pace: DialPace) -> BrokerConnection:
@@ -262,7 +264,6 @@ class BrokerPool:
     def _dialled(self, key: Key, dial: PendingDial, connection: BrokerConnection) -> None:
         self._dials.pop(key, None)
         self._last_errors.pop(key[0], None)
-        self._credentials.accepted()
         old = self._leases.get(key)
         if old is not None:
             self._drained.append(old)
@@ -296,10 +297,10 @@ class BrokerPool:
         connection = lease.connection
         connection.close(ConnectionLostError(why, host=connection.host, port=connection.port))
 
-    def drop_control(self, why: str) -> None:
-        """Close what control requests travel on, to brokers as they are known (`# faults: T16`)."""
+    def drop_control(self, why: str, *, servers_too: bool = False) -> None:
+        """Close what control requests travel on, to brokers as they are known (`# faults: T16`), or to all."""
         for (node_id, purpose), lease in list(self._leases.items()):
-            if purpose is Purpose.CONTROL and node_id >= 0:
+            if purpose is Purpose.CONTROL and (servers_too or node_id >= 0):
                 self._drop(lease, why)
 
     def _look(self) -> None:

@@ -23,6 +23,7 @@ from operator import is_
 from types import MappingProxyType
 from typing import Final
 
+from aiokprod.cluster.dns import can_be_host
 from aiokprod.wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -39,6 +40,9 @@ REFUSED: Final = frozenset({17, 29})
 
 MAX_BROKERS: Final = 10_000
 """Ten times the largest cluster known; the rest of such a list is not believed (`# faults: H16`)."""
+
+MAX_RACK: Final = 255
+"""Characters; nothing of ours reads a rack, and one of megabytes would be kept with its broker."""
 
 MAX_PARTITION: Final = 1_000_000
 """Kafka's metadata log stops working far below; an index above is a broken entry and not a gap in the list."""
@@ -146,7 +150,7 @@ class ClusterSnapshot:
         brokers = dict(self.brokers)
         if leader_id >= 0:
             if endpoint is not None and endpoint.id == leader_id and _is_possible(endpoint):
-                brokers[leader_id] = endpoint
+                brokers[leader_id] = _without_absurd_rack(endpoint)
             elif leader_id not in brokers:
                 return self
         partitions = list(known.partitions)
@@ -164,7 +168,7 @@ def believable_brokers(brokers: Iterable[MetadataResponseBroker]) -> dict[int, B
     for broker in islice(brokers, MAX_BROKERS):
         node = BrokerNode(id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)
         if _is_possible(node):
-            nodes.setdefault(node.id, node)
+            nodes.setdefault(node.id, _without_absurd_rack(node))
     return nodes
 
 
@@ -302,4 +306,8 @@ def _without_leaders(topic: TopicSnapshot, gone: Collection[int]) -> TopicSnapsh
 
 def _is_possible(node: BrokerNode) -> bool:
     """Can this be dialled at all? (`# faults: H16`)"""
-    return node.id >= 0 and bool(node.host.strip()) and 0 < node.port <= 65_535
+    return node.id >= 0 and 0 < node.port <= 65_535 and can_be_host(node.host)
+
+
+def _without_absurd_rack(node: BrokerNode) -> BrokerNode:
+    return node if node.rack is None or len(node.rack) <= MAX_RACK else replace(node, rack=None)

@@ -44,3 +44,26 @@ def test_a_failure_is_remembered_as_the_last_error() -> None:
     log = StateLog("producer")
     log.failed(OSError("reset\n"))
     assert log.last_error == "OSError: reset\\n"
+
+
+def test_who_a_line_is_about_is_escaped_too(caplog: pytest.LogCaptureFixture) -> None:  # faults: H14
+    log = StateLog("connection to a\x1b[2J\nERROR forged", broker="a\n" + "b" * 10_000)
+    with caplog.at_level(logging.INFO, logger="aiokprod"):
+        log.moved("CONNECTING", "OPEN", "x")
+        log.warned("kind", "y")
+    for record in caplog.records:
+        assert "\n" not in record.getMessage()
+        assert "\x1b" not in record.getMessage()
+        assert "\n" not in record.__dict__["kafka_broker"]
+        assert len(record.__dict__["kafka_broker"]) < 1_000
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def test_an_error_without_a_text_can_be_told() -> None:
+    log = StateLog("producer")
+    log.warned("kind", Mute())
+    assert log.last_error == "<Mute whose text raises ValueError>"

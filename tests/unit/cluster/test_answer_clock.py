@@ -219,3 +219,64 @@ def test_a_late_callback_of_an_older_timer_does_nothing() -> None:
     old.call()  # cancelled too late
     rig.turns(10)
     assert rig.timed_out == []
+
+
+# -- slow answers -------------------------------------------------------------------------------------------------
+
+
+def test_a_slow_answer_is_told_once_and_times_out_as_ever() -> None:  # faults: T21
+    rig, slow = Rig(), []
+    rig.clock.tell_slow(10.0, lambda: slow.append(rig.loop.now))
+    rig.ask("a")
+    rig.loop.fire()
+    assert slow == [1010.0]
+    assert rig.timed_out == []
+    rig.loop.fire()
+    rig.turns(QUIET_PASSES)
+    assert rig.timed_out == ["a"]
+    assert slow == [1010.0]
+
+
+def test_answers_in_time_are_not_slow_and_share_one_timer() -> None:
+    rig, slow = Rig(), []
+    rig.clock.tell_slow(10.0, lambda: slow.append(rig.loop.now))
+    for token in range(100):
+        rig.ask(token)
+        rig.loop.now += 0.1
+        rig.answer_head()
+    assert len(rig.loop.timers) == 1
+    rig.ask("late")
+    rig.loop.fire()
+    assert slow == []
+    rig.loop.fire()
+    assert slow == [pytest.approx(1020.0)]
+
+
+def test_each_request_that_is_slow_at_the_head_is_told() -> None:
+    rig, slow = Rig(), []
+    rig.clock.tell_slow(10.0, lambda: slow.append(rig.loop.now))
+    rig.ask("a")
+    rig.ask("b")
+    rig.loop.fire()
+    rig.loop.now += 5.0
+    rig.answer_head()  # the clock of b begins
+    rig.loop.fire()
+    assert slow == [1010.0, 1025.0]
+
+
+def test_a_throttle_makes_no_answer_slow() -> None:
+    rig, slow = Rig(), []
+    rig.clock.tell_slow(10.0, lambda: slow.append(rig.loop.now))
+    rig.ask("a")
+    rig.exchange.mute(20.0, rig.loop.now)
+    rig.loop.fire()
+    assert slow == []
+    rig.loop.fire()
+    assert slow == [1030.0]
+
+
+def test_who_waits_already_is_watched_too() -> None:
+    rig, slow = Rig(), []
+    rig.ask("a")
+    rig.clock.tell_slow(10.0, lambda: slow.append(rig.loop.now))
+    assert rig.loop.armed == [1010.0]

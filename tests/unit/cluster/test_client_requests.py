@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from both_loops import Run, both_loops
@@ -10,6 +11,7 @@ from client_rig import rig
 
 from aiokprod.errors import (
     AiokprodError,
+    ConfigError,
     ConnectionLostError,
     RequestTimeoutError,
 )
@@ -64,6 +66,50 @@ def test_a_request_to_a_broker_that_cannot_be_reached_fails(run: Run, node_id: i
             await r.cluster.brokers[1].stop()
             with pytest.raises(AiokprodError):
                 await r.client.request(InitProducerIdRequest(transactional_id=None), node_id=node_id, timeout_s=1.0)
+
+    run(scenario())
+
+
+NO_TIMEOUT = [
+    (None, TypeError), ("5", TypeError), (True, TypeError), (b"", TypeError), ([], TypeError), (1j, TypeError),
+    (float("nan"), ConfigError), (float("inf"), ConfigError), (float("-inf"), ConfigError), (10**12, ConfigError),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("timeout", "error"), NO_TIMEOUT, ids=[repr(timeout) for timeout, _ in NO_TIMEOUT])
+@both_loops
+def test_what_is_no_timeout_is_refused_before_anything_changes(
+    run: Run, timeout: Any, error: type[Exception]
+) -> None:  # faults: M17
+    """The clock of a connection added it to its own time, and the whole producer failed."""
+
+    async def scenario() -> None:
+        async with rig(1) as r:
+            broker = r.cluster.brokers[1]
+            request = InitProducerIdRequest(transactional_id=None)
+            connection = await r.client._running().route.connection([1])
+            for node_id in (None, 1):
+                with pytest.raises(error, match="a timeout"):
+                    await r.client.request(request, node_id=node_id, timeout_s=timeout)
+            with pytest.raises(error, match="a timeout"):
+                await connection.request(request, timeout_s=timeout)
+            with pytest.raises(error, match="a timeout"):
+                await r.client.refreshed(timeout)
+            assert connection.in_flight == 0
+            assert not broker.asked(InitProducerIdRequest)
+            await r.client.request(request, timeout_s=5)
+            assert len(broker.asked(InitProducerIdRequest)) == 1
+
+    run(scenario())
+
+
+@both_loops
+def test_a_start_without_a_timeout_of_its_own_can_begin_again(run: Run) -> None:  # faults: M17
+    async def scenario() -> None:
+        async with rig(1, start=False) as r:
+            with pytest.raises(TypeError):
+                await r.client.start("5")  # type: ignore[arg-type]
+            await r.client.start(5)
 
     run(scenario())
 

@@ -14,7 +14,13 @@ from virtual_time import run_virtual
 
 from aiokprod.cluster.bootstrap import BootstrapServers
 from aiokprod.cluster.control import ControlRoute
-from aiokprod.errors import AuthenticationError, BootstrapError, ConnectionLostError, RequestTimeoutError
+from aiokprod.errors import (
+    AuthenticationError,
+    BootstrapError,
+    BrokerAnswerError,
+    ConnectionLostError,
+    RequestTimeoutError,
+)
 
 SERVERS = [("boot1", 1), ("boot2", 2), ("boot3", 3)]
 BROKERS = (1, 2, 3)
@@ -250,6 +256,102 @@ def test_when_no_known_broker_can_be_reached_it_begins_again() -> None:  # fault
         assert {node_id for _, node_id, *_ in rig.dials if node_id > 0} == set(BROKERS)
 
     scene(play)
+
+
+def swallowed(rig: Rig, *ids: int) -> None:
+    """Dials of these end after half a minute."""
+    rig.slow = dict.fromkeys(ids, 30.0)
+
+
+def test_known_addresses_that_swallow_everything_are_waited_for_alone_a_second_only() -> None:  # faults: T21
+    async def play(rig: Rig) -> None:
+        rig.arrived()
+        swallowed(rig, *BROKERS)
+        began = rig.loop.time()
+        assert (await rig.ask()).node_id < 0
+        assert rig.loop.time() - began < 1.1
+        assert {node_id for _, node_id, *_ in rig.dials if node_id > 0} == set(BROKERS)
+
+    scene(play)
+
+
+def test_a_known_address_that_answers_late_is_taken_when_the_servers_swallow_everything_too() -> None:  # faults: T21
+    async def play(rig: Rig) -> None:
+        rig.arrived()
+        rig.pool.know(await rig.bootstrap.nodes())
+        swallowed(rig, *BROKERS, -1, -2, -3)
+        rig.slow[2] = 3.0
+        began = rig.loop.time()
+        assert (await rig.ask()).node_id == 2
+        assert rig.loop.time() - began < 3.6
+
+    scene(play)
+
+
+def test_the_only_broker_that_failed_and_now_swallows_everything_is_not_waited_for() -> None:  # faults: T21
+    async def play(rig: Rig) -> None:
+        rig.pool.know([node(1)])
+        rig.route.succeeded([])
+        first = await rig.route.connection([1])
+        rig.route.failed(first, RequestTimeoutError("no answer"))
+        first.close(ConnectionLostError("reset"))
+        await asyncio.sleep(2)
+        swallowed(rig, 1)
+        began = rig.loop.time()
+        assert (await rig.route.connection([1])).node_id < 0
+        assert rig.loop.time() - began < 1.1
+
+    scene(play)
+
+
+def test_two_requests_without_a_word_lead_to_the_servers_over_new_connections() -> None:  # faults: T21
+    async def play(rig: Rig) -> None:
+        server = await rig.ask()
+        rig.arrived()
+        connections = [await rig.connect(node_id, CONTROL) for node_id in BROKERS]
+        for _ in range(2):
+            silent = await rig.ask()
+            assert silent in connections
+            rig.route.failed(silent, RequestTimeoutError("no answer"))  # type: ignore[arg-type]
+        assert not any(connection.is_open for connection in (server, *connections))
+        found = await rig.ask()
+        assert found.node_id < 0
+        assert found is not server
+
+    scene(play)
+
+
+def test_errors_that_brokers_answer_are_no_silence() -> None:
+    async def play(rig: Rig) -> None:
+        rig.arrived()
+        for _ in range(6):
+            rig.route.failed(await rig.ask(), BrokerAnswerError("an error"))  # type: ignore[arg-type]
+        assert (await rig.ask()).node_id > 0
+
+    scene(play)
+
+
+def test_known_brokers_are_asked_again_when_the_servers_cannot_be_reached_either() -> None:  # faults: T21
+    async def play(rig: Rig) -> None:
+        rig.arrived()
+        for _ in range(2):
+            rig.route.failed(await rig.ask(), RequestTimeoutError("no answer"))  # type: ignore[arg-type]
+        rig.refuse = lambda where: refused(where) if where.id < 0 else None
+        assert (await rig.ask()).node_id in BROKERS
+
+    scene(play)
+
+
+def test_if_the_strategy_is_none_known_brokers_are_waited_for() -> None:
+    async def play(rig: Rig) -> None:
+        rig.arrived()
+        rig.slow = dict.fromkeys(BROKERS, 5.0)
+        for _ in range(3):
+            connection = await rig.ask()
+            assert connection.node_id in BROKERS
+            rig.route.failed(connection, RequestTimeoutError("no answer"))  # type: ignore[arg-type]
+
+    scene(play, may_rebootstrap=False)
 
 
 def test_it_does_not_begin_again_if_the_strategy_is_none() -> None:

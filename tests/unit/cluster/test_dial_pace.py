@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiokprod.backoff import Backoff
-from aiokprod.cluster.dial_pace import CredentialsPace, DialPace
+from aiokprod.cluster.dial_pace import DialPace
 
 HALF = 0.5
 
@@ -58,8 +58,19 @@ def test_never_more_than_five_dials_in_any_second() -> None:  # faults: N15
     assert all(later - earlier >= 1.0 - 1e-9 for earlier, later in zip(dials, dials[5:], strict=False))
 
 
-def test_refused_credentials_are_tried_at_most_once_a_second() -> None:  # faults: S8
-    timing = CredentialsPace()
+def test_a_refused_authentication_is_tried_again_ever_more_rarely() -> None:  # faults: S8
+    timing, now, gaps = pace(), 0.0, []
+    for _ in range(6):
+        timing.dialled(now)
+        timing.refused(now)
+        timing.failed(now, HALF)
+        gaps.append(timing.next_dial_at() - now)
+        now = timing.next_dial_at()
+    assert gaps == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
+
+
+def test_of_two_purposes_one_at_a_time_tries_refused_credentials() -> None:  # faults: S8
+    timing = pace()
     timing.dialled(0.0)
     timing.dialled(0.0)
     assert timing.next_dial_at() <= 0.0
@@ -70,6 +81,13 @@ def test_refused_credentials_are_tried_at_most_once_a_second() -> None:  # fault
     timing.accepted()
     timing.dialled(1.6)
     assert timing.next_dial_at() <= 1.6
+
+
+def test_a_new_address_has_refused_nothing() -> None:  # faults: B12
+    timing = pace()
+    timing.refused(0.0)
+    timing.moved()
+    assert timing.next_dial_at() <= 0.0
 
 
 def test_the_setup_timeout_grows_with_failures_and_is_spread() -> None:  # faults: B16

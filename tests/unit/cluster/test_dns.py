@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 from both_loops import Run, both_loops
 
-from aiokprod.cluster.dns import Address, canonical_name, canonical_servers, is_ip, resolve, without_brackets
+from aiokprod.cluster.dns import (
+    Address,
+    can_be_host,
+    canonical_name,
+    canonical_servers,
+    is_ip,
+    resolve,
+    without_brackets,
+)
 from aiokprod.errors import ConnectionLostError
 
 
@@ -167,3 +175,46 @@ def test_addresses_show_as_they_are_written() -> None:
     assert str(v4("10.0.0.1", 9092)) == "10.0.0.1:9092"
     assert str(Address(socket.AF_INET6, ("::1", 9092, 0, 0))) == "[::1]:9092"
     assert without_brackets("[::1]") == "::1"
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["a", "kafka-1.example.org.", "k_1", "10.0.0.1", "::1", "[fe80::1%eth0]", "x" * 255, "xn--bcher-kva.example"],
+)
+def test_names_and_addresses_can_be_hosts(host: str) -> None:
+    assert can_be_host(host)
+
+
+ABSURD = [
+    "",
+    " ",
+    "a b",
+    "a\0b",
+    "a\nERROR forged",
+    "\x1b[2J",
+    "b\u00fccher",
+    "\u202etxt",
+    "x" * 256,
+    "x" * 5_000_000,
+    "a/b",
+]
+
+
+@pytest.mark.parametrize("host", ABSURD, ids=[f"{host[:10]!a}{len(host)}" for host in ABSURD])
+def test_what_is_no_name_and_no_address_can_be_no_host(host: str) -> None:  # faults: H16
+    assert not can_be_host(host)
+    assert not can_be_host(host + "\n")
+
+
+def test_a_canonical_name_that_forges_lines_is_none() -> None:  # faults: H14
+    """Names of addresses are chosen by whoever owns the address."""
+
+    class Loop(asyncio.SelectorEventLoop):
+        async def getnameinfo(self, *_: Any, **__: Any) -> Any:
+            return "evil\nERROR forged", "9092"
+
+    async def scenario() -> None:
+        assert await canonical_name(v4("192.0.2.1", 9092)) is None
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(scenario())

@@ -118,6 +118,15 @@ def test_another_cluster_is_refused_and_its_name_made_harmless() -> None:  # fau
     run_virtual(scenario())
 
 
+@pytest.mark.parametrize("ours", [None, "ours"])
+def test_a_cluster_id_of_megabytes_is_none(ours: str | None) -> None:  # faults: H16
+    async def scenario() -> None:
+        with pytest.raises(BrokerAnswerError, match="a cluster id of 1000000 characters"):
+            await fetch(Answering(answer(cluster_id="x" * 1_000_000)), cluster_id=ours)
+
+    run_virtual(scenario())
+
+
 @pytest.mark.parametrize(("ours", "theirs"), [(None, "any"), ("ours", None), ("ours", "ours")])
 def test_a_cluster_is_ours_unless_it_says_otherwise(ours: str | None, theirs: str | None) -> None:
     async def scenario() -> None:

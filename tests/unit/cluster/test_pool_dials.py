@@ -221,23 +221,46 @@ def test_a_connection_lost_after_a_long_life_is_replaced_at_once() -> None:  # f
     scene(play)
 
 
-def test_refused_credentials_are_tried_once_a_second() -> None:  # faults: S8
+def test_refused_credentials_are_tried_ever_more_rarely() -> None:  # faults: S8
     async def play(rig: PoolRig) -> None:
         rig.refuse = lambda where: AuthenticationError("wrong password")
-        for _ in range(1_000):
+        for _ in range(3_000):
             for node_id in (1, 2, 3):
                 rig.pool.dial(node_id, PRODUCE)
                 rig.pool.dial(node_id, CONTROL)
             await asyncio.sleep(0.01)
-        first_wave = 6  # nobody knew yet
-        assert 12 <= len(rig.dials) <= first_wave + 10
+        for node_id in (1, 2, 3):
+            both, *apart = gaps(rig, node_id)
+            assert both == 0  # for both purposes, before anything was known
+            assert min(apart) >= 0.99
+            assert 4 <= len(apart) <= 6
         rig.refuse = lambda where: None
-        await asyncio.sleep(2)
-        assert rig.ready
         began = rig.loop.time()
         for node_id in (1, 2, 3):
             await rig.connect(node_id)
-        assert rig.loop.time() - began < 2
+        assert rig.loop.time() - began < 8.1
+
+    scene(play)
+
+
+def test_a_broker_that_is_refused_does_not_hold_up_the_others() -> None:  # faults: S22
+    async def play(rig: PoolRig) -> None:
+        rig.refuse = lambda where: AuthenticationError("a wrong signature") if where.id == 1 else None
+        for node_id in (1, 2, 3):
+            rig.pool.dial(node_id, PRODUCE)
+            rig.pool.dial(node_id, CONTROL)
+        await asyncio.sleep(0.01)
+        assert {node_id for node_id, _ in rig.ready} == {2, 3}
+        for _ in range(10):
+            rig.pool.dial(1, PRODUCE)
+            await asyncio.sleep(0.5)
+            for connection in rig.opened:
+                connection.close(ConnectionLostError("reset"))
+            rig.opened.clear()
+            began = rig.loop.time()
+            await rig.connect(2)
+            await rig.connect(3, CONTROL)
+            assert rig.loop.time() - began < 1.3  # the backoff of what was lost, and no more
 
     scene(play)
 

@@ -238,6 +238,9 @@ def test_two_brokers_may_share_an_address() -> None:  # faults: B15
         MetadataResponseBroker(node_id=5, host="h", port=70_000),
         MetadataResponseBroker(node_id=5, host="", port=9092),
         MetadataResponseBroker(node_id=5, host=" ", port=9092),
+        MetadataResponseBroker(node_id=5, host="h\0", port=9092),
+        MetadataResponseBroker(node_id=5, host="h\nERROR forged\x1b[2J", port=9092),
+        MetadataResponseBroker(node_id=5, host="h" * 5_000_000, port=9092),
         MetadataResponseBroker(node_id=-5, host="h", port=9092),
     ],
 )
@@ -321,10 +324,27 @@ def test_a_hint_may_bring_the_address_of_its_broker() -> None:
 
 @pytest.mark.parametrize(
     "endpoint",
-    [BrokerNode(id=8, host="h", port=1), BrokerNode(id=9, host="", port=1), BrokerNode(id=9, host="h", port=0)],
+    [
+        BrokerNode(id=8, host="h", port=1),
+        BrokerNode(id=9, host="", port=1),
+        BrokerNode(id=9, host="h", port=0),
+        BrokerNode(id=9, host="h\0", port=1),
+        BrokerNode(id=9, host="h" * 5_000_000, port=1),
+    ],
+    ids=["another", "empty", "port", "nul", "long"],
 )
 def test_an_address_that_cannot_be_is_no_address(endpoint: BrokerNode) -> None:
     assert KNOWN.with_hint("t", 0, 9, 6, endpoint) is KNOWN
+
+
+def test_a_rack_of_megabytes_is_not_kept() -> None:  # faults: H16
+    racks = [MetadataResponseBroker(node_id=1, host="h", port=9, rack="r" * 1_000_000)]
+    snapshot = take(EMPTY, answer(topic("t", [(1, 0)]), brokers=racks))
+    assert snapshot.brokers[1].rack is None
+    hinted = snapshot.with_hint("t", 0, 9, 6, BrokerNode(id=9, host="new", port=1, rack="r" * 1_000_000))
+    assert hinted.brokers[9].rack is None
+    kept = snapshot.with_hint("t", 0, 9, 6, BrokerNode(id=9, host="new", port=1, rack="eu-west-1a"))
+    assert kept.brokers[9].rack == "eu-west-1a"
 
 
 def test_a_hint_may_say_that_nobody_leads() -> None:  # broker: 7.8
