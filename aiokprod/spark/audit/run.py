@@ -6,10 +6,9 @@ log         -> order pass, if it is wanted
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from aiokprod.claims.rows import Status
 from aiokprod.spark.audit.findings import WRONG, Finding
 from aiokprod.spark.audit.judging import cells, judged
+from aiokprod.spark.audit.markers import Markers, Sender, incomplete_runs
 from aiokprod.spark.audit.order import late_records
 from aiokprod.spark.audit.sides import claim_rows, log_rows, partition_and_offset
 from aiokprod.spark.audit.verdict import Latencies, LateRecord, NamedRecord, Verdict
@@ -24,7 +24,9 @@ from aiokprod.spark.audit.verdict import Latencies, LateRecord, NamedRecord, Ver
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+__all__ = ["incomplete_runs", "run"]
 
 MOST_NAMED: Final = 100_000
 RECORDS_PER_PARTITION: Final = 1_000_000
@@ -64,20 +66,22 @@ def run(
     """
     began = time.monotonic()
     verdict = Verdict()
-    incomplete = {} if not isinstance(claims, str | Path) else incomplete_runs(claims)
-    verdict.problems.extend(incomplete.values())
+    markers = (Markers.of(claims, spark) if isinstance(claims, str | Path) else Markers()).of_runs(runs)
+    verdict.problems.extend([*markers.incomplete.values(), *markers.others])
     claimed = spark.read.parquet(str(claims)) if isinstance(claims, str | Path) else claims
     found = spark.read.parquet(str(log)) if isinstance(log, str | Path) else log
     told = claim_rows(claimed)
     if runs is not None:
         told = told.where(told.run.isin(list(runs)))
-    claims_of_runs = {row["run"]: row["count"] for row in told.groupBy("run").count().collect()}
-    rows = log_rows(found, list(claims_of_runs))
-    count = partitions or max(LEAST_PARTITIONS, -(-sum(claims_of_runs.values()) // RECORDS_PER_PARTITION))
+    claims_of = _claims_of(told, markers.rows)
+    verdict.problems.extend(markers.compare(claims_of))
+    incomplete = set(markers.incomplete)
+    rows = log_rows(found, sorted({run for run, _ in claims_of}))
+    count = partitions or max(LEAST_PARTITIONS, -(-sum(claims_of.values()) // RECORDS_PER_PARTITION))
     with _kept(cells(judged(told, rows, count))) as kept:
-        has_repeats = _count(verdict, kept, set(incomplete))
+        has_repeats = _count(verdict, kept, incomplete)
         verdict.latencies = [*_latencies(kept, "ack"), *_latencies(kept, "append")]
-        verdict.named = _named(kept, rows, set(incomplete), most_named)
+        verdict.named = _named(kept, rows, incomplete, most_named)
     if not verdict.claims:
         verdict.problems.append("there are no claims")
     if verdict.counts[Finding.CLAIMED_TWICE]:
@@ -90,17 +94,19 @@ def run(
     return verdict
 
 
-def incomplete_runs(folder: str | Path) -> dict[tuple[int, int], str]:
-    """(run, stream) whose claims are not all in the folder, and why; nothing for a folder that is not of this machine."""
-    told: dict[tuple[int, int], str] = {}
-    for marker in sorted(Path(folder).glob("_run-*.json")):
-        facts = json.loads(marker.read_text())
-        name = f"run {facts['run']} stream {facts['stream']}"
-        if facts["dropped"]:
-            told[facts["run"], facts["stream"]] = f"{name}: {facts['dropped']} claims were dropped"
-        elif not facts["closed"]:
-            told[facts["run"], facts["stream"]] = f"{name}: its claims were not closed"
-    return told
+def _claims_of(told: DataFrame, senders: Iterable[Sender]) -> dict[tuple[int, int | None], int]:
+    """How many claims there are, by run and stream; the streams of a run that are not among the senders together (None)."""
+    from pyspark.sql import functions as sf
+
+    stream = sf.when(_is_among(senders), sf.col("stream")).alias("stream")
+    return {(row["run"], row["stream"]): row["count"] for row in told.groupBy("run", stream).count().collect()}
+
+
+def _is_among(senders: Iterable[Sender]) -> Column:
+    """Is a row's run and stream one of these?"""
+    from pyspark.sql import functions as sf
+
+    return sf.concat_ws(":", "run", "stream").isin([f"{run}:{stream}" for run, stream in senders])
 
 
 @contextmanager
