@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-KEYS = st.sampled_from((None, b"", b"a", b"b"))
+KEYS = st.sampled_from((None, b"", b"a", b"plumless", b"buckeroo"))  # the last two have one CRC-32
 TOPICS = st.sampled_from(("t", "u"))
 SMALL = st.integers(0, 2)
+SEQS = st.integers(-1, 6) | st.sampled_from((-(2**63), 2**63 - 1))
 CLAIMS = st.builds(
-    ClaimRow, run=SMALL, stream=st.integers(0, 1), seq=st.integers(-1, 6), topic=TOPICS, key=KEYS, partition=st.integers(-1, 2),
+    ClaimRow, run=SMALL, stream=st.integers(0, 1), seq=SEQS, topic=TOPICS, key=KEYS, partition=st.integers(-1, 2),
     offset=st.integers(-1, 8), status=st.sampled_from(Status),
 )  # fmt: skip
 RECORDS = st.builds(
-    LogRow, run=st.sampled_from((None, 0, 1, 2, 9)), stream=st.integers(0, 1), seq=st.integers(-1, 6), topic=TOPICS, key=KEYS,
+    LogRow, run=st.sampled_from((None, 0, 1, 2, 9)), stream=st.integers(0, 1), seq=SEQS, topic=TOPICS, key=KEYS,
     partition=SMALL, offset=st.integers(0, 10),
 )  # fmt: skip
 

@@ -33,7 +33,7 @@ def judged(claims: DataFrame, log: DataFrame, partitions: int) -> DataFrame:
     """
     from pyspark.sql import functions as sf
 
-    both = claims.unionByName(log)
+    both = claims.unionByName(log.select(*claims.columns))
     # A record that is not ours has no identity: it goes anywhere, evenly.
     spread = sf.coalesce(sf.xxhash64("run", "stream", "seq"), sf.lit(0))
     spread = sf.when(sf.col("run").isNull(), sf.xxhash64("place")).otherwise(spread)
