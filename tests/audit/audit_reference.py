@@ -73,14 +73,15 @@ def judge(claims: list[ClaimRow], log: list[LogRow]) -> Expected:
         if said:
             expected.findings[identity] = said
         expected.places[identity] = {(record.partition, record.offset) for record in found[identity]}
-    _judge_order(expected, found)
+    twice = {identity[:2] for identity, told in claimed.items() if len(told) > 1}
+    _judge_order(expected, {identity: records for identity, records in found.items() if identity[:2] not in twice})
     return expected
 
 
 def _findings(claims: list[ClaimRow], records: list[LogRow]) -> Finding:
     said = Finding(0)
     if len(claims) > 1:
-        said |= Finding.CLAIMED_TWICE
+        return Finding.CLAIMED_TWICE
     if not claims:
         return said | Finding.PHANTOM | (Finding.DUPLICATE if len(records) > 1 else Finding(0))
     claim = max(claims, key=lambda each: each.status)

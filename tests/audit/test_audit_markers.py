@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
-from audit_frames import claims_table, frames
+from audit_frames import claims_table, frames, mark
 from audit_worlds import World, truthful
 
-from aiokprod.claims.marker import name_of
 from aiokprod.spark import audit
 from aiokprod.spark.audit.markers import Markers, incomplete_runs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def mark(folder: Path, run: int, stream: int, *, rows: int = 1, token: str = "", **facts: object) -> Path:
-    told = {"run": run, "stream": stream, "closed": True, "rows": rows, "dropped": 0, "files": 1} | facts
-    path = folder / f"_run-{name_of(run, stream)}{token}.json"
-    path.write_text(json.dumps(told))
-    return path
 
 
 def write_claims(folder: Path, *worlds: World) -> None:

@@ -35,7 +35,8 @@ RECORDS = st.builds(
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    claims=st.lists(CLAIMS, min_size=1, max_size=60, unique_by=lambda c: (c.run, c.stream, c.seq, c.topic)),
+    claims=st.lists(CLAIMS, min_size=1, max_size=60, unique_by=lambda c: (c.run, c.stream, c.seq, c.topic))
+    | st.lists(CLAIMS, min_size=1, max_size=60),
     log=st.lists(RECORDS, max_size=90, unique_by=lambda r: (r.topic, r.partition, r.offset)),
 )
 def test_spark_and_the_reference_say_the_same_of_any_world(

@@ -79,15 +79,16 @@ def run(
     rows = log_rows(found, sorted({run for run, _ in claims_of}))
     count = partitions or max(LEAST_PARTITIONS, -(-sum(claims_of.values()) // RECORDS_PER_PARTITION))
     with _kept(cells(judged(told, rows, count))) as kept:
-        has_repeats = _count(verdict, kept, incomplete)
+        has_repeats, twice = _count(verdict, kept, incomplete)
         verdict.latencies = [*_latencies(kept, "ack"), *_latencies(kept, "append")]
         verdict.named = _named(kept, rows, incomplete, most_named)
     if not verdict.claims:
         verdict.problems.append("there are no claims")
-    if verdict.counts[Finding.CLAIMED_TWICE]:
+    if twice:
         verdict.problems.append("two senders had the same run and stream")
     if order:
-        _judge_order(verdict, late_records(rows, count, has_repeats=has_repeats), most_named)
+        late = late_records(rows, count, has_repeats=has_repeats)
+        _judge_order(verdict, late.where(~_is_among(twice)), most_named)  # two senders are in no order
     if timeline:
         verdict.timeline = _timeline(found)
     verdict.seconds = time.monotonic() - began
@@ -118,14 +119,14 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
         kept.unpersist()
 
 
-def _count(verdict: Verdict, kept: DataFrame, incomplete: set[tuple[int, int]]) -> bool:
-    """All the numbers of the verdict; is any record in the log more than once?"""
+def _count(verdict: Verdict, kept: DataFrame, incomplete: set[Sender]) -> tuple[bool, set[Sender]]:
+    """All the numbers of the verdict; is any record in the log more than once, and whose records are claimed twice?"""
     from pyspark.sql import functions as sf
 
     totals = kept.groupBy("findings", "status", "run", "stream").agg(
         sf.sum("records").alias("records"), sf.sum("claims").alias("claims"), sf.sum("copies").alias("copies")
     )
-    has_repeats = False
+    has_repeats, twice = False, set()
     for row in totals.collect():
         verdict.claims += row.claims
         verdict.log_records += row.copies
@@ -135,13 +136,15 @@ def _count(verdict: Verdict, kept: DataFrame, incomplete: set[tuple[int, int]]) 
         if Finding.NOT_OURS in findings:
             verdict.not_ours += row.copies
             continue
+        if Finding.CLAIMED_TWICE in findings:
+            twice.add((row.run, row.stream))
         has_repeats |= bool(findings & (Finding.DUPLICATE | Finding.REPEATED))
         if Finding.PHANTOM in findings and (row.run, row.stream) in incomplete:
             verdict.unclaimed += row.copies
             continue
         for finding in findings:
             verdict.counts[finding] += row.records
-    return has_repeats
+    return has_repeats, twice
 
 
 def _latencies(kept: DataFrame, kind: str) -> list[Latencies]:
@@ -168,16 +171,13 @@ def _timeline(log: DataFrame) -> dict[str, dict[int, int]]:
     return dict(counts)
 
 
-def _named(kept: DataFrame, log: DataFrame, incomplete: set[tuple[int, int]], most: int) -> list[NamedRecord]:
+def _named(kept: DataFrame, log: DataFrame, incomplete: set[Sender], most: int) -> list[NamedRecord]:
     from pyspark.sql import functions as sf
 
     is_harmless = sf.col("findings").bitwiseAND(int(WRONG)) == 0
-    named = kept.where(sf.col("run").isNotNull()).orderBy(is_harmless, "run", "stream", "seq", "topic").limit(most)
-    rows = [
-        row
-        for row in named.collect()
-        if not (Finding.PHANTOM in Finding(row.findings) and (row.run, row.stream) in incomplete)
-    ]
+    is_unclaimed = (sf.col("findings").bitwiseAND(int(Finding.PHANTOM)) != 0) & _is_among(incomplete)
+    named = kept.where(sf.col("run").isNotNull() & ~is_unclaimed)
+    rows = named.orderBy(is_harmless, "run", "stream", "seq", "topic").limit(most).collect()
     places = _all_places(log, [row for row in rows if row.copies > BOTH_PLACES])
     return [
         NamedRecord(
