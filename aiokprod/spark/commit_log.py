@@ -53,11 +53,18 @@ class Committed:
             "rows": rows,
             "bytes": sum(message.bytes for message in self.messages),
             "slowest_task_s": round(slowest, 3),
-            "rows_per_s": round(sum(each.rows_per_s for each in self.messages)),
+            "rows_per_s": round(rows / self.seconds) if self.seconds else 0,
             "partitions": [
                 asdict(each) | {"fingerprint": f"{each.fingerprint:016x}"} for _, each in sorted(ranges.items())
             ],
         }
+
+    @property
+    def seconds(self) -> float:
+        """From the first task's beginning to the last one's end, by the clocks of their workers."""
+        wrote = [message for message in self.messages if message.rows]
+        began_s = min((message.began_s for message in wrote), default=0.0)
+        return max((message.began_s + message.seconds for message in wrote), default=0.0) - began_s
 
     def rows(self) -> list[dict[str, Any]]:
         """The claims: one per task and topic partition. A fingerprint is signed there, as Parquet's int64 is."""

@@ -120,10 +120,22 @@ def test_a_commit_is_one_line_of_json(caplog: pytest.LogCaptureFixture) -> None:
     line = json.loads(record.getMessage())
     assert (line["query_id"], line["batch_id"], line["tasks"], line["rows"], line["retried"]) == ("q", 4, 3, 15, 3)
     assert [each["fingerprint"] for each in line["partitions"]] == [f"{8:016x}", f"{2**63 + 7:016x}"]
-    assert line["rows_per_s"] == round(15 / 2)
+    assert line["rows_per_s"] == round(15 / 2)  # all at once, two seconds long
     assert [(each["partition"], each["count"], each["first_offset"], each["last_offset"]) for each in line["partitions"]] == [
         (0, 8, 100, 202), (1, 7, 0, 6),
     ]  # fmt: skip
+
+
+def test_the_rate_of_a_batch_is_over_the_time_it_took(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "aiokprod.spark")
+    one_after_the_other = [replace(told(0, 500, 500 * n), began_s=1_000.0 + 2 * n) for n in range(10)]
+    idle = replace(told(0, 0, 0), rows=0, began_s=5.0, partitions=())  # a task without rows says nothing of the rate
+    writer = AiokprodSource(OPTIONS).streamWriter(VALUE, False)
+    writer.commit([*one_after_the_other, idle], 4)
+    writer.commit([replace(each, began_s=1_000.0) for each in one_after_the_other], 5)
+    writer.commit([idle], 6)
+    rates = [json.loads(record.getMessage())["rows_per_s"] for record in caplog.records]
+    assert rates == [5_000 / 20, 5_000 / 2, 0]
 
 
 def test_a_batch_job_has_a_name_of_its_own(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,7 +92,9 @@ def test_rows_arrive_as_they_are_and_the_message_says_where(mock_kafka: MockClus
         headers=[[("h", b"1"), ("i", None)], None, []],
         timestamp=[1_000_999, 2_000_000, 3_000_000],
     )
+    before_s = time.time()
     message = write(mock_kafka, first)
+    assert before_s <= message.began_s <= time.time()
     records = mock_kafka.records("t", 0)
     assert [(record.value, record.key, record.timestamp_ms) for record in records] == [
         (b"a", b"k", 1000),
