@@ -208,6 +208,17 @@ def test_a_record_that_is_too_large_is_named_by_its_row(mock_kafka: MockCluster)
     assert isinstance(caught.value.__cause__, RecordTooLargeError)
 
 
+@pytest.mark.parametrize(("bad", "why"), [(None, "a header is null"), ((None, b"1"), "the name of header 1 is null")])
+def test_a_header_that_is_null_is_told_with_the_row_of_the_task(
+    mock_kafka: MockCluster, bad: tuple[None, bytes] | None, why: str
+) -> None:
+    mock_kafka.create_topic("t", 1)
+    headers = [None, [("a", b"1"), ("b", b"2")], [("c", b"3"), bad]]
+    with pytest.raises(RowError, match=f"row 5 of this task cannot be sent: {why}") as caught:
+        write(mock_kafka, table(value=[b"1"] * 3, headers=[None] * 3), table(value=[b"2"] * 3, headers=headers))
+    assert caught.value.row == 5
+
+
 def test_a_partition_that_does_not_exist_is_named_with_its_row(mock_kafka: MockCluster) -> None:
     mock_kafka.create_topic("t", 2)
     with pytest.raises(RowError, match="row 2 of this task cannot be sent: partition 7 does not exist") as caught:
