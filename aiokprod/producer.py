@@ -12,12 +12,15 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator, Sequence
+from functools import partial
 from types import MethodType, TracebackType
 from typing import Any, ClassVar, Final, Self, TypeVar, Unpack
 from weakref import WeakSet
 
+from aiokprod.closing import Closing
 from aiokprod.config import ProducerConfig, ProducerOptions
+from aiokprod.config.call_timeouts import check_timeout
 from aiokprod.errors import (
     AiokprodError,
     ConfigError,
@@ -77,6 +80,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_Forks.happened)
 
 
+def _closed_while_starting() -> ProducerClosedError:
+    return ProducerClosedError("close() was called while the producer was being started")
+
+
 class _Base:
     """Where the compiled form has `send`: who patches `Producer.send` finds no attribute of its own there, and a function."""
 
@@ -120,14 +127,16 @@ class Producer(_Base):
         self._since = time.time()
         self._forks = 0
         self._started: asyncio.Event | None = None  # while a start is under way
-        self._closing: asyncio.Task[CloseReport] | None = None
+        self._starting: Pipeline | None = None  # while a start is under way
+        self._closing: Closing | None = None  # the last one of this start
+        self._closes = 0  # how often a close() ended a start
 
     # ------------------------------------------------------------------ life
     async def start(self, timeout: float | None = 30.0, *, wait: bool = True) -> Self:
         """Connect. `wait=False` comes up without a cluster and connects in the background.
 
         Args:
-            timeout: seconds.
+            timeout: seconds; None waits without bound.
 
         Called again on a started producer it does nothing; while another task starts it, it waits for that start.
 
@@ -135,16 +144,21 @@ class Producer(_Base):
             BootstrapError: no bootstrap server answered; it says host, port and cause of each.
             AuthenticationError, TlsError: the cluster refused us, or we it.
             ProducerClosedError, ProducerFailedError: it is closing, or has failed: await `close()` first.
+            ConfigError: `timeout` is no number of seconds; nothing was started.
 
         Cancellation: nothing is left behind; the producer can be started again.
         """
+        check_timeout("timeout of start()", timeout)
+        closes = self._closes
         while self._started is not None and self._forks == _Forks.count:
             self._check_loop()
             await self._started.wait()
+            if self._closes != closes:
+                raise _closed_while_starting()
         if self._state is ProducerState.READY and self._forks == _Forks.count:
             self._check_loop()
             return self
-        if self._closing is not None and not self._closing.done():
+        if self._closing is not None and not self._closing.is_done and self._forks == _Forks.count:
             raise ProducerClosedError("the producer is closing: await close() before start()")
         if self._pipeline is not None and self._forks == _Forks.count:
             raise self._pipeline.closed_error()
@@ -154,7 +168,7 @@ class Producer(_Base):
         self._closing = None
         self._metrics.buffer_limit_bytes.set(self.config.buffer_memory)
         crc.load()  # not at the first batch, when records wait
-        pipeline = self._make_pipeline()
+        pipeline = self._starting = self._make_pipeline()
         started = self._started = asyncio.Event()
         self._move(ProducerState.STARTING, "start() was called")
         try:
@@ -162,55 +176,81 @@ class Producer(_Base):
                 await pipeline.start(timeout)
             else:
                 pipeline.start_in_background()
+            if self._closes != closes:
+                raise _closed_while_starting()
             self._pipeline = pipeline
             self._path = self._send_call.path = SendPath(pipeline.entrance, self._intake, self._loop, self._refusal)
             _Forks.started.add(self)
             self._move(ProducerState.READY, "connected" if wait else "connecting in the background")
         except BaseException as error:
-            self._move(ProducerState.NEW, f"start() failed: {type(error).__name__}")
-            await pipeline.client.close()
+            is_closed = self._closes != closes
+            ended = (
+                partial(self._move, ProducerState.CLOSED, "close() was called")
+                if is_closed
+                else partial(self._move, ProducerState.NEW, f"start() failed: {type(error).__name__}")
+            )
+            self._closing = Closing(pipeline, self._close_hooks, ended, self._log)
+            self._closing.within(0)
+            await self._closing.report()
+            if is_closed and isinstance(error, AiokprodError):
+                raise _closed_while_starting() from None
             raise
         finally:
-            self._started = None
+            self._starting = self._started = None
             started.set()
         return self
 
     def _make_pipeline(self) -> Pipeline:
         return Pipeline(self.config, self._metrics, self._log, self._unwatched, self._intake.interceptors, self._failed)
 
-    async def close(self, timeout: float = 30.0) -> CloseReport:
+    async def close(self, timeout: float | None = 30.0) -> CloseReport:
         """Stop taking records, deliver what was taken, end. Idempotent; a hard bound.
 
         Args:
-            timeout: seconds until what is left fails, each record with its exact persistence.
+            timeout: seconds until what is left fails, each record with its exact persistence. None sets no bound of its
+                own: the records' own ends, `delivery_timeout_ms` and `max_block_ms`, are the bound then.
 
         Returns:
             What was not delivered.
 
+        Raises:
+            ConfigError: `timeout` is no number of seconds; the producer goes on.
+
         Cancellation: the closing goes on; call `close` again to wait for it.
         """
-        if self._pipeline is None or self._forks != _Forks.count:
+        check_timeout("timeout of close()", timeout)
+        if self._forks != _Forks.count:
             return CloseReport.empty()
-        self._check_loop()
-        if self._closing is None:
+        if self._started is not None:
+            return await self._close_while_starting(self._started)
+        if self._closing is None and self._pipeline is not None:
+            self._check_loop()
+            self._closes += 1
             self._move(ProducerState.CLOSING, "close() was called")
-            self._closing = asyncio.get_running_loop().create_task(self._close(timeout), name="aiokprod-close")
-        return await asyncio.shield(self._closing)
+            self._closing = Closing(self._pipeline, self._close_hooks, self._closed, self._log)
+        if self._closing is None:
+            return CloseReport.empty()
+        if not self._closing.is_done:
+            self._check_loop()
+            self._closing.within(timeout)
+        return await self._closing.report()
 
-    async def _close(self, timeout: float) -> CloseReport:
-        pipeline = self._pipeline
-        assert pipeline is not None
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        try:
-            await pipeline.close(began + max(0.0, timeout))
-        finally:
-            pipeline.measure()
-            self._pipeline = None
-            self._path = self._send_call.path = None
-            await self._intake.close(HOOK_CLOSE_S)
-            self._move(ProducerState.CLOSED, "close() is done")
-        return pipeline.close_report(loop.time() - began)
+    async def _close_while_starting(self, started: asyncio.Event) -> CloseReport:
+        """The start fails with ProducerClosedError, and leaves nothing behind; nothing was sent yet."""
+        self._check_loop()
+        self._closes += 1
+        if self._starting is not None:
+            await self._starting.client.close()
+        await started.wait()
+        return CloseReport.empty()
+
+    def _close_hooks(self) -> Coroutine[Any, Any, None]:
+        return self._intake.close(HOOK_CLOSE_S)
+
+    def _closed(self) -> None:
+        self._pipeline = None
+        self._path = self._send_call.path = None
+        self._move(ProducerState.CLOSED, "close() is done")
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -288,9 +328,7 @@ class Producer(_Base):
         path = self._path
         if path is None:
             raise self._refusal()
-        if not path.entrance.gate.has_room_now():
-            raise path.entrance.buffer_full(topic)
-        return path.send(topic, value, key, partition, headers, timestamp_ms, timeout)
+        return path.try_send(topic, value, key, partition, headers, timestamp_ms, timeout)
 
     async def send_many(
         self, topic: str, values: Iterable[Any] | AsyncIterable[Any], *, timeout: float | None = None
@@ -308,19 +346,27 @@ class Producer(_Base):
         Raises:
             SendManyError: some failed; its `report` says which and why.
             UnknownTopicError: the topic does not exist; nothing was taken.
+            RecordTypeError: `timeout` is no number of seconds above 0; nothing was taken.
 
         Cancellation: stops taking; what was taken goes on.
         """
-        self._check_open()
+        pipeline = self._check_open()
+        self._intake.checked_topic(topic)
+        if timeout is not None:
+            self._intake.checked_timeout(timeout, topic)
         await self.partitions_for(topic)
-        bulk = BulkSend()
-        if isinstance(values, AsyncIterable):
-            async for value in values:
-                await self._take_many(bulk, topic, iter((value,)), timeout)
-        else:
-            await self._take_many(bulk, topic, iter(values), timeout)
-        bulk.urge()
-        report = await bulk.settled()
+        bulk = BulkSend(pipeline.report)
+        try:
+            if isinstance(values, AsyncIterable):
+                async for value in values:
+                    await self._take_many(bulk, topic, iter((value,)), timeout)
+            else:
+                await self._take_many(bulk, topic, iter(values), timeout)
+            bulk.urge()
+            report = await bulk.settled()
+        except BaseException:
+            bulk.release()
+            raise
         if report.failures:
             raise SendManyError(report)
         return report
@@ -419,18 +465,27 @@ class Producer(_Base):
 
         Raises:
             UnknownTopicError: it does not exist, with the last cause.
+            ConfigError: `timeout` is no number of seconds.
         """
+        check_timeout("timeout of partitions_for()", timeout)
         pipeline = self._check_open()
         self._intake.checked_topic(topic)
         return await pipeline.partitions_for(topic, timeout)
 
-    async def ping(self, timeout: float = 10.0) -> float:
+    async def ping(self, timeout: float | None = 10.0) -> float:
         """Ask the cluster for a sign of life; the round trip in seconds.
+
+        Args:
+            timeout: seconds; None is request_timeout_ms.
 
         Raises:
             ClusterError: no broker answered in time.
+            ConfigError: `timeout` is no number of seconds.
         """
+        check_timeout("timeout of ping()", timeout)
         pipeline = self._check_open()
+        if timeout is None:
+            timeout = self.config.request_timeout_ms / 1000
         began = time.perf_counter()  # not the loop's clock: uvloop's counts whole milliseconds
         await pipeline.client.request(MetadataRequest(topics=[]), timeout_s=timeout)
         return time.perf_counter() - began

@@ -176,6 +176,17 @@ class ClusterClient:
         parts = self._parts
         return None if parts is None else parts.cache.last_error(name)
 
+    @property
+    def next_request(self) -> int:
+        """The number of the next Metadata request to be sent: its answer, or a later one, knows what is asked for now."""
+        parts = self._parts
+        return 0 if parts is None else parts.cache.next_request
+
+    def last_answered(self, name: str) -> int:
+        """The number of the last Metadata request whose answer was about this topic; 0: there was none."""
+        parts = self._parts
+        return 0 if parts is None else parts.cache.last_answered(name)
+
     async def refreshed(self, timeout_s: float) -> None:
         """Wait for the answer to a Metadata request that is sent after this call; asks for one if nobody did.
 

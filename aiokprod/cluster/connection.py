@@ -162,8 +162,7 @@ class BrokerConnection(asyncio.Protocol):
         """Write a request now.
 
         The parts of `body` are copied and not kept. `is_writable` is advice: a request sent against it is written
-        all the same. A request that expects no answer (Produce with acks=0) is answered, with an empty body, before
-        this returns.
+        all the same. Of a request that expects no answer (Produce with acks=0) nothing more is heard.
 
         Args:
             api_key: of the request.
@@ -197,8 +196,6 @@ class BrokerConnection(asyncio.Protocol):
             self._clock.look()
         else:
             transport.write(frame)
-            if self.listener is not None:
-                self.listener.answered(self, token, NO_BODY, version)
 
     def chase(self, token: object) -> None:
         """Queue a chaser behind everything owed; with nothing owed it returns before this does.

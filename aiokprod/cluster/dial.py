@@ -1,7 +1,7 @@
 """One dial: TCP to one address, then TLS. No bytes of Kafka's are sent here.
 
-TCP and TLS are two steps so that their failures are told apart, and the socket's options are set before it connects
-(a receive buffer decides the window that is offered).
+The loop makes the socket: uvloop 0.23 closes one that it was handed a second time when TLS ends early, and by then the
+descriptor may belong to another part of the process (`# faults: S21`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from aiokprod.cluster import tls
-from aiokprod.cluster.dns import Address
-from aiokprod.errors import ConnectionLostError, TlsError
+from aiokprod.cluster.dns import LOCAL, Address
+from aiokprod.errors import AiokprodError, ConnectionLostError, TlsError
+from aiokprod.logs import printable
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 
@@ -29,6 +30,10 @@ once and returns the transport that its protocol is connected to.
 With an `ssl_context` it must do TLS with it, towards the server name `host`, and the transport must show it
 (`get_extra_info("ssl_object")`): a transport without TLS is refused. Host names are left to the dialer to resolve.
 """
+
+
+_HUNG_UP: Final = (ssl.SSLError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+"""What a TLS handshake ends with; connecting TCP ends with other errors."""
 
 
 async def dial(
@@ -46,33 +51,35 @@ async def dial(
     Cancelling closes the socket.
 
     Raises:
-        ConnectionLostError: nobody there.
+        ConnectionLostError: nobody there, or this machine cannot dial now.
         TlsError: somebody is there, but not with TLS as we want it.
     """
+    options: dict[str, Any] = {"family": address.family, "flags": socket.AI_NUMERICHOST}
+    if ssl_context is not None:
+        options |= {"ssl": ssl_context, "server_hostname": tls.server_name(host)}
     loop = asyncio.get_running_loop()
-    sock = socket.socket(address.family, socket.SOCK_STREAM)
     try:
-        sock.setblocking(False)
-        _set_options(sock, send_buffer_bytes, receive_buffer_bytes)
-        try:
-            await loop.sock_connect(sock, address.socket_address)
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            raise ConnectionLostError(
-                f"{host}:{port}: cannot connect to {address}: {reason}", host=host, port=port
-            ) from error
-        if ssl_context is None:
-            await loop.create_connection(protocol_factory, sock=sock)
-            return
-        try:
-            await loop.create_connection(
-                protocol_factory, sock=sock, ssl=ssl_context, server_hostname=tls.server_name(host)
-            )
-        except (OSError, ssl.CertificateError) as error:
+        transport, _ = await loop.create_connection(protocol_factory, address.numeric_host, address.port, **options)
+    except LOCAL as error:
+        if ssl_context is not None and isinstance(error, _HUNG_UP):
             raise tls.diagnose(error, host, port) from error
-    except BaseException:
-        sock.close()
-        raise
+        raise ConnectionLostError(
+            f"{host}:{port}: cannot connect to {address}: {reason_of(error)}", host=host, port=port
+        ) from error
+    try:
+        _set_options(transport.get_extra_info("socket"), send_buffer_bytes, receive_buffer_bytes)
+    except OSError as error:
+        transport.abort()
+        raise ConnectionLostError(
+            f"{host}:{port}: the socket to {address} cannot be set up: {reason_of(error)}", host=host, port=port
+        ) from error
+
+
+def reason_of(error: BaseException) -> str:
+    """Why this machine could not: the system's words where it has some, and never the error's `repr`."""
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return f"{type(error).__name__}: {printable(error)}"
 
 
 async def dial_by(
@@ -85,22 +92,31 @@ async def dial_by(
     """Connect a protocol through the user's dialer.
 
     Raises:
-        ConnectionLostError: the dialer failed.
+        ConnectionLostError: the dialer failed, with whatever error.
         TlsError: TLS failed, or the dialer did not do it though it was asked to.
     """
     try:
         transport = await dialer(host, port, ssl_context, protocol_factory)
     except ssl.SSLError as error:
         raise tls.diagnose(error, host, port) from error
-    except OSError as error:
-        raise ConnectionLostError(f"{host}:{port}: the dialer cannot connect: {error}", host=host, port=port) from error
+    except AiokprodError:
+        raise
+    except Exception as error:  # the user's code
+        raise ConnectionLostError(
+            f"{host}:{port}: the dialer cannot connect: {type(error).__name__}: {printable(error)}",
+            host=host,
+            port=port,
+        ) from error
     if ssl_context is not None and transport.get_extra_info("ssl_object") is None:
         transport.abort()
         raise TlsError(f"{host}:{port}: the dialer returned a transport without TLS, and TLS is required")
 
 
-def _set_options(sock: socket.socket, send_buffer_bytes: int, receive_buffer_bytes: int) -> None:
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+def _set_options(sock: socket.socket | None, send_buffer_bytes: int, receive_buffer_bytes: int) -> None:
+    if sock is None:
+        return
+    with contextlib.suppress(OSError):  # asyncio and uvloop have set it; the peer may be gone already
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with contextlib.suppress(OSError):  # a convenience: finds dead idle peers (faults: N7)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if send_buffer_bytes > 0:

@@ -12,9 +12,14 @@ import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from aiokprod.errors import ConnectionLostError
+from aiokprod.logs import printable
+
+LOCAL: Final = (OSError, ValueError, TypeError, OverflowError, RuntimeError)
+"""What a dial can meet on this machine: no descriptor or thread left, an empty or overlong label in a name, a family of
+addresses that the kernel does not have. It fails that dial, and the next one may succeed (`# faults: N21`)."""
 
 SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 """What `socket.connect` takes: IPv4, or IPv6 with flow and scope."""
@@ -26,6 +31,17 @@ class Address:
 
     family: socket.AddressFamily
     socket_address: SocketAddress
+
+    @property
+    def port(self) -> int:
+        return self.socket_address[1]
+
+    @property
+    def numeric_host(self) -> str:
+        """As `getaddrinfo` takes it: an IPv6 address of one link names the link."""
+        host = self.socket_address[0]
+        scope = self.socket_address[3] if len(self.socket_address) == 4 else 0
+        return f"{host}%{scope}" if scope and "%" not in host else host
 
     def __str__(self) -> str:
         host, port = self.socket_address[:2]
@@ -46,9 +62,9 @@ async def resolve(host: str, port: int) -> list[Address]:
     """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(without_brackets(host), port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:  # UnicodeError: an empty or overlong label
+    except LOCAL as error:
         raise ConnectionLostError(
-            f"{host}:{port}: the name cannot be resolved: {error}", host=host, port=port
+            f"{host}:{port}: the name cannot be resolved: {printable(error)}", host=host, port=port
         ) from error
     addresses = [
         Address(socket.AddressFamily(family), socket_address)  # type: ignore[arg-type]
@@ -64,7 +80,7 @@ async def canonical_name(address: Address) -> str | None:
     """The name an address goes by; None if it has none."""
     try:
         name, _ = await asyncio.get_running_loop().getnameinfo(address.socket_address, socket.NI_NAMEREQD)
-    except OSError:
+    except LOCAL:
         return None
     return name
 

@@ -22,7 +22,7 @@ from aiokprod.cluster.connection import BrokerConnection
 from aiokprod.cluster.connection_settings import ConnectionSettings
 from aiokprod.cluster.control_request import RequestMessage
 from aiokprod.cluster.dial import dial, dial_by
-from aiokprod.cluster.dns import Address
+from aiokprod.cluster.dns import LOCAL, Address
 from aiokprod.errors import (
     AiokprodError,
     AuthenticationError,
@@ -32,6 +32,7 @@ from aiokprod.errors import (
     TlsError,
     UnsupportedVersionError,
 )
+from aiokprod.logs import printable
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aiokprod.wire.messages.metadata import MetadataRequest
@@ -40,6 +41,8 @@ from aiokprod.wire.versions import ApiVersions
 
 MAX_FRAME_BYTES_BEFORE_AUTHENTICATION: Final = 512 * 1024
 """Kafka accepts as much from us before it knows us; ApiVersions of 4.3 takes less than 1 KiB."""
+
+AUTHENTICATION: Final = "SASL authentication"
 
 SOFTWARE_NAME: Final = "aiokprod"
 
@@ -110,6 +113,10 @@ async def _addresses(endpoint: Endpoint, settings: ConnectionSettings, ends_at: 
         raise ConnectionSetupTimeoutError(
             f"{endpoint}: the name was not resolved in time", host=endpoint.host, port=endpoint.port
         ) from None
+    except LOCAL as error:
+        raise ConnectionLostError(
+            f"{endpoint}: the name cannot be resolved: {printable(error)}", host=endpoint.host, port=endpoint.port
+        ) from error
 
 
 def _one_of(failures: list[AiokprodError]) -> AiokprodError:
@@ -142,12 +149,13 @@ class _Attempt:
 
     async def run(self) -> BrokerConnection:
         connection = self._connection
+        failed: str | None = None
         try:
             await self._dial()
             self.step = "ApiVersions"
             versions = await self._negotiate()
             if self._settings.new_mechanism is not None:
-                self.step = "SASL authentication"
+                self.step = AUTHENTICATION
                 mechanism = self._settings.new_mechanism()
                 await authenticate(connection, mechanism, versions, timeout_s=self._settings.setup_timeout_s)
             connection.established(
@@ -161,9 +169,23 @@ class _Attempt:
             connection.close(error)
             await connection.wait_closed()  # nobody else will, and the loop may end with what failed
             raise
+        except LOCAL as error:
+            failed = type(error).__name__
+        except Exception as error:
+            if self.step != AUTHENTICATION:
+                connection.close(self._lost(f"given up during {self.step}"))
+                raise
+            failed = type(error).__name__
         except BaseException:
             connection.close(self._lost(f"given up during {self.step}"))
             raise
+        if failed is not None:
+            # Such as no thread left for a hash. Raised here, where the error itself is gone: what it shows may be the
+            # password (`# faults: S18`).
+            lost = self._lost(f"{self.step} failed on this machine: {failed}")
+            connection.close(lost)
+            await connection.wait_closed()
+            raise lost
         return connection
 
     def timed_out(self, after_s: float) -> ConnectionSetupTimeoutError:

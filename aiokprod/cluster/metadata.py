@@ -89,6 +89,7 @@ class MetadataCache:
         self._interest: dict[str, float] = {}  # topic -> when it was last used
         self._wanted: set[str] = set()  # to be asked for again though their last answer settled them (faults: T4)
         self._begun = 0  # requests
+        self._answered_by: dict[str, int] = {}  # topic of interest -> the last request that was answered about it
         self._failures = 0  # in a row
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []  # which request's answer each waits for
         self._woken = asyncio.Event()
@@ -108,6 +109,15 @@ class MetadataCache:
         known = self.snapshot.topics.get(name)
         code = 0 if known is None else known.error_code
         return None if code == 0 and self.last_failure is None else (code, self.last_failure)
+
+    @property
+    def next_request(self) -> int:
+        """The number of the request that is sent next."""
+        return self._begun + 1
+
+    def last_answered(self, name: str) -> int:
+        """The number of the last request whose answer was about this topic; 0: there was none."""
+        return self._answered_by.get(name, 0)
 
     def age_s(self) -> float | None:
         """Seconds since the last answer; None before the first."""
@@ -202,6 +212,9 @@ class MetadataCache:
         self.refreshed_at = self._clock()
         self._schedule.answered(self._clock(), self._random.random(), full=full)
         await asyncio.sleep(0)  # decoding took its time, merging takes as much again (faults: T19)
+        self._answered_by.update((topic.name, number) for topic in answer.topics if topic.name is not None)
+        for name in self._answered_by.keys() - self._interest.keys():
+            del self._answered_by[name]
         self._swap(merge_answer(self.snapshot, answer, asked=names, keep=self._interest))
         if self.snapshot.unsettled(self._interest):
             self._schedule.want(full=False)

@@ -40,7 +40,7 @@ from aiokprod.errors import (
     TlsError,
     UnsupportedVersionError,
 )
-from aiokprod.logs import StateLog
+from aiokprod.logs import StateLog, printable
 from aiokprod.metrics import Metrics
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.metadata import MetadataResponse
@@ -215,7 +215,7 @@ class ClusterParts:
     # -- told by the tasks ----------------------------------------------------------------------------------------
 
     def _crashed(self, cause: BaseException) -> None:
-        error = ClusterError(f"the client crashed: {cause!r}")
+        error = ClusterError(f"the client crashed: {type(cause).__name__}: {printable(cause)}")
         error.__cause__ = cause
         self._give_up_start(error)
         self._listener.crashed(cause)

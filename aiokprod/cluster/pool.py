@@ -234,7 +234,7 @@ class BrokerPool:
             pace.failed(self._clock(), self._random.random())
             self._dial_failed(key, dial, error)
         except Exception as bug:
-            self._dial_failed(key, dial, ConnectionLostError(f"dialling broker {node_id} failed: {bug!r}"))
+            self._dial_failed(key, dial, ConnectionLostError(f"dialling broker {node_id} failed: {type(bug).__name__}"))
             raise
         else:
             self._dialled(key, dial, connection)

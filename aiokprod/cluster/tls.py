@@ -16,6 +16,7 @@ from typing import Final
 
 from aiokprod.cluster.dns import is_ip, without_brackets
 from aiokprod.config import Secret
+from aiokprod.config.option_checks import can_be_encoded
 from aiokprod.errors import ConfigError, TlsError
 from aiokprod.logs import printable
 
@@ -102,6 +103,9 @@ def _load_own_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
         if key_option != certificate_option:
             raise ConfigError(f"{key_option}: a key without its certificate: set ssl_certfile or ssl_cert_pem")
         return
+    _check_encoding("ssl_cert_pem", files.certificate_pem is None or can_be_encoded(files.certificate_pem))
+    _check_encoding("ssl_key_pem", files.key_pem is None or can_be_encoded(files.key_pem.reveal()))
+    _check_encoding("ssl_key_password", files.key_password is None or can_be_encoded(files.key_password.reveal()))
     certificate_text = files.certificate_pem or "" if certificate is None else _read("ssl_certfile", certificate)
     key_text = files.key_pem.reveal() if files.key_pem is not None else certificate_text
     key_text = key_text if key is None else _read("ssl_keyfile", key)
@@ -111,16 +115,21 @@ def _load_own_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
     with tempfile.TemporaryDirectory(prefix="aiokprod-") as directory:
         if certificate is None:
             certificate = str(Path(directory, "certificate.pem"))
-            Path(certificate).write_text(certificate_text)
+            Path(certificate).write_bytes(certificate_text.encode())
         if key is None and files.key_pem is not None:
             key = str(Path(directory, "key.pem"))
-            Path(key).write_text(key_text)
+            Path(key).write_bytes(key_text.encode())
         try:
             # A callable: without one OpenSSL would ask the terminal for the password of an encrypted key.
             context.load_cert_chain(certificate, key, lambda: files.key_password.reveal() if files.key_password else "")
         except (OSError, ValueError) as error:
             meaning = _unloadable(error, key_text, files.key_password, certificate_option)
             raise ConfigError(f"{key_option}: {meaning}") from None
+
+
+def _check_encoding(option: str, is_fine: bool) -> None:
+    if not is_fine:  # Python's own error would show the whole text in its repr
+        raise ConfigError(f"{option} cannot be encoded in UTF-8")
 
 
 def _unloadable(error: Exception, key_text: str, password: Secret | None, certificate_option: str) -> str:
@@ -134,6 +143,9 @@ def _unloadable(error: Exception, key_text: str, password: Secret | None, certif
 
 
 def _read(option: str, path: str) -> str:
+    if "-----BEGIN" in path:  # not shown: it may be the key
+        text_option = {"ssl_cafile": "ssl_ca_pem", "ssl_certfile": "ssl_cert_pem", "ssl_keyfile": "ssl_key_pem"}[option]
+        raise ConfigError(f"{option} is the path of a file, and what it was given is PEM itself: set {text_option}")
     try:
         return Path(path).read_text(encoding="ascii", errors="replace")  # PEM is ASCII; comments around it may not be
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path

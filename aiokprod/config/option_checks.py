@@ -10,7 +10,6 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Final
 
 from aiokprod.config.secret import Secret
@@ -56,7 +55,7 @@ class Number(Check):
     def allows(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
             return False
-        return value == self.special or (isfinite(value) and self.low <= value <= self.high)
+        return value == self.special or self.low <= value <= self.high  # false for NaN, infinity and 10**400 too
 
 
 def milliseconds(low: int, special: int | None = None, meaning: str = "") -> Number:
@@ -117,6 +116,29 @@ class Text(Check):
         return isinstance(value, str) and bool(value)
 
 
+def can_be_encoded(text: str) -> bool:
+    """Has it UTF-8? A lone surrogate has none, and the error of trying shows the whole text in its repr."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _refuse_what_is_not_utf8(name: str, text: str) -> None:
+    if not can_be_encoded(text):  # never shown: a key may stand in it
+        raise ConfigError(f"{name} cannot be encoded in UTF-8: it must be a text without lone surrogates")
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedText(Text):
+    """A text that is sent or loaded as UTF-8. Out of `os.environ` come surrogates where bytes were not UTF-8."""
+
+    def refuse(self, name: str, value: object) -> None:
+        Text.refuse(self, name, value)
+        _refuse_what_is_not_utf8(name, str(value))
+
+
 @dataclass(frozen=True, slots=True)
 class ClientId(Check):
     """A name the wire can carry; empty is as good as none."""
@@ -127,10 +149,7 @@ class ClientId(Check):
     def allows(self, value: object) -> bool:
         if not isinstance(value, str):
             return False
-        try:
-            return len(value.encode()) <= CLIENT_ID_LIMIT
-        except UnicodeEncodeError:  # a lone surrogate
-            return False
+        return can_be_encoded(value) and len(value.encode()) <= CLIENT_ID_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +168,8 @@ class SecretText(Check):
             raise ConfigError(
                 f"{name} is {'empty' if empty else f'of type {type(value).__name__}'}: it must be {self.describe()}"
             )
+        if value is not None:
+            _refuse_what_is_not_utf8(name, value.reveal() if isinstance(value, Secret) else str(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +267,11 @@ class DialFunction(Check):
 
 
 def shown(value: object) -> str:
-    """A value in an error: not too long."""
-    text = repr(value)
+    """The value as an error shows it: not too long, and whatever its repr does."""
+    try:
+        text = repr(value)
+    except Exception as broken:  # an object of the user's, or an int of more digits than Python prints
+        return f"a value whose repr raises {type(broken).__name__}"
     return text if len(text) <= SHOWN_LIMIT else f"{text[:SHOWN_LIMIT]}..."
 
 

@@ -27,6 +27,7 @@ from aiokprod.config.option_checks import (
     ClientId,
     Context,
     DialFunction,
+    EncodedText,
     Flag,
     Interceptors,
     Number,
@@ -117,15 +118,15 @@ class ProducerConfig:
     max_frame_bytes: int = _option(104_857_600, size(1024))
     security_protocol: str = _option("PLAINTEXT", Choice(PROTOCOLS))
     sasl_mechanism: str | None = _option(None, Text())
-    sasl_username: str | None = _option(None, Text())
+    sasl_username: str | None = _option(None, EncodedText())
     sasl_password: str | Secret | None = _option(None, SecretText())
     ssl_context: ssl.SSLContext | None = _option(None, Context())
     ssl_cafile: str | None = _option(None, Text())
     ssl_certfile: str | None = _option(None, Text())
     ssl_keyfile: str | None = _option(None, Text())
     ssl_key_password: str | Secret | None = _option(None, SecretText())
-    ssl_ca_pem: str | None = _option(None, Text())
-    ssl_cert_pem: str | None = _option(None, Text())
+    ssl_ca_pem: str | None = _option(None, EncodedText())
+    ssl_cert_pem: str | None = _option(None, EncodedText())
     ssl_key_pem: str | Secret | None = _option(None, SecretText())
     ssl_check_hostname: bool = _option(True, Flag())
     key_serializer: Any = _option(None, Serializer())

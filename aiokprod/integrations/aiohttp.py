@@ -29,7 +29,7 @@ def producer_ctx(
     key: web.AppKey[Producer] = PRODUCER,
     wait: bool = False,
     start_timeout: float | None = 30.0,
-    close_timeout: float = 30.0,
+    close_timeout: float | None = 30.0,
 ) -> Callable[[web.Application], AsyncIterator[None]]:
     """A cleanup context that runs the producer as long as the application.
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiokprod.config import ProducerConfig
+from aiokprod.config.call_timeouts import check_timeout
 from aiokprod.errors import UsageError
 from aiokprod.model import ProducerState
 from aiokprod.producer import Producer
@@ -19,7 +20,7 @@ OWNED = (ProducerState.STARTING, ProducerState.READY, ProducerState.DEGRADED)
 
 @asynccontextmanager
 async def running(
-    producer: Producer | ProducerConfig, *, wait: bool, start_timeout: float | None, close_timeout: float
+    producer: Producer | ProducerConfig, *, wait: bool, start_timeout: float | None, close_timeout: float | None
 ) -> AsyncIterator[Producer]:
     """The producer, started; closed at the end whatever happens. Of a config, a new producer each time.
 
@@ -27,14 +28,17 @@ async def running(
         producer: not started, or closed again; or what to build one from.
         wait: connect first, or come up without a cluster and connect in the background.
         start_timeout: seconds, with `wait`.
-        close_timeout: seconds to deliver what was taken.
+        close_timeout: seconds to deliver what was taken; None: until all of it has its outcome.
 
     Raises:
+        ConfigError: a timeout is no number of seconds; nothing was started.
         UsageError: somebody else has started it and not closed it yet.
         BootstrapError, AuthenticationError, TlsError: with `wait`, as `Producer.start`.
 
     Cancellation: the producer is closed all the same.
     """
+    check_timeout("start_timeout", start_timeout)
+    check_timeout("close_timeout", close_timeout)
     if isinstance(producer, ProducerConfig):
         producer = Producer(producer)
     if producer.health().state in OWNED:

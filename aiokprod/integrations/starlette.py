@@ -35,7 +35,7 @@ def kafka_lifespan(
     name: str = "producer",
     wait: bool = False,
     start_timeout: float | None = 30.0,
-    close_timeout: float = 30.0,
+    close_timeout: float | None = 30.0,
 ) -> StatefulLifespan[object]: ...
 
 
@@ -47,7 +47,7 @@ def kafka_lifespan(
     name: str = "producer",
     wait: bool = False,
     start_timeout: float | None = 30.0,
-    close_timeout: float = 30.0,
+    close_timeout: float | None = 30.0,
 ) -> StatefulLifespan[AppT]: ...
 
 
@@ -58,7 +58,7 @@ def kafka_lifespan(
     name: str = "producer",
     wait: bool = False,
     start_timeout: float | None = 30.0,
-    close_timeout: float = 30.0,
+    close_timeout: float | None = 30.0,
 ) -> StatefulLifespan[AppT]:
     """A lifespan that runs the producer around the application's own lifespan.
 

@@ -1,12 +1,19 @@
-"""`AdmissionGate`: stage 0, the only bound on memory. One per producer.
+"""`AdmissionGate`: stage 0, the only bound on memory, and the one place that accounts for bytes. One per producer.
 
-Bytes of accepted records are charged here and given back when their outcome is known. A record that finds no room waits
-its turn, first in first out; while any record waits, every new one queues behind, so a big record is never starved by
+Bytes of accepted records are charged here and freed when their outcome is known. A record that finds no room waits its
+turn, first in first out; while any record waits, every new one queues behind, so a big record is never starved by
 small ones. Columns wait in the same line, for the room of many records at once. Nothing inside the pipeline is bounded:
 bounded queues in a loop deadlock.
 
-Invariants: charged bytes never exceed the limit; a grant goes to the head of the line only; what is charged is given
-back exactly once; who leaves the line costs nobody else their turn; tasks in `ready` are woken one at a time.
+`free` and `leave` are bookkeeping only: the room is granted afterwards, by `grant`, which the `Effects` of the pipeline call
+once the state change that freed it is over.
+
+Records that wait for an awaitable serializer have an estimated size. It is *reserved*: new records find so much less room.
+A record whose serializer is done takes its real size without regard to the reservations of others; else records behind it
+in the order of its topic could hold the room that it waits for.
+
+Invariants: charged bytes never exceed the limit; a grant goes to the head of the line only; what is charged is freed
+exactly once; leaving the line takes no turn from the others; tasks in `ready` are woken one at a time.
 """
 
 from __future__ import annotations
@@ -32,47 +39,100 @@ class RoomWaiter:
 class AdmissionGate:
     """Bounded bytes, first in first out."""
 
-    def __init__(self, limit_bytes: int, waiting_limit_bytes: int, admit: Callable[[ParkedRecord], None]) -> None:
+    def __init__(
+        self,
+        limit_bytes: int,
+        waiting_limit_bytes: int,
+        admit: Callable[[ParkedRecord], None],
+        room_is_free: Callable[[], None],
+    ) -> None:
+        """`admit` takes the record that has just been given room. `room_is_free`: call `grant` soon, outside of the
+        state change under way."""
         self.limit_bytes = limit_bytes
+        self.open_bytes = limit_bytes  # the limit less what is reserved: what new records may fill
         self.waiting_limit_bytes = waiting_limit_bytes
-        self.used_bytes = 0
+        self.used_bytes = 0  # charged; `Entrance.accept` and `SendPath.take` add to it themselves (the hot path)
         self.waiting_bytes = 0
         self.waiting_count = 0  # in the line, without those that left it
         self.waiting_rooms = 0  # tasks among them
-        self._admit = admit  # takes the record that has just been given room
-        # Who left stays in it, marked, until he comes to the front.
+        self._admit = admit
+        self._room_is_free = room_is_free
+        # What has left stays in it, marked, until it comes to the front.
         self._line: deque[ParkedRecord | RoomWaiter] = deque()
         self._ready: deque[asyncio.Future[None]] = deque()
-        self._granting = False
+        self._is_granting = False
 
+    # ------------------------------------------------------------------ bytes
     def try_charge(self, charge_bytes: int) -> bool:
-        """Charge at once if there is room and no record waits. The hot path of `send`."""
+        """Charge at once if there is room and no record waits."""
+        if self.waiting_count or self.used_bytes + charge_bytes > self.open_bytes:
+            return False
+        self.used_bytes += charge_bytes
+        return True
+
+    def free(self, charge_bytes: int) -> None:
+        """These bytes have been charged and are free again; they are granted after the state change under way."""
+        self.used_bytes -= charge_bytes
+        if self._line or self._ready:
+            self._room_is_free()
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Estimates of records that wait for their serializers."""
+        return self.limit_bytes - self.open_bytes
+
+    def try_reserve(self, record: ParkedRecord, *, must_wait: bool, may_wait: bool) -> bool:
+        """Make room for a record whose size is estimated (`charge_bytes`): in the buffer, or else among what waits.
+
+        Args:
+            must_wait: however full the waiting line is.
+            may_wait: False: in the buffer, or not at all.
+        """
+        charge_bytes = record.charge_bytes
+        if not self.waiting_count and self.used_bytes + charge_bytes <= self.open_bytes:
+            record.is_reserved = True
+            self.open_bytes -= charge_bytes
+            return True
+        if not may_wait or not (must_wait or self.may_wait(charge_bytes)):
+            return False
+        record.is_waiting = True
+        self.waiting_bytes += charge_bytes
+        return True
+
+    def release(self, record: ParkedRecord) -> None:
+        """The estimate is needed no more: the real size is known, or the record has failed."""
+        if record.is_reserved:
+            record.is_reserved = False
+            self.open_bytes += record.charge_bytes
+            if self._line or self._ready:
+                self._room_is_free()
+        elif record.is_waiting and not record.in_line:
+            record.is_waiting = False
+            self.waiting_bytes -= record.charge_bytes
+
+    def try_charge_serialized(self, charge_bytes: int) -> bool:
+        """Charge the real size of a record that was let in by its estimate."""
         if self.waiting_count or self.used_bytes + charge_bytes > self.limit_bytes:
             return False
         self.used_bytes += charge_bytes
         return True
 
+    # ------------------------------------------------------------------ the line
     def may_wait(self, charge_bytes: int) -> bool:
         """Is there room in the waiting line for so many bytes more?"""
         return self.waiting_bytes + charge_bytes <= self.waiting_limit_bytes
 
     def wait(self, record: ParkedRecord) -> None:
         """Put the record at the end of the line."""
-        record.in_line = True
+        record.in_line = record.is_waiting = True
         self.waiting_bytes += record.charge_bytes
         self.waiting_count += 1
         self._line.append(record)
 
     def leave(self, record: ParkedRecord) -> None:
-        """The record leaves the line (recalled, timed out); its place goes to who is next."""
+        """The record leaves the line (recalled, timed out); its place goes to what is next."""
         self._forget(record)
-        self._grant()
-
-    def give_back(self, charge_bytes: int) -> None:
-        """These bytes are free; whoever is next in line and fits goes on."""
-        self.used_bytes -= charge_bytes
-        if self._line or self._ready:
-            self._grant()
+        self._room_is_free()
 
     async def ready(self) -> None:
         """Wait until there is room and no record waits for it; first in, first out.
@@ -108,47 +168,24 @@ class AdmissionGate:
         except asyncio.CancelledError:
             if waiter.in_line:
                 self._forget(waiter)
-                self._grant()
             elif waiter.future.done() and not waiter.future.cancelled() and waiter.future.exception() is None:
-                self.give_back(charge_bytes)  # granted in the same turn
+                self.used_bytes -= charge_bytes  # granted in the same turn
+            # A task resumes outside of every state change, so the next grant may be made here.
+            self.grant()
             raise
 
-    def overdue(self, now: float) -> list[ParkedRecord]:
-        """Take the records out of the line that have waited for as long as they may.
-
-        All records wait equally long, so these are in front of the others.
-        """
-        late: list[ParkedRecord] = []
+    def abandon(self, error: Callable[[], BaseException]) -> None:
+        """Closing: tasks get no room any more and get the error; records that were accepted keep their places."""
         for waiting in self._line:
-            if isinstance(waiting, ParkedRecord) and waiting.in_line:
-                if waiting.block_deadline > now:
-                    break
-                late.append(waiting)
-        for record in late:
-            self._forget(record)
-        self._grant()
-        return late
-
-    def next_deadline(self) -> float | None:
-        """When the first record in the line has waited for as long as it may; None: none waits."""
-        for waiting in self._line:
-            if isinstance(waiting, ParkedRecord) and waiting.in_line:
-                return waiting.block_deadline
-        return None
-
-    def abandon(self, error: Callable[[], BaseException]) -> list[ParkedRecord]:
-        """Closing: everybody leaves. The records are returned, tasks in `ready` get the error."""
-        line = [waiting for waiting in self._line if waiting.in_line]
-        self._line.clear()
-        for waiting in line:
-            self._forget(waiting)
-            if isinstance(waiting, RoomWaiter) and not waiting.future.done():
-                waiting.future.set_exception(error())
+            if isinstance(waiting, RoomWaiter) and waiting.in_line:
+                self._forget(waiting)
+                if not waiting.future.done():
+                    waiting.future.set_exception(error())
         while self._ready:
             future = self._ready.popleft()
             if not future.done():
                 future.set_exception(error())
-        return [waiting for waiting in line if isinstance(waiting, ParkedRecord)]
+        self._room_is_free()
 
     def _forget(self, waiting: ParkedRecord | RoomWaiter) -> None:
         waiting.in_line = False
@@ -156,35 +193,46 @@ class AdmissionGate:
         if isinstance(waiting, RoomWaiter):
             self.waiting_rooms -= 1
         else:
+            waiting.is_waiting = False
             self.waiting_bytes -= waiting.charge_bytes
 
+    # ------------------------------------------------------------------ granting
     def has_room_now(self) -> bool:
         """Is there room, and does no record wait for it?"""
-        return not self.waiting_count and self.used_bytes < self.limit_bytes
+        return not self.waiting_count and self.used_bytes < self.open_bytes
 
-    def _grant(self) -> None:
-        if self._granting:
-            return  # admitting a record may fail it and give its bytes back: the loop below goes on by itself
-        self._granting = True
+    def grant(self) -> None:
+        """Give free room to the head of the line, and so on; then wake the first task in `ready`.
+
+        Only the effects of a state change and resumed tasks call it, never a state change itself.
+        """
+        if self._is_granting:
+            return  # admitting a record may fail it: what that frees is seen by the loop below
+        self._is_granting = True
         try:
             while self._line:
                 head = self._line[0]
                 if isinstance(head, RoomWaiter) and head.in_line and head.future.done():
                     self._forget(head)  # cancelled, and its task does not run before we do
-                if head.in_line:
-                    if self.used_bytes + head.charge_bytes > self.limit_bytes:
-                        return
+                if not head.in_line:
+                    self._line.popleft()
+                    continue
+                if self.used_bytes + head.charge_bytes > self.limit_bytes:
+                    return
+                self._line.popleft()
+                self.used_bytes += head.charge_bytes
+                if isinstance(head, RoomWaiter):
                     self._forget(head)
-                    self.used_bytes += head.charge_bytes
-                    self._line.popleft()
-                    if isinstance(head, RoomWaiter):
-                        head.future.set_result(None)
-                    else:
-                        self._admit(head)
+                    head.future.set_result(None)
                 else:
-                    self._line.popleft()
+                    head.in_line = head.is_waiting = False
+                    try:
+                        self._admit(head)
+                    finally:  # until then it counts: what a partitioner of the user sends meanwhile goes behind it
+                        self.waiting_count -= 1
+                        self.waiting_bytes -= head.charge_bytes
         finally:
-            self._granting = False
+            self._is_granting = False
         self._wake_next()
 
     def _wake_next(self) -> None:

@@ -33,24 +33,24 @@ from aiokprod.pipeline.alarm import Alarm
 from aiokprod.pipeline.batch import ProducerBatch, Segment
 from aiokprod.pipeline.compressing import CompressingThreads
 from aiokprod.pipeline.dispatcher import TopicDispatcher
+from aiokprod.pipeline.effects import Effects
 from aiokprod.pipeline.entrance import Entrance
 from aiokprod.pipeline.flusher import BrokerFlusher
 from aiokprod.pipeline.flushes import Flushes
 from aiokprod.pipeline.housekeeping import keep_house
 from aiokprod.pipeline.inspection import measure, newest_error, oldest_record_s
 from aiokprod.pipeline.ledger import Entry, Ledger
-from aiokprod.pipeline.parked import ParkedRecord
+from aiokprod.pipeline.parked import ParkedRecord, Waits
 from aiokprod.pipeline.partition_queue import PartitionQueue
 from aiokprod.pipeline.partitioners import TopicPartitioner, make_partitioner
 from aiokprod.pipeline.ports import House, Queue, ReadySet, Route
 from aiokprod.pipeline.retry import RetryHandler
-from aiokprod.pipeline.settings import PipelineSettings
+from aiokprod.pipeline.settings import RECORD_OVERHEAD_BYTES, PipelineSettings
 from aiokprod.pipeline.unwatched import UnwatchedFailures
 from aiokprod.pipeline.verdicts import is_topic_refused
 from aiokprod.transactions.identity import ProducerIdKeeper
 from aiokprod.wire.produce import ProduceOutcome
 
-RECORD_OVERHEAD_BYTES = 120  # a cell in each column, the objects in them, a Delivery that is kept: measured by bench/
 KEEP_HOUSE_EVERY_S = 0.5  # how often topics are kept in use, and the partitioners told the queue sizes (KIP-794)
 
 
@@ -76,6 +76,7 @@ class Pipeline(House, ClusterListener):
         self.is_closing = False
         self._is_ending = False  # the flush of close() is over: what ends now ends because we end it
         self.client = ClusterClient(config, metrics, self)
+        self.effects = Effects(self._grant, self.crashed)
         self.flushes = Flushes(self.loop)
         self.entrance = Entrance(
             self,
@@ -95,6 +96,7 @@ class Pipeline(House, ClusterListener):
             self._ask_identity,
             self.want_metadata,
             lambda: metrics.chaser_rounds.add(1),
+            self.effects,
         )
         self._wakes = Alarm(self.loop, self._ring)
         self._expiries = Alarm(self.loop, self._expire)
@@ -148,7 +150,7 @@ class Pipeline(House, ClusterListener):
         self._fail_everything(cause)
 
     def _fail_everything(self, cause: BaseException | None) -> None:
-        self.entrance.close(self.closed_error, self._error_of_parked)
+        self.entrance.close(self.closed_error)
         self.entrance.fail_all(self._error_of_parked)
         for queue in self.queues():
             queue.texts.crash = cause
@@ -168,31 +170,41 @@ class Pipeline(House, ClusterListener):
         return ProducerClosedError("the producer is closed", topic=topic, persistence=Persistence.NOT_PERSISTED)
 
     def _error_of_parked(self, record: ParkedRecord) -> AiokprodError:
-        return self.closed_error(record.topic)
+        error = self.closed_error(record.topic)
+        if error.__cause__ is None and record.waits in (Waits.METADATA, Waits.PARTITION):
+            error.__cause__ = self.entrance.unknown_topic(record.topic, self.loop.time() - record.sent_at)
+        return error
 
-    async def close(self, deadline: float) -> None:
-        """Flush until the deadline (loop time), fail the rest with exact persistence, end tasks, close sockets."""
+    # `Closing` calls these three and `flush`. No coroutine awaits while an exception is on its way: compiled, such an
+    # exception would stay the current one of the thread.
+    def stop_taking(self) -> None:
+        """The producer is closing: sends raise from now on."""
         self.is_closing = True
-        try:
-            self.entrance.close(self.closed_error, self._error_of_parked)
-            if self.failure is None:
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        await self.flush()
-                except TimeoutError:
-                    pass
-        finally:
-            self._is_ending = True
-            self._fail_everything(self.failure)
-            self._wakes.stop()
-            self._expiries.stop()
-            self.entrance.stop()
-            if self._house_timer is not None:
-                self._house_timer.cancel()
-            for flusher in self.flushers.values():
-                flusher.end()
-            # Cancelled before the client closes, waited for after it: the bound of close() is hard.
-            await asyncio.gather(self._tasks.close(), self.client.close())
+        self.entrance.close(self.closed_error)  # what waits for room was accepted, so it is delivered, too
+
+    def end(self) -> None:
+        """Fail what has no outcome yet, with exact persistence; stop timers; cut the work of the connections."""
+        self._is_ending = True
+        self._fail_everything(self.failure)
+        self._wakes.stop()
+        self._expiries.stop()
+        self.entrance.stop()
+        if self._house_timer is not None:
+            self._house_timer.cancel()
+        for flusher in self.flushers.values():
+            flusher.end()
+
+    async def gone(self) -> None:
+        """Cancel the tasks, close the sockets, and wait until they are gone; after `end`.
+
+        Cancellation: call it again to wait for the end.
+        """
+        # Cancelled before the client closes, waited for after it: the bound of close() is hard.
+        await asyncio.gather(self._tasks.close(), self.client.close())
+
+    def tasks_left(self) -> str:
+        """The names of the tasks that run, for a message."""
+        return repr(self._tasks)
 
     # ------------------------------------------------------------------ making stages
     def _make_dispatcher(self, topic: str, entrance: Entrance) -> TopicDispatcher:
@@ -278,23 +290,34 @@ class Pipeline(House, ClusterListener):
         for index in range(segment.first, segment.last):
             self._interceptors.settled(batch, index, batch.metadata(index), batch.error(index))
 
-    def give_back(self, charge_bytes: int) -> None:
-        self.entrance.gate.give_back(charge_bytes)
+    def free(self, charge_bytes: int) -> None:
+        self.entrance.gate.free(charge_bytes)
+
+    def _grant(self) -> None:
+        self.entrance.gate.grant()
 
     def failed(self, error: AiokprodError, count: int) -> None:
-        self._unwatched.report(error, count)
+        self.effects.later(partial(self._unwatched.report, error, count))
+
+    def report(self, error: AiokprodError, count: int) -> None:
+        """As `failed`, from outside of every state change."""
+        self.effects.begin()
+        self.failed(error, count)
+        self.effects.end()
 
     def is_short_of_memory(self) -> bool:
         return self.entrance.gate.waiting_count > 0
 
     def _wake_all(self) -> None:
-        """Somebody waits for room: nothing lingers any more."""
+        """Records wait for room, or a flush began: nothing lingers any more."""
         for queue in self.queues():
             if queue.open_batch is not None:
                 self.ready(queue)
 
-    def compress_elsewhere(self, queue: Queue, entry: Entry, section: bytes | bytearray) -> None:
-        self._compressing.submit(queue, entry, section)
+    def compress_elsewhere(
+        self, queue: Queue, entry: Entry, ranges: list[tuple[int, int]], section: bytes | bytearray
+    ) -> None:
+        self._compressing.submit(queue, entry, ranges, section)
 
     def chase(self, queue: Queue, node: int) -> None:
         self.retry.chase(queue, node)
@@ -343,22 +366,25 @@ class Pipeline(House, ClusterListener):
 
     # ------------------------------------------------------------------ ClusterListener
     def snapshot_changed(self, old: ClusterSnapshot, new: ClusterSnapshot) -> None:
+        self.effects.begin()
         try:
             self._learn(old, new)
         except Exception as bug:
             self.crashed(bug)
+        finally:
+            self.effects.end()
 
     def _learn(self, old: ClusterSnapshot, new: ClusterSnapshot) -> None:
         now = self.loop.time()
         for topic, dispatcher in list(self.entrance.topics.items()):
             snapshot = new.topics.get(topic)
-            if snapshot is old.topics.get(topic) and not dispatcher.waiting_count:
+            if snapshot is old.topics.get(topic) and not dispatcher.waiting:
                 continue
+            answered = self.client.last_answered(topic)
             if snapshot is not None and is_topic_refused(snapshot.error_code):
-                for record in dispatcher.abandon():
-                    self.entrance.fail_parked(record, self.entrance.unknown_topic(topic, now - record.sent_at))
+                self.entrance.refuse_topic(dispatcher, answered)
             usable = snapshot if snapshot is not None and snapshot.error_code == 0 else None
-            dispatcher.learn(usable, now)
+            dispatcher.learn(usable, now, answered)
             if usable is not None:
                 for number, queue in list(dispatcher.queues.items()):
                     assert isinstance(queue, PartitionQueue)
@@ -395,10 +421,11 @@ class Pipeline(House, ClusterListener):
         """Wait until the partitions of the topic are known."""
         now = self.loop.time()
         deadline = now + (self.settings.max_block_s if timeout_s is None else timeout_s)
+        asked = self.client.next_request
         snapshot = self.client.topic(topic)
         while snapshot is None or not snapshot.partitions:
             known = self.client.last_error(topic)
-            if known is not None and is_topic_refused(known[0]):
+            if known is not None and is_topic_refused(known[0]) and self.client.last_answered(topic) >= asked:
                 raise self.entrance.unknown_topic(topic, self.loop.time() - now)
             left = deadline - self.loop.time()
             if left <= 0 or self.is_refusing:
@@ -428,7 +455,7 @@ class Pipeline(House, ClusterListener):
             live=self.failure is None,
             since=since,
             brokers_connected=sum(1 for flusher in list(self.flushers.values()) if flusher.connection is not None),
-            buffered_bytes=self.entrance.gate.used_bytes,
+            buffered_bytes=self.entrance.gate.used_bytes + self.entrance.gate.reserved_bytes,
             oldest_record_s=oldest_s,
             last_error=newest_error(self.client, self._log),
         )
@@ -438,12 +465,12 @@ class Pipeline(House, ClusterListener):
         measure(self.metrics, self.entrance.gate, list(self.flushers.values()))
 
     def undelivered(self, topic: str, partition: int | None, persistence: Persistence | None, count: int) -> None:
-        if self.is_closing and persistence is not None:
+        if (self.is_closing or self.failure is not None) and persistence is not None:
             key = (topic, partition, persistence)
             self._undelivered[key] = self._undelivered.get(key, 0) + count
 
     def close_report(self, duration_s: float) -> CloseReport:
-        """What close could not deliver."""
+        """What failed because of a close or a crash."""
         return CloseReport(undelivered=dict(self._undelivered), duration_s=duration_s)
 
     # ------------------------------------------------------------------ flush

@@ -62,7 +62,7 @@ class Segment:
 
 
 class Claim:
-    """Records `first` to `last` (exclusive) somebody waits for without a Delivery of their own (send_many)."""
+    """Records `first` to `last` (exclusive) that a `send_many` waits for, without a Delivery for each."""
 
     __slots__ = ("first", "last")
 
@@ -107,6 +107,7 @@ class ProducerBatch(RecordHolder):
         "size_bytes",
         "sizes",
         "timestamp_deltas",
+        "told",
         "values",
         "watched",
     )
@@ -141,6 +142,7 @@ class ProducerBatch(RecordHolder):
         self.settled_count = 0
         self.watched: list[Delivery] = []
         self.claims: list[Claim] = []
+        self.told: set[int] | None = None  # records whose per-send timeout ended once they were stamped
         self.entry: object | None = None  # the ledger's, while it is not split
         self.is_urgent = False
         self._retained: bytes | bytearray | None = None  # the encoded section, once the columns are gone
@@ -334,6 +336,8 @@ class ProducerBatch(RecordHolder):
         waited = {d.index for d in self.watched if d.is_watched}
         for claim in self.claims:
             waited.update(range(claim.first, claim.last))
+        if self.told is not None:
+            waited |= self.told
         return [index for index in range(segment.first, segment.last) if index not in waited]
 
     # ------------------------------------------------------------------ what a Delivery asks
@@ -392,6 +396,20 @@ class ProducerBatch(RecordHolder):
         claim = Claim(index, index + 1)
         self.claims.append(claim)
         return claim
+
+    def disclaim(self, claim: Claim) -> None:
+        """The `send_many` has ended early: nothing waits for these records any more."""
+        self.claims.remove(claim)
+
+    def is_heard(self, index: int) -> bool:
+        """Does a `send_many` wait for this record?"""
+        return any(claim.first <= index < claim.last for claim in self.claims)
+
+    def note_told(self, index: int) -> None:
+        """The failure of this record has been told before its outcome is known: it is not told twice."""
+        if self.told is None:
+            self.told = set()
+        self.told.add(index)
 
     def recall(self, index: int) -> bool:
         return self.owner.recall(self, index)

@@ -6,7 +6,9 @@ the outcome of each of its segments.
 
 from __future__ import annotations
 
-from aiokprod.errors import AiokprodError
+from collections.abc import Callable
+
+from aiokprod.errors import AiokprodError, RecordRecalledError, SendTimeoutError
 from aiokprod.model import SendReport
 from aiokprod.pipeline.batch import Claim, ProducerBatch
 from aiokprod.pipeline.delivery import Delivery
@@ -26,17 +28,24 @@ class Span:
 class BulkSend:
     """What became of each record of one `send_many`."""
 
-    def __init__(self) -> None:
+    def __init__(self, report: Callable[[AiokprodError, int], None]) -> None:
+        """`report` takes failures that nothing waits for any more."""
+        self._report = report
         self.spans: list[Span] = []
         self._span: Span | None = None  # the last of them
         self.parked: list[tuple[int, Delivery]] = []
+        self.timed: list[
+            tuple[int, Delivery]
+        ] = []  # with a timeout of their own: a Delivery may fail before its record
         self.failures: list[tuple[int, AiokprodError]] = []
         self.count = 0
 
-    def add(self, delivery: Delivery) -> None:
+    def add(self, delivery: Delivery, *, has_timeout: bool) -> None:
         """The next record was accepted."""
         holder, index = delivery.place()
         if isinstance(holder, ProducerBatch):
+            if has_timeout:
+                self.timed.append((self.count, delivery))
             self.add_cell(holder, index)
             return
         self.parked.append((self.count, delivery))
@@ -67,21 +76,31 @@ class BulkSend:
             span.batch.urge()
 
     async def settled(self) -> SendReport:
-        """Wait for every outcome.
+        """Wait for every outcome, of a record with a timeout of its own until that is over.
 
-        Cancellation: stops waiting; the records go on.
+        Cancellation: stops waiting; the records go on. `release` is to be called.
         """
+        late: dict[int, AiokprodError] = {}
+        for number, delivery in self.timed:
+            error = await _outcome(delivery)
+            if isinstance(error, SendTimeoutError):
+                late[number] = error
         offsets: dict[tuple[str, int], tuple[int, int]] = {}
         delivered = 0
         for span in self.spans:
             batch, claim = span.batch, span.claim
             index = claim.first
             while index < claim.last:
+                overdue = late.pop(span.number + index - claim.first, None) if late else None
+                if overdue is not None:
+                    self.failures.append((span.number + index - claim.first, overdue))
+                    index += 1
+                    continue
                 segment = batch.segment_of(index)
                 if segment is None:
                     await _outcome(Delivery(batch, index))
                     continue
-                last = min(segment.last, claim.last)
+                last = min(segment.last, claim.last) if not late else index + 1
                 if segment.error is not None:
                     shift = span.number - claim.first
                     self.failures.extend((i + shift, segment.error.clone()) for i in range(index, last))
@@ -107,6 +126,31 @@ class BulkSend:
         self.failures.sort(key=lambda failure: failure[0])
         return SendReport(delivered=delivered, failures=self.failures, offsets=offsets)
 
+    def release(self) -> None:
+        """The call ends early (cancelled, or its iterable raised): its caller gets no report.
+
+        What has failed is reported as a failure that nothing waits for, and so is what fails later.
+        """
+        for span in self.spans:
+            batch, claim = span.batch, span.claim
+            batch.disclaim(claim)
+            index = claim.first
+            while index < claim.last:
+                segment = batch.segment_of(index)
+                if segment is None:
+                    index += 1
+                    continue
+                last = min(segment.last, claim.last)
+                if segment.error is not None and not isinstance(segment.error, RecordRecalledError):
+                    self._report(segment.error, last - index)
+                index = last
+        for _, delivery in self.parked:
+            delivery.remove_done_callback(_heard)
+            if delivery.done():
+                error = delivery.exception()
+                if error is not None:
+                    self._report(error, 1)
+
 
 async def _outcome(delivery: Delivery) -> AiokprodError | None:
     try:
@@ -117,4 +161,4 @@ async def _outcome(delivery: Delivery) -> AiokprodError | None:
 
 
 def _heard(delivery: Delivery) -> None:
-    """Somebody waits for it: its failure is the caller's, and no other's."""
+    """The call waits for it: its failure is the caller's, and no other's."""

@@ -93,7 +93,9 @@ class ColumnsSend(BatchListener):
             self.is_listening = False
             for partition in self.report.partitions.values():
                 if partition.first_error is not None:
+                    self._house.effects.begin()
                     self._house.failed(partition.first_error, partition.failed)
+                    self._house.effects.end()
             raise
         return self.report
 
@@ -161,7 +163,7 @@ class ColumnsSend(BatchListener):
             await entrance.room(charged)
             if dispatcher.is_known and dispatcher.count == partition_count and entrance.is_open:
                 break
-            entrance.gate.give_back(charged)
+            entrance.not_taken(charged)
         self._append(dispatcher, rows, cuts, charges, partitions is not None)
 
     async def _known_dispatcher(self) -> TopicDispatcher:
@@ -212,7 +214,7 @@ class ColumnsSend(BatchListener):
                 dispatcher.queue_of(partition).append_columns(section, rows.numbers(cut), charge_bytes, self)
         finally:
             if unused:
-                self._entrance.gate.give_back(unused)
+                self._entrance.not_taken(unused)
 
     # ------------------------------------------------------------------ outcomes
     def settled(self, batch: ColumnBatch, segment: Segment, size_bytes: int) -> None:

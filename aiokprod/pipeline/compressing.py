@@ -25,14 +25,20 @@ class CompressingThreads:
 
             self._limiter = CapacityLimiter(MOST_THREADS)
 
-    def submit(self, queue: Queue, entry: Entry, section: bytes | bytearray) -> None:
-        """Compress the section of this entry; what its records were by then is told with the answer."""
-        self._spawn(self._compress(queue, entry, section), f"aiokprod-compress-{queue.topic}-{queue.partition}")
+    def submit(self, queue: Queue, entry: Entry, ranges: list[tuple[int, int]], section: bytes | bytearray) -> None:
+        """Compress the section, which holds these ranges of the entry's records; they are told with the answer.
 
-    async def _compress(self, queue: Queue, entry: Entry, section: bytes | bytearray) -> None:
+        The ranges are noted here and not in the task: between this call and its first step a record may leave the entry,
+        and a section with that record would go out under a header without it.
+        """
+        name = f"aiokprod-compress-{queue.topic}-{queue.partition}"
+        self._spawn(self._compress(queue, entry, ranges, section), name)
+
+    async def _compress(
+        self, queue: Queue, entry: Entry, ranges: list[tuple[int, int]], section: bytes | bytearray
+    ) -> None:
         from anyio.to_thread import run_sync
 
-        ranges = list(entry.ranges)
         squeezed = await run_sync(
             compress, self._codec, self._level, section, abandon_on_cancel=True, limiter=self._limiter
         )

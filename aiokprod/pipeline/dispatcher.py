@@ -1,21 +1,32 @@
 """`TopicDispatcher`: stage 1. One per topic: which partition a record goes to.
 
-While the partitions are unknown, records are parked in the order they came and leave before newer ones. A record for a
-partition that does not exist waits for one refresh of the metadata. Choosing is a plain call; nothing here is awaited.
+Every accepted record of the topic that is in no batch yet stands in one queue, `waiting`, in the order of the `send` calls,
+whatever it waits for. Records come to wait for a serializer, then for room, then for metadata, so the queue has three zones:
+
+    front | wait for metadata, or for their partition to exist | for room | for a serializer | end
+
+A record for a partition that does not exist waits for one refresh of the metadata; it stops later ones for the same partition
+only. Choosing is a plain call; nothing here is awaited.
+
+Invariant: a record goes to its partition only when no earlier one of the topic waits that could go to the same partition.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
+from typing import Final
 
 from aiokprod.cluster.snapshot import TopicSnapshot
 from aiokprod.errors import AiokprodError, PartitionerError, PartitionOutOfRangeError
 from aiokprod.pipeline.bulk import BulkSend
 from aiokprod.pipeline.delivery import Delivery
-from aiokprod.pipeline.parked import ParkedRecord
+from aiokprod.pipeline.parked import ParkedRecord, Waits
 from aiokprod.pipeline.partitioners import TopicPartitioner
 from aiokprod.pipeline.ports import IntakeQueue
+
+NEWEST: Final = 1 << 62
+"""the answer to any Metadata request: later than every record that waits"""
 
 
 class TopicDispatcher:
@@ -33,9 +44,9 @@ class TopicDispatcher:
         self.partitioner = partitioner
         self.queues: dict[int, IntakeQueue] = {}
         self.snapshot: TopicSnapshot | None = None
-        self.is_known = False  # partitions are known: records need not park
-        self.parked: deque[ParkedRecord] = deque()  # waiting for the partitions
-        self.out_of_range: deque[ParkedRecord] = deque()  # waiting for one refresh
+        self.is_known = False  # partitions are known, and nothing that waited for them is left: records need not park
+        self.waiting: OrderedDict[ParkedRecord, None] = OrderedDict()  # ordered, and left from anywhere at no cost
+        self.has_alarm = False  # the entrance looks at `waiting` when its oldest record has waited for max.block.ms
         self.count = 0  # partitions
         self._by_number: list[IntakeQueue | None] = []  # the same queues, for the hot path: one cell for each partition
         self._make_queue = make_queue
@@ -79,30 +90,37 @@ class TopicDispatcher:
         return partition is None or partition < self.count
 
     def accept(self, record: ParkedRecord) -> bool:
-        """Give a parked record to its partition, or park it here; True: metadata is wanted for it."""
+        """Give a record that has its room to its partition, or keep it here; True: metadata is wanted for it."""
         if not self.is_known:
-            record.place = "waiting for metadata"
-            self.parked.append(record)
-            return True
-        if not self.in_range(record.partition):
-            record.place = f"waiting for partition {record.partition} to exist"
-            self.out_of_range.append(record)
-            return True
-        self._pass_on(record)
-        return False
+            record.waits = Waits.METADATA
+        elif not self.in_range(record.partition):
+            record.waits = Waits.PARTITION
+        else:
+            self._pass_on(record)
+            return False
+        self.waiting[record] = None
+        return True
+
+    def keep(self, record: ParkedRecord, waits: Waits) -> None:
+        """The record cannot go on yet: its place is behind all that came before."""
+        record.waits = waits
+        self.waiting[record] = None
 
     def _pass_on(self, record: ParkedRecord) -> None:
         partition = record.partition
         if partition is None:
             try:
                 partition = self.partitioner.choose(record.key, record.size_bytes)
-            except PartitionerError as broken:  # the user's: this record's failure, nobody else's
+            except PartitionerError as broken:  # the user's: the failure of this record alone
                 broken.topic = self.topic
                 self._fail(record, broken)
                 return
+            if record.failure is not None:
+                return  # the partitioner is the user's: it has recalled the very record
         queue = self.queues.get(partition)
         if queue is None:
             queue = self._open(partition)
+        self.waiting.pop(record, None)
         queue.append_parked(record)
         self._passed_on(record)
 
@@ -111,17 +129,18 @@ class TopicDispatcher:
         queue = self.queues[partition] = self._by_number[partition] = self._make_queue(self.snapshot, partition)
         return queue
 
-    def forget(self, record: ParkedRecord) -> bool:
-        """The record leaves (recalled, timed out); False if it is not parked here."""
-        for line in (self.parked, self.out_of_range):
-            if record in line:
-                line.remove(record)
-                return True
-        return False
+    def forget(self, record: ParkedRecord) -> None:
+        """The record leaves (it has failed), wherever it stands."""
+        self.waiting.pop(record, None)
 
     # ------------------------------------------------------------------ metadata
-    def learn(self, snapshot: TopicSnapshot | None, now: float) -> None:
-        """Metadata changed: parked records leave in order, before newer ones."""
+    def learn(self, snapshot: TopicSnapshot | None, now: float, answered: int = NEWEST) -> None:
+        """Metadata changed: waiting records leave in order, before newer ones.
+
+        Args:
+            answered: the number of the last Metadata request whose answer was about this topic. A record whose partition
+                is not there fails only if that request was sent after the record came.
+        """
         if snapshot is None or not snapshot.partitions:
             self.snapshot = None
             self.is_known = False
@@ -131,19 +150,42 @@ class TopicDispatcher:
         self._by_number = [self.queues.get(partition) for partition in range(self.count)]
         available = [p.partition for p in snapshot.partitions if p.leader_id >= 0]
         self.partitioner.update(self.count, available, now)
-        self.is_known = True
-        while self.parked:
-            record = self.parked.popleft()
-            if self.in_range(record.partition):
-                self._pass_on(record)
-            else:
-                self._refuse(record)
-        waiting, self.out_of_range = self.out_of_range, deque()
-        for record in waiting:
-            if self.in_range(record.partition):
-                self._pass_on(record)
-            else:
-                self._refuse(record)
+        self.is_known = False  # what a partitioner of the user sends meanwhile goes behind
+        try:
+            while leaving := self._leaving(answered):
+                for record in leaving:
+                    if record.failure is not None:
+                        continue
+                    if self.in_range(record.partition):
+                        self._pass_on(record)
+                    elif record.asked <= answered:
+                        self._refuse(record)
+                    else:
+                        record.waits = Waits.PARTITION
+        finally:
+            self.is_known = True
+
+    def _leaving(self, answered: int) -> list[ParkedRecord]:
+        """What waits here and has reason to leave."""
+        leaving: list[ParkedRecord] = []
+        for record in self.waiting:
+            if record.waits is Waits.METADATA:
+                leaving.append(record)
+            elif record.waits is not Waits.PARTITION:
+                break  # for room, or a serializer: and so do all behind
+            elif self.in_range(record.partition) or record.asked <= answered:
+                leaving.append(record)
+        return leaving
+
+    def asked_before(self, answered: int) -> list[ParkedRecord]:
+        """The records whose question about the topic has been answered by the request with this number."""
+        asked: list[ParkedRecord] = []
+        for record in self.waiting:
+            if record.waits is not Waits.METADATA and record.waits is not Waits.PARTITION:
+                break
+            if record.asked <= answered:
+                asked.append(record)
+        return asked
 
     def _refuse(self, record: ParkedRecord) -> None:
         self._fail(
@@ -155,29 +197,25 @@ class TopicDispatcher:
             ),
         )
 
-    @property
-    def waiting_count(self) -> int:
-        """Records that wait here."""
-        return len(self.parked) + len(self.out_of_range)
-
     def overdue(self, now: float) -> list[ParkedRecord]:
-        """Take out the parked records that have waited for as long as they may."""
-        late = [record for line in (self.parked, self.out_of_range) for record in line if record.block_deadline <= now]
-        if late:
-            self.parked = deque(record for record in self.parked if record.block_deadline > now)
-            self.out_of_range = deque(record for record in self.out_of_range if record.block_deadline > now)
+        """The records that have waited for as long as they may. All may wait equally long, so these are in front."""
+        late: list[ParkedRecord] = []
+        for record in self.waiting:
+            if record.block_deadline > now:
+                break
+            late.append(record)
         return late
 
-    def next_deadline(self) -> float | None:
-        """When the first of them has waited for as long as it may; None: nobody waits."""
-        return min((line[0].block_deadline for line in (self.parked, self.out_of_range) if line), default=None)
+    def oldest(self) -> ParkedRecord | None:
+        """The record that has waited longest; None: none waits."""
+        for record in self.waiting:
+            return record
+        return None
 
-    def abandon(self) -> list[ParkedRecord]:
-        """Closing: everything parked here."""
-        records = [*self.parked, *self.out_of_range]
-        self.parked.clear()
-        self.out_of_range.clear()
-        return records
+    @property
+    def is_needed(self) -> bool:
+        """Is there anything that would be lost with it? A topic that nothing was ever sent to can be forgotten."""
+        return self.is_known or bool(self.waiting) or bool(self.queues)
 
     def __repr__(self) -> str:
-        return f"<TopicDispatcher {self.topic}: {self.count} partitions, {len(self.parked)} parked>"
+        return f"<TopicDispatcher {self.topic}: {self.count} partitions, {len(self.waiting)} waiting>"

@@ -7,13 +7,13 @@
 It knows the two stages a record passes before it is in a batch and keeps every parked record's life: its deadline
 (max.block.ms), recall, per-send timeout, failure.
 
-Invariants: an accepted record is in a batch, parked in exactly one place, or failed; its bytes are charged from the
-grant of the gate until a batch takes them over or the record fails.
+Invariants: an accepted record is in a batch, in the queue of its topic (`TopicDispatcher.waiting`), or failed; its bytes are
+charged from the grant of the gate until a batch takes them over or the record fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 from aiokprod.cluster.client import ClusterClient
@@ -22,6 +22,7 @@ from aiokprod.errors import (
     BufferFullError,
     RecordRecalledError,
     SendTimeoutError,
+    SerializationError,
     TopicAuthorizationError,
     UnknownTopicError,
 )
@@ -35,15 +36,18 @@ from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.dispatcher import TopicDispatcher
 from aiokprod.pipeline.flushes import Flushes
 from aiokprod.pipeline.intake import Intake
-from aiokprod.pipeline.parked import ParkedRecord
+from aiokprod.pipeline.parked import ParkedRecord, Waits
 from aiokprod.pipeline.ports import House
 from aiokprod.pipeline.send_timeouts import SendTimeouts
-from aiokprod.pipeline.serializing import SerializingLine
+from aiokprod.pipeline.serializing import SerializingLine, let_go
 from aiokprod.pipeline.turns import Turns
 from aiokprod.pipeline.verdicts import is_topic_refused
 from aiokprod.wire.codes import ErrorCode, name_of
 
-MOST_SERIALIZING = 10_000  # records that wait for an awaitable serializer: their bytes are not known yet
+# What a record does that finds no room (`Entrance.patience`).
+WAITS_IF_IT_MAY = 0  # `send`: as long as max_waiting_bytes allow
+ALWAYS_WAITS = 1  # `send_many`: one record at a time, whatever max_waiting_bytes is
+NEVER_WAITS = 2  # `try_send`
 
 
 class Entrance:
@@ -62,11 +66,13 @@ class Entrance:
         room_is_short: Callable[[], None],
     ) -> None:
         """`room_is_short` is called when a record begins to wait for room: nothing lingers any more."""
-        self.gate = AdmissionGate(gate_bytes, waiting_bytes, self._admitted)
+        self.effects = house.effects
+        self.gate = AdmissionGate(gate_bytes, waiting_bytes, self._granted, self._room_is_free)
         self.topics: dict[str, TopicDispatcher] = {}  # whose names are valid ones
         self.column_turns = Turns()
         """of `send_columns`, by topic: rows of one call do not come between those of another"""
         self.is_open = True
+        self.patience = WAITS_IF_IT_MAY  # of the record that is being taken; set around one call of `send`
         self._house = house
         self._loop = house.loop
         self._clock = house.loop.time
@@ -80,7 +86,7 @@ class Entrance:
         self._room_is_short = room_is_short
         self._lines: dict[str, SerializingLine] = {}
         self._timeouts = SendTimeouts(house.loop, self._send_timed_out)
-        self._blocked: Alarm[AdmissionGate | TopicDispatcher] = Alarm(house.loop, self._unblock)
+        self._blocked: Alarm[TopicDispatcher] = Alarm(house.loop, self._unblock)
 
     # ------------------------------------------------------------------ records
     def accept(
@@ -96,7 +102,7 @@ class Entrance:
         timeout_s: float | None,
         now: float,
     ) -> Delivery:
-        """Take a valid record. The hot path: choose, append, charge.
+        """Take a valid record. The hot path: charge, choose, append.
 
         Args:
             dispatcher: that of the topic, if there is one by now.
@@ -108,14 +114,24 @@ class Entrance:
         """
         charge_bytes = size_bytes + self.overhead_bytes
         gate = self.gate
-        if gate.waiting_count == 0 and gate.used_bytes + charge_bytes <= gate.limit_bytes:
+        if gate.waiting_count == 0 and gate.used_bytes + charge_bytes <= gate.open_bytes:
             if dispatcher is not None and dispatcher.is_known and (partition is None or partition < dispatcher.count):
-                delivery = dispatcher.append(value, key, headers, partition, timestamp_ms, size_bytes, now)
-                gate.used_bytes += charge_bytes
+                gate.used_bytes += charge_bytes  # before the partition is chosen: a user's partitioner may send, too
+                try:
+                    delivery = dispatcher.append(value, key, headers, partition, timestamp_ms, size_bytes, now)
+                except BaseException:
+                    self.not_taken(charge_bytes)
+                    raise
                 if timeout_s is not None:
                     self._timeouts.set(self._clock(), timeout_s, delivery)
                 return delivery
         return self._park(topic, value, key, headers, partition, timestamp_ms, size_bytes, timeout_s)
+
+    def not_taken(self, charge_bytes: int) -> None:
+        """What was charged for a record (or for columns) is not needed: it was not taken."""
+        self.effects.begin()
+        self.gate.free(charge_bytes)
+        self.effects.end()
 
     def _park(
         self,
@@ -131,33 +147,51 @@ class Entrance:
         charge_bytes = size_bytes + self.overhead_bytes
         gate = self.gate
         has_room = gate.try_charge(charge_bytes)
-        if not has_room and not gate.may_wait(charge_bytes):
+        if not has_room and (
+            self.patience == NEVER_WAITS or (self.patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))
+        ):
             raise self.buffer_full(topic)
-        record, delivery = self._parked(topic, self._clock(), timeout_s)
-        record.value, record.key, record.headers, record.partition = value, key, headers, partition
-        record.timestamp_ms, record.size_bytes, record.charge_bytes = timestamp_ms, size_bytes, charge_bytes
-        if has_room:
-            self._admitted(record)
-        else:
-            self._line_up(record)
+        self.effects.begin()
+        try:
+            record = self._parked(topic)
+            delivery = self._taken(record, timeout_s)
+            record.value, record.key, record.headers, record.partition = value, key, headers, partition
+            record.timestamp_ms, record.size_bytes, record.charge_bytes = timestamp_ms, size_bytes, charge_bytes
+            if has_room:
+                self._admitted(record)
+            else:
+                self._line_up(record)
+        finally:
+            self.effects.end()
         return delivery
 
-    def _parked(self, topic: str, now: float, timeout_s: float | None) -> tuple[ParkedRecord, Delivery]:
-        """A parked record whose content is filled in by the caller, and its Delivery."""
-        generation = self._flushes.generation
-        record = ParkedRecord(self._loop, topic, now, now + self._block_s, generation, self._recall)
+    def _parked(self, topic: str) -> ParkedRecord:
+        """A record sent now, whose content is filled in by the caller."""
+        now = self._clock()
+        return ParkedRecord(self._loop, topic, now, now + self._block_s, self._flushes.generation, self._recall)
+
+    def _taken(self, record: ParkedRecord, timeout_s: float | None) -> Delivery:
+        """The record is accepted; its Delivery."""
         delivery = record.delivery
         assert delivery is not None
-        self._flushes.began(generation)
+        self._flushes.began(record.generation)
         if timeout_s is not None:
-            self._timeouts.set(now, timeout_s, delivery)
-        return record, delivery
+            self._timeouts.set(record.sent_at, timeout_s, delivery)
+        return delivery
 
     def accept_dressed(self, intake: Intake, record: Record) -> Delivery:
-        """Take a record that serializers see; one that must be awaited waits in the line of its topic."""
+        """Take a record that serializers see; one that must be awaited waits in the queue of its topic."""
         topic = record.topic
         assert topic is not None
-        waiting = intake.serialize(record)
+        timeout_s = intake.checked_options(record)
+        patience, self.patience = self.patience, WAITS_IF_IT_MAY  # a serializer may call `send`, too
+        estimated_bytes = intake.estimated_bytes(record)
+        try:
+            waiting = intake.serialize(record)
+        except AiokprodError:
+            let_go(record)
+            raise
+        self.patience = patience
         line = self._lines.get(topic)
         if not waiting and line is None:
             key, value, headers, timestamp_ms, size_bytes = intake.frozen(record)
@@ -170,20 +204,27 @@ class Entrance:
                 record.partition,
                 timestamp_ms,
                 size_bytes,
-                record.timeout,
+                timeout_s,
                 self._clock(),
             )
-        if sum(len(other.waiting) for other in self._lines.values()) >= MOST_SERIALIZING:
+        parked = self._parked(topic)
+        parked.charge_bytes = min(estimated_bytes + self.overhead_bytes, self.gate.limit_bytes)
+        if not self.gate.try_reserve(parked, must_wait=patience == ALWAYS_WAITS, may_wait=patience != NEVER_WAITS):
+            let_go(record)
             raise self.buffer_full(topic)
-        parked, delivery = self._parked(topic, self._clock(), record.timeout)
-        parked.place = "waiting for its serializer"
+        delivery = self._taken(parked, timeout_s)
+        parked.draft = record
+        parked.partition = record.partition
+        dispatcher = self.dispatcher(topic)
+        dispatcher.keep(parked, Waits.SERIALIZER)
+        self._watch(dispatcher, parked)
         if line is not None:
-            line.waiting.append((parked, record))
+            line.waiting.append(parked)
         else:
             line = self._lines[topic] = SerializingLine(
-                intake.finish, partial(self._serialized, intake), self.fail_parked
+                intake.finish, partial(self._serialized, intake), self.fail_parked, self._too_late
             )
-            line.waiting.append((parked, record))  # before its task is made: an eager one begins at once
+            line.waiting.append(parked)  # before its task is made: an eager one begins at once
             self._house.spawn(self._run_line(topic, line), f"aiokprod-serialize-{topic}")
         return delivery
 
@@ -195,41 +236,63 @@ class Entrance:
 
     def _serialized(self, intake: Intake, parked: ParkedRecord, record: Record) -> None:
         """Its bytes are known: it goes on as any other record."""
-        parked.key, parked.value, parked.headers, parked.timestamp_ms, parked.size_bytes = intake.frozen(record)
-        parked.partition = record.partition
-        parked.charge_bytes = parked.size_bytes + self.overhead_bytes
-        gate = self.gate
-        if gate.try_charge(parked.charge_bytes):
-            self._admitted(parked)
-        elif gate.may_wait(parked.charge_bytes):
-            self._line_up(parked)
-        else:
-            raise self.buffer_full(parked.topic)
+        self.effects.begin()
+        try:
+            parked.key, parked.value, parked.headers, parked.timestamp_ms, parked.size_bytes = intake.frozen(record)
+            gate = self.gate
+            gate.release(parked)
+            parked.draft = None
+            parked.charge_bytes = parked.size_bytes + self.overhead_bytes
+            if gate.try_charge_serialized(parked.charge_bytes):
+                self._admitted(parked)
+            else:
+                self._line_up(parked)  # it was accepted, so it may wait
+        finally:
+            self.effects.end()
 
     def _line_up(self, record: ParkedRecord) -> None:
-        record.place = "waiting for room"
+        dispatcher = self.dispatcher(record.topic)
+        dispatcher.keep(record, Waits.ROOM)
+        self._watch(dispatcher, record)
         is_first = self.gate.waiting_count == self.gate.waiting_rooms
         self.gate.wait(record)
         if is_first:
-            self._blocked.set(record.block_deadline, self.gate)
             self._room_is_short()
 
-    def _admitted(self, record: ParkedRecord) -> None:
+    def _granted(self, record: ParkedRecord) -> None:
         """The gate gave the record room."""
+        if self.effects.is_guarded:
+            self.effects.check_outside("a waiting record is admitted")
+        self.effects.begin()
+        try:
+            self._admitted(record)
+        finally:
+            self.effects.end()
+
+    def _admitted(self, record: ParkedRecord) -> None:
         record.is_charged = True
         dispatcher = self.dispatcher(record.topic)
         if dispatcher.accept(record):
-            if dispatcher.waiting_count == 1:
-                self._blocked.set(record.block_deadline, dispatcher)
+            record.asked = self._client.next_request
+            self._watch(dispatcher, record)
             self._client.want(record.topic)
-            if dispatcher.is_known:
+            if record.waits is Waits.PARTITION:
                 self._house.want_metadata(f"a record for partition {record.partition} of {record.topic}")
+
+    def _watch(self, dispatcher: TopicDispatcher, record: ParkedRecord) -> None:
+        """See to it that what waits for this topic does not wait for longer than it may."""
+        if not dispatcher.has_alarm:
+            dispatcher.has_alarm = True
+            self._blocked.set(record.block_deadline, dispatcher)
+
+    def _room_is_free(self) -> None:
+        self.effects.room_is_due = True
 
     async def room(self, charge_bytes: int) -> None:
         """Wait for so much room, in the same line as records; it is charged when this returns.
 
         Raises:
-            ProducerClosedError, ProducerFailedError: nobody gets room any more.
+            ProducerClosedError, ProducerFailedError: no more is accepted.
         """
         if not self.gate.try_charge(charge_bytes):
             self._room_is_short()
@@ -243,14 +306,12 @@ class Entrance:
             dispatcher.learn(self._client.topic(topic), self._clock())
         return dispatcher
 
-    # ------------------------------------------------------------------ parked records that end
-    def parked_records(self) -> Iterator[ParkedRecord]:
-        """Take out every record that waits for metadata or for a serializer (not those that wait for room)."""
-        for dispatcher in self.topics.values():
-            yield from dispatcher.abandon()
-        for line in self._lines.values():
-            yield from line.abandon()
+    def forget_unneeded(self, dispatcher: TopicDispatcher) -> None:
+        """A topic that does not exist, and for which no record waits any more, leaves nothing behind."""
+        if not dispatcher.is_needed and self.topics.get(dispatcher.topic) is dispatcher:
+            del self.topics[dispatcher.topic]
 
+    # ------------------------------------------------------------------ parked records that end
     def passed_on(self, record: ParkedRecord) -> None:
         """A batch has taken the record: its bytes are the batch's now."""
         record.is_charged = False
@@ -264,8 +325,23 @@ class Entrance:
         """The record has its outcome without ever having been in a batch: certainly not persisted."""
         if record.failure is not None:
             return
+        self.effects.begin()
+        try:
+            self._fail_parked(record, error)
+        finally:
+            self.effects.end()
+
+    def _fail_parked(self, record: ParkedRecord, error: AiokprodError) -> None:
         record.failure = error
         record.settled_at = self._clock()
+        if record.in_line:
+            self.gate.leave(record)
+        else:
+            self.gate.release(record)
+        dispatcher = self.topics.get(record.topic)
+        if dispatcher is not None:
+            dispatcher.forget(record)
+            self.forget_unneeded(dispatcher)
         self._metrics.records_failed.add(1)
         self._house.undelivered(record.topic, record.partition, error.persistence, 1)
         if self._interceptors:
@@ -276,22 +352,16 @@ class Entrance:
         if delivery is not None:
             delivery.fire()
         record.value = record.key = record.headers = None
+        let_go(record.draft)
+        record.draft = None
         record.on_recall = _too_late  # through us a Delivery that is kept would hold the pipeline
         self._flushes.finished(record.generation)
         if record.is_charged:
             record.is_charged = False
-            self.gate.give_back(record.charge_bytes)
+            self.gate.free(record.charge_bytes)
 
     def _recall(self, record: ParkedRecord) -> None:
-        self._take_out(record, RecordRecalledError("recalled", topic=record.topic))
-
-    def _take_out(self, record: ParkedRecord, error: AiokprodError) -> None:
-        dispatcher = self.topics.get(record.topic)
-        if record.in_line:
-            self.gate.leave(record)
-        elif dispatcher is not None:
-            dispatcher.forget(record)
-        self.fail_parked(record, error)
+        self.fail_parked(record, RecordRecalledError("recalled", topic=record.topic))
 
     def _send_timed_out(self, delivery: Delivery) -> None:
         """A per-send timeout: the record leaves if it is not stamped; else only its handle fails."""
@@ -299,31 +369,49 @@ class Entrance:
         error = SendTimeoutError("the timeout of this send is over", persistence=Persistence.NOT_PERSISTED)
         if isinstance(holder, ParkedRecord):
             error.topic = holder.topic
-            self._take_out(holder, error)
+            self.fail_parked(holder, error)
         elif isinstance(holder, ProducerBatch):
             error.topic, error.partition = holder.owner.topic, holder.owner.partition
-            if not holder.owner.withdraw(holder, index, error):
-                error.persistence = Persistence.POSSIBLY_PERSISTED
-                watched = delivery.is_watched
-                delivery.settle_here(error)
-                if not watched:
-                    self._house.failed(error, 1)
+            if holder.owner.withdraw(holder, index, error):
+                return
+            error.persistence = Persistence.POSSIBLY_PERSISTED
+            is_heard = delivery.is_watched or holder.is_heard(index)
+            delivery.settle_here(error)
+            holder.note_told(index)
+            if not is_heard:
+                self.effects.begin()
+                self._house.failed(error, 1)
+                self.effects.end()
 
-    def _unblock(self, place: AdmissionGate | TopicDispatcher) -> None:
-        """max.block.ms of somebody there is over."""
-        now = self._clock()
-        for record in place.overdue(now):
-            if isinstance(place, AdmissionGate):
-                error: AiokprodError = self.buffer_full(record.topic)
-                error.elapsed_s = now - record.sent_at
-            else:
-                error = self.unknown_topic(place.topic, now - record.sent_at)
-            self.fail_parked(record, error)
-        following = place.next_deadline()
-        if following is not None:
-            self._blocked.set(following, place)
+    def _unblock(self, dispatcher: TopicDispatcher) -> None:
+        """max.block.ms of a record that waits for this topic may be over."""
+        dispatcher.has_alarm = False
+        for record in dispatcher.overdue(self._clock()):
+            self.fail_parked(record, self._too_late(record))
+        oldest = dispatcher.oldest()
+        if oldest is not None:
+            self._watch(dispatcher, oldest)
+
+    def refuse_topic(self, dispatcher: TopicDispatcher, answered: int) -> None:
+        """The cluster refuses the topic: what had asked before that answer fails."""
+        for record in dispatcher.asked_before(answered):
+            self.fail_parked(record, self.unknown_topic(record.topic, self._clock() - record.sent_at))
 
     # ------------------------------------------------------------------ errors
+    def _too_late(self, record: ParkedRecord) -> AiokprodError:
+        """Why the record has not gone on within max.block.ms."""
+        elapsed_s = self._clock() - record.sent_at
+        if record.waits is Waits.ROOM:
+            error: AiokprodError = self.buffer_full(record.topic)
+        elif record.waits is Waits.SERIALIZER:
+            error = SerializationError(
+                f"the serializer has not answered within {elapsed_s:.1f} s (max_block_ms)", topic=record.topic
+            )
+        else:
+            return self.unknown_topic(record.topic, elapsed_s)
+        error.elapsed_s = elapsed_s
+        return error
+
     def buffer_full(self, topic: str) -> BufferFullError:
         """The error of a send that finds no room."""
         gate = self.gate
@@ -351,16 +439,22 @@ class Entrance:
         return error
 
     # ------------------------------------------------------------------ the end
-    def close(self, error: Callable[[], AiokprodError], of_record: Callable[[ParkedRecord], AiokprodError]) -> None:
-        """Nobody gets room any more: records and tasks that wait for it fail."""
+    def close(self, error: Callable[[], AiokprodError]) -> None:
+        """Nothing more is taken: tasks that wait for room fail; records that were accepted go on."""
         self.is_open = False
-        for record in self.gate.abandon(error):
-            self.fail_parked(record, of_record(record))
+        self.effects.begin()
+        self.gate.abandon(error)
+        self.effects.end()
 
     def fail_all(self, of_record: Callable[[ParkedRecord], AiokprodError]) -> None:
-        """Every parked record fails."""
-        for record in list(self.parked_records()):
-            self.fail_parked(record, of_record(record))
+        """Every parked record fails, whatever it waits for."""
+        self.effects.begin()
+        try:
+            for dispatcher in list(self.topics.values()):
+                for record in list(dispatcher.waiting):
+                    self.fail_parked(record, of_record(record))
+        finally:
+            self.effects.end()
 
     def stop(self) -> None:
         """No alarm rings any more."""

@@ -13,6 +13,7 @@ batches of an ended connection are told to each ledger in one event, before its 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from aiokprod.cluster.connection import BrokerConnection, ConnectionListener
 from aiokprod.errors import ConnectionLostError, ProtocolError
@@ -25,7 +26,7 @@ from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.batch import batch_header
 from aiokprod.records.compression import CODEC_BITS
 from aiokprod.wire.messages.produce import ProduceRequest
-from aiokprod.wire.produce import ProduceOutcome, ProduceTopic, decode_produce, encode_produce
+from aiokprod.wire.produce import ProduceAnswer, ProduceOutcome, ProduceTopic, decode_produce, encode_produce
 
 PRODUCE = ProduceRequest.API_KEY
 LAST_VERSION_BY_NAME = 12  # from 13 on Produce names topics by id
@@ -116,9 +117,12 @@ class BrokerFlusher(ConnectionListener, Route):
             )
             if not taken:
                 return
-            self._write(connection, taken)
+            request = self._write(connection, taken)
+            if request is not None and settings.acks == 0:
+                self._unanswered(request)
 
-    def _write(self, connection: BrokerConnection, taken: list[tuple[Queue, Entry]]) -> None:
+    def _write(self, connection: BrokerConnection, taken: list[tuple[Queue, Entry]]) -> SentRequest | None:
+        """Write one request; None if the connection has ended, which the ledgers have been told."""
         settings, metrics = self._settings, self._metrics
         version = self._version(connection, taken)
         now = self._loop.time()
@@ -170,6 +174,20 @@ class BrokerFlusher(ConnectionListener, Route):
             )
         except ConnectionLostError as lost:
             self.lost(connection, [(request, False)], lost)
+            return None
+        return request
+
+    def _unanswered(self, request: SentRequest) -> None:
+        """acks=0: written is delivered. Called from the loop that writes: an answer told from within `send` would write the
+        next request, and so on, one deeper for each."""
+        now, now_ms = self._loop.time(), wall_ms()
+        self._metrics.request_seconds.record(now - request.sent_at)
+        self._house.effects.begin()
+        try:
+            for queue, entry, attempt, _ in request.sent:
+                queue.answer(entry, attempt, 0, -1, -1, (), now, now_ms)
+        finally:
+            self._house.effects.end()
 
     def _version(self, connection: BrokerConnection, taken: list[tuple[Queue, Entry]]) -> int:
         highest = ProduceRequest.MAX_VERSION
@@ -181,9 +199,13 @@ class BrokerFlusher(ConnectionListener, Route):
 
     # ------------------------------------------------------------------ chasing
     def chase(self, queue: Queue) -> bool:
-        """Put a chaser behind what is in flight; False if nothing of the partition is flying on this connection."""
+        """Put a chaser behind what is in flight; False if none can be, or nothing of the partition is in flight.
+
+        A connection that is closing takes none, though its batches are in flight until `lost` is told: the queue knows, and
+        waits for that (`PartitionQueue.returned`).
+        """
         connection = self.connection
-        if connection is None or not connection.is_open or not any(entry.flying for entry in queue.ledger.entries):
+        if connection is None or not connection.is_open or not queue.ledger.is_flying:
             return False
         connection.chase(Chaser(queue))
         return True
@@ -200,11 +222,6 @@ class BrokerFlusher(ConnectionListener, Route):
     def _answered(self, connection: BrokerConnection, request: SentRequest, body: memoryview) -> None:
         now, now_ms = self._loop.time(), wall_ms()
         self._metrics.request_seconds.record(now - request.sent_at)
-        if self._settings.acks == 0:
-            for queue, entry, attempt, _ in request.sent:
-                queue.answer(entry, attempt, 0, -1, -1, (), now, now_ms)
-            self._pump(True)
-            return
         try:
             answer = decode_produce(body, request.version)
             outcomes = self._sort(request, answer.outcomes)
@@ -215,6 +232,24 @@ class BrokerFlusher(ConnectionListener, Route):
         if answer.throttle_time_ms > 0:
             self._metrics.throttle_seconds.add(answer.throttle_time_ms / 1000)
             connection.mute(answer.throttle_time_ms / 1000)
+        effects = self._house.effects
+        effects.begin()
+        try:
+            self._judge(request, answer, outcomes, now, now_ms)
+        finally:
+            effects.end()
+        self._pump(True)
+
+    def _judge(
+        self,
+        request: SentRequest,
+        answer: ProduceAnswer,
+        outcomes: dict[OutcomeKey, ProduceOutcome],
+        now: float,
+        now_ms: int,
+    ) -> None:
+        """Tell each ledger. What that leads to comes after the last of them: the room it frees may be granted to a record
+        of a partition whose own answer has not been judged yet."""
         for queue, entry, attempt, key in request.sent:
             outcome = outcomes.get(key)
             if outcome is None:
@@ -238,7 +273,6 @@ class BrokerFlusher(ConnectionListener, Route):
                 now,
                 now_ms,
             )
-        self._pump(True)
 
     def _sort(self, request: SentRequest, outcomes: list[ProduceOutcome]) -> dict[OutcomeKey, ProduceOutcome]:
         """By topic and partition; the first of two counts. An acknowledgement without an offset is no answer."""
@@ -265,13 +299,18 @@ class BrokerFlusher(ConnectionListener, Route):
                     fates.setdefault(queue, []).append((entry, attempt, written))
             elif isinstance(token, Chaser):
                 chasers.append(token)
-        for queue, lost in fates.items():
-            queue.texts.note_cause(cause)
-            queue.lost(lost)
-        for chaser in chasers:
-            chaser.queue.returned()
-        if fates:
-            self._house.want_metadata(f"lost the connection to broker {self.node_id}")
+        effects = self._house.effects
+        effects.begin()
+        try:
+            for queue, lost in fates.items():
+                queue.texts.note_cause(cause)
+                queue.lost(lost)
+            for chaser in chasers:
+                effects.later(chaser.queue.returned)
+            if fates:
+                effects.later(partial(self._house.want_metadata, f"lost the connection to broker {self.node_id}"))
+        finally:
+            effects.end()
         self.wake(False)
 
     def writable(self, connection: BrokerConnection) -> None:

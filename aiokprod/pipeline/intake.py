@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import re
 from collections.abc import Awaitable, Iterable, Sequence
 
@@ -26,6 +27,7 @@ from aiokprod.hooks import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.model import Record
 from aiokprod.pipeline.batch import BATCH_OVERHEAD_BYTES
+from aiokprod.pipeline.settings import RECORD_OVERHEAD_BYTES
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.batch import record_size_bound
 from aiokprod.records.headers import encode_headers
@@ -34,6 +36,7 @@ from aiokprod.serializers import HeaderList, checked, three_arguments
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # broker: 8.6
 LAST_TIMESTAMP_MS = 2**63 - 1
 KNOWN_TOPICS = 10_000  # names remembered as valid
+LONGEST_TIMEOUT_S = 1e9  # thirty years: what a timer of every event loop takes
 
 
 class Intake:
@@ -56,7 +59,10 @@ class Intake:
         self.is_plain = not self.interceptors and not self._serializers
         self._max_request_bytes = config.max_request_size
         self._buffer_bytes = config.buffer_memory
-        self.largest_record_bytes = min(config.max_request_size, config.buffer_memory) - BATCH_OVERHEAD_BYTES
+        self.largest_record_bytes = min(
+            config.max_request_size - BATCH_OVERHEAD_BYTES, config.buffer_memory - RECORD_OVERHEAD_BYTES
+        )
+        self._last_bytes = 0  # of the last record whose serializer was awaited: what the next one may come to
         self.valid_topics: set[str] = set()
 
     def checked_topic(self, topic: object) -> str:
@@ -150,27 +156,53 @@ class Intake:
 
     @staticmethod
     def checked_timeout(timeout: object, topic: str) -> float:
-        """Seconds, more than 0."""
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-            raise RecordTypeError(f"timeout must be a number of seconds above 0 or None, not {timeout!r}", topic=topic)
-        return timeout
+        """Seconds, more than 0, as a float."""
+        if not isinstance(timeout, bool) and isinstance(timeout, int | float) and timeout > 0:
+            try:
+                seconds = float(timeout)
+            except OverflowError:
+                seconds = math.inf
+            if seconds <= LONGEST_TIMEOUT_S:
+                return seconds
+            raise RecordTypeError(f"timeout must be at most {LONGEST_TIMEOUT_S:.0f} seconds, or None", topic=topic)
+        raise RecordTypeError(f"timeout must be a number of seconds above 0 or None, not {timeout!r}", topic=topic)
 
     def too_large(self, size_bytes: int, topic: str) -> RecordTooLargeError:
         """The record is above a limit: say which."""
-        if self._buffer_bytes < self._max_request_bytes:
-            limit, name = self._buffer_bytes, "buffer_memory"
+        if size_bytes + BATCH_OVERHEAD_BYTES > self._max_request_bytes:
+            needed, where, limit, name = (
+                size_bytes + BATCH_OVERHEAD_BYTES, "in a batch of its own", self._max_request_bytes, "max_request_size",
+            )  # fmt: skip
         else:
-            limit, name = self._max_request_bytes, "max_request_size"
-        return RecordTooLargeError(
-            f"the record needs up to {size_bytes + BATCH_OVERHEAD_BYTES} bytes in a batch of its own and {name} is {limit}",
-            topic=topic,
-        )
+            needed, where, limit, name = (
+                size_bytes + RECORD_OVERHEAD_BYTES, "with what is kept beside it", self._buffer_bytes, "buffer_memory",
+            )  # fmt: skip
+        return RecordTooLargeError(f"the record needs up to {needed} bytes {where} and {name} is {limit}", topic=topic)
 
     # ------------------------------------------------------------------ interceptors and serializers
     def check_topic_of(self, record: Record) -> None:
         """Interceptors may have changed it."""
         if not isinstance(record.topic, str) or record.topic not in self.valid_topics:
             self.checked_topic(record.topic)
+
+    def checked_options(self, record: Record) -> float | None:
+        """What of the record no serializer changes, checked before one is called; its timeout in seconds."""
+        topic = record.topic
+        assert topic is not None
+        if record.partition is not None:
+            self.checked_partition(record.partition, topic)
+        if record.timestamp_ms is not None:
+            self.checked_timestamp(record.timestamp_ms, topic)
+        return None if record.timeout is None else self.checked_timeout(record.timeout, topic)
+
+    def estimated_bytes(self, record: Record) -> int:
+        """How large a record may become, before its serializers are called: bytes and texts as large as they are, anything
+        else as large as the last one became."""
+        known = 0
+        for data in (record.key, record.value):
+            if isinstance(data, str | bytes | bytearray | memoryview):
+                known += len(data)
+        return min(max(known, self._last_bytes), self.largest_record_bytes)
 
     def serialize(self, record: Record) -> list[Awaitable[object]]:
         """Put bytes into the record; returns what must be awaited: nothing, as a rule.
@@ -227,14 +259,8 @@ class Intake:
         elif value is not None and type(value) is not bytes:
             value = self.to_bytes(value, "value", topic)
         headers = self.encoded_headers(record.headers, topic) if record.headers else None
-        if record.partition is not None:
-            self.checked_partition(record.partition, topic)
         if record.timestamp_ms is None:
             record.timestamp_ms = wall_ms()
-        else:
-            self.checked_timestamp(record.timestamp_ms, topic)
-        if record.timeout is not None:
-            self.checked_timeout(record.timeout, topic)
         size_bytes = record_size_bound(
             -1 if key is None else len(key),
             -1 if value is None else len(value),
@@ -242,6 +268,7 @@ class Intake:
         )
         if size_bytes > self.largest_record_bytes:
             raise self.too_large(size_bytes, topic)
+        self._last_bytes = size_bytes
         return key, value, headers, record.timestamp_ms, size_bytes
 
     # ------------------------------------------------------------------ life of the hooks

@@ -244,7 +244,7 @@ class Ledger:
         )
         if recreated or newer:
             self._pending = (node, leader_epoch, topic_id)
-            if self._is_flying():
+            if self.is_flying:
                 self._bounce()
             elif self.flowing:
                 self._rewind(now, now_ms)
@@ -329,7 +329,9 @@ class Ledger:
                 return False
         return False
 
-    def _is_flying(self) -> bool:
+    @property
+    def is_flying(self) -> bool:
+        """Is any batch in flight?"""
         return any(entry.flying for entry in self._sent())
 
     def _head(self) -> Entry | None:
@@ -349,7 +351,7 @@ class Ledger:
 
     def _settled(self, now: float, now_ms: int) -> list[Action]:
         self._trim()
-        if self.entries and self.flowing and not self._is_flying():
+        if self.entries and self.flowing and not self.is_flying:
             waiting = [entry for entry in self._sent() if entry.is_stamped and not entry.acked]
             if any(entry.dead for entry in waiting) or (waiting and all(entry.asked for entry in waiting)):
                 self._rewind(now, now_ms)  # numbers to close up, or everyone in doubt was asked
@@ -357,7 +359,7 @@ class Ledger:
 
     def _rewind(self, now: float, now_ms: int) -> None:
         """Nothing is in flight: the only place where errors act, and only the head's."""
-        assert not self._is_flying(), "a rewind with something in flight"
+        assert not self.is_flying, "a rewind with something in flight"
         self.flowing = True
         self._refused = False
         self._proven = False

@@ -1,43 +1,59 @@
-"""`ParkedRecord`: an accepted record that has no partition yet.
+"""`ParkedRecord`: an accepted record that is in no batch yet.
 
-It waits for room at the gate, for the metadata of its topic, for a partition that does not exist yet, or for an
-awaitable serializer. One object per parked record, so only those who wait pay for it; its Delivery is re-pointed once,
-when a batch takes the record.
+It waits for an awaitable serializer, for room at the gate, for the metadata of its topic, or for a partition that does not
+exist yet, and stands in one queue all that time: the one of its topic (`TopicDispatcher.waiting`), in the order of the
+`send` calls. One object per parked record, so only those that wait pay for it; its Delivery is re-pointed once, when a
+batch takes the record.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from enum import Enum
 
 from aiokprod.errors import AiokprodError
+from aiokprod.model import Record
 from aiokprod.pipeline.delivery import Delivery, DeliveryState, RecordHolder
 from aiokprod.record_metadata import RecordMetadata
+
+
+class Waits(Enum):
+    """What a parked record waits for, in the order in which it comes to wait for them."""
+
+    SERIALIZER = "waiting for its serializer"
+    ROOM = "waiting for room"
+    METADATA = "waiting for metadata"
+    PARTITION = "waiting for its partition to exist"
 
 
 class ParkedRecord(RecordHolder):
     """A record on its way to a partition, with what `send` was given and until when it may wait."""
 
     __slots__ = (
+        "asked",
         "block_deadline",
         "charge_bytes",
         "delivery",
+        "draft",
         "failure",
         "generation",
         "headers",
         "in_line",
         "is_charged",
+        "is_reserved",
+        "is_waiting",
         "key",
         "loop",
         "on_recall",
         "partition",
-        "place",
         "sent_at",
         "settled_at",
         "size_bytes",
         "timestamp_ms",
         "topic",
         "value",
+        "waits",
     )
 
     def __init__(
@@ -58,17 +74,21 @@ class ParkedRecord(RecordHolder):
         self.partition: int | None = None
         self.timestamp_ms = 0
         self.size_bytes = 0
-        self.charge_bytes = 0  # what the gate charges; nothing is charged while it waits for room
+        self.charge_bytes = 0  # what the gate charges; an estimate until the serializer is done
         self.sent_at = sent_at  # monotonic seconds: the delivery timeout runs from here
-        self.block_deadline = block_deadline  # max.block.ms runs out
+        self.block_deadline = block_deadline  # max.block.ms runs out, whatever it waits for
         self.settled_at = 0.0
         self.generation = generation
         self.on_recall = on_recall
+        self.waits = Waits.ROOM
+        self.asked = 0  # number of the Metadata request whose answer it waits for
         self.in_line = False  # at the gate
+        self.is_waiting = False  # counted in the gate's waiting bytes
+        self.is_reserved = False  # counted in the gate's reserved bytes
         self.is_charged = False  # its bytes are, until a batch takes it
-        self.place = "waiting for room"
+        self.draft: Record | None = None  # what the serializers are at work on
         self.failure: AiokprodError | None = None
-        self.delivery: Delivery | None = Delivery(self, 0)  # until it fails here: then only who holds it holds us
+        self.delivery: Delivery | None = Delivery(self, 0)  # until it fails here: then only its owner holds it
 
     def is_settled(self, index: int) -> bool:
         return self.failure is not None
@@ -100,7 +120,8 @@ class ParkedRecord(RecordHolder):
     def describe(self, index: int) -> DeliveryState:
         if self.failure is not None:
             return DeliveryState("failed", type(self.failure).__name__)
-        return DeliveryState("parked", f"{self.place}, topic {self.topic}")
+        what = f"waiting for partition {self.partition} to exist" if self.waits is Waits.PARTITION else self.waits.value
+        return DeliveryState("parked", f"{what}, topic {self.topic}")
 
     def event_loop(self) -> asyncio.AbstractEventLoop:
         return self.loop

@@ -13,6 +13,7 @@ only, whose caller writes in the same synchronous step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from aiokprod.errors import AiokprodError, RecordRecalledError
 from aiokprod.metrics import Metrics
@@ -24,6 +25,7 @@ from aiokprod.pipeline.delivery import Delivery, DeliveryState
 from aiokprod.pipeline.encoded import Encoded
 from aiokprod.pipeline.failures import Failures
 from aiokprod.pipeline.ledger import (
+    Abort,
     Action,
     Chase,
     Entry,
@@ -64,8 +66,10 @@ class PartitionQueue(IntakeQueue):
         self.open_batch: ProducerBatch | None = None
         self.compressing: Entry | None = None  # in a worker thread
         self.is_watching_deadline = False
+        self._is_return_due = False  # the chaser came back while batches were still in flight: see `returned`
         self._append_time_ms = -1
         self.texts = Failures(topic, partition)
+        self._effects = house.effects
         self._batch_bytes = house.settings.batch_bytes
         self._on_new_batch = on_new_batch
         self._place = Place(topic, partition, self.loop)
@@ -94,6 +98,8 @@ class PartitionQueue(IntakeQueue):
 
     def append_parked(self, record: ParkedRecord) -> None:
         """Take a record that was parked; its Delivery moves into the batch."""
+        if self._effects.is_guarded:
+            self._effects.check_outside("a waiting record is appended")
         batch = self.open_batch
         if batch is None or batch.size_bytes + record.size_bytes > self._batch_bytes:
             batch = self._open(record.timestamp_ms, record.sent_at, record.generation)
@@ -101,6 +107,7 @@ class PartitionQueue(IntakeQueue):
             self.house.flushes.began(record.generation)  # an older flush waits for the whole batch now
             self.house.flushes.finished(batch.generation)
             batch.generation = record.generation
+            self.house.ready(self)  # and for its linger no longer
         index = batch.append(
             record.value, record.key, record.headers, record.timestamp_ms, record.size_bytes, record.sent_at
         )
@@ -123,6 +130,8 @@ class PartitionQueue(IntakeQueue):
         house.ready(self)
 
     def _open(self, timestamp_ms: int, now: float, generation: int) -> ProducerBatch:
+        if self._effects.is_guarded:
+            self._effects.check_outside("a batch is opened")
         self.seal()
         house = self.house
         batch = ProducerBatch(
@@ -133,6 +142,8 @@ class PartitionQueue(IntakeQueue):
         self._on_new_batch(self.partition)
         house.flushes.began(generation)
         house.opened(self, now)
+        if generation < house.flushes.generation or house.is_short_of_memory():
+            house.ready(self)  # a flush waits for it, or records wait for the room it takes: it does not linger
         return batch
 
     def seal(self) -> None:
@@ -159,10 +170,16 @@ class PartitionQueue(IntakeQueue):
 
     # ------------------------------------------------------------------ taking back
     def recall(self, batch: ProducerBatch, index: int) -> bool:
-        return self.withdraw(batch, index, RecordRecalledError(topic=self.topic, partition=self.partition))
+        return self._withdraw(
+            batch, index, RecordRecalledError(topic=self.topic, partition=self.partition), is_told=True
+        )
 
     def withdraw(self, batch: ProducerBatch, index: int, error: AiokprodError) -> bool:
         """Take an unstamped record out and fail its delivery; False if it has been stamped."""
+        return self._withdraw(batch, index, error, is_told=False)
+
+    def _withdraw(self, batch: ProducerBatch, index: int, error: AiokprodError, *, is_told: bool) -> bool:
+        """`is_told`: the caller knows of the failure, as it asked for it."""
         entry = batch.entry
         if not isinstance(entry, Entry):
             return False  # all of it is settled
@@ -171,7 +188,11 @@ class PartitionQueue(IntakeQueue):
                 self.open_batch = None  # its last record leaves: the entry leaves with it
         if not self.ledger.recall(entry, index):
             return False
-        self._settle_segment(batch, Segment(index, index + 1, -1, -1, error, 0, self.loop.time()), quiet=True)
+        self._effects.begin()
+        try:
+            self._settle_segment(batch, Segment(index, index + 1, -1, -1, error, 0, self.loop.time()), is_told)
+        finally:
+            self._effects.end()
         return True
 
     def place(self) -> BatchOwner:
@@ -227,7 +248,7 @@ class PartitionQueue(IntakeQueue):
             return encoded
         if len(section) >= OFFLOAD_BYTES:
             self.compressing = entry
-            self.house.compress_elsewhere(self, entry, section)
+            self.house.compress_elsewhere(self, entry, list(entry.ranges), section)
             return None
         entry.encoded = encoded = Encoded(compress(settings.codec, settings.codec_level, section), settings.codec)
         return encoded
@@ -273,7 +294,15 @@ class PartitionQueue(IntakeQueue):
         self.apply(self.ledger.lost(fates, now), now)
 
     def returned(self) -> None:
-        """The chaser is back."""
+        """The chaser is back.
+
+        Batches may still be in flight: after a reset asyncio and uvloop mark the transport as closing, so that no chaser
+        can be put behind them any more, and tell the loss a turn later. The return then waits for `lost`.
+        """
+        if self.ledger.is_flying:
+            self._is_return_due = True
+            return
+        self._is_return_due = False
         now = self.loop.time()
         self.apply(self.ledger.returned(now, wall_ms()), now)
 
@@ -306,29 +335,58 @@ class PartitionQueue(IntakeQueue):
         self.apply(self.ledger.purge(now), now)
 
     def apply(self, actions: list[Action], now: float) -> None:
-        """Carry out what the ledger decided."""
-        for action in actions:
-            if isinstance(action, Settle):
-                self._settle(action, now)
-            elif isinstance(action, Chase):
-                self.house.chase(self, action.node)
-            elif isinstance(action, NeedIdentity):
-                self.metrics.epoch_bumps.add(1)
-                self.house.need_identity(self, action.used, action.fresh)
-            elif isinstance(action, WantMetadata):
-                self.house.want_metadata(f"{self.topic}-{self.partition} was answered {name_of(action.code)}")
-        if self.open_batch is not None and self.open_batch.is_finished:
-            self.open_batch = None  # its records expired before it was sealed
+        """Carry out what the ledger decided: the books first, what it leads to afterwards.
+
+        Nothing here may append a record, ask the ledger something or write: a record that is admitted between two
+        actions would go into a batch that the second one settles.
+        """
+        effects = self._effects
+        effects.begin()
+        if effects.is_guarded:
+            effects.entered(f"the actions of {self.topic}-{self.partition}")
+        try:
+            for action in actions:
+                if isinstance(action, Settle):
+                    self._settle(action, now)
+                elif isinstance(action, Chase):
+                    effects.later(partial(self.house.chase, self, action.node))
+                elif isinstance(action, NeedIdentity):
+                    self.metrics.epoch_bumps.add(1)
+                    effects.later(partial(self.house.need_identity, self, action.used, action.fresh))
+                elif isinstance(action, WantMetadata):
+                    why = f"{self.topic}-{self.partition} was answered {name_of(action.code)}"
+                    effects.later(partial(self.house.want_metadata, why))
+                elif isinstance(action, Abort):
+                    raise AssertionError("a ledger without transactions aborts nothing")
+                else:
+                    raise AssertionError(f"no owner for {action!r}")
+            if self.open_batch is not None and self.open_batch.is_finished:
+                self.open_batch = None  # its records expired before it was sealed
+            if self._is_return_due and not self.ledger.is_flying:
+                effects.later(self.returned)
+            if self.node != self.ledger.node:
+                effects.later(self._reroute)
+            elif self.ledger.entries:
+                self.house.ready(self)
+        finally:
+            if effects.is_guarded:
+                effects.left()
+            effects.end()
+
+    def _reroute(self) -> None:
+        """The ledger has another leader than the one the queue is registered with."""
         if self.node != self.ledger.node:
             self.house.rerouted(self)
         if self.ledger.entries:
             self.house.ready(self)
+        batch = self.open_batch
+        if batch is not None and batch.is_urgent:
+            self.house.urged(self)  # the old broker's aggregator has forgotten that a task waits for it
 
     def _settle(self, action: Settle, now: float) -> None:
         code = action.code
         if code is not None and action.outcome != Outcome.DELIVERED and is_producer_fatal(code):
-            # Not at once: this ledger is in the middle of what it decided.
-            self.loop.call_soon(self.house.crashed, self.texts.error_of(action, 0.0))
+            self._effects.later(partial(self.house.crashed, self.texts.error_of(action, 0.0)))
         batch = action.batch
         offset = -1 if action.base_offset is None else action.base_offset
         error = None
@@ -336,11 +394,11 @@ class PartitionQueue(IntakeQueue):
             error = self.texts.error_of(action, now - batch.opened_at)
         for first, last in action.ranges:
             segment = Segment(first, last, offset, self._append_time_ms, error, action.attempts, now)
-            self._settle_segment(batch, segment, quiet=False)
+            self._settle_segment(batch, segment, False)
             if offset >= 0:
                 offset += last - first
 
-    def _settle_segment(self, batch: ProducerBatch, segment: Segment, *, quiet: bool) -> None:
+    def _settle_segment(self, batch: ProducerBatch, segment: Segment, is_told: bool) -> None:
         count = segment.last - segment.first
         metrics = self.metrics
         if segment.error is None:
@@ -348,7 +406,7 @@ class PartitionQueue(IntakeQueue):
             metrics.delivery_seconds.record(segment.settled_at - batch.opened_at)
         else:
             metrics.records_failed.add(count)
-            if not quiet:
+            if not is_told:
                 unwatched = len(batch.unwatched(segment))
                 if unwatched:
                     self.house.failed(segment.error, unwatched)
@@ -357,7 +415,7 @@ class PartitionQueue(IntakeQueue):
         self.house.acknowledged(batch, segment)
         if batch.is_finished:
             self.house.flushes.finished(batch.generation)
-        self.house.give_back(freed)
+        self.house.free(freed)
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.topic}-{self.partition} on {self.node}: {self.ledger}>"

@@ -17,6 +17,7 @@ from aiokprod.pipeline.batch_owner import BatchOwner
 from aiokprod.pipeline.bulk import BulkSend
 from aiokprod.pipeline.column_batch import BatchListener
 from aiokprod.pipeline.delivery import Delivery
+from aiokprod.pipeline.effects import Effects
 from aiokprod.pipeline.encoded import Encoded
 from aiokprod.pipeline.failures import Failures
 from aiokprod.pipeline.flushes import Flushes
@@ -107,7 +108,7 @@ class IntakeQueue(Queue):
 
     def append_to(self, bulk: BulkSend, value: bytes, timestamp_ms: int, size_bytes: int, now: float) -> None:
         """`append` for a record of `send_many`: no Delivery is needed."""
-        bulk.add(self.append(value, None, None, timestamp_ms, size_bytes, now))
+        bulk.add(self.append(value, None, None, timestamp_ms, size_bytes, now), has_timeout=False)
 
     def append_parked(self, record: ParkedRecord) -> None:
         """Take a record that was parked."""
@@ -157,6 +158,7 @@ class House:
 
     settings: PipelineSettings
     loop: asyncio.AbstractEventLoop
+    effects: Effects  # what state changes lead to
     flushes: Flushes  # batches of an older generation are ready
     record_overhead_bytes: int
 
@@ -186,20 +188,22 @@ class House:
         """These records have their outcome: the interceptors hear of it."""
         raise AssertionError("abstract")
 
-    def give_back(self, charge_bytes: int) -> None:
-        """These bytes are free."""
+    def free(self, charge_bytes: int) -> None:
+        """These bytes are free: they are granted after the state change under way."""
         raise AssertionError("abstract")
 
     def failed(self, error: AiokprodError, count: int) -> None:
-        """So many records failed and nobody waits for them."""
+        """So many records failed that no task and no callback waits for: reported after the state change under way."""
         raise AssertionError("abstract")
 
     def is_short_of_memory(self) -> bool:
         """Do records wait for room? Then nothing lingers."""
         raise AssertionError("abstract")
 
-    def compress_elsewhere(self, queue: Queue, entry: Entry, section: bytes | bytearray) -> None:
-        """Compress in a worker thread; answer with `queue.compressed`."""
+    def compress_elsewhere(
+        self, queue: Queue, entry: Entry, ranges: list[tuple[int, int]], section: bytes | bytearray
+    ) -> None:
+        """Compress in a worker thread; answer with `queue.compressed`. `ranges`: the records that the section holds."""
         raise AssertionError("abstract")
 
     def chase(self, queue: Queue, node: int) -> None:

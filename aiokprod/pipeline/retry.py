@@ -1,13 +1,15 @@
 """`RetryHandler`: stage 5. One per producer: what happens between a failed attempt and the next one.
 
-It sends chasers, hands out identities, and moves partitions between brokers. Nothing waits in it: a partition in backoff
-carries its not-before time itself, and a partition without an identity or a leader is looked at again when one comes.
+It sends chasers, hands out identities, and moves partitions between brokers. It is called by the effects of a ledger's
+actions, never from within them. Nothing waits in it: a partition in backoff carries its not-before time itself, and a
+partition without an identity or a leader is looked at again when one comes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from aiokprod.pipeline.effects import Effects
 from aiokprod.pipeline.ports import Queue, Route
 
 
@@ -21,12 +23,14 @@ class RetryHandler:
         ask_identity: Callable[[], None],
         want_metadata: Callable[[str], None],
         on_chaser: Callable[[], None],
+        effects: Effects,
     ) -> None:
         self._routes = routes
         self._open_route = open_route
         self._ask_identity = ask_identity  # answer with identity_came
         self._want_metadata = want_metadata
         self._on_chaser = on_chaser
+        self._effects = effects
         self.identity: tuple[int, int] | None = None  # a producer id nobody has used up, for partitions to come
         self._without_identity: list[Queue] = []
         self.leaderless: set[Queue] = set()
@@ -57,8 +61,12 @@ class RetryHandler:
         """A fresh producer id, good for every partition."""
         self.identity = identity
         waiting, self._without_identity = self._without_identity, []
-        for queue in waiting:
-            queue.granted(identity)
+        self._effects.begin()
+        try:
+            for queue in waiting:
+                queue.granted(identity)
+        finally:
+            self._effects.end()
 
     # ------------------------------------------------------------------ routes
     def rerouted(self, queue: Queue) -> None:

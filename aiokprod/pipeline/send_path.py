@@ -13,12 +13,12 @@ from asyncio import get_running_loop
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from aiokprod.errors import AiokprodError, ForkedError, ProducerClosedError, ProducerNotStartedError, WrongLoopError
+from aiokprod.errors import AiokprodError, ForkedError, ProducerNotStartedError, WrongLoopError
 from aiokprod.model import Record
 from aiokprod.pipeline.bulk import BulkSend
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.dispatcher import TopicDispatcher
-from aiokprod.pipeline.entrance import Entrance
+from aiokprod.pipeline.entrance import ALWAYS_WAITS, NEVER_WAITS, WAITS_IF_IT_MAY, Entrance
 from aiokprod.pipeline.intake import Intake
 from aiokprod.pipeline.wall_clock import wall_s
 from aiokprod.records.batch import record_size_bound
@@ -137,10 +137,15 @@ class SendPath:
             timeout=timeout,
         )
         interceptors = self._intake.interceptors
+        entrance = self.entrance
+        patience, entrance.patience = entrance.patience, WAITS_IF_IT_MAY  # an interceptor may call `send`, too
         record = interceptors.on_send(record)
+        entrance.patience = patience
+        if not entrance.is_open:
+            raise self._refusal()  # closed by what the interceptor did
         try:
             self._intake.check_topic_of(record)
-            delivery = self.entrance.accept_dressed(self._intake, record)
+            delivery = entrance.accept_dressed(self._intake, record)
         except AiokprodError as refused:
             interceptors.refused(record, refused)
             raise
@@ -148,13 +153,30 @@ class SendPath:
         interceptors.accepted(record, holder, index)
         return delivery
 
+    def try_send(
+        self,
+        topic: object,
+        value: object,
+        key: object,
+        partition: object,
+        headers: object,
+        timestamp_ms: object,
+        timeout: object,
+    ) -> Delivery:
+        """As `Producer.try_send`."""
+        self.entrance.patience = NEVER_WAITS
+        try:
+            return self.send(topic, value, key, partition, headers, timestamp_ms, timeout)
+        finally:
+            self.entrance.patience = WAITS_IF_IT_MAY
+
     # ------------------------------------------------------------------ many
     def take(self, bulk: BulkSend, topic: str, values: Iterator[object], timeout: object, most: int) -> bool:
         """Take values (or `Record`s) while there is room, `most` at once; True when there are no more.
 
         Raises:
-            ProducerClosedError, WrongLoopError, ...: nothing can be sent any more. What is wrong with one of the
-                records is told to `bulk`.
+            ProducerClosedError, ProducerFailedError, WrongLoopError, ...: nothing can be sent any more. What is wrong with
+                one of the records is told to `bulk`.
         """
         gate = self.entrance.gate
         dispatcher = self.entrance.topics.get(topic)
@@ -181,16 +203,17 @@ class SendPath:
                 if (
                     size_bytes <= self._largest_bytes
                     and not gate.waiting_count
-                    and gate.used_bytes + charge_bytes <= gate.limit_bytes
+                    and gate.used_bytes + charge_bytes <= gate.open_bytes
                 ):
                     wall = wall_s()
                     if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
                         self._now = self._clock()
                         self._read_at = wall
+                    gate.used_bytes += charge_bytes
                     try:
                         dispatcher.append_to(bulk, value, int(wall * 1000), size_bytes, self._now)
-                        gate.used_bytes += charge_bytes
                     except AiokprodError as refused:  # the user's partitioner raised
+                        self.entrance.not_taken(charge_bytes)
                         bulk.refuse(refused)
                 else:
                     self._take_one(bulk, topic, value, timeout)
@@ -201,22 +224,27 @@ class SendPath:
         return True
 
     def _take_one(self, bulk: BulkSend, topic: str, value: object, timeout: object) -> None:
+        entrance = self.entrance
+        entrance.patience = ALWAYS_WAITS  # one record may; `Producer.send_many` waits for room before the next
         try:
             if isinstance(value, Record):
-                bulk.add(
-                    self.send(
-                        topic if value.topic is None else value.topic,
-                        value.value,
-                        value.key,
-                        value.partition,
-                        value.headers,
-                        value.timestamp_ms,
-                        timeout if value.timeout is None else value.timeout,
-                    )
+                own = timeout if value.timeout is None else value.timeout
+                delivery = self.send(
+                    topic if value.topic is None else value.topic,
+                    value.value,
+                    value.key,
+                    value.partition,
+                    value.headers,
+                    value.timestamp_ms,
+                    own,
                 )
+                bulk.add(delivery, has_timeout=own is not None)
             else:
-                bulk.add(self.send(topic, value, None, None, None, None, timeout))
+                delivery = self.send(topic, value, None, None, None, None, timeout)
+                bulk.add(delivery, has_timeout=timeout is not None)
         except AiokprodError as refused:
-            if isinstance(refused, (ProducerClosedError, ProducerNotStartedError, WrongLoopError, ForkedError)):
-                raise
+            if not entrance.is_open or isinstance(refused, (ProducerNotStartedError, WrongLoopError, ForkedError)):
+                raise  # closed, or failed: so would every record to come be refused
             bulk.refuse(refused)
+        finally:
+            entrance.patience = WAITS_IF_IT_MAY

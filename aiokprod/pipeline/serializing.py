@@ -1,11 +1,16 @@
-"""`SerializingLine`: records whose serializer returned an awaitable. One line per topic, while somebody is in it.
+"""`SerializingLine`: records whose serializer returned an awaitable. One line per topic, while any record is in it.
 
 Call order is kept per topic: while a record of a topic waits for its serializer, later ones of the topic wait behind it.
 Awaitables are awaited one after the other, by one task for each line; usual serializers wait for a cache miss only.
+
+The line is only the order of work. The records stand in the queue of their topic as all that wait do, so a line that ends
+early (its task is cancelled, the producer fails) loses none of them.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
 
@@ -22,34 +27,46 @@ class SerializingLine:
         finish: Callable[[Record], Awaitable[None]],
         resume: Callable[[ParkedRecord, Record], None],
         fail: Callable[[ParkedRecord, AiokprodError], None],
+        too_late: Callable[[ParkedRecord], AiokprodError],
     ) -> None:
+        """`too_late`: the error of a record whose serializer has not answered within max.block.ms."""
         self._finish = finish
         self._resume = resume
         self._fail = fail
-        self.waiting: deque[tuple[ParkedRecord, Record]] = deque()
+        self._too_late = too_late
+        self.waiting: deque[ParkedRecord] = deque()
 
     async def run(self) -> None:
         """Until the line is empty."""
         while self.waiting:
-            parked, record = first = self.waiting[0]
+            parked = self.waiting[0]
+            record = parked.draft
+            if parked.failure is not None or record is None:
+                self.waiting.popleft()
+                continue
             failure: AiokprodError | None = None
             try:
-                await self._finish(record)
+                async with asyncio.timeout_at(parked.block_deadline):
+                    await self._finish(record)
             except AiokprodError as error:
                 failure = error
-            if not self.waiting or self.waiting[0] is not first:
-                return  # the producer closed meanwhile: `abandon` took everybody
+            except TimeoutError:  # what the user's code raises comes as a SerializationError
+                failure = self._too_late(parked)
             self.waiting.popleft()
-            if failure is not None:
-                self._fail(parked, failure)
-            elif parked.failure is None:
+            if parked.is_settled(0):
+                continue  # recalled, or timed out, meanwhile
+            if failure is None:
                 try:
                     self._resume(parked, record)
                 except AiokprodError as error:
-                    self._fail(parked, error)
+                    failure = error
+            if failure is not None:
+                self._fail(parked, failure)
 
-    def abandon(self) -> list[ParkedRecord]:
-        """Closing: everybody in the line."""
-        left = [parked for parked, _ in self.waiting]
-        self.waiting.clear()
-        return left
+
+def let_go(record: Record | None) -> None:
+    """Nothing awaits what the serializers returned any more: a coroutine is closed, and does not warn of it."""
+    if record is not None:
+        for result in (record.key, record.value):
+            if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+                result.close()

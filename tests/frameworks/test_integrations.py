@@ -78,6 +78,14 @@ def application(producer: Producer | ProducerConfig, **settings: Any) -> Starlet
 
 
 # ---------------------------------------------------------------------- the lifespan and the application's own
+@pytest.mark.parametrize("option", ["start_timeout", "close_timeout"])
+def test_a_wrong_timeout_is_refused_before_the_producer_starts(cluster: MockCluster, option: str) -> None:
+    producer = Producer(config(cluster))
+    with pytest.raises(ConfigError, match=f"{option} is '20'"), TestClient(application(producer, **{option: "20"})):
+        pass
+    assert producer.health().state is ProducerState.NEW
+
+
 def test_the_producer_is_up_before_the_own_startup_and_closes_after_the_own_shutdown(cluster: MockCluster) -> None:
     producer = Producer(config(cluster, linger_ms=600_000))
     story: list[str] = []

@@ -71,7 +71,7 @@ class BumpsAllPartitions(RetryHandler):
     def _spread(self, identity: tuple[int, int], source: Queue | None) -> None:
         for queue in self.__dict__.setdefault("chased", {}):
             ledger = queue.ledger
-            if queue is not source and ledger.identity not in (None, identity) and not ledger._is_flying():
+            if queue is not source and ledger.identity not in (None, identity) and not ledger.is_flying:
                 for entry in ledger._sent():
                     if entry.is_stamped and not entry.acked:
                         entry.unstamp()

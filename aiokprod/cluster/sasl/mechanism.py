@@ -14,6 +14,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
+from aiokprod.config import Secret
+from aiokprod.errors import ConfigError
+
 
 class HiddenBytes(bytes):
     """Bytes that must not be seen: tracebacks that show locals, and dataclasses, print their `repr`."""
@@ -34,6 +37,25 @@ class Reply:
 @dataclass(frozen=True, slots=True)
 class Finished:
     """Both sides are content."""
+
+
+def utf8(text: Secret, option: str) -> bytes:
+    """A user name or password as it is sent; no frame that raises has it among its locals (`# faults: S18`).
+
+    Raises:
+        ConfigError: it has lone surrogates. Python's own error would show the whole text in its `repr`.
+    """
+    encoded = _encoded(text)
+    if encoded is None:
+        raise ConfigError(f"{option} cannot be encoded in UTF-8")
+    return HiddenBytes(encoded)
+
+
+def _encoded(text: Secret) -> bytes | None:
+    try:
+        return text.reveal().encode()
+    except UnicodeEncodeError:
+        return None
 
 
 class HashWork(ABC):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from aiokprod.cluster.sasl.mechanism import Finished, Mechanism, Outcome
+from aiokprod.cluster.sasl.mechanism import Finished, Mechanism, Outcome, utf8
 from aiokprod.config import Secret
 from aiokprod.errors import AuthenticationError, ConfigError
 
@@ -22,7 +22,7 @@ class Plain(Mechanism):
         password: not empty, without NUL; any other character is sent as UTF-8.
 
     Raises:
-        ConfigError: either is empty or holds a NUL, which separates the fields.
+        ConfigError: either is empty, has no UTF-8, or holds a NUL, which separates the fields.
     """
 
     __slots__ = ("_password", "_username")
@@ -34,11 +34,13 @@ class Plain(Mechanism):
             raise ConfigError("SASL PLAIN needs sasl_username and sasl_password, both not empty")
         if "\0" in username or "\0" in password.reveal():
             raise ConfigError("SASL PLAIN cannot carry a NUL character in the user name or the password")
+        utf8(Secret(username), "sasl_username")
+        utf8(password, "sasl_password")
         self._username = username
         self._password = password
 
     def start(self) -> bytes:
-        return f"\0{self._username}\0{self._password.reveal()}".encode()
+        return b"\0%b\0%b" % (utf8(Secret(self._username), "sasl_username"), utf8(self._password, "sasl_password"))
 
     def step(self, challenge: bytes) -> Outcome:
         # The broker accepts with an empty message (and refuses with an error code, which is not our business).

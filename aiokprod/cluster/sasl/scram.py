@@ -20,7 +20,7 @@ import secrets
 from enum import Enum
 from typing import ClassVar, Final
 
-from aiokprod.cluster.sasl.mechanism import Finished, HashWork, Mechanism, Outcome, Reply
+from aiokprod.cluster.sasl.mechanism import Finished, HashWork, Mechanism, Outcome, Reply, utf8
 from aiokprod.config import Secret
 from aiokprod.errors import AuthenticationError, ConfigError
 from aiokprod.logs import printable
@@ -66,7 +66,7 @@ class SaltedPassword(HashWork):
         self.iterations = iterations
 
     def run(self) -> bytes:
-        return hashlib.pbkdf2_hmac(self._hash_name, self._password.reveal().encode(), self._salt, self.iterations)
+        return hashlib.pbkdf2_hmac(self._hash_name, utf8(self._password, "sasl_password"), self._salt, self.iterations)
 
     def __repr__(self) -> str:
         return f"<SaltedPassword {self._hash_name} iterations={self.iterations}>"
@@ -81,7 +81,7 @@ class Scram(Mechanism):
         nonce: only for tests with known answers; random otherwise.
 
     Raises:
-        ConfigError: user name or password is empty.
+        ConfigError: user name or password is empty or has no UTF-8.
     """
 
     __slots__ = (
@@ -99,6 +99,8 @@ class Scram(Mechanism):
     def __init__(self, username: str, password: Secret, *, nonce: str | None = None) -> None:
         if not username or not password.reveal():
             raise ConfigError(f"SASL {self.name} needs sasl_username and sasl_password, both not empty")
+        utf8(Secret(username), "sasl_username")
+        utf8(password, "sasl_password")
         self._password = password
         self._client_nonce = nonce if nonce is not None else secrets.token_urlsafe(24)
         self._first_bare = f"n={saslname(username)},r={self._client_nonce}"

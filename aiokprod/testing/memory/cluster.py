@@ -54,6 +54,14 @@ class MemoryCluster(ClusterClient):
     def last_error(self, name: str) -> tuple[int, Exception | None] | None:
         return None if self._log.topic(name) else (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
 
+    @property
+    def next_request(self) -> int:
+        return 1
+
+    def last_answered(self, name: str) -> int:
+        """Every answer is there at once."""
+        return 1
+
     async def request(self, message: RequestMessage, *, node_id: int | None = None, timeout_s: float) -> Any:
         """Metadata is what a producer asks for: a sign of life."""
         return MetadataResponse()

@@ -128,7 +128,11 @@ class MemoryPartition(IntakeQueue):
 
     def answer_head(self, now: float) -> None:
         """The first record goes into the log, or fails as the script says."""
-        self._answer(self._pending.popleft(), now)
+        self.house.effects.begin()
+        try:
+            self._answer(self._pending.popleft(), now)
+        finally:
+            self.house.effects.end()
 
     def _answer(self, record: PendingRecord, now: float) -> None:
         scripted = record.scripted
@@ -148,6 +152,13 @@ class MemoryPartition(IntakeQueue):
 
     def _fail(self, record: PendingRecord, error: AiokprodError, attempts: int) -> None:
         """Its outcome is this error; what the error does not say yet is filled in."""
+        self.house.effects.begin()
+        try:
+            self._settle_failed(record, error, attempts)
+        finally:
+            self.house.effects.end()
+
+    def _settle_failed(self, record: PendingRecord, error: AiokprodError, attempts: int) -> None:
         now = self.loop.time()
         error.topic = error.topic or self.topic
         error.partition = self.partition if error.partition is None else error.partition
@@ -166,7 +177,7 @@ class MemoryPartition(IntakeQueue):
 
     def _finish(self, record: PendingRecord) -> None:
         self.house.flushes.finished(record.generation)
-        self.house.give_back(record.size_bytes + self.house.record_overhead_bytes)
+        self.house.free(record.size_bytes + self.house.record_overhead_bytes)
 
     # ------------------------------------------------------------------ taking back
     def take_back(self, record: PendingRecord, error: AiokprodError) -> bool:

@@ -22,7 +22,7 @@ from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
 from aiokprod.model import Health, ProducerState
 from aiokprod.pipeline.assembly import Pipeline
-from aiokprod.pipeline.dispatcher import TopicDispatcher
+from aiokprod.pipeline.dispatcher import NEWEST, TopicDispatcher
 from aiokprod.pipeline.entrance import Entrance
 from aiokprod.pipeline.partition_queue import PartitionQueue
 from aiokprod.pipeline.partitioners import TopicPartitioner, make_partitioner
@@ -115,13 +115,17 @@ class MemoryPipeline(Pipeline):
 
     def _tell_topic(self, topic: str) -> None:
         """The answer of the cluster: records that wait for the topic go on, or fail."""
-        dispatcher = self.entrance.topics[topic]
-        now = self.loop.time()
+        dispatcher = self.entrance.topics.get(topic)
+        if dispatcher is None:
+            return  # nothing waits for it any more
         snapshot = self.client.topic(topic)
-        dispatcher.learn(snapshot, now)
-        if snapshot is None:
-            for record in dispatcher.abandon():
-                self.entrance.fail_parked(record, self.entrance.unknown_topic(topic, now - record.sent_at))
+        self.effects.begin()
+        try:
+            dispatcher.learn(snapshot, self.loop.time())
+            if snapshot is None:
+                self.entrance.refuse_topic(dispatcher, NEWEST)
+        finally:
+            self.effects.end()
 
     async def partitions_for(self, topic: str, timeout_s: float | None) -> list[int]:
         snapshot = self.client.topic(topic)

@@ -77,6 +77,23 @@ async def _resolve_localhost() -> None:
     await resolve("localhost", 9092)
 
 
+def test_a_machine_without_threads_has_no_addresses_now() -> None:  # faults: N21
+    class Loop(asyncio.SelectorEventLoop):
+        async def getaddrinfo(self, *_: Any, **__: Any) -> Any:
+            raise RuntimeError("can't start new thread")
+
+        async def getnameinfo(self, *_: Any, **__: Any) -> Any:
+            raise RuntimeError("can't start new thread")
+
+    async def scenario() -> None:
+        with pytest.raises(ConnectionLostError, match="can't start new thread"):
+            await resolve("localhost", 9092)
+        assert await canonical_name(v4("127.0.0.1", 9092)) is None
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(scenario())
+
+
 @both_loops
 def test_the_canonical_name_of_this_machine_is_found(run: Run) -> None:
     async def scenario() -> None:

@@ -100,6 +100,40 @@ def test_every_address_of_a_name_is_tried(run: Run) -> None:  # faults: N17
 
 
 @both_loops
+def test_an_address_this_machine_cannot_dial_leaves_the_next_to_be_tried(run: Run) -> None:  # faults: N21
+    """As an AAAA record on a kernel without IPv6."""
+
+    async def scenario() -> None:
+        async with ScriptedBroker(modern) as alive:
+
+            async def resolver(host: str, port: int) -> Sequence[Address]:
+                return [
+                    Address(socket.AF_INET6, ("127.0.0.1", port, 0, 0)),
+                    Address(socket.AF_INET, ("127.0.0.1", alive.port)),
+                ]
+
+            async with opened(alive, ConnectionSettings(resolver=resolver), host="two.example"):
+                pass
+
+    run(scenario())
+
+
+@both_loops
+@pytest.mark.parametrize("failure", [RuntimeError("can't start new thread"), ValueError("bad\nlabel"), OSError(24, "")])
+def test_a_resolver_this_machine_has_no_means_for_fails_the_dial(run: Run, failure: Exception) -> None:
+    # faults: N21
+    async def scenario() -> None:
+        async def resolver(host: str, port: int) -> Sequence[Address]:
+            raise failure
+
+        with pytest.raises(ConnectionLostError, match=r"a\.example:1: the name cannot be resolved") as raised:
+            await open_connection(Endpoint(host="a.example", port=1), ConnectionSettings(resolver=resolver))
+        assert "\n" not in str(raised.value)
+
+    run(scenario())
+
+
+@both_loops
 def test_an_address_that_swallows_everything_does_not_use_up_the_time_of_the_others(run: Run) -> None:  # faults: B16
     async def scenario() -> None:
         async with ScriptedBroker(idle) as silent, ScriptedBroker(modern) as alive:

@@ -24,6 +24,7 @@ from aiokprod.cluster.sasl.plain import Plain
 from aiokprod.cluster.sasl.scram import ScramSha256, ScramSha512
 from aiokprod.config import Secret
 from aiokprod.errors import (
+    AiokprodError,
     AuthenticationError,
     ConnectionLostError,
     ConnectionSetupTimeoutError,
@@ -262,6 +263,73 @@ def test_hashing_does_not_hold_the_loop(run: Run) -> None:  # faults: S12
             ticking.cancel()
 
     run(scenario())
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("can't start new thread"), OSError(24, CANARY), ValueError(CANARY)])
+@both_loops
+def test_a_machine_without_a_thread_for_the_hash_fails_the_dial(
+    run: Run, failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:  # faults: N21, S18
+    async def run_sync(*_: object, **__: object) -> bytes:
+        raise failure
+
+    async def scenario() -> None:
+        async with ScriptedBroker(scram_broker(CANARY)) as broker:
+            error = await refused(broker, sasl_settings(ScramSha256))
+            assert isinstance(error, ConnectionLostError)
+            assert type(failure).__name__ in str(error)
+            assert CANARY not in shown(error)
+
+    monkeypatch.setattr("anyio.to_thread.run_sync", run_sync)
+    run(scenario())
+
+
+class Rotated(Secret):
+    """A password that is another one each time, and in the end none that can be sent."""
+
+    __slots__ = ("_reveals",)
+
+    def __init__(self, good: int, then: str | Exception) -> None:
+        super().__init__("good")
+        self._reveals = [*("good" for _ in range(good)), *(then for _ in range(10))]
+
+    def reveal(self) -> str:
+        now = self._reveals.pop(0)
+        if isinstance(now, Exception):
+            raise now
+        return now
+
+
+class Vault(Exception):
+    """Of the user's own code."""
+
+
+@pytest.mark.parametrize("good", range(5))
+@pytest.mark.parametrize("then", [CANARY + "\udcff", Vault(CANARY)], ids=["surrogate", "error"])
+@pytest.mark.parametrize("kind", [Plain, ScramSha256])
+@both_loops
+def test_a_password_that_cannot_be_had_fails_the_dial_and_shows_nowhere(
+    run: Run, kind: type[Plain | ScramSha256], then: str | Exception, good: int, caplog: pytest.LogCaptureFixture
+) -> None:  # faults: S17, S18
+    async def unasked(peer: Peer) -> None:
+        await peer.negotiate()
+        await peer.agree_on_sasl()
+        await peer.sasl_token_only()
+        raise ConnectionResetError
+
+    async def scenario() -> None:
+        secret = Rotated(good, then)
+        async with ScriptedBroker(unasked if kind is Plain else scram_broker("good")) as broker:
+            settings = ConnectionSettings(new_mechanism=lambda: kind("user", secret))
+            try:
+                async with opened(broker, settings):
+                    pass
+            except AiokprodError as error:
+                assert CANARY not in shown(error)
+
+    caplog.set_level(0)
+    run(scenario())
+    assert CANARY not in caplog.text
 
 
 @both_loops

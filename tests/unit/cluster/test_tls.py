@@ -228,3 +228,50 @@ def test_each_failure_names_host_port_and_meaning(error: Exception, words: str) 
 def test_failures_of_tls_are_told_from_those_of_the_network() -> None:
     assert is_tls_failure(ssl.SSLError(1, "x"))
     assert not is_tls_failure(ConnectionResetError())
+
+
+SURROGATE = "canary\udcff"
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong"),
+    [
+        ("ssl_key_pem", {"certificate_pem": CERTIFICATE_PEM, "key_pem": Secret(KEY_PEM + SURROGATE)}),
+        ("ssl_cert_pem", {"certificate_pem": CERTIFICATE_PEM + KEY_PEM + SURROGATE}),
+        (
+            "ssl_key_password",
+            {
+                "certificate_pem": CERTIFICATE_PEM,
+                "key_pem": Secret(ENCRYPTED_KEY_PEM),
+                "key_password": Secret(SURROGATE),
+            },
+        ),
+    ],
+)
+def test_a_text_without_utf_8_is_named_and_not_shown(option: str, wrong: dict[str, Any]) -> None:  # faults: S18
+    with pytest.raises(ConfigError, match=f"{option} cannot be encoded in UTF-8") as raised:
+        build_context(TlsFiles(**wrong))
+    error: BaseException | None = raised.value
+    while error is not None:
+        assert "canary" not in f"{error!r}{error}"
+        assert "PRIVATE" not in f"{error!r}{error}"
+        error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize(
+    ("option", "meant", "files"),
+    [
+        ("ssl_cafile", "ssl_ca_pem", {"ca_file": CA_PEM}),
+        ("ssl_certfile", "ssl_cert_pem", {"certificate_file": CERTIFICATE_PEM}),
+        ("ssl_keyfile", "ssl_key_pem", {"certificate_pem": CERTIFICATE_PEM, "key_file": KEY_PEM}),
+    ],
+)
+def test_a_text_where_a_path_belongs_is_named_and_not_shown(option: str, meant: str, files: dict[str, str]) -> None:
+    # faults: S18
+    with pytest.raises(ConfigError, match=f"{option} is the path of a file.*{meant}") as raised:
+        build_context(TlsFiles(**files))
+    assert "BEGIN" not in str(raised.value)
+
+
+def test_comments_beyond_ascii_stand_in_a_pem_text() -> None:
+    build_context(TlsFiles(certificate_pem="# Größe\n" + CERTIFICATE_PEM, key_pem=Secret("# Größe\n" + KEY_PEM)))

@@ -44,8 +44,25 @@ def test_every_option_has_a_check() -> None:
 @pytest.mark.parametrize("option", [item.name for item in NUMBERS])
 @pytest.mark.parametrize(
     "value",
-    [float("inf"), float("-inf"), float("nan"), True, False, "5", b"5", [], 1j, Decimal(5), -0.5, -1.5, -2, 10**30],
-    ids=repr,
+    [
+        float("inf"),
+        float("-inf"),
+        float("nan"),
+        True,
+        False,
+        "5",
+        b"5",
+        [],
+        1j,
+        Decimal(5),
+        -0.5,
+        -1.5,
+        -2,
+        10**30,
+        10**400,
+        10**5000,
+    ],
+    ids=lambda value: f"{value:.0e}" if isinstance(value, int) and value < 10**300 else type(value).__name__,
 )
 def test_what_is_no_number_of_the_range_is_refused(option: str, value: object) -> None:
     if option == "compression_level" and value == -2:
@@ -103,6 +120,20 @@ def test_a_secret_is_a_text_and_shows_in_no_error(option: str, value: object) ->
     assert "canary" not in text
     assert "31337" not in text
     assert "a str or a Secret" in text
+
+
+@pytest.mark.parametrize("option", [*SECRETS, "sasl_username", "ssl_ca_pem", "ssl_cert_pem"])
+@pytest.mark.parametrize("value", ["canary\udcff", "\ud800canary", Secret("canary\udcff")])
+def test_a_text_that_is_not_utf_8_is_refused_and_shows_in_no_error(option: str, value: object) -> None:  # faults: S18
+    """As `os.environ` has it where a variable holds other bytes: its UnicodeEncodeError would show the whole."""
+    if option not in SECRETS and isinstance(value, Secret):
+        value = value.reveal()
+    with pytest.raises(ConfigError, match=f"{option} cannot be encoded in UTF-8") as raised:
+        config(option, value)
+    error: BaseException | None = raised.value
+    while error is not None:
+        assert "canary" not in f"{error!r}{error}"
+        error = error.__cause__ or error.__context__
 
 
 @pytest.mark.parametrize("value", ["x" * 32_768, "ü" * 16_384, "\udc80", b"me", 5])

@@ -68,11 +68,12 @@ class Echo(asyncio.Protocol):
 
 async def say(port: int) -> bytes:
     reader, writer = await asyncio.open_connection("localhost", port)
-    writer.write(b"hello")
-    answer = await reader.readexactly(5)
-    writer.close()
-    await writer.wait_closed()
-    return answer
+    try:
+        writer.write(b"hello")
+        return await reader.readexactly(5)
+    finally:
+        writer.close()
+        await writer.wait_closed()
 
 
 def test_servers_listen_in_memory_on_a_port_of_their_own_a_given_one_or_that_of_a_socket() -> None:

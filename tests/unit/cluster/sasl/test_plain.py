@@ -53,3 +53,14 @@ def test_nothing_of_a_secret_shows() -> None:  # faults: S18
     with pytest.raises(ConfigError) as raised:
         Plain("user", Secret("canary\0"))
     assert "canary" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("username", "password", "option"), [("u", "canary\udcff", "sasl_password"), ("canary\ud800", "p", "sasl_username")]
+)
+def test_credentials_without_utf_8_are_named_and_not_shown(username: str, password: str, option: str) -> None:
+    # faults: S18
+    with pytest.raises(ConfigError, match=f"{option} cannot be encoded in UTF-8") as raised:
+        Plain(username, Secret(password))
+    assert "canary" not in repr(raised.value)
+    assert raised.value.__context__ is None

@@ -246,3 +246,14 @@ def test_any_attributes_are_refused_or_understood(attributes: list[tuple[str, st
     for mechanism in (begun(), at_the_signature()):
         with pytest.raises(AuthenticationError):
             mechanism.step(challenge)
+
+
+@pytest.mark.parametrize(
+    ("username", "password", "option"), [("u", "canary\udcff", "sasl_password"), ("canary\ud800", "p", "sasl_username")]
+)
+def test_credentials_without_utf_8_are_named_and_not_shown(username: str, password: str, option: str) -> None:
+    # faults: S18
+    with pytest.raises(ConfigError, match=f"{option} cannot be encoded in UTF-8") as raised:
+        ScramSha256(username, Secret(password))
+    assert "canary" not in repr(raised.value)
+    assert raised.value.__context__ is None

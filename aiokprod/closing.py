@@ -1,0 +1,146 @@
+"""`Closing`: the end of one life of a producer, shared by every call of `close`. One per start.
+
+    drain, until the earliest bound  ->  fail the rest  ->  tasks and sockets gone  ->  hooks closed  ->  one report
+
+A third party may cancel the task of the closing before or during any step (frameworks cancel every task of a loop).
+So each step waits for a task of its own and goes on whatever happens to the waiting; a closing that was cancelled
+before its first step begins again. It always ends, at most `GONE_S` and the time of the hooks after its bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from math import inf
+from typing import Any, TypeAlias
+
+from aiokprod.logs import StateLog
+from aiokprod.model import CloseReport
+from aiokprod.pipeline.assembly import Pipeline
+
+GONE_S = 2.0  # for tasks and sockets to be gone: a connection takes a second at most, a user's coroutine may never end
+ATTEMPTS = 10  # at a step that third parties cancel each time
+Bound: TypeAlias = "asyncio.Future[None]"
+
+
+class Closing:
+    """The closing of one pipeline."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        close_hooks: Callable[[], Coroutine[Any, Any, None]],
+        ended: Callable[[], None],
+        log: StateLog,
+    ) -> None:
+        """Stop taking records and begin; needs the running loop of the pipeline.
+
+        Args:
+            close_hooks: closes interceptors and serializers, within a bound of its own.
+            ended: called when all is done, just before the report is there.
+        """
+        self._pipeline = pipeline
+        self._close_hooks: Callable[[], Coroutine[Any, Any, None]] | None = close_hooks
+        self._ended = ended
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._began_at = self._loop.time()
+        self._report: asyncio.Future[CloseReport] = self._loop.create_future()
+        self._deadline = inf
+        self._due: asyncio.Future[None] = self._loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        pipeline.stop_taking()
+        self._spawn()
+
+    @property
+    def is_done(self) -> bool:
+        """Is the report there?"""
+        return self._report.done()
+
+    def within(self, timeout: float | None) -> None:
+        """Add the bound of one caller, in seconds from now; the earliest bound of all callers counts."""
+        if timeout is None or self._due.done():
+            return
+        deadline = self._loop.time() + max(0.0, timeout)
+        if deadline < self._deadline:
+            self._deadline = deadline
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(deadline, self._ring)
+
+    async def report(self) -> CloseReport:
+        """What was not delivered, the same for every caller.
+
+        Cancellation: the closing goes on.
+        """
+        return self._report.result() if self._report.done() else await asyncio.shield(self._report)
+
+    def _ring(self) -> None:
+        if not self._due.done():
+            self._due.set_result(None)
+
+    def _spawn(self) -> None:
+        self._loop.create_task(self._run(), name="aiokprod-close").add_done_callback(self._look)
+
+    def _look(self, task: asyncio.Task[None]) -> None:
+        """A task that was cancelled before its first step has done nothing."""
+        if task.cancelled():
+            self._spawn()
+        else:
+            self._tell_bug(task)
+            self._settle()  # done already, unless it met a bug
+
+    async def _run(self) -> None:
+        pipeline = self._pipeline
+        if pipeline.failure is None:
+            await self._carry_through(pipeline.flush, "aiokprod-drain", self._due)
+        pipeline.end()
+        late: asyncio.Future[None] = self._loop.create_future()
+        timer = self._loop.call_later(GONE_S, late.set_result, None)
+        if not await self._carry_through(pipeline.gone, "aiokprod-gone", late):
+            self._log.warned("resists", f"close() leaves tasks behind that do not end: {pipeline.tasks_left()}")
+        timer.cancel()
+        pipeline.measure()
+        never: asyncio.Future[None] = self._loop.create_future()  # the hooks have a bound of their own
+        await self._carry_through(self._run_hooks, "aiokprod-hooks", never)
+        self._settle()
+
+    async def _carry_through(self, step: Callable[[], Coroutine[Any, Any, None]], name: str, bound: Bound) -> bool:
+        """Run a step to its end, again if a third party cancelled it; False: the bound came first."""
+        for _ in range(ATTEMPTS):
+            task = self._loop.create_task(step(), name=name)
+            await _first(task, bound)
+            if not task.done():
+                task.cancel()
+                return False
+            if not task.cancelled():
+                self._tell_bug(task)
+                return True
+        return False
+
+    async def _run_hooks(self) -> None:
+        close_hooks, self._close_hooks = self._close_hooks, None
+        if close_hooks is not None:  # else this was begun before, and cancelled
+            await close_hooks()
+
+    def _tell_bug(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            self._log.failed(bug)
+
+    def _settle(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._report.done():
+            self._ended()
+            self._report.set_result(self._pipeline.close_report(self._loop.time() - self._began_at))
+
+
+async def _first(*awaited: asyncio.Future[Any]) -> None:
+    """Wait until one of them is done. Cancelled, it waits on."""
+    while not any(each.done() for each in awaited):
+        try:
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()

@@ -1,0 +1,102 @@
+"""`Effects`: what state changes lead to, done after them, in one place. One per pipeline.
+
+    begin -> a state change finishes its books; what it leads to is noted (`later`, `room_is_free`) -> end -> effects
+
+A state change (a ledger's actions carried out, an answer judged, metadata learnt, a parked record failed) stands between
+`begin` and `end`. The outermost `end` runs the effects, first in, first out: chasers are sent, identities are asked for,
+failures are logged and reported, and last of all the gate grants the bytes that came free. An effect may change state
+itself; what that leads to goes to the end of the same line. So nothing happens inside a loop over our own state: bytes that
+come free while a ledger's actions are carried out cannot admit a record into the batch that these actions settle.
+
+What may be called at once, inside a state change: whatever only schedules (`loop.call_soon`, an alarm, the ready set of an
+aggregator, a future's result). What may not: a grant of the gate, an append of a waiting record, another event of a ledger, a
+write to a connection, a log line or a hook of the user (a log handler may call `send`). Where `is_guarded` is on, as in our
+tests, `check_outside` fails on such a call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import ClassVar
+
+from aiokprod.forms import mypyc_attr
+
+
+@mypyc_attr(native_class=False)
+class Guard:
+    """Whether re-entry is looked for. On in our tests, off in production: it costs a few calls for each batch."""
+
+    is_on: ClassVar[bool] = False
+
+
+@mypyc_attr(native_class=False)
+class ReentryError(AssertionError):
+    """A state change inside another one: a defect of ours."""
+
+
+class Effects:
+    """One phase after each state change."""
+
+    def __init__(self, grant: Callable[[], None], crashed: Callable[[BaseException], None]) -> None:
+        """`grant` gives free bytes to what waits for them; `crashed` takes what an effect raises."""
+        self.is_guarded = Guard.is_on
+        self.room_is_due = False  # bytes came free, or a place in the line: `grant` is called
+        self._grant = grant
+        self._crashed = crashed
+        self._line: deque[Callable[[], object]] = deque()
+        self._depth = 0
+        self._is_running = False
+        self._changing = ""  # only while guarded
+
+    def begin(self) -> None:
+        """A state change begins; they may stand inside each other. `end` is called in any case."""
+        self._depth += 1
+
+    def end(self) -> None:
+        """It is over; the outermost one is followed by its effects."""
+        self._depth -= 1
+        if not self._depth and not self._is_running and (self.room_is_due or self._line):
+            self._run()
+
+    def later(self, effect: Callable[[], object]) -> None:
+        """Call this once the state change is over. Only between `begin` and `end`."""
+        if self.is_guarded and not self._depth and not self._is_running:
+            raise ReentryError("an effect outside of a state change would wait for the next one")
+        self._line.append(effect)
+
+    def _run(self) -> None:
+        self._is_running = True
+        try:
+            while True:
+                if self._line:
+                    effect = self._line.popleft()
+                elif self.room_is_due:
+                    self.room_is_due = False
+                    effect = self._grant
+                else:
+                    return
+                try:
+                    effect()
+                except Exception as bug:
+                    self._crashed(bug)
+        finally:
+            self._is_running = False
+
+    # ------------------------------------------------------------------ the guard of the tests
+    def entered(self, what: str) -> None:
+        """The books of `what` are open; only while guarded."""
+        self.check_outside(what)
+        self._changing = what
+
+    def left(self) -> None:
+        """The books are closed again."""
+        self._changing = ""
+
+    def check_outside(self, what: str) -> None:
+        """`what` must not happen while the books of something are open."""
+        if self._changing:
+            raise ReentryError(f"{what} inside {self._changing}")
+
+    def __repr__(self) -> str:
+        return f"<Effects depth {self._depth}, {len(self._line)} in line, {'room due' if self.room_is_due else 'no room due'}>"

@@ -1,0 +1,23 @@
+"""Timeouts of calls: a finite number of seconds, or None."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from aiokprod.config.call_timeouts import check_timeout
+from aiokprod.errors import ConfigError
+
+WRONG = ["5", "", b"5", True, float("nan"), float("inf"), float("-inf"), 10**400, -(10**400), 10**5000, Decimal(5), [5]]
+
+
+@pytest.mark.parametrize("timeout", [None, 0, 5, 0.25, -1, 10**300])
+def test_numbers_of_seconds_and_none_pass(timeout: float | None) -> None:
+    check_timeout("timeout of close()", timeout)
+
+
+@pytest.mark.parametrize("timeout", WRONG, ids=lambda value: f"{type(value).__name__}")
+def test_everything_else_is_refused_by_name(timeout: object) -> None:
+    with pytest.raises(ConfigError, match=r"^timeout of close\(\) is .{1,100}\(\w+\): .*finite number of seconds"):
+        check_timeout("timeout of close()", timeout)
