@@ -28,9 +28,10 @@ async def read_back(servers: str | Sequence[str], topics: Sequence[str], folder:
 
     Raises:
         UnknownTopicError, BrokerAnswerError, ClusterError: it cannot be read.
+        FileExistsError: there are files in the folder: they would be taken for records of these topics.
         OSError: it cannot be written.
     """
-    await asyncio.to_thread(Path(folder).mkdir, parents=True, exist_ok=True)
+    await asyncio.to_thread(_make_empty, Path(folder))
     async with Reader(servers) as reader:
         turn = asyncio.Semaphore(AT_ONCE)
 
@@ -39,9 +40,23 @@ async def read_back(servers: str | Sequence[str], topics: Sequence[str], folder:
                 return await _read_partition(reader, topic, partition, Path(folder))
 
         partitions = [(topic, partition) for topic in topics for partition in await reader.partitions(topic)]
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(topic, partition)) for topic, partition in partitions]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(topic, partition)) for topic, partition in partitions]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None  # one says what is wrong; the others are of the same cluster or disk
     return sum(task.result() for task in tasks)
+
+
+def _make_empty(folder: Path) -> None:
+    """A folder without files that Spark would read; made if it is not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    there = sorted(path.name for path in folder.iterdir() if not path.name.startswith((".", "_")))
+    if there:
+        raise FileExistsError(
+            f"{folder} is not empty ({there[0]}{', ...' if len(there) > 1 else ''}), and all in it would count as read back:"
+            " name another folder"
+        )
 
 
 async def _read_partition(reader: Reader, topic: str, partition: int, folder: Path) -> int:
@@ -52,7 +67,8 @@ async def _read_partition(reader: Reader, topic: str, partition: int, folder: Pa
     numbers = iter(range(2**31))
 
     async def flush() -> None:
-        path = folder / f"{topic}-{partition}-{next(numbers):06d}.parquet"
+        # Spark passes over names that begin with a _ or a dot, as a topic's may.
+        path = folder / f"log-{topic}-{partition}-{next(numbers):06d}.parquet"
         await asyncio.to_thread(pq.write_table, log_table(topic, partition, records), path)
         records.clear()
 
@@ -81,10 +97,15 @@ def log_table(topic: str, partition: int, records: Sequence[DecodedRecord]) -> p
             "topic": repeated(topic, pa.string()),
             "partition": repeated(partition, pa.int32()),
             "offset": pa.array([record.offset for record in records], pa.int64()),
-            "timestamp": pa.array([record.timestamp_ms * 1000 for record in records], pa.timestamp("us", "UTC")),
+            "timestamp": pa.array([_us(record.timestamp_ms) for record in records], pa.timestamp("us", "UTC")),
             "timestampType": repeated(CREATE_TIME, pa.int32()),
             "headers": pa.array(
                 [[{"key": name, "value": value} for name, value in record.headers] for record in records], headers
             ),
         }
     )
+
+
+def _us(timestamp_ms: int) -> int:
+    """Microseconds as far as 64 bits go: producers can send any number."""
+    return min(max(1000 * timestamp_ms, -(2**63)), 2**63 - 1)

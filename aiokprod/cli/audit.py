@@ -15,11 +15,6 @@ import click
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def audit(arguments: Sequence[str]) -> None:
     """Compare what a producer claimed with what is in the log; 0 clean, 1 findings, 2 not judged."""
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
-        raise click.ClickException('the audit needs Spark: pip install "aiokprod[audit]"') from None
-
     from aiokprod.spark.audit.command import main
 
     sys.exit(main(arguments, "aiokprod audit"))

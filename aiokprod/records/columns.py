@@ -13,6 +13,7 @@ still change are copied then; data are not: who changes them before they are sen
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from typing import Any, Final
 
 from aiokprod.errors import InvalidColumnError
@@ -190,7 +191,7 @@ class HeadersColumn:
         self.values = values
         if self.length:
             _check_offsets(self.offsets, names.length)
-            _check_names(names, self.offsets[0], self.offsets[self.length])
+            _check_names(names, self.offsets)
 
     @classmethod
     def from_arrow(cls, array: Any) -> HeadersColumn:
@@ -203,7 +204,7 @@ class HeadersColumn:
         if str(pairs.type).split("<", maxsplit=1)[0] != "struct" or pairs.type.num_fields != 2:
             raise InvalidColumnError(f"headers must be a list of (key, value) structs, not {text}")
         if pairs.null_count:
-            raise InvalidColumnError("a header is null")
+            _check_pairs(array)
         is_turned = pairs.type.field(0).name == "value" and pairs.type.field(1).name == "key"
         names = BytesColumn.from_arrow(pairs.field(1 if is_turned else 0))
         values = BytesColumn.from_arrow(pairs.field(0 if is_turned else 1))
@@ -369,7 +370,19 @@ def _check_offsets(offsets: memoryview, there: int) -> None:
             row += 1
 
 
-def _check_names(names: BytesColumn, first: int, last: int) -> None:
+def _check_pairs(array: Any) -> None:
+    from pyarrow import compute
+
+    flat = array.flatten()  # of these rows alone
+    if flat.null_count:
+        rows = compute.call_function("list_parent_indices", [array])
+        row: int = rows[flat.is_null().index(True).as_py()].as_py()
+        raise InvalidColumnError("a header is null", row=row)
+
+
+def _check_names(names: BytesColumn, offsets: memoryview) -> None:
+    first: int = offsets[0]
+    last: int = offsets[len(offsets) - 1]
     begin: int = names.offsets[first] if names.length else 0
     end: int = names.offsets[last] if names.length else 0
     is_ascii = bytes(names.data[begin:end]).isascii()
@@ -377,12 +390,18 @@ def _check_names(names: BytesColumn, first: int, last: int) -> None:
         return
     for number in range(first, last):
         if names.is_null(number):
-            raise InvalidColumnError(f"the name of header {number} is null")
+            raise _bad_name(number, offsets, "null")
         if not is_ascii:
             try:
                 bytes(names.data[names.offsets[number] : names.offsets[number + 1]]).decode()
             except UnicodeDecodeError:
-                raise InvalidColumnError(f"the name of header {number} is not UTF-8") from None
+                raise _bad_name(number, offsets, "not UTF-8") from None
+
+
+def _bad_name(number: int, offsets: memoryview, what: str) -> InvalidColumnError:
+    """Says which header of its row it is, and knows the row."""
+    row = bisect_right(offsets, number) - 1
+    return InvalidColumnError(f"the name of header {number - offsets[row]} is {what}", row=row)
 
 
 def _is_unset(validity: memoryview, bit: int) -> bool:

@@ -1,17 +1,22 @@
 """What `commit` leaves behind: one JSON line per batch in the log, and with `claims.path` one Parquet file.
 
-Both only tell; the rows are in Kafka before. The line goes to logger `aiokprod.spark` at INFO; a driver-side worker of
-Spark has no logging set up, so where nobody listens it goes to standard error, which is the driver's.
+Both only tell: the rows are in Kafka before, and a commit never fails of them. So the folder is tried out before a task
+runs (`check_claims_path`), and what goes wrong later is an ERROR in the log. The line goes to logger `aiokprod.spark` at
+INFO; a driver-side worker of Spark has no logging set up, so where nobody listens it goes to standard error, which is the
+driver's.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from dataclasses import asdict, dataclass
 from typing import Any
+from uuid import uuid4
 
+from aiokprod.errors import ConfigError
 from aiokprod.spark.messages import PartitionRange, TaskMessage
 
 _log = logging.getLogger("aiokprod.spark")
@@ -48,11 +53,18 @@ class Committed:
             "rows": rows,
             "bytes": sum(message.bytes for message in self.messages),
             "slowest_task_s": round(slowest, 3),
-            "rows_per_s": round(sum(each.rows_per_s for each in self.messages)),
+            "rows_per_s": round(rows / self.seconds) if self.seconds else 0,
             "partitions": [
                 asdict(each) | {"fingerprint": f"{each.fingerprint:016x}"} for _, each in sorted(ranges.items())
             ],
         }
+
+    @property
+    def seconds(self) -> float:
+        """From the first task's beginning to the last one's end, by the clocks of their workers."""
+        wrote = [message for message in self.messages if message.rows]
+        began_s = min((message.began_s for message in wrote), default=0.0)
+        return max((message.began_s + message.seconds for message in wrote), default=0.0) - began_s
 
     def rows(self) -> list[dict[str, Any]]:
         """The claims: one per task and topic partition. A fingerprint is signed there, as Parquet's int64 is."""
@@ -95,14 +107,63 @@ def _heard_by(logger: logging.Logger | None) -> list[logging.Handler]:
     return handlers
 
 
+def tell_claims(batch: Committed, path: str) -> None:
+    """Write the claims, or log why not: their rows are in Kafka, so the job is not to be done again for it."""
+    try:
+        write_claims(batch, path)
+    except Exception as error:  # of any file system
+        batch_name = "the job" if batch.batch_id is None else f"batch {batch.batch_id}"
+        _log.error(
+            "the claims of %s (query %s) were not written to %s: %s: %s",
+            batch_name, batch.query_id, path, type(error).__name__, error,
+        )  # fmt: skip
+
+
+def check_claims_path(path: str, *, is_stream: bool) -> None:
+    """Can claims be written there? Asked before any task runs; the folder is made if it is not there.
+
+    A folder of a stream that is there was tried out by an earlier batch: a disk that is full by now is no reason to end
+    the stream, as its rows are fine.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    from pyarrow import fs
+
+    try:
+        filesystem, folder = _place(path)
+        if is_stream and filesystem.get_file_info(folder).type is fs.FileType.Directory:
+            return
+        filesystem.create_dir(folder, recursive=True)
+        probe = f"{folder}/.probe-{uuid4().hex}"
+        filesystem.open_output_stream(probe).close()
+        filesystem.delete_file(probe)
+    except Exception as error:  # of any file system
+        raise ConfigError(
+            f"claims.path is {path!r}, and nothing can be written there ({type(error).__name__}: {error}): name a folder of"
+            " the driver's machine, or a URI of pyarrow.fs"
+        ) from None
+
+
+def _place(path: str) -> tuple[Any, str]:
+    """The file system of a path or URI, and the folder in it."""
+    from pyarrow import fs
+
+    if re.match(r"file:/(?!/)", path):  # as Hadoop writes a URI of this machine
+        path = f"file://{path[5:]}"
+    return fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
+
+
 def write_claims(batch: Committed, path: str) -> None:
     """Write the claims of a batch as one Parquet file in the folder `path` (or a URI of `pyarrow.fs`).
 
     A batch that is committed again replaces its file: the name is made of query and batch.
+
+    Raises:
+        Exception: whatever the file system says.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from pyarrow import fs
 
     whole, text, long, double = pa.int32(), pa.string(), pa.int64(), pa.float64()
     schema = pa.schema([
@@ -110,7 +171,7 @@ def write_claims(batch: Committed, path: str) -> None:
         ("topic", text), ("partition", whole), ("count", long), ("bytes", long), ("first_offset", long),
         ("last_offset", long), ("fingerprint", long), ("seconds", double),
     ])  # fmt: skip
-    filesystem, folder = fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
+    filesystem, folder = _place(path)
     filesystem.create_dir(folder, recursive=True)
     name = f"{batch.query_id}-{'job' if batch.batch_id is None else batch.batch_id}.parquet"
     hidden = f"{folder}/.{name}.part"  # readers of the folder pass over names that begin with a dot

@@ -184,4 +184,7 @@ def _buffers(array: Any) -> tuple[Any, Any, Any]:
     lengths = np.diff(places)
     if array.null_count:
         lengths[array.is_null().to_numpy(zero_copy_only=False)] = 0
-    return places[:-1], lengths, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    # Of the whole buffer only what is these rows': a batch that goes in pieces would be copied once for each.
+    first, last = int(places[0]), int(places[-1])
+    content = np.frombuffer(data, np.uint8)[first:last] if data is not None else np.zeros(0, np.uint8)
+    return places[:-1] - first, lengths, content

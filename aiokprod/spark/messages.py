@@ -84,7 +84,8 @@ def is_continuous() -> bool:
 class TaskMessage(WriterCommitMessage):
     """A task's rows are in the log.
 
-    `bytes`: as records, before compression. `seconds`: from the first row wanted to the last acknowledged.
+    `bytes`: as records, before compression. `seconds`: from the first row wanted to the last acknowledged. `began_s`: when
+    that was, since 1970 by the worker's clock.
     """
 
     task: TaskIdentity
@@ -92,6 +93,7 @@ class TaskMessage(WriterCommitMessage):
     bytes: int
     seconds: float
     partitions: tuple[PartitionRange, ...]
+    began_s: float = 0.0
 
     @property
     def rows_per_s(self) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from aiokprod.spark.commit_log import check_claims_path
 from aiokprod.spark.errors import SinkUsageError, check_packages
 from aiokprod.spark.options import SinkOptions
 from aiokprod.spark.schema import ColumnPlan
@@ -39,16 +40,14 @@ class AiokprodSource(DataSource):
         """For a batch job.
 
         Raises:
-            ConfigError: an option is missing, unknown or wrong.
+            ConfigError: an option is missing, unknown or wrong, or nothing can be written to `claims.path`.
             SinkUsageError: a column is missing, unknown or has a wrong type, the mode is not append, or a package is missing.
         """
         from aiokprod.spark.writer import BatchWriter
 
         if overwrite:
             raise SinkUsageError("mode 'overwrite' is not there, a log only grows: use .mode('append')")
-        check_packages()
-        options = SinkOptions.read(self.options)
-        return BatchWriter(options, ColumnPlan.of(schema.fields, options.topic))
+        return BatchWriter(*self._checked(schema, is_stream=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         """For a batch of a stream. Raises as `writer`."""
@@ -59,6 +58,13 @@ class AiokprodSource(DataSource):
                 "output mode 'complete' is not there, a log only grows: use .outputMode('append'), or"
                 " .foreachBatch(aiokprod.spark.write_each_batch(...)) with 'update'"
             )
+        return StreamWriter(*self._checked(schema, is_stream=True))
+
+    def _checked(self, schema: StructType, *, is_stream: bool) -> tuple[SinkOptions, ColumnPlan]:
+        """All that can be known before a task runs."""
         check_packages()
         options = SinkOptions.read(self.options)
-        return StreamWriter(options, ColumnPlan.of(schema.fields, options.topic))
+        plan = ColumnPlan.of(schema.fields, options.topic)
+        if options.claims_path is not None:
+            check_claims_path(options.claims_path, is_stream=is_stream)
+        return options, plan

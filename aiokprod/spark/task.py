@@ -46,7 +46,7 @@ def write_rows(batches: Iterator[Any], options: SinkOptions, plan: ColumnPlan) -
     """
     if is_continuous():
         raise SinkUsageError("trigger(continuous=...) is not there: use processingTime or availableNow")
-    began = time.monotonic()
+    began_s, began = time.time(), time.monotonic()
     outcome = _Outcome()
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
@@ -60,7 +60,7 @@ def write_rows(batches: Iterator[Any], options: SinkOptions, plan: ColumnPlan) -
             except BaseException:
                 hand.give_up()
                 raise
-    return outcome.message(options.batch_id, time.monotonic() - began)
+    return outcome.message(options.batch_id, began_s, time.monotonic() - began)
 
 
 class _HandOver:
@@ -182,12 +182,13 @@ class _Outcome:
             old = self._ranges.get((topic, partition))
             self._ranges[topic, partition] = new if old is None else old.joined(new)
 
-    def message(self, batch_id: int | None, seconds: float) -> TaskMessage:
+    def message(self, batch_id: int | None, began_s: float, seconds: float) -> TaskMessage:
         return TaskMessage(
             task=TaskIdentity.current(batch_id),
             rows=self._rows,
             bytes=sum(each.bytes for each in self._ranges.values()),
             seconds=seconds,
+            began_s=began_s,
             partitions=tuple(self._ranges[place] for place in sorted(self._ranges)),
         )
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from aiokprod.spark.commit_log import Committed, tell, write_claims
+from aiokprod.spark.commit_log import Committed, tell, tell_claims
 from aiokprod.spark.errors import SinkUsageError, check_packages
 from aiokprod.spark.messages import TaskMessage
 from aiokprod.spark.options import SinkOptions
@@ -89,4 +89,4 @@ def _commit(messages: tuple[TaskMessage, ...], options: SinkOptions, query_id: s
     batch = Committed(query_id=query_id, batch_id=batch_id, messages=messages)
     tell(batch)
     if options.claims_path is not None:
-        write_claims(batch, options.claims_path)
+        tell_claims(batch, options.claims_path)

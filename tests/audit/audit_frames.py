@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from audit_reference import ClaimRow, LogRow, hashed
 
 from aiokprod.claims import HEADER, encode_identity
+from aiokprod.claims.marker import name_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,3 +74,11 @@ def _headers(record: LogRow) -> list[dict[str, object]] | None:
 
 def frames(spark: SparkSession, claims: list[ClaimRow], log: list[LogRow]) -> tuple[DataFrame, DataFrame]:
     return spark.createDataFrame(claims_table(claims)), spark.createDataFrame(log_table(log))
+
+
+def mark(folder: Path, run: int, stream: int, *, rows: int = 1, token: str = "", **facts: object) -> Path:
+    """A marker, as `Claims` writes it."""
+    told = {"run": run, "stream": stream, "closed": True, "rows": rows, "dropped": 0, "files": 1} | facts
+    path = folder / f"_run-{name_of(run, stream)}{token}.json"
+    path.write_text(json.dumps(told))
+    return path

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
-from audit_frames import frames
-from audit_reference import judge
+from audit_frames import claims_table, frames, mark
+from audit_reference import ClaimRow, LogRow, judge
 from audit_worlds import KINDS, World, trouble, truthful
 
 from aiokprod.claims import Status
@@ -108,6 +109,35 @@ def test_a_retried_task_repeats_and_its_claims_allow_it(spark: SparkSession) -> 
     assert verdict.exit_status == 0
     assert verdict.counts == {Finding.REPEATED: 10}
     assert verdict.late == 0
+
+
+@pytest.mark.slow
+def test_two_senders_with_one_run_and_stream_cannot_be_judged(spark: SparkSession) -> None:
+    """Each wrote the same keys to the same partition, as it should; the identities are there twice, and out of order."""
+    claims, log = [], []
+    for sender in range(2):
+        for seq in range(5 + sender):  # the last record of one of them is claimed once
+            offset = 2 * seq + sender if seq % 2 else 20 + 2 * seq + sender
+            log.append(LogRow(1, 0, seq, "t", b"k", 0, offset))
+            claims.append(ClaimRow(1, 0, seq, "t", b"k", 0, offset, Status.ACKED))
+    good = truthful(2, 5, 2)
+    verdict = audit.run(spark, *frames(spark, claims + good.claims, log + good.log))
+    assert verdict.problems == ["two senders had the same run and stream"]
+    assert (verdict.exit_status, verdict.late) == (2, 0)
+    assert verdict.counts == {Finding.CLAIMED_TWICE: 5}
+
+
+@pytest.mark.slow
+def test_what_is_wrong_is_named_before_what_nobody_claims(spark: SparkSession, tmp_path: Path) -> None:
+    world = truthful(5, 20, 5)
+    mark(tmp_path, 5, 0, rows=0, closed=False)
+    mark(tmp_path, 5, 1, rows=20)
+    kept = [claim for claim in world.claims if claim.stream == 1]  # of stream 0 nothing was written before the crash
+    pq.write_table(claims_table(kept), tmp_path / "claims.parquet")
+    log = [record for record in world.log if (record.stream, record.seq) != (1, 7)]
+    verdict = audit.run(spark, tmp_path, frames(spark, [], log)[1], most_named=5)
+    assert (verdict.unclaimed, verdict.counts) == (20, {Finding.LOST: 1})
+    assert [record.identity for record in verdict.named] == [(5, 1, 7)]
 
 
 @pytest.mark.slow

@@ -35,6 +35,38 @@ def test_marked_rows_carry_their_identity_and_claims_name_it(spark: SparkSession
     assert (one.partition, one.offset, one.send_us, one.ack_us) == (-1, -1, -1, -1)
 
 
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_columns_are_found_in_any_case_as_the_sink_finds_them(spark: SparkSession, is_strict: bool) -> None:
+    spark.conf.set("spark.sql.caseSensitive", str(is_strict))
+    try:
+        rows = spark.createDataFrame(
+            [(1, "k", "v", [("a", b"b")], 2, "elsewhere")],
+            "id long, Key string, VALUE string, Headers array<struct<key:string,value:binary>>, Partition int, Topic string",
+        )
+        marked = audit.marked(rows, run=1, seq="id", topic="t")
+        sink = audit.for_the_sink(marked)
+        assert sink.columns == ["topic", "key", "value", "headers", "partition"]
+        (row,) = sink.collect()
+        assert (row.topic, row.key, row.value, row.partition) == ("t", "k", "v", 2)
+        assert [header.key for header in row.headers] == ["a", HEADER]
+        (claim,) = audit.claims_of(marked).collect()
+        assert (claim.key_hash, claim.topic) == (zlib.crc32(b"k"), "t")
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_a_column_that_is_there_twice_is_refused(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        rows = spark.range(1).selectExpr("id", "'v' as value", "'k' as key", "'l' as KEY")
+        marked = audit.marked(rows, run=1, seq="id", topic="t")
+        for use in (audit.for_the_sink, audit.claims_of):
+            with pytest.raises(audit.SchemaError, match=r"'key' is there twice \(key, KEY\): select it once"):
+                use(marked)
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
 def test_rows_without_headers_or_key_and_with_one_stream_are_marked_too(spark: SparkSession) -> None:
     marked = audit.marked(spark.range(2).selectExpr("id", "'v' as value"), run=1, seq="id", stream=4, topic="t")
     row = audit.for_the_sink(marked).orderBy("headers").collect()[1]

@@ -19,22 +19,24 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-KEYS = st.sampled_from((None, b"", b"a", b"b"))
+KEYS = st.sampled_from((None, b"", b"a", b"plumless", b"buckeroo"))  # the last two have one CRC-32
 TOPICS = st.sampled_from(("t", "u"))
 SMALL = st.integers(0, 2)
+SEQS = st.integers(-1, 6) | st.sampled_from((-(2**63), 2**63 - 1))
 CLAIMS = st.builds(
-    ClaimRow, run=SMALL, stream=st.integers(0, 1), seq=st.integers(-1, 6), topic=TOPICS, key=KEYS, partition=st.integers(-1, 2),
+    ClaimRow, run=SMALL, stream=st.integers(0, 1), seq=SEQS, topic=TOPICS, key=KEYS, partition=st.integers(-1, 2),
     offset=st.integers(-1, 8), status=st.sampled_from(Status),
 )  # fmt: skip
 RECORDS = st.builds(
-    LogRow, run=st.sampled_from((None, 0, 1, 2, 9)), stream=st.integers(0, 1), seq=st.integers(-1, 6), topic=TOPICS, key=KEYS,
+    LogRow, run=st.sampled_from((None, 0, 1, 2, 9)), stream=st.integers(0, 1), seq=SEQS, topic=TOPICS, key=KEYS,
     partition=SMALL, offset=st.integers(0, 10),
 )  # fmt: skip
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    claims=st.lists(CLAIMS, min_size=1, max_size=60, unique_by=lambda c: (c.run, c.stream, c.seq, c.topic)),
+    claims=st.lists(CLAIMS, min_size=1, max_size=60, unique_by=lambda c: (c.run, c.stream, c.seq, c.topic))
+    | st.lists(CLAIMS, min_size=1, max_size=60),
     log=st.lists(RECORDS, max_size=90, unique_by=lambda r: (r.topic, r.partition, r.offset)),
 )
 def test_spark_and_the_reference_say_the_same_of_any_world(

@@ -17,7 +17,6 @@ from aiokprod.claims import Status
 from aiokprod.spark.audit import Finding, Latencies, LateRecord, NamedRecord, Verdict
 from aiokprod.spark.audit.files import write
 from aiokprod.spark.audit.latency import BUCKETS_PER_OCTAVE, quantiles_us
-from aiokprod.spark.audit.run import incomplete_runs
 
 
 def bad() -> Verdict:
@@ -122,13 +121,3 @@ def test_quantiles_are_within_their_bucket_of_the_true_ones(latencies_us: list[i
 def test_nothing_measured_has_no_quantiles() -> None:
     assert quantiles_us({}) == {}
     assert quantiles_us({-1: 3})["p50"] == 0.0
-
-
-def test_runs_that_were_not_closed_or_dropped_claims_are_known(tmp_path: Path) -> None:
-    for stream, closed, dropped in ((0, True, 0), (1, False, 0), (2, True, 5)):
-        facts = {"run": 9, "stream": stream, "closed": closed, "rows": 1, "dropped": dropped, "files": 1}
-        (tmp_path / f"_run-9-{stream}.json").write_text(json.dumps(facts))
-    assert incomplete_runs(tmp_path) == {
-        (9, 1): "run 9 stream 1: its claims were not closed",
-        (9, 2): "run 9 stream 2: 5 claims were dropped",
-    }

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
+from aiokprod.spark import fingerprint
 from aiokprod.spark.fingerprint import field_hash, field_hashes, row_hash, row_hashes, total
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -35,6 +38,37 @@ def test_fields_of_one_length_hash_as_defined(length: int) -> None:
     fields = [chance.randbytes(length) for _ in range(20)]
     assert field_hashes(pa.array(fields)).tolist() == [field_hash(field) for field in fields]
     assert field_hashes(pa.array(fields).slice(3, 5)).tolist() == [field_hash(field) for field in fields[3:8]]
+
+
+def test_a_slice_copies_its_own_bytes_and_not_the_whole_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(3)
+    fields = [chance.randbytes(chance.randint(0, 400)) for _ in range(1_000)]
+    array = pa.array(fields)
+    copied: list[int] = []
+    words_anywhere = fingerprint._words_anywhere
+
+    def counting(data: NDArray[np.uint8]) -> NDArray[np.uint64]:
+        copied.append(len(data))
+        return words_anywhere(data)
+
+    monkeypatch.setattr(fingerprint, "_words_anywhere", counting)
+    for start in range(0, len(array), 10):
+        piece = field_hashes(array.slice(start, 10))
+        assert piece.tolist() == [field_hash(field) for field in fields[start : start + 10]]
+    assert sum(copied) == sum(map(len, fields))
+
+
+def test_bytes_that_lie_under_nulls_are_no_matter() -> None:
+    offsets, content = pa.array([0, 3, 9, 9, 14], pa.int32()), b"onehiddenthree"
+    validity = pa.array([True, False, True, True])
+    array = pa.Array.from_buffers(
+        pa.binary(), 4, [validity.buffers()[1], offsets.buffers()[1], pa.py_buffer(content)], 1
+    )
+    fields = [b"one", None, b"", b"three"]
+    for start in range(4):
+        for stop in range(start, 5):
+            found = field_hashes(array.slice(start, stop - start)).tolist()
+            assert found == [field_hash(field) for field in fields[start:stop]]
 
 
 def test_rows_hash_as_defined() -> None:

@@ -9,9 +9,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
 from aiokprod.errors import ConfigError
 from aiokprod.spark import write_each_batch
@@ -118,10 +120,22 @@ def test_a_commit_is_one_line_of_json(caplog: pytest.LogCaptureFixture) -> None:
     line = json.loads(record.getMessage())
     assert (line["query_id"], line["batch_id"], line["tasks"], line["rows"], line["retried"]) == ("q", 4, 3, 15, 3)
     assert [each["fingerprint"] for each in line["partitions"]] == [f"{8:016x}", f"{2**63 + 7:016x}"]
-    assert line["rows_per_s"] == round(15 / 2)
+    assert line["rows_per_s"] == round(15 / 2)  # all at once, two seconds long
     assert [(each["partition"], each["count"], each["first_offset"], each["last_offset"]) for each in line["partitions"]] == [
         (0, 8, 100, 202), (1, 7, 0, 6),
     ]  # fmt: skip
+
+
+def test_the_rate_of_a_batch_is_over_the_time_it_took(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "aiokprod.spark")
+    one_after_the_other = [replace(told(0, 500, 500 * n), began_s=1_000.0 + 2 * n) for n in range(10)]
+    idle = replace(told(0, 0, 0), rows=0, began_s=5.0, partitions=())  # a task without rows says nothing of the rate
+    writer = AiokprodSource(OPTIONS).streamWriter(VALUE, False)
+    writer.commit([*one_after_the_other, idle], 4)
+    writer.commit([replace(each, began_s=1_000.0) for each in one_after_the_other], 5)
+    writer.commit([idle], 6)
+    rates = [json.loads(record.getMessage())["rows_per_s"] for record in caplog.records]
+    assert rates == [5_000 / 20, 5_000 / 2, 0]
 
 
 def test_a_batch_job_has_a_name_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
@@ -162,6 +176,70 @@ def test_claims_are_one_file_per_batch_and_a_replay_replaces_it(tmp_path: Path) 
         "count": 5, "bytes": 50, "first_offset": 100, "last_offset": 104, "fingerprint": -(2**63) + 5, "seconds": 2.0,
     }  # fmt: skip
     assert [row["fingerprint"] % 2**64 for row in rows] == [2**63 + 5, 2**63 + 7]
+
+
+@pytest.mark.parametrize(
+    "path", ["/proc/nope", "{folder}/file", "{folder}/file/below", "nosuch://x/y", "file:/proc/nope"]
+)
+def test_a_claims_path_that_cannot_be_written_to_is_refused_before_any_task(path: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    source = AiokprodSource(OPTIONS | {"claims.path": path.format(folder=tmp_path)})
+    for make in (source.writer, source.streamWriter):
+        with pytest.raises(ConfigError, match=r"^claims\.path is .* nothing can be written there"):
+            make(VALUE, False)
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_a_claims_path_is_tried_out_and_left_empty(scheme: str, tmp_path: Path) -> None:
+    source = AiokprodSource(OPTIONS | {"claims.path": f"{scheme}{tmp_path}/a/b"})
+    for make in (source.writer, source.streamWriter, source.writer):
+        make(VALUE, False)
+        assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_claims_that_cannot_be_written_at_the_commit_fail_nothing_and_are_told(
+    is_stream: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "claims"
+    source = AiokprodSource(OPTIONS | {"claims.path": str(folder)})
+    if is_stream:
+        stream = source.streamWriter(VALUE, False)
+    else:
+        batch = source.writer(VALUE, False)
+    folder.rmdir()
+    folder.touch()
+    if is_stream:
+        stream.commit([told(0, 5, 100)], 4)
+    else:
+        batch.commit([told(0, 5, 100)])
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.name == "aiokprod.spark"
+    assert f"were not written to {folder}: " in record.getMessage()
+    assert ("batch 4 (query q)" if is_stream else "the claims of the job") in record.getMessage()
+
+
+def test_a_stream_whose_claims_were_there_goes_on_when_the_disk_takes_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = AiokprodSource(OPTIONS | {"claims.path": str(tmp_path)})
+    monkeypatch.setattr("aiokprod.spark.commit_log._place", lambda path: (FullDisk(), path))
+    source.streamWriter(VALUE, False)
+    with pytest.raises(ConfigError, match="No space left"):
+        source.writer(VALUE, False)
+
+
+class FullDisk:
+    """A file system of pyarrow's on which every folder is there and no file can be opened."""
+
+    def get_file_info(self, path: str) -> fs.FileInfo:
+        return fs.FileInfo(path, fs.FileType.Directory)
+
+    def create_dir(self, path: str, *, recursive: bool) -> None:
+        assert recursive
+
+    def open_output_stream(self, path: str) -> NoReturn:
+        raise OSError(28, "No space left on device", path)
 
 
 def test_each_batch_is_written_with_its_number() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,7 +92,9 @@ def test_rows_arrive_as_they_are_and_the_message_says_where(mock_kafka: MockClus
         headers=[[("h", b"1"), ("i", None)], None, []],
         timestamp=[1_000_999, 2_000_000, 3_000_000],
     )
+    before_s = time.time()
     message = write(mock_kafka, first)
+    assert before_s <= message.began_s <= time.time()
     records = mock_kafka.records("t", 0)
     assert [(record.value, record.key, record.timestamp_ms) for record in records] == [
         (b"a", b"k", 1000),
@@ -203,6 +206,17 @@ def test_a_record_that_is_too_large_is_named_by_its_row(mock_kafka: MockCluster)
         write(mock_kafka, table(value=[b"1", b"2", b"3"]), large)
     assert (caught.value.row, caught.value.topic) == (4, "t")
     assert isinstance(caught.value.__cause__, RecordTooLargeError)
+
+
+@pytest.mark.parametrize(("bad", "why"), [(None, "a header is null"), ((None, b"1"), "the name of header 1 is null")])
+def test_a_header_that_is_null_is_told_with_the_row_of_the_task(
+    mock_kafka: MockCluster, bad: tuple[None, bytes] | None, why: str
+) -> None:
+    mock_kafka.create_topic("t", 1)
+    headers = [None, [("a", b"1"), ("b", b"2")], [("c", b"3"), bad]]
+    with pytest.raises(RowError, match=f"row 5 of this task cannot be sent: {why}") as caught:
+        write(mock_kafka, table(value=[b"1"] * 3, headers=[None] * 3), table(value=[b"2"] * 3, headers=headers))
+    assert caught.value.row == 5
 
 
 def test_a_partition_that_does_not_exist_is_named_with_its_row(mock_kafka: MockCluster) -> None:

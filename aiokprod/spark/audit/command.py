@@ -30,23 +30,39 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m aiokprod.spark.audit") -> int:
     """Run it; the exit status."""
-    from pyspark.errors import PySparkException
-
     parser = _parser(program)
     options = parser.parse_args(arguments)
     if bool(options.bootstrap) != bool(options.topic) or (options.kafka_source and not options.bootstrap):
         parser.error("--bootstrap and --topic belong together, and --kafka-source needs them")
     try:
+        import pyspark  # noqa: F401
+    except ImportError as missing:
+        return _not_judged(f'the audit needs Spark ({missing}): pip install "aiokprod[audit]"')
+    try:
         verdict = _audited(options)
         if options.out:
             write(verdict, options.out)
-    except (AiokprodError, PySparkException, SchemaError, OSError) as error:
-        print(f"not judged: {str(error).partition(chr(10))[0]}", file=sys.stderr)
-        return NOT_JUDGED
+    except Exception as error:  # any at all: a traceback would end with 1, which says that a record is wrong
+        return _not_judged(_in_one_line(error))
     print(verdict.line)
     if options.out:
         print(f"{options.out / 'index.html'}")
     return verdict.exit_status
+
+
+def _not_judged(why: str) -> int:
+    print(f"not judged: {why}", file=sys.stderr)
+    return NOT_JUDGED
+
+
+def _in_one_line(error: Exception) -> str:
+    from pyspark.errors import PySparkException
+
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    text = str(error).strip().partition("\n")[0]
+    says_all = isinstance(error, AiokprodError | PySparkException | SchemaError | OSError) and text
+    return text if says_all else f"{type(error).__name__}: {text}"
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
@@ -65,7 +81,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
         action="store_true",
         help="read with Spark's own Kafka source (its jar must be there), not with ours",
     )
-    parser.add_argument("--dump", type=Path, help="with --bootstrap: keep what was read back here, as Parquet")
+    parser.add_argument(
+        "--dump", type=Path, help="with --bootstrap: keep what was read back in this folder, which must be empty"
+    )
     parser.add_argument("--out", type=Path, help="write summary.json, findings, latencies and a page into this folder")
     parser.add_argument("--no-order", action="store_true", help="do not judge order (spares a shuffle)")
     parser.add_argument("--run", type=int, action="append", help="judge this run only (repeatable)")

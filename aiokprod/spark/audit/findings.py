@@ -28,7 +28,7 @@ class Finding(IntFlag):
     REPEATED = 256
     """more than once in the log, as its claim allows (at least once)"""
     CLAIMED_TWICE = 512
-    """two claims for one identity: two senders had the same run and stream, so it cannot be judged"""
+    """two claims for one identity: two senders had the same run and stream, so nothing else can be said of it"""
     NOT_OURS = 1024
     """in the log without an identity of these runs: not judged"""
 

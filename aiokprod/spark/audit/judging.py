@@ -33,7 +33,7 @@ def judged(claims: DataFrame, log: DataFrame, partitions: int) -> DataFrame:
     """
     from pyspark.sql import functions as sf
 
-    both = claims.unionByName(log)
+    both = claims.unionByName(log.select(*claims.columns))
     # A record that is not ours has no identity: it goes anywhere, evenly.
     spread = sf.coalesce(sf.xxhash64("run", "stream", "seq"), sf.lit(0))
     spread = sf.when(sf.col("run").isNull(), sf.xxhash64("place")).otherwise(spread)
@@ -87,12 +87,13 @@ def _findings() -> Column:
         Finding.UNKNOWN_PRESENT: claimed & present & is_unknown,
         Finding.UNKNOWN_ABSENT: claimed & ~present & is_unknown,
         Finding.REPEATED: several & claimed & may_repeat,
-        Finding.CLAIMED_TWICE: sf.col("claims") > 1,
     }
     bits = sf.lit(0)
     for finding, rule in rules.items():
         bits = bits + sf.when(rule, sf.lit(int(finding))).otherwise(sf.lit(0))
-    return sf.when(sf.col("run").isNull(), sf.lit(int(Finding.NOT_OURS))).otherwise(bits)
+    # Two senders had its identity: which record is whose cannot be told, so neither can what became of it.
+    twice = sf.when(sf.col("claims") > 1, sf.lit(int(Finding.CLAIMED_TWICE)))
+    return sf.when(sf.col("run").isNull(), sf.lit(int(Finding.NOT_OURS))).otherwise(sf.coalesce(twice, bits))
 
 
 def cells(records: DataFrame) -> DataFrame:
@@ -101,7 +102,7 @@ def cells(records: DataFrame) -> DataFrame:
 
     is_named = (sf.col("findings") != 0) & sf.col("run").isNotNull()
     somewhere = sf.when(sf.col("told_place") >= 0, sf.col("told_place")).otherwise(sf.col("first_place"))
-    is_measured = (sf.col("send_us") >= 0) & (sf.col("findings").bitwiseAND(int(WRONG)) == 0)
+    is_measured = (sf.col("send_us") >= 0) & (sf.col("findings").bitwiseAND(int(WRONG | Finding.CLAIMED_TWICE)) == 0)
     told_us = sf.when(
         is_measured & sf.col("status").isin(int(Status.ACKED), int(Status.ACKED_AT_LEAST_ONCE)),
         sf.col("ack_us") - sf.col("send_us"),

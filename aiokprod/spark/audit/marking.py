@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from aiokprod.claims.identity import HEADER
 from aiokprod.claims.rows import Status
+from aiokprod.spark.audit.sides import SchemaError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -39,10 +40,15 @@ def marked(rows: DataFrame, *, run: int, seq: str, topic: str, stream: str | int
         topic: where they go.
         stream: the column that names the sender; or one number for all.
 
-    The sink must not be given the columns of `IDENTITY_COLUMNS` (`for_the_sink` drops them).
+    Columns are found in any case, as the sink finds them. The sink must not be given those of `IDENTITY_COLUMNS`
+    (`for_the_sink` drops them).
     """
     from pyspark.sql import functions as sf
 
+    for name in ("topic", "headers"):
+        given = column_of(rows, name)
+        if given is not None:
+            rows = rows.withColumnRenamed(given, name)
     numbers = (sf.lit(run), sf.lit(stream) if isinstance(stream, int) else sf.col(stream), sf.col(seq))
     header = sf.struct(sf.lit(HEADER).alias("key"), identity(*numbers).alias("value"))
     headers = sf.array(header)
@@ -54,15 +60,18 @@ def marked(rows: DataFrame, *, run: int, seq: str, topic: str, stream: str | int
 
 def for_the_sink(rows: DataFrame) -> DataFrame:
     """Marked rows without the columns that are no record's."""
-    wanted = ("topic", "key", "value", "headers", "partition", "timestamp")
-    return rows.select(*(name for name in wanted if name in rows.columns))
+    from pyspark.sql import functions as sf
+
+    wanted = {name: column_of(rows, name) for name in ("topic", "key", "value", "headers", "partition", "timestamp")}
+    return rows.select(*(sf.col(found).alias(name) for name, found in wanted.items() if found is not None))
 
 
 def claims_of(rows: DataFrame) -> DataFrame:
     """What a job that wrote these marked rows, and ended well, claims: each is in the log at least once."""
     from pyspark.sql import functions as sf
 
-    key_hash = sf.coalesce(sf.crc32(sf.col("key").cast("binary")), sf.lit(-1)) if "key" in rows.columns else sf.lit(-1)
+    key = column_of(rows, "key")
+    key_hash = sf.lit(-1) if key is None else sf.coalesce(sf.crc32(sf.col(key).cast("binary")), sf.lit(-1))
     not_known = sf.lit(-1)
     return rows.select(
         *(sf.col(name).alias(name.removeprefix("aiokprod_")) for name in IDENTITY_COLUMNS),
@@ -74,3 +83,15 @@ def claims_of(rows: DataFrame) -> DataFrame:
         not_known.cast("long").alias("send_us"),
         not_known.cast("long").alias("ack_us"),
     )
+
+
+def column_of(rows: DataFrame, name: str) -> str | None:
+    """How the rows have this column: names are found in any case, as the sink and Spark find them. None: they have none.
+
+    Raises:
+        SchemaError: they have it twice, and the sink would not take them.
+    """
+    found = [each for each in rows.columns if each.lower() == name]
+    if len(found) > 1:
+        raise SchemaError(f"column {name!r} is there twice ({', '.join(found)}): select it once")
+    return found[0] if found else None

@@ -3,43 +3,47 @@
     log -> shuffle by (run, stream, topic, partition, key) -> sort by offset -> running maximum of seq -> the late ones
 
 A record is late if one that was sent after it stands before it; its depth is how far the running maximum is ahead of
-its seq. Of several copies of a record the first counts: a repeat is no matter of order.
+its seq (`DEEPEST` at most). A key is known by 64 bits of its hash. Of several copies of a record the first counts: a
+repeat is no matter of order.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokprod.spark.audit.sides import OFFSET_BITS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_LINE = ("bucket", "run", "stream", "topic", "partition", "key_hash")
+DEEPEST: Final = 2**63 - 1
+_LINE = ("bucket", "run", "stream", "topic", "partition", "line")
 
 
 def late_records(log: DataFrame, partitions: int, *, has_repeats: bool) -> DataFrame:
-    """Rows of the log, in the narrow shape, that are late: run, stream, seq, topic, place, key_hash, depth."""
+    """Rows of the log, in the narrow shape, that are late: run, stream, seq, topic, place, depth."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
     rows = (
         log.where(sf.col("run").isNotNull())
         .select(
-            "run", "stream", "seq", "topic", "place", "key_hash",
+            "run", "stream", "seq", "topic", "place", "line",
             sf.shiftright("place", OFFSET_BITS).cast("int").alias("partition"),
         )
         .withColumn(
             "bucket",
-            sf.pmod(sf.xxhash64("run", "stream", "topic", "partition", "key_hash"), sf.lit(partitions)).cast("int"),
+            sf.pmod(sf.xxhash64("run", "stream", "topic", "partition", "line"), sf.lit(partitions)).cast("int"),
         )
         .repartitionById(partitions, "bucket")
     )  # fmt: skip
     if has_repeats:
         rows = rows.groupBy(*_LINE, "seq").agg(sf.min("place").alias("place"))
     before = Window.partitionBy(*_LINE).orderBy("place").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    # Two numbers of 64 bits can be further apart than one can say, as where the seq of a Spark job is a hash.
+    depth = sf.coalesce(sf.try_subtract("ahead", "seq"), sf.lit(DEEPEST))
     return (
         rows.withColumn("ahead", sf.max("seq").over(before))
         .where(sf.col("ahead") > sf.col("seq"))
-        .select("run", "stream", "seq", "topic", "place", "key_hash", (sf.col("ahead") - sf.col("seq")).alias("depth"))
+        .select("run", "stream", "seq", "topic", "place", depth.alias("depth"))
     )

@@ -6,10 +6,9 @@ log         -> order pass, if it is wanted
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from aiokprod.claims.rows import Status
 from aiokprod.spark.audit.findings import WRONG, Finding
 from aiokprod.spark.audit.judging import cells, judged
+from aiokprod.spark.audit.markers import Markers, Sender, incomplete_runs
 from aiokprod.spark.audit.order import late_records
 from aiokprod.spark.audit.sides import claim_rows, log_rows, partition_and_offset
 from aiokprod.spark.audit.verdict import Latencies, LateRecord, NamedRecord, Verdict
@@ -24,7 +24,9 @@ from aiokprod.spark.audit.verdict import Latencies, LateRecord, NamedRecord, Ver
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+__all__ = ["incomplete_runs", "run"]
 
 MOST_NAMED: Final = 100_000
 RECORDS_PER_PARTITION: Final = 1_000_000
@@ -64,43 +66,48 @@ def run(
     """
     began = time.monotonic()
     verdict = Verdict()
-    incomplete = {} if not isinstance(claims, str | Path) else incomplete_runs(claims)
-    verdict.problems.extend(incomplete.values())
+    markers = (Markers.of(claims, spark) if isinstance(claims, str | Path) else Markers()).of_runs(runs)
+    verdict.problems.extend([*markers.incomplete.values(), *markers.others])
     claimed = spark.read.parquet(str(claims)) if isinstance(claims, str | Path) else claims
     found = spark.read.parquet(str(log)) if isinstance(log, str | Path) else log
     told = claim_rows(claimed)
     if runs is not None:
         told = told.where(told.run.isin(list(runs)))
-    claims_of_runs = {row["run"]: row["count"] for row in told.groupBy("run").count().collect()}
-    rows = log_rows(found, list(claims_of_runs))
-    count = partitions or max(LEAST_PARTITIONS, -(-sum(claims_of_runs.values()) // RECORDS_PER_PARTITION))
+    claims_of = _claims_of(told, markers.rows)
+    verdict.problems.extend(markers.compare(claims_of))
+    incomplete = set(markers.incomplete)
+    rows = log_rows(found, sorted({run for run, _ in claims_of}))
+    count = partitions or max(LEAST_PARTITIONS, -(-sum(claims_of.values()) // RECORDS_PER_PARTITION))
     with _kept(cells(judged(told, rows, count))) as kept:
-        has_repeats = _count(verdict, kept, set(incomplete))
+        has_repeats, twice = _count(verdict, kept, incomplete)
         verdict.latencies = [*_latencies(kept, "ack"), *_latencies(kept, "append")]
-        verdict.named = _named(kept, rows, set(incomplete), most_named)
+        verdict.named = _named(kept, rows, incomplete, most_named)
     if not verdict.claims:
         verdict.problems.append("there are no claims")
-    if verdict.counts[Finding.CLAIMED_TWICE]:
+    if twice:
         verdict.problems.append("two senders had the same run and stream")
     if order:
-        _judge_order(verdict, late_records(rows, count, has_repeats=has_repeats), most_named)
+        late = late_records(rows, count, has_repeats=has_repeats)
+        _judge_order(verdict, late.where(~_is_among(twice)), most_named)  # two senders are in no order
     if timeline:
         verdict.timeline = _timeline(found)
     verdict.seconds = time.monotonic() - began
     return verdict
 
 
-def incomplete_runs(folder: str | Path) -> dict[tuple[int, int], str]:
-    """(run, stream) whose claims are not all in the folder, and why; nothing for a folder that is not of this machine."""
-    told: dict[tuple[int, int], str] = {}
-    for marker in sorted(Path(folder).glob("_run-*.json")):
-        facts = json.loads(marker.read_text())
-        name = f"run {facts['run']} stream {facts['stream']}"
-        if facts["dropped"]:
-            told[facts["run"], facts["stream"]] = f"{name}: {facts['dropped']} claims were dropped"
-        elif not facts["closed"]:
-            told[facts["run"], facts["stream"]] = f"{name}: its claims were not closed"
-    return told
+def _claims_of(told: DataFrame, senders: Iterable[Sender]) -> dict[tuple[int, int | None], int]:
+    """How many claims there are, by run and stream; the streams of a run that are not among the senders together (None)."""
+    from pyspark.sql import functions as sf
+
+    stream = sf.when(_is_among(senders), sf.col("stream")).alias("stream")
+    return {(row["run"], row["stream"]): row["count"] for row in told.groupBy("run", stream).count().collect()}
+
+
+def _is_among(senders: Iterable[Sender]) -> Column:
+    """Is a row's run and stream one of these?"""
+    from pyspark.sql import functions as sf
+
+    return sf.concat_ws(":", "run", "stream").isin([f"{run}:{stream}" for run, stream in senders])
 
 
 @contextmanager
@@ -112,14 +119,14 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
         kept.unpersist()
 
 
-def _count(verdict: Verdict, kept: DataFrame, incomplete: set[tuple[int, int]]) -> bool:
-    """All the numbers of the verdict; is any record in the log more than once?"""
+def _count(verdict: Verdict, kept: DataFrame, incomplete: set[Sender]) -> tuple[bool, set[Sender]]:
+    """All the numbers of the verdict; is any record in the log more than once, and whose records are claimed twice?"""
     from pyspark.sql import functions as sf
 
     totals = kept.groupBy("findings", "status", "run", "stream").agg(
         sf.sum("records").alias("records"), sf.sum("claims").alias("claims"), sf.sum("copies").alias("copies")
     )
-    has_repeats = False
+    has_repeats, twice = False, set()
     for row in totals.collect():
         verdict.claims += row.claims
         verdict.log_records += row.copies
@@ -129,13 +136,15 @@ def _count(verdict: Verdict, kept: DataFrame, incomplete: set[tuple[int, int]]) 
         if Finding.NOT_OURS in findings:
             verdict.not_ours += row.copies
             continue
+        if Finding.CLAIMED_TWICE in findings:
+            twice.add((row.run, row.stream))
         has_repeats |= bool(findings & (Finding.DUPLICATE | Finding.REPEATED))
         if Finding.PHANTOM in findings and (row.run, row.stream) in incomplete:
             verdict.unclaimed += row.copies
             continue
         for finding in findings:
             verdict.counts[finding] += row.records
-    return has_repeats
+    return has_repeats, twice
 
 
 def _latencies(kept: DataFrame, kind: str) -> list[Latencies]:
@@ -162,16 +171,13 @@ def _timeline(log: DataFrame) -> dict[str, dict[int, int]]:
     return dict(counts)
 
 
-def _named(kept: DataFrame, log: DataFrame, incomplete: set[tuple[int, int]], most: int) -> list[NamedRecord]:
+def _named(kept: DataFrame, log: DataFrame, incomplete: set[Sender], most: int) -> list[NamedRecord]:
     from pyspark.sql import functions as sf
 
     is_harmless = sf.col("findings").bitwiseAND(int(WRONG)) == 0
-    named = kept.where(sf.col("run").isNotNull()).orderBy(is_harmless, "run", "stream", "seq", "topic").limit(most)
-    rows = [
-        row
-        for row in named.collect()
-        if not (Finding.PHANTOM in Finding(row.findings) and (row.run, row.stream) in incomplete)
-    ]
+    is_unclaimed = (sf.col("findings").bitwiseAND(int(Finding.PHANTOM)) != 0) & _is_among(incomplete)
+    named = kept.where(sf.col("run").isNotNull() & ~is_unclaimed)
+    rows = named.orderBy(is_harmless, "run", "stream", "seq", "topic").limit(most).collect()
     places = _all_places(log, [row for row in rows if row.copies > BOTH_PLACES])
     return [
         NamedRecord(

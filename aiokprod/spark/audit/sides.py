@@ -8,6 +8,7 @@ Each row of either becomes numbers and a topic:
     key_hash                   CRC-32 of the key; -1: no key; -2: not known
     first_us                   claim: when it was sent; log: when the broker appended it; -1: not known
     second_us                  claim: when it had its outcome
+    line                       log only: 64 bits of the key, for order; two keys may well have one CRC-32
 
 Partition and offset are one number so that the least of several is one place and not a mixture of two.
 """
@@ -63,6 +64,7 @@ def log_rows(log: DataFrame, runs: Sequence[int]) -> DataFrame:
         "topic",
         place(sf.col("partition"), sf.col("offset")).alias("place"),
         sf.coalesce(sf.crc32("key"), sf.lit(-1).cast("long")).alias("key_hash"),
+        sf.xxhash64("key").alias("line"),
         sf.when(sf.col("timestampType") == 1, sf.unix_micros("timestamp"))
         .otherwise(sf.lit(-1).cast("long"))
         .alias("first_us"),
@@ -80,6 +82,7 @@ def log_rows(log: DataFrame, runs: Sequence[int]) -> DataFrame:
         "key_hash",
         "first_us",
         sf.lit(-1).cast("long").alias("second_us"),
+        "line",
     )
 
 

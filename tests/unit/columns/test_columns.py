@@ -134,6 +134,26 @@ def test_what_does_not_fit_is_refused_when_it_is_made(make: Callable[[], object]
         make()
 
 
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        (None, "a header is null"),
+        ({"key": None, "value": b""}, "the name of header 1 is null"),
+        ({"key": b"\xff", "value": b""}, "the name of header 1 is not UTF-8"),
+    ],
+)
+@pytest.mark.parametrize("first", range(4))
+def test_a_header_that_does_not_fit_is_told_with_its_row(bad: object, text: str, first: int) -> None:
+    kind = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
+    good = {"key": b"a", "value": b"1"}
+    there = pa.array([[good], None, [], [good, bad, good], [good]], kind)
+    with pytest.raises(InvalidColumnError, match=text) as caught:
+        HeadersColumn.from_arrow(there.slice(first))
+    assert caught.value.row == 3 - first
+    assert len(HeadersColumn.from_arrow(there.slice(0, 3))) == 3
+    assert len(HeadersColumn.from_arrow(there.slice(4))) == 1
+
+
 # ---------------------------------------------------------------------- numbers and headers
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 PAIRS: list[Any] = [
