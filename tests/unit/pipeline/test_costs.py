@@ -1,0 +1,42 @@
+"""What operations cost where there are many of them: work that is counted, at 1, 10 and 100 times the size."""
+
+from __future__ import annotations
+
+import pytest
+from work_counter import counts_of
+
+SIZES = (20, 200, 2_000)
+SLACK = 1.3  # of the cost of one; for what is sorted, and for what an empty producer costs
+
+
+def assert_linear(scenario: str) -> list[dict[str, int]]:
+    """One operation costs the same whether there are 20 or 2,000."""
+    counts = counts_of(scenario, SIZES)
+    of_each = [count["work"] / size for count, size in zip(counts, SIZES, strict=True)]
+    assert min(of_each) > 1, "nothing was counted"
+    assert of_each[1] <= SLACK * of_each[0] and of_each[2] <= SLACK * of_each[0], counts
+    return counts
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    ["timeouts_awaited", "timeouts_not_awaited", "timeouts_of_batches_of_one", "deadlines_one_after_the_other"],
+)
+def test_a_timeout_costs_the_same_however_many_records_are_in_its_batch(scenario: str) -> None:
+    assert_linear(scenario)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "recalls_oldest_first",
+        "recalls_newest_first",
+        "recalls_at_random",
+        "recalls_at_random_from_one_batch",
+        "recalls_newest_first_from_batches_of_one",
+        "recalls_at_random_from_batches_of_one",
+        "every_other_one_recalled_and_the_rest_delivered",
+    ],
+)
+def test_a_recall_costs_the_same_whatever_the_order_and_the_size_of_batches(scenario: str) -> None:
+    assert_linear(scenario)
