@@ -40,3 +40,14 @@ def test_a_timeout_costs_the_same_however_many_records_are_in_its_batch(scenario
 )
 def test_a_recall_costs_the_same_whatever_the_order_and_the_size_of_batches(scenario: str) -> None:
     assert_linear(scenario)
+
+
+@pytest.mark.parametrize("scenario", ["timeouts_of_batches_of_one", "timeouts_not_awaited"])
+def test_a_long_line_of_timeouts_does_not_hold_the_loop_for_its_whole_length(scenario: str) -> None:
+    some, many = counts_of(scenario, (1_000, 4_000))
+    assert many["most"] <= SLACK * some["most"], "the most that is done in one callback"
+
+
+def test_timeouts_that_are_all_different_keep_no_settled_record() -> None:
+    counts = assert_linear("timeouts_that_are_all_different")
+    assert max(count["kept"] for count in counts) <= 200
