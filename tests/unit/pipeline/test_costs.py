@@ -51,3 +51,12 @@ def test_a_long_line_of_timeouts_does_not_hold_the_loop_for_its_whole_length(sce
 def test_timeouts_that_are_all_different_keep_no_settled_record() -> None:
     counts = assert_linear("timeouts_that_are_all_different")
     assert max(count["kept"] for count in counts) <= 200
+
+
+def test_a_handle_that_is_polled_again_and_again_is_kept_once() -> None:
+    counts = assert_linear("polls_of_one_handle")
+    assert [count["kept"] for count in counts] == [10, 10, 10]
+
+
+def test_a_task_that_stops_waiting_for_a_handle_does_not_look_at_the_others() -> None:
+    assert_linear("tasks_that_give_up")

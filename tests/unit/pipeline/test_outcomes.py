@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Callable, Generator
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from stage_rig import ManualLoop
 
+from aiokprod import RecordMetadata
 from aiokprod.errors import AiokprodError
 from aiokprod.pipeline.batch import ProducerBatch, Segment
 from aiokprod.pipeline.batch_owner import BatchOwner
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.outcomes import Claim
+from aiokprod.pipeline.parked import ParkedRecord
 
 pytestmark = pytest.mark.pure("its owner of batches subclasses BatchOwner")
 
@@ -109,3 +115,55 @@ def test_whatever_settles_first_each_record_has_its_own_outcome_and_each_handle_
         assert batch.unsettled_count == len(live)
     assert batch.is_finished and charged == 0
     assert not batch.watched and not batch._watched_at
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_handle_is_registered_once_however_often_it_is_polled_and_is_always_woken(seed: int) -> None:
+    """Waits that begin and end, before and after a batch takes the parked record."""
+    draw = random.Random(seed)
+    owner = Owner()
+    record = ParkedRecord(owner.loop, "t", 0.0, 0.0, 0, lambda record: None)
+    handle = record.delivery
+    assert handle is not None
+    batch = ProducerBatch(owner, 0.0, 10.0, 0, 7, 0)
+    batch.append(b"v", None, None, 0, 10, 0.0)
+    is_in_batch = False
+    woken: list[str] = []
+    waiting: dict[str, Generator[Any, None, RecordMetadata]] = {}
+    called: list[Callable[[Delivery], None]] = []
+
+    def call(done: Delivery) -> None:
+        woken.append("callback")
+
+    for step in range(draw.randrange(30)):
+        match draw.randrange(6):
+            case 0:
+                waiting[f"task {step}"] = awaiting = handle.__await__()
+                next(awaiting).add_done_callback(partial(lambda name, _: woken.append(name), f"task {step}"))
+            case 1 if waiting:
+                cancelled = waiting.pop(draw.choice(list(waiting)))
+                with pytest.raises(asyncio.CancelledError):
+                    cancelled.throw(asyncio.CancelledError())
+            case 2:
+                handle.add_done_callback(call)
+                called.append(call)
+            case 3:
+                assert handle.remove_done_callback(call) == len(called)
+                called.clear()
+            case 4 if not is_in_batch:
+                is_in_batch = True
+                handle.move_to(batch, 0)
+            case _:
+                assert handle.is_watched == bool(waiting or called)
+        assert len(batch.watched) <= 1
+    if not is_in_batch:
+        handle.move_to(batch, 0)
+    settled = Segment(0, 1, 7, -1, None, 1, 0.0)
+    assert batch.unwatched(settled) == ([] if waiting or called else [0])
+    batch.settle(settled)
+    owner.loop.run()
+    assert woken == [*waiting, *("callback" for _ in called)]
+    for awaiting in waiting.values():
+        with pytest.raises(StopIteration) as ended:
+            next(awaiting)
+        assert ended.value.value.offset == 7
