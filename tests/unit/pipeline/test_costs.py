@@ -60,3 +60,8 @@ def test_a_handle_that_is_polled_again_and_again_is_kept_once() -> None:
 
 def test_a_task_that_stops_waiting_for_a_handle_does_not_look_at_the_others() -> None:
     assert_linear("tasks_that_give_up")
+
+
+@pytest.mark.parametrize("scenario", ["half_of_the_partitions_stuck", "sticky_batches"])
+def test_a_partition_costs_a_partitioner_the_same_however_many_there_are(scenario: str) -> None:
+    assert_linear(scenario)
