@@ -1,7 +1,8 @@
 """`Alarm`: many things to look at later, one timer of the loop.
 
-The assembly has three: batches whose linger ends or backoff is over, partitions whose oldest record expires, sends with
-a timeout of their own. A late or needless call is harmless: whoever is called looks at the facts again.
+There are three: batches whose linger ends or backoff is over, partitions whose oldest record expires, and records that
+have waited for room or metadata as long as they may (`max_block_ms`). A late or needless call is harmless: whoever is
+called looks at the facts again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`ProducerBatch`: the records of one partition that travel together, from the first append to the last settlement.
 
 Made by the PartitionQueue, one open per partition. It keeps its identity for its Deliveries: whatever happens to its
-records (recalled, expired, split, refused by name) becomes a `Segment`, and a Delivery looks up its own. What the
-broker sees is another matter, kept by the ledger's entries, which refer to ranges of a batch.
+records (recalled, expired, split, refused by name) becomes a `Segment`, and a Delivery looks up its own (`outcomes`).
+What the broker sees is another matter, kept by the ledger's entries, which refer to ranges of a batch.
 
 Columns, not objects: a record is one cell in each list, and lists that nobody uses do not exist.
 
@@ -21,8 +21,8 @@ from typing import Final
 from aiokprod.errors import AiokprodError
 from aiokprod.model import TimestampType
 from aiokprod.pipeline.batch_owner import BatchOwner
-from aiokprod.pipeline.delivery import Delivery, DeliveryState, RecordHolder
-from aiokprod.pipeline.waiter import Wakeable, wake
+from aiokprod.pipeline.delivery import Delivery, DeliveryState
+from aiokprod.pipeline.outcomes import BatchOutcomes, Claim, Range, Segment
 from aiokprod.record_metadata import RecordMetadata
 from aiokprod.records.batch import encode_records
 from aiokprod.records.compression import decompress
@@ -34,41 +34,7 @@ LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME  # looked up once: it is 
 CREATE_TIME: Final = TimestampType.CREATE_TIME
 MARK_EVERY_S: Final = 0.01  # records appended within this time share one deadline: the earliest of theirs
 
-Range = tuple[int, int]
-
-
-class Segment:
-    """Records `first` to `last` (exclusive) of a batch with one outcome."""
-
-    __slots__ = ("attempts", "base_offset", "error", "first", "last", "settled_at", "timestamp_ms")
-
-    def __init__(
-        self,
-        first: int,
-        last: int,
-        base_offset: int,
-        timestamp_ms: int,
-        error: AiokprodError | None,
-        attempts: int,
-        settled_at: float,
-    ) -> None:
-        self.first = first
-        self.last = last
-        self.base_offset = base_offset  # of the first record; -1: unknown
-        self.timestamp_ms = timestamp_ms  # the broker's append time; -1: the records keep their own
-        self.error = error  # None: delivered; else the pattern of which each delivery gets a copy
-        self.attempts = attempts
-        self.settled_at = settled_at
-
-
-class Claim:
-    """Records `first` to `last` (exclusive) that a `send_many` waits for, without a Delivery for each."""
-
-    __slots__ = ("first", "last")
-
-    def __init__(self, first: int, last: int) -> None:
-        self.first = first
-        self.last = last
+__all__ = ["BATCH_OVERHEAD_BYTES", "MARK_EVERY_S", "Claim", "ProducerBatch", "Range", "Segment"]
 
 
 def _first_cell(cell: bytes, index: int) -> list[bytes | None]:
@@ -78,7 +44,7 @@ def _first_cell(cell: bytes, index: int) -> list[bytes | None]:
     return column
 
 
-class ProducerBatch(RecordHolder):
+class ProducerBatch(BatchOutcomes):
     """Columns of records, their Deliveries' outcomes, and the bytes charged for them."""
 
     __slots__ = (
@@ -87,8 +53,6 @@ class ProducerBatch(RecordHolder):
         "_retained_ranges",
         "_was_restored",
         "base_timestamp_ms",
-        "claims",
-        "count",
         "delivery_timeout_s",
         "entry",
         "freed_bytes",
@@ -102,14 +66,10 @@ class ProducerBatch(RecordHolder):
         "opened_at",
         "owner",
         "record_overhead_bytes",
-        "segments",
-        "settled_count",
         "size_bytes",
         "sizes",
         "timestamp_deltas",
-        "told",
         "values",
-        "watched",
     )
 
     def __init__(
@@ -121,6 +81,7 @@ class ProducerBatch(RecordHolder):
         record_overhead_bytes: int,
         base_timestamp_ms: int,
     ) -> None:
+        super().__init__()
         self.owner = owner
         self.opened_at = opened_at  # monotonic seconds
         self.delivery_timeout_s = delivery_timeout_s
@@ -133,16 +94,10 @@ class ProducerBatch(RecordHolder):
         self.headers: list[bytes | None] | None = None  # encoded
         self.timestamp_deltas: list[int] = []
         self.sizes: list[int] = []  # upper bound of each record's encoded size
-        self.count = 0  # cells, recalled ones included
         self.size_bytes = BATCH_OVERHEAD_BYTES
         self.freed_bytes = 0  # of what was charged
         self.marks: list[tuple[int, float]] = [(0, opened_at)]  # (first index, time of its send)
         self.marked_at = opened_at
-        self.segments: list[Segment] = []  # ascending
-        self.settled_count = 0
-        self.watched: list[Delivery] = []
-        self.claims: list[Claim] = []
-        self.told: set[int] | None = None  # records whose per-send timeout ended once they were stamped
         self.entry: object | None = None  # the ledger's, while it is not split
         self.is_urgent = False
         self._retained: bytes | bytearray | None = None  # the encoded section, once the columns are gone
@@ -192,28 +147,6 @@ class ProducerBatch(RecordHolder):
     def sealed_view(self) -> tuple[list[Range], int]:
         """The ranges of records that are still in the batch, and the newest record timestamp (ms)."""
         return self.live_ranges(), self.max_timestamp_ms
-
-    def live_ranges(self) -> list[Range]:
-        """Ranges of records that have no outcome yet (a recalled one has)."""
-        ranges: list[Range] = []
-        at = 0
-        for segment in self.segments:
-            if segment.first > at:
-                ranges.append((at, segment.first))
-            at = segment.last
-        if at < self.count:
-            ranges.append((at, self.count))
-        return ranges
-
-    @property
-    def unsettled_count(self) -> int:
-        """Records without an outcome."""
-        return self.count - self.settled_count
-
-    def first_unsettled(self) -> int:
-        """The oldest record without an outcome."""
-        ranges = self.live_ranges()
-        return ranges[0][0] if ranges else self.count
 
     def deadline_of(self, index: int) -> float:
         """When the delivery timeout of this record ends (monotonic seconds)."""
@@ -286,12 +219,7 @@ class ProducerBatch(RecordHolder):
 
         The caller gives the bytes back to the gate and reports failures nobody waited for.
         """
-        segments = self.segments
-        if not segments or segments[-1].last <= segment.first:
-            segments.append(segment)
-        else:
-            segments.insert(bisect_right(segments, segment.first, key=_first_of), segment)
-        self.settled_count += segment.last - segment.first
+        self._keep(segment)
         if self.is_finished:
             freed = self.charged_bytes
             self.values = []
@@ -307,54 +235,7 @@ class ProducerBatch(RecordHolder):
         self._wake(segment)
         return freed
 
-    @property
-    def is_finished(self) -> bool:
-        """Has every record an outcome?"""
-        return self.settled_count == self.count
-
-    def _wake(self, segment: Segment) -> None:
-        watched = self.watched
-        if not watched:
-            return
-        woken: list[Wakeable] = []
-        if segment.first == 0 and segment.last == self.count:
-            self.watched = []
-            for delivery in watched:
-                delivery.fire(woken)
-        else:
-            self.watched = [d for d in watched if not segment.first <= d.index < segment.last]
-            for delivery in watched:
-                if segment.first <= delivery.index < segment.last:
-                    delivery.fire(woken)
-        if woken:
-            self.owner.loop.call_soon(wake, woken)
-
-    def unwatched(self, segment: Segment) -> list[int]:
-        """Indices of the segment nobody waits for. Ask before `settle`."""
-        if len(self.claims) == 1 and self.claims[0].first <= segment.first and segment.last <= self.claims[0].last:
-            return []
-        waited = {d.index for d in self.watched if d.is_watched}
-        for claim in self.claims:
-            waited.update(range(claim.first, claim.last))
-        if self.told is not None:
-            waited |= self.told
-        return [index for index in range(segment.first, segment.last) if index not in waited]
-
     # ------------------------------------------------------------------ what a Delivery asks
-    def segment_of(self, index: int) -> Segment | None:
-        """The outcome of this record; None: not known yet."""
-        segments = self.segments
-        if not segments:
-            return None
-        if len(segments) == 1:
-            only = segments[0]
-            return only if only.first <= index < only.last else None
-        at = bisect_right(segments, index, key=_first_of) - 1
-        return segments[at] if at >= 0 and index < segments[at].last else None
-
-    def is_settled(self, index: int) -> bool:
-        return self.segment_of(index) is not None
-
     def metadata(self, index: int) -> RecordMetadata | None:
         segment = self.segment_of(index)
         if segment is None or segment.error is not None:
@@ -391,26 +272,6 @@ class ProducerBatch(RecordHolder):
             self.is_urgent = True
             self.owner.urge(self)
 
-    def claim(self, index: int) -> Claim:
-        """Somebody waits for this record and some after it, without a Delivery for each."""
-        claim = Claim(index, index + 1)
-        self.claims.append(claim)
-        return claim
-
-    def disclaim(self, claim: Claim) -> None:
-        """The `send_many` has ended early: nothing waits for these records any more."""
-        self.claims.remove(claim)
-
-    def is_heard(self, index: int) -> bool:
-        """Does a `send_many` wait for this record?"""
-        return any(claim.first <= index < claim.last for claim in self.claims)
-
-    def note_told(self, index: int) -> None:
-        """The failure of this record has been told before its outcome is known: it is not told twice."""
-        if self.told is None:
-            self.told = set()
-        self.told.add(index)
-
     def recall(self, index: int) -> bool:
         return self.owner.recall(self, index)
 
@@ -438,9 +299,5 @@ class ProducerBatch(RecordHolder):
 
 
 # No lambdas: compiled, a method that has one makes an object for it whenever it is called.
-def _first_of(segment: Segment) -> int:
-    return segment.first
-
-
 def _first_of_mark(mark: tuple[int, float]) -> int:
     return mark[0]

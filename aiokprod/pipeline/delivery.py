@@ -92,10 +92,11 @@ class RecordHolder:
 class Watch:
     """What few deliveries carry: the waiters behind the first one, callbacks, and an outcome of the handle alone."""
 
-    __slots__ = ("callbacks", "cancel_message", "detached", "error", "others", "shown")
+    __slots__ = ("callbacks", "cancel_message", "detached", "error", "is_registered", "others", "shown")
 
     def __init__(self) -> None:
-        self.others: list[Waiter] | None = None
+        self.others: dict[Waiter, None] | None = None  # in the order in which they came
+        self.is_registered = False  # the holder still has this handle, though its waiters have gone
         self.callbacks: list[DoneCallback] | None = None
         self.detached = False
         self.cancel_message: object = None
@@ -246,6 +247,8 @@ class Delivery:
         kept = [callback for callback in watch.callbacks if callback.function != fn]
         removed = len(watch.callbacks) - len(kept)
         watch.callbacks = kept
+        if removed:
+            watch.is_registered = True
         return removed
 
     # ------------------------------------------------------------------ letting go
@@ -279,6 +282,8 @@ class Delivery:
         """Point at the batch that took the parked record."""
         self._holder = holder
         self._index = index
+        if self._watch is not None:
+            self._watch.is_registered = False
         if self.is_watched:
             holder.watch(self)
 
@@ -326,7 +331,9 @@ class Delivery:
         return self._watch
 
     def _register(self) -> None:
-        if not self.is_watched:
+        """Make this handle known to the holder, once: it may be polled (`asyncio.wait` with a timeout) for ever."""
+        watch = self._watch
+        if not self.is_watched and (watch is None or not watch.is_registered):
             self._holder.watch(self)
 
     def _add(self, waiter: Waiter) -> None:
@@ -336,17 +343,19 @@ class Delivery:
             return
         watch = self._watched()
         if watch.others is None:
-            watch.others = [waiter]
+            watch.others = {waiter: None}
         else:
-            watch.others.append(waiter)
+            watch.others[waiter] = None
 
     def _forget(self, waiter: Waiter) -> None:
         """Its task was cancelled; it may have been woken before."""
         watch = self._watch
         if self._waiter is waiter:
             self._waiter = None
+            self._watched().is_registered = True
         elif watch is not None and watch.others is not None and waiter in watch.others:
-            watch.others.remove(waiter)
+            del watch.others[waiter]
+            watch.is_registered = True
 
     def _taken(self) -> list[Waiter]:
         """All waiters, in the order in which they came; nobody waits afterwards."""

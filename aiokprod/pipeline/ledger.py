@@ -14,14 +14,14 @@ Cost: `take` and `answer` look at the batches that were sent and not yet settled
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from aiokprod.pipeline.batch import ProducerBatch, Range
+from aiokprod.pipeline.batch import ProducerBatch
 from aiokprod.pipeline.ledger_entry import (
     Abort,
     Action,
     Chase,
+    Entries,
     Entry,
     NeedIdentity,
     Outcome,
@@ -58,7 +58,7 @@ class Ledger:
         idle_s: float = IDLE_S,
         age_ms: int = AGE_MS,
     ) -> None:
-        self.entries: deque[Entry] = deque()
+        self.entries = Entries()
         self.node = node  # -1: no leader is known
         self.leader_epoch = leader_epoch
         self.topic_id = topic_id
@@ -106,9 +106,9 @@ class Ledger:
             if entry.batch.unsettled_count == 1:
                 self.entries.remove(entry)
             return True
-        if not any(first <= index < last for first, last in entry.ranges):
+        if not entry.has(index):
             return False
-        entry.without([index])
+        entry.without((index,))
         if not entry.count:
             self.entries.remove(entry)
         return True
@@ -276,7 +276,7 @@ class Ledger:
 
     def tick(self, now: float, now_ms: int) -> list[Action]:
         """Deadlines fall due, from the head."""
-        for entry in list(self.entries):
+        for entry in self.entries:
             if not entry.is_open_ended:
                 continue
             if entry.deadline() > now:
@@ -288,19 +288,18 @@ class Ledger:
         return self._settled(now, now_ms)
 
     def _shed(self, entry: Entry, now: float) -> None:
-        """A batch never sent loses the records whose own deadline has passed."""
-        ranges = entry.ranges if entry.is_sealed else entry.batch.live_ranges()
-        gone: list[Range] = []
-        for first, last in ranges:
-            due = min(entry.batch.due(first, now), last - first)
-            if due:
-                gone.append((first, first + due))
-            if due < last - first:
-                break
-        self._out.append(Settle(entry.batch, gone, Outcome.NOT, None, "deadline", None, 0))
+        """A batch never sent loses the records whose own deadline has passed: the oldest ones."""
+        batch = entry.batch
         if entry.is_sealed:
-            entry.without([index for first, last in gone for index in range(first, last)])
-        if gone == ranges:
+            first = entry.ranges[0][0]
+            gone = entry.without_first(first + batch.due(first, now))
+            is_empty = not entry.count
+        else:
+            first = batch.first_unsettled()
+            gone = batch.live_ranges(first + batch.due(first, now))
+            is_empty = sum(last - first for first, last in gone) == batch.unsettled_count
+        self._out.append(Settle(batch, gone, Outcome.NOT, None, "deadline", None, 0))
+        if is_empty:
             self.entries.remove(entry)
 
     def purge(self, now: float, now_ms: int = 0) -> list[Action]:
@@ -498,10 +497,7 @@ class Ledger:
             if head.is_stamped:
                 sequence = (sequence + half.count) % SEQUENCES
             halves.append(half)
-        place = self.entries.index(head)
-        self.entries.remove(head)
-        self.entries.insert(place, halves[1])
-        self.entries.insert(place, halves[0])
+        self.entries.replace(head, halves)
 
     # ------------------------------------------------------------------ identities and numbers (R2, R4)
     def _close_up(self, base: int) -> None:
@@ -532,7 +528,7 @@ class Ledger:
                     self._settle(entry, Outcome.NOT, None, "overtaken")
                     entry.dead = True
         kept = [entry for entry in self.entries if entry.is_open_ended]
-        self.entries = deque(kept)
+        self.entries.keep(kept)
         for entry in kept:
             if not entry.is_stamped:
                 break

@@ -1,7 +1,13 @@
-"""`Entry`: what the broker sees as one record batch; and the actions a ledger asks for. Values of the ledger, no rules."""
+"""`Entry`: what the broker sees as one record batch; `Entries`, the line of them; and the actions a ledger asks for.
+
+Values of the ledger, no rules. Cost: a record that leaves an entry, and an entry that leaves the line, cost the same
+wherever they stand and however many there are.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 
 from aiokprod.pipeline.batch import ProducerBatch, Range
@@ -22,14 +28,16 @@ class Entry:
     """Records of one batch (all of them, unless some left), with the numbers they were stamped with."""
 
     __slots__ = (
-        "acked", "alone", "asked", "attempt", "batch", "code", "count", "dead", "doubt", "encoded", "first_sequence",
-        "flying", "is_sealed", "named", "newest_ms", "ordinal", "producer_epoch", "producer_id", "ranges",
+        "_gone", "_ranges", "acked", "alone", "asked", "attempt", "batch", "before", "behind", "code", "count", "dead",
+        "doubt", "encoded", "first_sequence", "flying", "is_sealed", "line", "named", "newest_ms", "ordinal",
+        "producer_epoch", "producer_id",
     )  # fmt: skip
 
     def __init__(self, ordinal: int, batch: ProducerBatch) -> None:
         self.ordinal = ordinal
         self.batch = batch
-        self.ranges: list[Range] = []  # known once sealed
+        self._ranges: list[Range] = []  # known once sealed; those in `_gone` included
+        self._gone: set[int] | None = None  # records that left since `_ranges` was made; None: none did
         self.count = 0  # records; known once sealed
         self.newest_ms = -1  # newest record timestamp: what the broker ages the producer by
         self.is_sealed = False
@@ -46,6 +54,9 @@ class Entry:
         self.code: int | None = None  # last error of this round
         self.named: tuple[int, ...] = ()
         self.encoded: object = None  # the partition queue's; None again whenever records leave
+        self.line: Entries | None = None  # where it stands; None: it has left
+        self.before: Entry | None = None  # its neighbours there
+        self.behind: Entry | None = None
 
     @property
     def is_stamped(self) -> bool:
@@ -70,16 +81,35 @@ class Entry:
         self.producer_epoch = -1
         self.first_sequence = -1
 
+    @property
+    def ranges(self) -> list[Range]:
+        """The indices of its records in the batch; known once sealed. Not to be changed in place."""
+        gone = self._gone
+        if gone is not None:
+            self._gone = None
+            self._ranges = _cut_out(self._ranges, sorted(gone))
+        return self._ranges
+
+    @ranges.setter
+    def ranges(self, ranges: list[Range]) -> None:
+        self._ranges = ranges
+        self._gone = None
+
     def seal(self) -> None:
         """No more records."""
         if not self.is_sealed:
             self.is_sealed = True
             self.ranges, self.newest_ms = self.batch.sealed_view()
-            self.count = sum(last - first for first, last in self.ranges)
+            self.count = sum(last - first for first, last in self._ranges)
 
     def deadline(self) -> float:
         """Of its oldest record."""
-        return self.batch.deadline_of(self.ranges[0][0] if self.ranges else self.batch.first_unsettled())
+        if not self._ranges:
+            return self.batch.deadline_of(self.batch.first_unsettled())
+        first = self._ranges[0][0]
+        if self._gone is not None and first in self._gone and self.ranges:
+            first = self._ranges[0][0]
+        return self.batch.deadline_of(first)
 
     def positions(self, named: tuple[int, ...]) -> list[int]:
         """Indices in the batch of records named by their position in the entry."""
@@ -87,22 +117,37 @@ class Entry:
         indices = [index for first, last in self.ranges for index in range(first, last)]
         return [index for position, index in enumerate(indices) if position in wanted]
 
-    def without(self, indices: list[int]) -> None:
-        """These records leave."""
-        gone = set(indices)
-        ranges: list[Range] = []
-        for first, last in self.ranges:
-            at = first
-            for index in range(first, last):
-                if index in gone:
-                    if index > at:
-                        ranges.append((at, index))
-                    at = index + 1
-            if at < last:
-                ranges.append((at, last))
-        self.ranges = ranges
-        self.count = sum(last - first for first, last in ranges)
+    def has(self, index: int) -> bool:
+        """Is this record of the batch in the sealed entry?"""
+        at = bisect_right(self._ranges, (index + 1, -1)) - 1  # the last one that begins there or before
+        if at < 0 or index >= self._ranges[at][1]:
+            return False
+        return self._gone is None or index not in self._gone
+
+    def without(self, indices: Iterable[int]) -> None:
+        """These records leave the sealed entry, which has them. The ranges are made when they are asked for next."""
+        gone = self._gone
+        if gone is None:
+            gone = self._gone = set()
+        left = len(gone)
+        gone.update(indices)
+        self.count -= len(gone) - left
         self.encoded = None
+
+    def without_first(self, end: int) -> list[Range]:
+        """The records before this index of the batch leave the sealed entry; their ranges."""
+        ranges = self.ranges
+        at = bisect_right(ranges, (end, -1))  # the ranges before it begin before `end`
+        leaving = ranges[:at]
+        staying = ranges[at:]
+        if leaving and leaving[-1][1] > end:
+            first, last = leaving[-1]
+            leaving[-1] = (first, end)
+            staying.insert(0, (end, last))
+        self.ranges = staying
+        self.count -= sum(last - first for first, last in leaving)
+        self.encoded = None
+        return leaving
 
     def halves(self) -> tuple[list[Range], list[Range]]:
         """Its ranges cut in the middle."""
@@ -125,6 +170,114 @@ class Entry:
             if on
         )
         return f"<Entry {self.ordinal}: {self.count} records at {self.first_sequence} of {self.identity} {flags}>"
+
+
+def _cut_out(ranges: list[Range], gone: list[int]) -> list[Range]:
+    """The ranges without these indices, which ascend and lie in them."""
+    kept: list[Range] = []
+    position = 0
+    for first, last in ranges:
+        at = first
+        while position < len(gone) and gone[position] < last:
+            index = gone[position]
+            if index > at:
+                kept.append((at, index))
+            at = index + 1
+            position += 1
+        if at < last:
+            kept.append((at, last))
+    return kept
+
+
+class Entries:
+    """The entries of a ledger in their order. What `deque` has for it; and an entry leaves from anywhere at once.
+
+    With `batch_size=0` each record is an entry, and tens of thousands leave one by one when they are recalled.
+
+    Invariant: an entry is in one line at most, and an entry that has left refers to no other.
+    """
+
+    __slots__ = ("_count", "_first", "_last")
+
+    def __init__(self) -> None:
+        self._first: Entry | None = None
+        self._last: Entry | None = None
+        self._count = 0
+
+    def append(self, entry: Entry) -> None:
+        last = self._last
+        entry.line = self
+        entry.before = last
+        if last is None:
+            self._first = entry
+        else:
+            last.behind = entry
+        self._last = entry
+        self._count += 1
+
+    def remove(self, entry: Entry) -> None:
+        """Take it out. While the line is walked only the entry that is looked at may leave."""
+        if entry.line is not self:
+            raise ValueError("the entry is not in this line")
+        before, behind = entry.before, entry.behind
+        if before is None:
+            self._first = behind
+        else:
+            before.behind = behind
+        if behind is None:
+            self._last = before
+        else:
+            behind.before = before
+        entry.line = entry.before = entry.behind = None
+        self._count -= 1
+
+    def popleft(self) -> Entry:
+        entry = self[0]
+        self.remove(entry)
+        return entry
+
+    def replace(self, entry: Entry, others: list[Entry]) -> None:
+        """These take its place."""
+        for other in others:
+            before = entry.before
+            other.line, other.before, other.behind = self, before, entry
+            entry.before = other
+            if before is None:
+                self._first = other
+            else:
+                before.behind = other
+            self._count += 1
+        self.remove(entry)
+
+    def keep(self, entries: list[Entry]) -> None:
+        """Only these stay, in this order."""
+        self.clear()
+        for entry in entries:
+            self.append(entry)
+
+    def clear(self) -> None:
+        while self._first is not None:
+            self.remove(self._first)
+
+    def __contains__(self, entry: object) -> bool:
+        return isinstance(entry, Entry) and entry.line is self
+
+    def __getitem__(self, position: int) -> Entry:
+        """The first (0) or the last (-1)."""
+        entry = self._last if position else self._first
+        if entry is None:
+            raise IndexError("no entries")
+        return entry
+
+    def __iter__(self) -> Iterator[Entry]:
+        entry = self._first
+        while entry is not None:
+            behind = entry.behind  # before it is looked at: it may leave
+            yield entry
+            entry = behind
+
+    def __len__(self) -> int:
+        return self._count
 
 
 class Action:

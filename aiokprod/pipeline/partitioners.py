@@ -96,7 +96,8 @@ class UniformSticky(TopicPartitioner):
     def update_load(self, waiting_bytes: list[int], excluded: list[int]) -> None:
         if not self._adaptive or not self.available or len(waiting_bytes) != self.count:
             return
-        usable = [p for p in self.available if p not in excluded] or self.available
+        stuck = set(excluded)  # a list of half of 10,000 partitions would be walked 10,000 times
+        usable = [p for p in self.available if p not in stuck] or self.available
         waits = [waiting_bytes[p] // self._batch_bytes for p in usable]
         if max(waits) == min(waits) and len(usable) == len(self.available):
             self._cumulative = None
@@ -136,8 +137,9 @@ class Sticky(TopicPartitioner):
         """The first batch there is the one this partition was drawn for; with the next one another is drawn."""
         if partition == self._current:
             if self._opened and len(self.available) > 1:
-                others = [p for p in self.available if p != partition]
-                self._current = others[self.random.randrange(len(others))]
+                # One of the others, all alike: the last one stands for the place of this one. No list: it is each batch.
+                drawn = self.available[self.random.randrange(len(self.available) - 1)]
+                self._current = self.available[-1] if drawn == partition else drawn
                 self._opened = False
             else:
                 self._opened = True

@@ -45,9 +45,9 @@ class FakeBatch:
         self.max_timestamp_ms = 0
         self.closed = False
 
-    def live_ranges(self) -> list[tuple[int, int]]:
+    def live_ranges(self, end: int | None = None) -> list[tuple[int, int]]:
         ranges: list[tuple[int, int]] = []
-        for index in range(len(self.records)):
+        for index in range(len(self.records) if end is None else end):
             if index in self.settled:
                 continue
             if ranges and ranges[-1][1] == index:

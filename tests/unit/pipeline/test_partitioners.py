@@ -319,6 +319,20 @@ def test_sticky_shares_evenly_by_batches() -> None:
     assert even(counts, range(5), 0.1)
 
 
+def test_sticky_draws_each_of_the_others_alike_whichever_it_leaves() -> None:
+    made = partitioner("sticky", 10, [7, 2, 9, 4])
+    followed: dict[int, Counter[int]] = {at: Counter() for at in (7, 2, 9, 4)}
+    before = -1
+    for _ in range(40_000):
+        partition = made.choose(None, 1)
+        if partition != before and before >= 0:
+            followed[before][partition] += 1
+        before = partition
+        made.on_new_batch(partition)
+    for left, drawn in followed.items():
+        assert even(drawn, [at for at in (7, 2, 9, 4) if at != left], 0.1)
+
+
 def test_sticky_leaves_a_partition_that_lost_its_leader_and_begins_anew() -> None:
     made = partitioner("sticky", 10)
     first = made.choose(None, 1)

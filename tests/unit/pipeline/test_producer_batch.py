@@ -174,7 +174,7 @@ def test_bytes_come_back_exactly_once_whatever_the_pieces(seed: int) -> None:
     assert all(amount > 0 for amount in freed)
     assert batch.charged_bytes == 0
     assert batch.is_finished
-    assert [s.first for s in batch.segments] == cuts[:-1]
+    assert [s and (s.first, s.last) for s in map(batch.segment_of, cuts[:-1])] == list(pairwise(cuts))
     assert batch.values == [] and batch.live_ranges() == []
 
 
