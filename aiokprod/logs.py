@@ -98,6 +98,11 @@ class StateLog:
                 extra=extra,
             )
 
+    def lost_with_loop(self, text: str) -> None:
+        """A producer was not closed."""
+        self._remember(printable(text))
+        self._logger.error("%s: %s", self.who, self.last_error, extra=self._extra)
+
     def hook_failed(self, hook: str, error: BaseException) -> None:
         """A hook of the user raised; it cannot raise into the pipeline."""
         told = self._limiter.pass_on(f"hook {hook}", monotonic())

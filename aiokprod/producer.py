@@ -12,6 +12,7 @@ import inspect
 import os
 import sys
 import time
+import warnings
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from types import MethodType, TracebackType
@@ -47,6 +48,7 @@ from aiokprod.records import crc
 from aiokprod.records.column_rows import table_of
 from aiokprod.records.columns import BytesColumn, HeadersColumn
 from aiokprod.records.compression import check_codec
+from aiokprod.unclosed import Unclosed, weakly
 from aiokprod.wire.messages.metadata import MetadataRequest
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
@@ -68,6 +70,11 @@ class _Forks:
 
     count = 0
     started: ClassVar[WeakSet[Producer]] = WeakSet()
+
+    @classmethod
+    def is_at(cls, count: int) -> bool:
+        """Has this process not been forked since?"""
+        return cls.count == count
 
     @classmethod
     def happened(cls) -> None:
@@ -130,6 +137,8 @@ class Producer(_Base):
         self._starting: Pipeline | None = None  # while a start is under way
         self._closing: Closing | None = None  # the last one of this start
         self._closes = 0  # how often a close() ended a start
+        self._unclosed: Unclosed | None = None  # while it is started
+        self._left = CloseReport.empty()  # of a start whose loop was closed before the producer was
 
     # ------------------------------------------------------------------ life
     async def start(self, timeout: float | None = 30.0, *, wait: bool = True) -> Self:
@@ -149,6 +158,8 @@ class Producer(_Base):
         Cancellation: nothing is left behind; the producer can be started again.
         """
         check_timeout("timeout of start()", timeout)
+        if self._has_lost_its_loop():
+            await self._leave_loop()
         closes = self._closes
         while self._started is not None and self._forks == _Forks.count:
             self._check_loop()
@@ -165,7 +176,7 @@ class Producer(_Base):
         self._intake.configure()
         self._loop = asyncio.get_running_loop()
         self._forks = _Forks.count
-        self._closing = None
+        self._closing, self._left = None, CloseReport.empty()
         self._metrics.buffer_limit_bytes.set(self.config.buffer_memory)
         crc.load()  # not at the first batch, when records wait
         pipeline = self._starting = self._make_pipeline()
@@ -181,7 +192,12 @@ class Producer(_Base):
             self._pipeline = pipeline
             self._path = self._send_call.path = SendPath(pipeline.entrance, self._intake, self._loop, self._refusal)
             _Forks.started.add(self)
+            close_hooks = partial(self._intake.close, HOOK_CLOSE_S)  # holds nothing of this producer
+            self._unclosed = Unclosed(self, pipeline, close_hooks, self._log, partial(_Forks.is_at, self._forks))
             self._move(ProducerState.READY, "connected" if wait else "connecting in the background")
+        except GeneratorExit:  # the loop was closed, and this coroutine is thrown away: nothing can be awaited
+            self._move(ProducerState.NEW, "its event loop was closed")
+            raise
         except BaseException as error:
             is_closed = self._closes != closes
             ended = (
@@ -201,7 +217,9 @@ class Producer(_Base):
         return self
 
     def _make_pipeline(self) -> Pipeline:
-        return Pipeline(self.config, self._metrics, self._log, self._unwatched, self._intake.interceptors, self._failed)
+        return Pipeline(
+            self.config, self._metrics, self._log, self._unwatched, self._intake.interceptors, weakly(self._failed)
+        )
 
     async def close(self, timeout: float | None = 30.0) -> CloseReport:
         """Stop taking records, deliver what was taken, end. Idempotent; a hard bound.
@@ -221,6 +239,8 @@ class Producer(_Base):
         check_timeout("timeout of close()", timeout)
         if self._forks != _Forks.count:
             return CloseReport.empty()
+        if self._has_lost_its_loop():
+            return await self._leave_loop()
         if self._started is not None:
             return await self._close_while_starting(self._started)
         if self._closing is None and self._pipeline is not None:
@@ -229,7 +249,7 @@ class Producer(_Base):
             self._move(ProducerState.CLOSING, "close() was called")
             self._closing = Closing(self._pipeline, self._close_hooks, self._closed, self._log)
         if self._closing is None:
-            return CloseReport.empty()
+            return self._left
         if not self._closing.is_done:
             self._check_loop()
             self._closing.within(timeout)
@@ -247,7 +267,27 @@ class Producer(_Base):
     def _close_hooks(self) -> Coroutine[Any, Any, None]:
         return self._intake.close(HOOK_CLOSE_S)
 
+    def _has_lost_its_loop(self) -> bool:
+        """Was the loop closed before the producer was?"""
+        is_closing = self._closing is not None and not self._closing.is_done
+        is_up = self._pipeline is not None or self._started is not None or is_closing
+        return is_up and self._forks == _Forks.count and self._loop is not None and self._loop.is_closed()
+
+    async def _leave_loop(self) -> CloseReport:
+        """Nothing of the ended loop can be closed any more: count what is lost, and be ready for another start."""
+        unclosed, self._unclosed = self._unclosed, None
+        self._left = CloseReport.empty() if unclosed is None else unclosed.leave_loop()
+        self._pipeline = self._starting = self._started = self._closing = None
+        self._path = self._send_call.path = None
+        self._move(ProducerState.CLOSED, "its event loop was closed")
+        await self._intake.close(HOOK_CLOSE_S)
+        warnings.warn(f"{self!r} was not closed before its event loop was", ResourceWarning, stacklevel=3)
+        return self._left
+
     def _closed(self) -> None:
+        if self._unclosed is not None:
+            self._unclosed.end()
+            self._unclosed = None
         self._pipeline = None
         self._path = self._send_call.path = None
         self._move(ProducerState.CLOSED, "close() is done")
@@ -265,6 +305,8 @@ class Producer(_Base):
                 raise
 
     def _failed(self, cause: BaseException) -> None:
+        if self._unclosed is not None:
+            self._unclosed.crashed()
         self._move(ProducerState.FAILED, f"{type(cause).__name__}: {cause}")
 
     def _move(self, state: ProducerState, why: str) -> None:
@@ -524,7 +566,11 @@ class Producer(_Base):
             return WrongLoopError(
                 "called outside the event loop the producer was started on (another thread, or no loop at all)"
             )
-        return None if running is self._loop else WrongLoopError("the producer was started on another event loop")
+        if running is self._loop:
+            return None
+        if self._loop is not None and self._loop.is_closed():
+            return WrongLoopError("the event loop the producer was started on is closed: close() it and start() again")
+        return WrongLoopError("the producer was started on another event loop")
 
     def _check_open(self) -> Pipeline:
         pipeline = self._pipeline

@@ -136,6 +136,10 @@ class AdmissionGate:
                 return waiting.block_deadline
         return None
 
+    def waiting_records(self) -> list[ParkedRecord]:
+        """The records in the line."""
+        return [waiting for waiting in list(self._line) if isinstance(waiting, ParkedRecord) and waiting.in_line]
+
     def abandon(self, error: Callable[[], BaseException]) -> list[ParkedRecord]:
         """Closing: everybody leaves. The records are returned, tasks in `ready` get the error."""
         line = [waiting for waiting in self._line if waiting.in_line]

@@ -251,6 +251,17 @@ class Entrance:
         for line in self._lines.values():
             yield from line.abandon()
 
+    def parked_counts(self) -> dict[str, int]:
+        """How many records wait for room, metadata or a serializer, by topic."""
+        counts: dict[str, int] = {}
+        for topic, dispatcher in list(self.topics.items()):
+            counts[topic] = dispatcher.waiting_count
+        for topic, line in list(self._lines.items()):
+            counts[topic] = counts.get(topic, 0) + len(line.waiting)
+        for record in self.gate.waiting_records():
+            counts[record.topic] = counts.get(record.topic, 0) + 1
+        return {topic: count for topic, count in counts.items() if count}
+
     def passed_on(self, record: ParkedRecord) -> None:
         """A batch has taken the record: its bytes are the batch's now."""
         record.is_charged = False

@@ -19,6 +19,7 @@ from aiokprod.testing.memory.columns import send_each
 from aiokprod.testing.memory.log import MemoryLog, MemoryRecord
 from aiokprod.testing.memory.pipeline import MemoryPipeline
 from aiokprod.testing.memory.script import Script
+from aiokprod.unclosed import weakly
 
 NOWHERE = "memory:9092"  # bootstrap_servers, when none are given; nobody looks the name up
 
@@ -70,7 +71,7 @@ class MemoryProducer(Producer):
             self._log,
             self._unwatched,
             self._intake.interceptors,
-            self._failed,
+            weakly(self._failed),
             self._records,
             self._script,
         )
