@@ -156,6 +156,7 @@ class Pipeline(House, ClusterListener):
         if not self.is_closing:
             self._on_failed(cause)
         self._fail_everything(cause)
+        self._unwatched.tell_held()
 
     def _fail_everything(self, cause: BaseException | None) -> None:
         self.entrance.close(self.closed_error, self._error_of_parked)
@@ -191,6 +192,7 @@ class Pipeline(House, ClusterListener):
         """Fail what has no outcome yet, with exact persistence; stop timers; cut the work of the connections."""
         self._is_ending = True
         self._fail_everything(self.failure)
+        self._unwatched.tell_held()
         self._wakes.stop()
         self._expiries.stop()
         self.entrance.stop()
@@ -214,6 +216,7 @@ class Pipeline(House, ClusterListener):
     def abandon(self) -> CloseReport:
         """The loop has been closed: nothing can be settled or told any more, only counted."""
         self.is_closing = True
+        self._unwatched.tell_held()
         for (topic, partition, persistence), count in self.unsettled().items():
             self.undelivered(topic, partition, persistence, count)
         return self.close_report(0.0)
