@@ -16,7 +16,7 @@ import warnings
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from types import MethodType, TracebackType
-from typing import Any, ClassVar, Final, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Final, NoReturn, Self, TypeVar, Unpack
 from weakref import WeakSet
 
 from aiokprod.closing import Closing
@@ -589,6 +589,13 @@ class Producer(_Base):
             return ProducerClosedError("the producer is closed")
         wrong_loop = self._wrong_loop() if self._pipeline is not None else None
         return wrong_loop or ProducerNotStartedError("the producer has not been started")
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse `pickle`, `copy.copy` and `copy.deepcopy`: sockets and a loop cannot be in two places."""
+        raise TypeError(
+            f"a {type(self).__name__} cannot be copied or pickled: give each process, or each part of a program, the"
+            " ProducerConfig (producer.config) and let it build a producer of its own"
+        )
 
     def __repr__(self) -> str:
         return f"<Producer {self.config.client_id} {self._state.value}>"
