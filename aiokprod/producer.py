@@ -13,7 +13,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MethodType, TracebackType
 from typing import Any, ClassVar, Final, NoReturn, Self, TypeVar, Unpack
@@ -102,7 +102,8 @@ class Producer(_Base):
             metadata = await producer.send("orders", b"value", key=b"key")
 
     Args:
-        servers: `"host:port,host:port"`, a list of such, or a whole `ProducerConfig`; also as `bootstrap_servers=`.
+        servers: `"host:port,host:port"`, a list of such (also as `bootstrap_servers=`); or a whole `ProducerConfig`; or a
+            mapping with the names of other clients, as `ProducerConfig.from_mapping` takes it.
         **options: the options of `ProducerConfig`.
 
     Raises:
@@ -111,10 +112,15 @@ class Producer(_Base):
     """
 
     def __init__(
-        self, servers: str | Sequence[str] | ProducerConfig | None = None, /, **options: Unpack[ProducerOptions]
+        self,
+        servers: str | Sequence[str] | Mapping[str, Any] | ProducerConfig | None = None,
+        /,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         if isinstance(servers, ProducerConfig):
             config = servers.replace(**options) if options else servers
+        elif isinstance(servers, Mapping):
+            config = ProducerConfig.from_mapping(servers, **options)
         elif servers is None:
             config = ProducerConfig.of(**options)
         else:

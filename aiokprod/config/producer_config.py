@@ -21,12 +21,14 @@ from typing import Any, Self, Unpack, cast
 from aiokprod.config import option_rules
 from aiokprod.config.option_checks import (
     MAX_LONG,
+    PEM_BEGINS,
     Acks,
     Check,
     Choice,
     ClientId,
     Context,
     DialFunction,
+    FilePath,
     Flag,
     Interceptors,
     Number,
@@ -37,6 +39,7 @@ from aiokprod.config.option_checks import (
     Servers,
     Text,
     milliseconds,
+    shown,
     size,
 )
 from aiokprod.config.options import ConfigOptions, ProducerOptions
@@ -52,6 +55,7 @@ PARTITIONERS = (
 )  # fmt: skip
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTS = ("bootstrap_servers", "interceptors")
+_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 _SECRETS = ("sasl_password", "ssl_key_password", "ssl_key_pem")
 # Objects with an equality of their own, or none, and perhaps no hash.
 _OBJECTS = frozenset({
@@ -120,9 +124,9 @@ class ProducerConfig:
     sasl_username: str | None = _option(None, Text())
     sasl_password: str | Secret | None = _option(None, SecretText())
     ssl_context: ssl.SSLContext | None = _option(None, Context())
-    ssl_cafile: str | None = _option(None, Text())
-    ssl_certfile: str | None = _option(None, Text())
-    ssl_keyfile: str | None = _option(None, Text())
+    ssl_cafile: str | None = _option(None, FilePath("ssl_ca_pem"))
+    ssl_certfile: str | None = _option(None, FilePath("ssl_cert_pem"))
+    ssl_keyfile: str | None = _option(None, FilePath("ssl_key_pem"))
     ssl_key_password: str | Secret | None = _option(None, SecretText())
     ssl_ca_pem: str | None = _option(None, Text())
     ssl_cert_pem: str | None = _option(None, Text())
@@ -151,15 +155,16 @@ class ProducerConfig:
         return [item.name for item in fields(cls)]
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+    def from_mapping(cls, mapping: Mapping[str, Any], **options: Unpack[ProducerOptions]) -> Self:
         """From names of Java ("linger.ms"), librdkafka ("queue.buffering.max.ms") or aiokafka ("max_batch_size").
 
+        Keyword arguments win.
         Texts are read as the option's type; None leaves an option out. A known option that has no meaning here is an
         error that says what to use instead, or is ignored with a warning in the log if nothing is lost by it.
         """
         from aiokprod.config.mapping import build
 
-        return build(cls, mapping)
+        return build(cls, mapping, options)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Unpack[ProducerOptions]) -> Self:
@@ -212,6 +217,8 @@ class ProducerConfig:
             item.metadata["check"].refuse(item.name, value)
             if item.name in _SECRETS:
                 value = Secret.of(value)
+            elif item.name in _FILES:
+                value = os.fspath(value)
             elif item.name in _LISTS and not isinstance(value, str):
                 value = tuple(cast("Sequence[Any]", value))
             given[item.name] = value
@@ -250,12 +257,22 @@ class ProducerConfig:
         return servers
 
     def explain(self) -> list[str]:
-        """Each option with its value, and whether it was given or is the default; secrets stay hidden."""
+        """Each option with its value, and whether it was given or is the default; secrets and PEM texts stay hidden."""
         given = self._given()
         return [
-            f"{item.name} = {getattr(self, item.name)!r} ({'given' if item.name in given else 'default'})"
-            for item in fields(self)
+            f"{name} = {value} ({'given' if name in given else 'default'})" for name, value in self._shown().items()
         ]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self._shown().items())})"
+
+    def _shown(self) -> dict[str, str]:
+        """The value of each option for people. A PEM text may have a private key in it, whatever option it is."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {
+            name: shown(value) if isinstance(value, str) and PEM_BEGINS in value else repr(value)
+            for name, value in values.items()
+        }
 
     # ------------------------------------------------------------------ comparing and copying
     def _meaning(self) -> dict[str, Any]:

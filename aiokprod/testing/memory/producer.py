@@ -7,7 +7,7 @@ record is in the log on a later turn of the loop, or fails as the test has scrip
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.errors import AiokprodError, ConfigError, SendColumnsError
@@ -49,7 +49,7 @@ class MemoryProducer(Producer):
 
     def __init__(
         self,
-        servers: str | Sequence[str] | ProducerConfig | None = None,
+        servers: str | Sequence[str] | Mapping[str, Any] | ProducerConfig | None = None,
         /,
         *,
         topics: Mapping[str, int] | None = None,
