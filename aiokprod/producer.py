@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from types import MethodType, TracebackType
 from typing import Any, ClassVar, Final, NoReturn, Self, TypeVar, Unpack
@@ -30,6 +31,7 @@ from aiokprod.errors import (
     ProducerNotStartedError,
     SendColumnsError,
     SendManyError,
+    UsageError,
     WrongLoopError,
 )
 from aiokprod.forms import is_compiled
@@ -44,10 +46,12 @@ from aiokprod.pipeline.intake import Intake
 from aiokprod.pipeline.send_call import SendAttribute, SendCall
 from aiokprod.pipeline.send_path import SendPath
 from aiokprod.pipeline.unwatched import UnwatchedFailures
+from aiokprod.record_metadata import RecordMetadata
 from aiokprod.records import crc
 from aiokprod.records.column_rows import table_of
 from aiokprod.records.columns import BytesColumn, HeadersColumn
 from aiokprod.records.compression import check_codec
+from aiokprod.thread_sends import send_from_thread
 from aiokprod.unclosed import Unclosed, weakly
 from aiokprod.wire.messages.metadata import MetadataRequest
 
@@ -379,6 +383,38 @@ class Producer(_Base):
         if not path.entrance.gate.has_room_now():
             raise path.entrance.buffer_full(topic)
         return path.send(topic, value, key, partition, headers, timestamp_ms, timeout)
+
+    def send_threadsafe(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: HeadersArgument = (),
+        timestamp_ms: int | None = None,
+        timeout: float | None = None,
+    ) -> Future[RecordMetadata]:
+        """`send` from another thread than the event loop's: `producer.send_threadsafe("orders", b"v").result(timeout=30)`.
+
+        The order of the calls of one thread is the order of its records. Arguments as `send`; key, value and headers that
+        could change are copied.
+
+        Returns:
+            A `concurrent.futures.Future` of the metadata; ask it for its result: a failure is told to nothing else. It gets
+            every error that `send` raises and that a Delivery has. `cancel()` works until the loop has taken the record.
+
+        Raises:
+            UsageError: called on the event loop itself, where waiting for the Future would never end: use `send`.
+            ProducerNotStartedError, ProducerClosedError, ForkedError: the producer cannot be used in its current state.
+        """
+        loop = self._loop
+        if self._path is None or loop is None or loop.is_closed():
+            raise self._refusal()
+        if asyncio._get_running_loop() is loop:
+            raise UsageError("send_threadsafe() was called on the producer's event loop: use send() there")
+        options = {"partition": partition, "headers": headers, "timestamp_ms": timestamp_ms, "timeout": timeout}
+        return send_from_thread(loop, self.send, topic, value, key, **options)
 
     async def send_many(
         self, topic: str, values: Iterable[Any] | AsyncIterable[Any], *, timeout: float | None = None
