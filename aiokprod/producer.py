@@ -20,7 +20,7 @@ from types import MethodType, TracebackType
 from typing import Any, ClassVar, Final, NoReturn, Self, TypeVar, Unpack
 from weakref import WeakSet
 
-from aiokprod.closing import Closing
+from aiokprod.closing import Closing, tell_unclean
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.config.call_timeouts import check_timeout
 from aiokprod.errors import (
@@ -104,6 +104,9 @@ class Producer(_Base):
 
         async with Producer("localhost:9092") as producer:
             metadata = await producer.send("orders", b"value", key=b"key")
+
+    `async with` connects within `start_timeout_ms` and delivers what was taken within `close_timeout_ms`; what it cannot
+    deliver then is a WARNING in the log.
 
     Args:
         servers: `"host:port,host:port"`, a list of such (also as `bootstrap_servers=`); or a whole `ProducerConfig`; or a
@@ -303,13 +306,13 @@ class Producer(_Base):
         self._move(ProducerState.CLOSED, "close() is done")
 
     async def __aenter__(self) -> Self:
-        return await self.start()
+        return await self.start(self.config.start_timeout)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self.close()
+            tell_unclean(await self.close(self.config.close_timeout), self._log)
         except AiokprodError:
             if error is None:  # an exception of the body wins
                 raise

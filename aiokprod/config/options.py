@@ -21,6 +21,8 @@ class _Options(TypedDict, total=False):
     delivery_timeout_ms: float | None
     request_timeout_ms: float
     max_block_ms: float
+    start_timeout_ms: float
+    close_timeout_ms: float
     linger_ms: float
     batch_size: int
     max_request_size: int

@@ -90,6 +90,8 @@ class ProducerConfig:
     delivery_timeout_ms: float | None = _option(None, milliseconds(1))
     request_timeout_ms: float = _option(30_000, milliseconds(1))
     max_block_ms: float = _option(60_000, milliseconds(0))
+    start_timeout_ms: float = _option(30_000, milliseconds(1, -1, "no bound"))
+    close_timeout_ms: float = _option(30_000, milliseconds(0, -1, "no bound"))
     linger_ms: float = _option(5, milliseconds(0))
     batch_size: int = _option(65_536, size(0))
     max_request_size: int = _option(1_048_576, size(200))
@@ -249,6 +251,16 @@ class ProducerConfig:
         """delivery_timeout_ms in seconds."""
         assert self.delivery_timeout_ms is not None
         return self.delivery_timeout_ms / 1000
+
+    @property
+    def start_timeout(self) -> float | None:
+        """start_timeout_ms in seconds; None: no bound."""
+        return None if self.start_timeout_ms == -1 else self.start_timeout_ms / 1000
+
+    @property
+    def close_timeout(self) -> float | None:
+        """close_timeout_ms in seconds; None: no bound."""
+        return None if self.close_timeout_ms == -1 else self.close_timeout_ms / 1000
 
     @property
     def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:

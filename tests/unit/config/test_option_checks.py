@@ -82,11 +82,14 @@ def test_none_is_no_number_of_an_option_that_has_a_default(option: str) -> None:
 
 
 def test_minus_one_is_special_where_it_says_so_and_only_there() -> None:
-    special = {item.name for item in NUMBERS if item.metadata["check"].special == -1}
-    assert special == {"connections_max_idle_ms", "metadata_max_age_ms"}
-    for option in special:
+    special = {item.name: item.metadata["check"].meaning for item in NUMBERS if item.metadata["check"].special == -1}
+    assert special == {
+        "connections_max_idle_ms": "never", "metadata_max_age_ms": "never", "start_timeout_ms": "no bound",
+        "close_timeout_ms": "no bound",
+    }  # fmt: skip
+    for option, meaning in special.items():
         assert accepted(option, -1) == -1
-        assert "or -1 (never)" in refused(option, -0.5)
+        assert f"or -1 ({meaning})" in refused(option, -0.5)
     for item in NUMBERS:
         if item.name not in special and item.name != "compression_level":
             refused(item.name, -1)
