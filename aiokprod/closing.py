@@ -19,6 +19,7 @@ from aiokprod.model import CloseReport
 from aiokprod.pipeline.assembly import Pipeline
 
 GONE_S = 2.0  # for tasks and sockets to be gone: a connection takes a second at most, a user's coroutine may never end
+MOST_NAMED = 5  # partitions in a warning
 ATTEMPTS = 10  # at a step that third parties cancel each time
 Bound: TypeAlias = "asyncio.Future[None]"
 
@@ -133,6 +134,18 @@ class Closing:
         if not self._report.done():
             self._ended()
             self._report.set_result(self._pipeline.close_report(self._loop.time() - self._began_at))
+
+
+def tell_unclean(report: CloseReport, log: StateLog) -> None:
+    """Warn of what a close could not deliver, where the report has no reader."""
+    if report.is_clean:
+        return
+    left = [
+        f"{topic if partition is None else f'{topic}-{partition}'}: {count} {persistence.value}"
+        for (topic, partition, persistence), count in report.undelivered.items()
+    ]
+    more = f", and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
+    log.warned("unclean", f"close() could not deliver {report.count} records ({', '.join(left[:MOST_NAMED])}{more})")
 
 
 async def _first(*awaited: asyncio.Future[Any]) -> None:

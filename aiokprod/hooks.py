@@ -12,7 +12,7 @@ from aiokprod.record_metadata import RecordMetadata
 
 
 class ProducerInterceptor:
-    """Override what you want. Called from the event loop: quick, and without waiting."""
+    """Override what you want. Called from the event loop: plain functions that are quick; only `close` may be async."""
 
     def configure(self, config: object) -> None:
         """The producer starts; `config` is its `ProducerConfig`. An exception fails `start` with ConfigError."""

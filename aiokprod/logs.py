@@ -1,21 +1,25 @@
 """Logging in one grammar: who: OLD -> NEW because. Rate-limited; nothing of record content, no secrets.
 
 `StateLog` writes the lines of one thing (a producer, a broker connection). A line that repeats within `QUIET_S` is
-counted, and the count is told with the next one that is let through.
+counted, and the count is told with the next one that is let through. Counts of lost records are exact: what is held back
+is told by `tell_held`, at the latest when the producer closes.
+
+There is no NullHandler: it would turn off Python's handler of last resort, which writes warnings and errors to stderr
+where an application has not configured logging. A failure that is not awaited shows there.
 """
 
 from __future__ import annotations
 
 import logging
+from math import inf
 from time import monotonic
+from typing import NamedTuple
 
 from aiokprod.errors import AiokprodError
 
 QUIET_S = 5.0
 TEXT_LIMIT = 300
 KINDS_LIMIT = 256  # kinds of lines that are remembered
-
-logging.getLogger("aiokprod").addHandler(logging.NullHandler())
 
 
 def printable(text: object, limit: int = TEXT_LIMIT) -> str:
@@ -48,6 +52,15 @@ class RateLimiter:
         return f" (repeated {held} times in {now - last:.0f} s)" if held else ""
 
 
+class Loss(NamedTuple):
+    """Records that failed, as a log line tells of them."""
+
+    error: str
+    topic: str | None
+    partition: int | None
+    text: str
+
+
 class StateLog:
     """The lines of one thing."""
 
@@ -59,6 +72,8 @@ class StateLog:
         self.last_error_at = 0.0  # monotonic seconds
         self._logger = logging.getLogger(name)
         self._limiter = RateLimiter()
+        self._losses: dict[tuple[str, str | None], tuple[float, int, Loss]] = {}  # told at, held back since, the newest
+        self.holds_losses = False
         self._extra = {
             "kafka_client_id": client_id, "kafka_broker": printable(broker) if isinstance(broker, str) else broker,
             "kafka_topic": None, "kafka_partition": None,
@@ -84,23 +99,40 @@ class StateLog:
         self._logger.error("%s: FAILED because %s", self.who, self.last_error, extra=self._extra, exc_info=cause)
 
     def records_lost(self, error: AiokprodError, count: int) -> None:
-        """Records failed and nobody waited for them."""
-        kind = f"{type(error).__name__} {error.topic}"
-        self._remember(f"{type(error).__name__}: {printable(error)}")
-        told = self._limiter.pass_on(kind, monotonic(), count)
-        if told is not None:
-            extra = {
-                **self._extra, "kafka_topic": error.topic, "kafka_partition": error.partition,
-                "kafka_error": type(error).__name__,
-            }  # fmt: skip
-            self._logger.error(
-                "%s: %d records failed that nobody waited for: %s%s",
-                self.who,
-                count,
-                self.last_error,
-                told,
-                extra=extra,
-            )
+        """Records failed that no caller awaited. The counts of all lines add up, once `tell_held` was called."""
+        loss = Loss(type(error).__name__, error.topic, error.partition, f"{type(error).__name__}: {printable(error)}")
+        self._remember(loss.text)
+        kind, now = (loss.error, loss.topic), monotonic()
+        last_at, held, _ = self._losses.get(kind, (-inf, 0, loss))
+        if now - last_at < QUIET_S:
+            self._losses[kind] = (last_at, held + count, loss)
+            self.holds_losses = True
+            return
+        if len(self._losses) >= KINDS_LIMIT:
+            self.tell_held()
+            self._losses.clear()
+        self._losses[kind] = (now, 0, loss)
+        self._tell_loss(loss, held + count)
+
+    def tell_held(self) -> None:
+        """Write the counts of lost records that were held back."""
+        self.holds_losses = False
+        now = monotonic()
+        for kind, (_, held, loss) in list(self._losses.items()):
+            if held:
+                self._losses[kind] = (now, 0, loss)
+                self._tell_loss(loss, held)
+
+    def _tell_loss(self, loss: Loss, count: int) -> None:
+        extra = {
+            **self._extra, "kafka_topic": loss.topic, "kafka_partition": loss.partition, "kafka_error": loss.error,
+        }  # fmt: skip
+        self._logger.error("%s: %d records failed that no caller awaited: %s", self.who, count, loss.text, extra=extra)
+
+    def lost_with_loop(self, text: str) -> None:
+        """A producer was not closed."""
+        self._remember(printable(text))
+        self._logger.error("%s: %s", self.who, self.last_error, extra=self._extra)
 
     def hook_failed(self, hook: str, error: BaseException) -> None:
         """A hook of the user raised; it cannot raise into the pipeline."""

@@ -12,13 +12,15 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from types import MethodType, TracebackType
-from typing import Any, ClassVar, Final, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Final, NoReturn, Self, TypeVar, Unpack
 from weakref import WeakSet
 
-from aiokprod.closing import Closing
+from aiokprod.closing import Closing, tell_unclean
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.config.call_timeouts import check_timeout
 from aiokprod.errors import (
@@ -29,6 +31,7 @@ from aiokprod.errors import (
     ProducerNotStartedError,
     SendColumnsError,
     SendManyError,
+    UsageError,
     WrongLoopError,
 )
 from aiokprod.forms import is_compiled
@@ -43,10 +46,13 @@ from aiokprod.pipeline.intake import Intake
 from aiokprod.pipeline.send_call import SendAttribute, SendCall
 from aiokprod.pipeline.send_path import SendPath
 from aiokprod.pipeline.unwatched import UnwatchedFailures
+from aiokprod.record_metadata import RecordMetadata
 from aiokprod.records import crc
 from aiokprod.records.column_rows import table_of
 from aiokprod.records.columns import BytesColumn, HeadersColumn
 from aiokprod.records.compression import check_codec
+from aiokprod.thread_sends import send_from_thread
+from aiokprod.unclosed import Unclosed, weakly
 from aiokprod.wire.messages.metadata import MetadataRequest
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
@@ -68,6 +74,11 @@ class _Forks:
 
     count = 0
     started: ClassVar[WeakSet[Producer]] = WeakSet()
+
+    @classmethod
+    def is_at(cls, count: int) -> bool:
+        """Has this process not been forked since?"""
+        return cls.count == count
 
     @classmethod
     def happened(cls) -> None:
@@ -94,8 +105,12 @@ class Producer(_Base):
         async with Producer("localhost:9092") as producer:
             metadata = await producer.send("orders", b"value", key=b"key")
 
+    `async with` connects within `start_timeout_ms` and delivers what was taken within `close_timeout_ms`; what it cannot
+    deliver then is a WARNING in the log.
+
     Args:
-        servers: `"host:port,host:port"`, a list of such, or a whole `ProducerConfig`; also as `bootstrap_servers=`.
+        servers: `"host:port,host:port"`, a list of such (also as `bootstrap_servers=`); or a whole `ProducerConfig`; or a
+            mapping with the names of other clients, as `ProducerConfig.from_mapping` takes it.
         **options: the options of `ProducerConfig`.
 
     Raises:
@@ -104,10 +119,15 @@ class Producer(_Base):
     """
 
     def __init__(
-        self, servers: str | Sequence[str] | ProducerConfig | None = None, /, **options: Unpack[ProducerOptions]
+        self,
+        servers: str | Sequence[str] | Mapping[str, Any] | ProducerConfig | None = None,
+        /,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         if isinstance(servers, ProducerConfig):
             config = servers.replace(**options) if options else servers
+        elif isinstance(servers, Mapping):
+            config = ProducerConfig.from_mapping(servers, **options)
         elif servers is None:
             config = ProducerConfig.of(**options)
         else:
@@ -130,6 +150,8 @@ class Producer(_Base):
         self._starting: Pipeline | None = None  # while a start is under way
         self._closing: Closing | None = None  # the last one of this start
         self._closes = 0  # how often a close() ended a start
+        self._unclosed: Unclosed | None = None  # while it is started
+        self._left = CloseReport.empty()  # of a start whose loop was closed before the producer was
 
     # ------------------------------------------------------------------ life
     async def start(self, timeout: float | None = 30.0, *, wait: bool = True) -> Self:
@@ -149,6 +171,8 @@ class Producer(_Base):
         Cancellation: nothing is left behind; the producer can be started again.
         """
         check_timeout("timeout of start()", timeout)
+        if self._has_lost_its_loop():
+            await self._leave_loop()
         closes = self._closes
         while self._started is not None and self._forks == _Forks.count:
             self._check_loop()
@@ -165,7 +189,7 @@ class Producer(_Base):
         self._intake.configure()
         self._loop = asyncio.get_running_loop()
         self._forks = _Forks.count
-        self._closing = None
+        self._closing, self._left = None, CloseReport.empty()
         self._metrics.buffer_limit_bytes.set(self.config.buffer_memory)
         crc.load()  # not at the first batch, when records wait
         pipeline = self._starting = self._make_pipeline()
@@ -181,7 +205,12 @@ class Producer(_Base):
             self._pipeline = pipeline
             self._path = self._send_call.path = SendPath(pipeline.entrance, self._intake, self._loop, self._refusal)
             _Forks.started.add(self)
+            close_hooks = partial(self._intake.close, HOOK_CLOSE_S)  # holds nothing of this producer
+            self._unclosed = Unclosed(self, pipeline, close_hooks, self._log, partial(_Forks.is_at, self._forks))
             self._move(ProducerState.READY, "connected" if wait else "connecting in the background")
+        except GeneratorExit:  # the loop was closed, and this coroutine is thrown away: nothing can be awaited
+            self._move(ProducerState.NEW, "its event loop was closed")
+            raise
         except BaseException as error:
             is_closed = self._closes != closes
             ended = (
@@ -201,7 +230,9 @@ class Producer(_Base):
         return self
 
     def _make_pipeline(self) -> Pipeline:
-        return Pipeline(self.config, self._metrics, self._log, self._unwatched, self._intake.interceptors, self._failed)
+        return Pipeline(
+            self.config, self._metrics, self._log, self._unwatched, self._intake.interceptors, weakly(self._failed)
+        )
 
     async def close(self, timeout: float | None = 30.0) -> CloseReport:
         """Stop taking records, deliver what was taken, end. Idempotent; a hard bound.
@@ -221,6 +252,8 @@ class Producer(_Base):
         check_timeout("timeout of close()", timeout)
         if self._forks != _Forks.count:
             return CloseReport.empty()
+        if self._has_lost_its_loop():
+            return await self._leave_loop()
         if self._started is not None:
             return await self._close_while_starting(self._started)
         if self._closing is None and self._pipeline is not None:
@@ -229,7 +262,7 @@ class Producer(_Base):
             self._move(ProducerState.CLOSING, "close() was called")
             self._closing = Closing(self._pipeline, self._close_hooks, self._closed, self._log)
         if self._closing is None:
-            return CloseReport.empty()
+            return self._left
         if not self._closing.is_done:
             self._check_loop()
             self._closing.within(timeout)
@@ -247,24 +280,46 @@ class Producer(_Base):
     def _close_hooks(self) -> Coroutine[Any, Any, None]:
         return self._intake.close(HOOK_CLOSE_S)
 
+    def _has_lost_its_loop(self) -> bool:
+        """Was the loop closed before the producer was?"""
+        is_closing = self._closing is not None and not self._closing.is_done
+        is_up = self._pipeline is not None or self._started is not None or is_closing
+        return is_up and self._forks == _Forks.count and self._loop is not None and self._loop.is_closed()
+
+    async def _leave_loop(self) -> CloseReport:
+        """Nothing of the ended loop can be closed any more: count what is lost, and be ready for another start."""
+        unclosed, self._unclosed = self._unclosed, None
+        self._left = CloseReport.empty() if unclosed is None else unclosed.leave_loop()
+        self._pipeline = self._starting = self._started = self._closing = None
+        self._path = self._send_call.path = None
+        self._move(ProducerState.CLOSED, "its event loop was closed")
+        await self._intake.close(HOOK_CLOSE_S)
+        warnings.warn(f"{self!r} was not closed before its event loop was", ResourceWarning, stacklevel=3)
+        return self._left
+
     def _closed(self) -> None:
+        if self._unclosed is not None:
+            self._unclosed.end()
+            self._unclosed = None
         self._pipeline = None
         self._path = self._send_call.path = None
         self._move(ProducerState.CLOSED, "close() is done")
 
     async def __aenter__(self) -> Self:
-        return await self.start()
+        return await self.start(self.config.start_timeout)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self.close()
+            tell_unclean(await self.close(self.config.close_timeout), self._log)
         except AiokprodError:
             if error is None:  # an exception of the body wins
                 raise
 
     def _failed(self, cause: BaseException) -> None:
+        if self._unclosed is not None:
+            self._unclosed.crashed()
         self._move(ProducerState.FAILED, f"{type(cause).__name__}: {cause}")
 
     def _move(self, state: ProducerState, why: str) -> None:
@@ -329,6 +384,38 @@ class Producer(_Base):
         if path is None:
             raise self._refusal()
         return path.try_send(topic, value, key, partition, headers, timestamp_ms, timeout)
+
+    def send_threadsafe(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: HeadersArgument = (),
+        timestamp_ms: int | None = None,
+        timeout: float | None = None,
+    ) -> Future[RecordMetadata]:
+        """`send` from another thread than the event loop's: `producer.send_threadsafe("orders", b"v").result(timeout=30)`.
+
+        The order of the calls of one thread is the order of its records. Arguments as `send`; key, value and headers that
+        could change are copied.
+
+        Returns:
+            A `concurrent.futures.Future` of the metadata; ask it for its result: a failure is told to nothing else. It gets
+            every error that `send` raises and that a Delivery has. `cancel()` works until the loop has taken the record.
+
+        Raises:
+            UsageError: called on the event loop itself, where waiting for the Future would never end: use `send`.
+            ProducerNotStartedError, ProducerClosedError, ForkedError: the producer cannot be used in its current state.
+        """
+        loop = self._loop
+        if self._path is None or loop is None or loop.is_closed():
+            raise self._refusal()
+        if asyncio._get_running_loop() is loop:
+            raise UsageError("send_threadsafe() was called on the producer's event loop: use send() there")
+        options = {"partition": partition, "headers": headers, "timestamp_ms": timestamp_ms, "timeout": timeout}
+        return send_from_thread(loop, self.send, topic, value, key, **options)
 
     async def send_many(
         self, topic: str, values: Iterable[Any] | AsyncIterable[Any], *, timeout: float | None = None
@@ -526,7 +613,11 @@ class Producer(_Base):
             return WrongLoopError(
                 "called outside the event loop the producer was started on (another thread, or no loop at all)"
             )
-        return None if running is self._loop else WrongLoopError("the producer was started on another event loop")
+        if running is self._loop:
+            return None
+        if self._loop is not None and self._loop.is_closed():
+            return WrongLoopError("the event loop the producer was started on is closed: close() it and start() again")
+        return WrongLoopError("the producer was started on another event loop")
 
     def _check_open(self) -> Pipeline:
         pipeline = self._pipeline
@@ -545,6 +636,13 @@ class Producer(_Base):
             return ProducerClosedError("the producer is closed")
         wrong_loop = self._wrong_loop() if self._pipeline is not None else None
         return wrong_loop or ProducerNotStartedError("the producer has not been started")
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse `pickle`, `copy.copy` and `copy.deepcopy`: sockets and a loop cannot be in two places."""
+        raise TypeError(
+            f"a {type(self).__name__} cannot be copied or pickled: give each process, or each part of a program, the"
+            " ProducerConfig (producer.config) and let it build a producer of its own"
+        )
 
     def __repr__(self) -> str:
         return f"<Producer {self.config.client_id} {self._state.value}>"

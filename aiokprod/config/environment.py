@@ -97,10 +97,13 @@ def _read(variable: str, path: str) -> str:
         text = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
     except OSError as missing:
         raise ConfigError(
-            f"{variable} is {path!r}, a file that cannot be read: {missing.strerror or missing}; correct the path"
+            f"{variable} names a file that cannot be read: {missing.strerror or type(missing).__name__}; {_NOT_SHOWN}"
         ) from None
     except ValueError:  # not UTF-8, or a NUL in the path
-        raise ConfigError(f"{variable} is {path!r}, which is no file with text in UTF-8: correct the path") from None
+        raise ConfigError(f"{variable} names no file with text in UTF-8: correct the path; {_NOT_SHOWN}") from None
     if not text:
-        raise ConfigError(f"{variable} is {path!r}, a file that is empty: write the secret into it")
+        raise ConfigError(f"{variable} names a file that is empty: write the secret into it; {_NOT_SHOWN}")
     return text
+
+
+_NOT_SHOWN: Final = "the value is not shown here, as it may be the secret itself instead of a path"

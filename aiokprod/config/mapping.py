@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiokprod.config.foreign_names import CODEC_LEVELS, PARTITIONER_NAMES, RENAMED, dotted, ignored, refused
+from aiokprod.config.option_checks import shown
 from aiokprod.config.option_texts import kinds, named_as_written, typed
 from aiokprod.config.unknown import unknown_option
 from aiokprod.errors import ConfigError
@@ -18,20 +19,22 @@ ConfigT = TypeVar("ConfigT", bound="ProducerConfig")
 _log = logging.getLogger("aiokprod.config")
 
 
-def build(config: type[ConfigT], mapping: Mapping[str, Any]) -> ConfigT:
-    """Read the mapping."""
+def build(config: type[ConfigT], mapping: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> ConfigT:
+    """Read the mapping, below the given options."""
+    options = options or {}
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"from_mapping needs a mapping of names and values, not {type(mapping).__name__}")
     reading = _Reading(kinds(config))
     for name, value in mapping.items():
         if not isinstance(name, str):
-            raise ConfigError(f"an option's name must be a str, not {name!r} ({type(name).__name__})")
+            raise ConfigError(f"an option's name must be a str, not {shown(name)} ({type(name).__name__})")
         reading.take(name, value)
     reading.take_level()
     try:
-        return config.of(**reading.values)
+        return config.of(**{**reading.values, **options})
     except ConfigError as error:
-        raise named_as_written(error, reading.written) from None
+        written = {ours: name for ours, name in reading.written.items() if ours not in options}
+        raise named_as_written(error, written) from None
 
 
 class _Reading:
@@ -64,7 +67,8 @@ class _Reading:
 
     def take_level(self) -> None:
         """Java has a level for each codec; the one of the codec in use counts."""
-        name, level = self._levels.get(self.values.get("compression_type", "none"), ("", None))
+        codec = self.values.get("compression_type", "none")
+        name, level = self._levels.get(codec, ("", None)) if isinstance(codec, str) else ("", None)
         if level is not None and (name, level) != ("compression.gzip.level", -1):  # -1: zlib's default
             self._set("compression_level", level, name)
 
@@ -111,7 +115,9 @@ def _checks_host_name(name: str, value: Any) -> bool | None:
     if value is None:
         return None
     if _text(value) not in algorithms:
-        raise ConfigError(f"{name} is {value!r}: it must be 'https' (host names are verified), 'none' or empty (not)")
+        raise ConfigError(
+            f"{name} is {shown(value)}: it must be 'https' (host names are verified), 'none' or empty (not)"
+        )
     return algorithms[_text(value)]
 
 

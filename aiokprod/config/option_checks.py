@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +19,7 @@ from aiokprod.errors import ConfigError
 MAX_INT: Final = 2**31 - 1  # Kafka's int: what it takes for milliseconds and sizes
 MAX_LONG: Final = 2**63 - 1
 SHOWN_LIMIT: Final = 80
+PEM_BEGINS: Final = "-----BEGIN"
 CLIENT_ID_LIMIT: Final = 2**15 - 1  # bytes; the wire has an int16 for it
 
 
@@ -173,11 +175,34 @@ class SecretText(Check):
 
 
 @dataclass(frozen=True, slots=True)
+class FilePath(Check):
+    """The path of a file; whether it is there is seen when it is read."""
+
+    text_option: str
+
+    def describe(self) -> str:
+        return f"the path of a file, as a str or a Path; what is in such a file is given as {self.text_option}"
+
+    def allows(self, value: object) -> bool:
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        return isinstance(value, str) and bool(value) and PEM_BEGINS not in value
+
+
+@dataclass(frozen=True, slots=True)
 class Servers(Check):
     """Addresses; `config.servers` reads them."""
 
     def describe(self) -> str:
         return "'host:port,host:port' or a list of 'host:port'"
+
+    def refuse(self, name: str, value: object) -> None:
+        if isinstance(value, Mapping):
+            raise ConfigError(
+                f"{name} is a mapping: give the whole of it to ProducerConfig.from_mapping, or to Producer"
+            )
+        # A call by its own name: with slots, the class of a dataclass is made twice, and `super()` knows the first.
+        Check.refuse(self, name, value)
 
     def allows(self, value: object) -> bool:
         if isinstance(value, str):
@@ -233,10 +258,13 @@ class Serializer(Check):
 
 @dataclass(frozen=True, slots=True)
 class Interceptors(Check):
-    """A list of objects with the four methods of `ProducerInterceptor`."""
+    """A list of objects with the four methods of `ProducerInterceptor`, plain ones except `close`."""
 
     def describe(self) -> str:
-        return "a list of objects (not classes) that derive from aiokprod.ProducerInterceptor"
+        return (
+            "a list of objects (not classes) that derive from aiokprod.ProducerInterceptor, with plain functions as methods:"
+            " only close may be async"
+        )
 
     def allows(self, value: object) -> bool:
         if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray | memoryview):
@@ -267,11 +295,15 @@ class DialFunction(Check):
 
 
 def shown(value: object) -> str:
-    """The value as an error shows it: not too long, and whatever its repr does."""
+    """The value as an error shows it: not too long, and nothing that may hold a secret."""
+    if isinstance(value, Mapping):
+        return "a mapping"  # whole configurations are given by mistake, with their passwords
     try:
         text = repr(value)
     except Exception as broken:  # an object of the user's, or an int of more digits than Python prints
         return f"a value whose repr raises {type(broken).__name__}"
+    if PEM_BEGINS in text:
+        return "a PEM text"
     return text if len(text) <= SHOWN_LIMIT else f"{text[:SHOWN_LIMIT]}..."
 
 
@@ -288,4 +320,8 @@ def _is_coroutine_function(value: object) -> bool:
 
 def _has_hooks(item: object) -> bool:
     hooks = ("configure", "on_send", "on_acknowledgement", "close")
-    return all(callable(getattr(item, hook, None)) for hook in hooks)
+    if not all(callable(getattr(item, hook, None)) for hook in hooks):
+        return False
+    # The result of the others is used at once, or not at all: a coroutine would never run.
+    plain = ("configure", "on_send", "on_acknowledgement", "on_outcome")
+    return not any(_is_coroutine_function(getattr(item, hook, None)) for hook in plain)

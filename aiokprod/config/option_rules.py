@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
+from aiokprod.config.option_checks import shown
 from aiokprod.errors import ConfigError
 
 LEVELS: Final = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
@@ -127,7 +128,7 @@ def check_sasl(values: Mapping[str, Any]) -> None:
             f"security_protocol is {protocol} and sasl_mechanism is missing: set it to one of {', '.join(MECHANISMS)}"
         )
     if mechanism not in MECHANISMS:
-        raise ConfigError(f"sasl_mechanism is {mechanism!r}: it must be one of {', '.join(MECHANISMS)}")
+        raise ConfigError(f"sasl_mechanism is {shown(mechanism)}: it must be one of {', '.join(MECHANISMS)}")
     missing = [name for name in _SASL if values[name] is None]
     if missing:
         raise ConfigError(f"sasl_mechanism {mechanism} needs sasl_username and sasl_password: set {missing[0]}")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
+from aiokprod.config.option_checks import shown
 from aiokprod.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,9 +47,11 @@ def typed(option: str, value: Any, kind: str, written: str) -> Any:
             number = float(text)
             return int(number) if number.is_integer() else number
     except (KeyError, ValueError):
-        what = {"bool": "one of " + ", ".join(BOOLEANS), "int": "a whole number", "float": "a number"}[wanted]
-        raise ConfigError(f"{written} is {value!r}: it must be {what}") from None
-    return value
+        pass  # raised below: as the context of our error it would show the text, which may be a secret
+    else:
+        return value
+    what = {"bool": "one of " + ", ".join(BOOLEANS), "int": "a whole number", "float": "a number"}[wanted]
+    raise ConfigError(f"{written} is {shown(value)}: it must be {what}")
 
 
 def named_as_written(error: ConfigError, written: Mapping[str, str]) -> ConfigError:

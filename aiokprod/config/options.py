@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
@@ -20,6 +21,8 @@ class _Options(TypedDict, total=False):
     delivery_timeout_ms: float | None
     request_timeout_ms: float
     max_block_ms: float
+    start_timeout_ms: float
+    close_timeout_ms: float
     linger_ms: float
     batch_size: int
     max_request_size: int
@@ -52,9 +55,9 @@ class _Options(TypedDict, total=False):
     sasl_username: str | None
     sasl_password: str | Secret | None
     ssl_context: ssl.SSLContext | None
-    ssl_cafile: str | None
-    ssl_certfile: str | None
-    ssl_keyfile: str | None
+    ssl_cafile: str | os.PathLike[str] | None
+    ssl_certfile: str | os.PathLike[str] | None
+    ssl_keyfile: str | os.PathLike[str] | None
     ssl_key_password: str | Secret | None
     ssl_ca_pem: str | None
     ssl_cert_pem: str | None

@@ -21,6 +21,7 @@ from typing import Any, Self, Unpack, cast
 from aiokprod.config import option_rules
 from aiokprod.config.option_checks import (
     MAX_LONG,
+    PEM_BEGINS,
     Acks,
     Check,
     Choice,
@@ -28,6 +29,7 @@ from aiokprod.config.option_checks import (
     Context,
     DialFunction,
     EncodedText,
+    FilePath,
     Flag,
     Interceptors,
     Number,
@@ -38,6 +40,7 @@ from aiokprod.config.option_checks import (
     Servers,
     Text,
     milliseconds,
+    shown,
     size,
 )
 from aiokprod.config.options import ConfigOptions, ProducerOptions
@@ -53,6 +56,7 @@ PARTITIONERS = (
 )  # fmt: skip
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTS = ("bootstrap_servers", "interceptors")
+_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 _SECRETS = ("sasl_password", "ssl_key_password", "ssl_key_pem")
 # Objects with an equality of their own, or none, and perhaps no hash.
 _OBJECTS = frozenset({
@@ -87,6 +91,8 @@ class ProducerConfig:
     delivery_timeout_ms: float | None = _option(None, milliseconds(1))
     request_timeout_ms: float = _option(30_000, milliseconds(1))
     max_block_ms: float = _option(60_000, milliseconds(0))
+    start_timeout_ms: float = _option(30_000, milliseconds(1, -1, "no bound"))
+    close_timeout_ms: float = _option(30_000, milliseconds(0, -1, "no bound"))
     linger_ms: float = _option(5, milliseconds(0))
     batch_size: int = _option(65_536, size(0))
     max_request_size: int = _option(1_048_576, size(200))
@@ -121,9 +127,9 @@ class ProducerConfig:
     sasl_username: str | None = _option(None, EncodedText())
     sasl_password: str | Secret | None = _option(None, SecretText())
     ssl_context: ssl.SSLContext | None = _option(None, Context())
-    ssl_cafile: str | None = _option(None, Text())
-    ssl_certfile: str | None = _option(None, Text())
-    ssl_keyfile: str | None = _option(None, Text())
+    ssl_cafile: str | None = _option(None, FilePath("ssl_ca_pem"))
+    ssl_certfile: str | None = _option(None, FilePath("ssl_cert_pem"))
+    ssl_keyfile: str | None = _option(None, FilePath("ssl_key_pem"))
     ssl_key_password: str | Secret | None = _option(None, SecretText())
     ssl_ca_pem: str | None = _option(None, EncodedText())
     ssl_cert_pem: str | None = _option(None, EncodedText())
@@ -152,15 +158,16 @@ class ProducerConfig:
         return [item.name for item in fields(cls)]
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+    def from_mapping(cls, mapping: Mapping[str, Any], **options: Unpack[ProducerOptions]) -> Self:
         """From names of Java ("linger.ms"), librdkafka ("queue.buffering.max.ms") or aiokafka ("max_batch_size").
 
+        Keyword arguments win.
         Texts are read as the option's type; None leaves an option out. A known option that has no meaning here is an
         error that says what to use instead, or is ignored with a warning in the log if nothing is lost by it.
         """
         from aiokprod.config.mapping import build
 
-        return build(cls, mapping)
+        return build(cls, mapping, options)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Unpack[ProducerOptions]) -> Self:
@@ -213,6 +220,8 @@ class ProducerConfig:
             item.metadata["check"].refuse(item.name, value)
             if item.name in _SECRETS:
                 value = Secret.of(value)
+            elif item.name in _FILES:
+                value = os.fspath(value)
             elif item.name in _LISTS and not isinstance(value, str):
                 value = tuple(cast("Sequence[Any]", value))
             given[item.name] = value
@@ -245,18 +254,38 @@ class ProducerConfig:
         return self.delivery_timeout_ms / 1000
 
     @property
+    def start_timeout(self) -> float | None:
+        """start_timeout_ms in seconds; None: no bound."""
+        return None if self.start_timeout_ms == -1 else self.start_timeout_ms / 1000
+
+    @property
+    def close_timeout(self) -> float | None:
+        """close_timeout_ms in seconds; None: no bound."""
+        return None if self.close_timeout_ms == -1 else self.close_timeout_ms / 1000
+
+    @property
     def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
         """(host, port) pairs."""
         servers: tuple[tuple[str, int], ...] = self.__dict__["servers"]
         return servers
 
     def explain(self) -> list[str]:
-        """Each option with its value, and whether it was given or is the default; secrets stay hidden."""
+        """Each option with its value, and whether it was given or is the default; secrets and PEM texts stay hidden."""
         given = self._given()
         return [
-            f"{item.name} = {getattr(self, item.name)!r} ({'given' if item.name in given else 'default'})"
-            for item in fields(self)
+            f"{name} = {value} ({'given' if name in given else 'default'})" for name, value in self._shown().items()
         ]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self._shown().items())})"
+
+    def _shown(self) -> dict[str, str]:
+        """The value of each option for people. A PEM text may have a private key in it, whatever option it is."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {
+            name: shown(value) if isinstance(value, str) and PEM_BEGINS in value else repr(value)
+            for name, value in values.items()
+        }
 
     # ------------------------------------------------------------------ comparing and copying
     def _meaning(self) -> dict[str, Any]:

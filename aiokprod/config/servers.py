@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from ipaddress import IPv6Address
 
+from aiokprod.config.option_checks import shown
 from aiokprod.errors import ConfigError
 
 DEFAULT_PORT = 9092
@@ -38,18 +39,23 @@ def parse_servers(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
 
 
 def _parse(text: str) -> tuple[str, int]:
+    if "@" in text:
+        raise ConfigError(
+            "bootstrap_servers: an address is host:port, without user and password: set sasl_username and sasl_password"
+            " (one has an '@', and is not shown here)"
+        )
     scheme = _SCHEME.fullmatch(text)
     if scheme is not None:
         raise ConfigError(
-            f"bootstrap_servers: {text!r} begins with {scheme[1]}://, and an address has no scheme: "
-            f"write {scheme[2]!r}, and set security_protocol for TLS or SASL"
+            f"bootstrap_servers: {shown(text)} begins with {scheme[1]}://, and an address has no scheme: "
+            f"write {shown(scheme[2])}, and set security_protocol for TLS or SASL"
         )
     if text.startswith("[") or text.count(":") > 1:
         return _parse_ipv6(text)
     host, colon, port = text.partition(":")
     labels = host.removesuffix(".").split(".")
     if not all(_LABEL.fullmatch(label) for label in labels):
-        raise ConfigError(f"bootstrap_servers: {text!r} is not host:port: {host!r} can be no host name")
+        raise ConfigError(f"bootstrap_servers: {shown(text)} is not host:port: {shown(host)} can be no host name")
     return host, _port(port, text) if colon else DEFAULT_PORT
 
 
@@ -58,13 +64,13 @@ def _parse_ipv6(text: str) -> tuple[str, int]:
     host = match[1] if match else text
     if not _is_ipv6(host):
         raise ConfigError(
-            f"bootstrap_servers: {text!r} is not host:port: {host!r} is no IPv6 address (they look like [::1]:9092)"
+            f"bootstrap_servers: {shown(text)} is not host:port: {shown(host)} is no IPv6 address (they look like [::1]:9092)"
         )
     if match is None:
         if _LOOKS_LIKE_PORT.fullmatch(text):
             address, _, port = text.rpartition(":")
             raise ConfigError(
-                f"bootstrap_servers: {text!r} can be read in two ways: write [{address}]:{port} if it ends in a port, "
+                f"bootstrap_servers: {shown(text)} can be read in two ways: write [{address}]:{port} if it ends in a port, "
                 f"[{text}]:{DEFAULT_PORT} if it does not"
             )
         return host, DEFAULT_PORT
@@ -74,7 +80,7 @@ def _parse_ipv6(text: str) -> tuple[str, int]:
 def _port(digits: str, text: str) -> int:
     if not _PORT.fullmatch(digits) or not 0 < int(digits) < 65536:
         raise ConfigError(
-            f"bootstrap_servers: {text!r} is not host:port: the port {digits!r} is not a number between 1 and 65535"
+            f"bootstrap_servers: {shown(text)} is not host:port: the port {digits!r} is not a number between 1 and 65535"
         )
     return int(digits)
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import ConfigError
-from aiokprod.integrations.running import running
+from aiokprod.integrations.running import CLOSE_TIMEOUT_S, running
 from aiokprod.producer import Producer
 
 try:
@@ -29,7 +29,7 @@ def producer_ctx(
     key: web.AppKey[Producer] = PRODUCER,
     wait: bool = False,
     start_timeout: float | None = 30.0,
-    close_timeout: float | None = 30.0,
+    close_timeout: float | None = CLOSE_TIMEOUT_S,
 ) -> Callable[[web.Application], AsyncIterator[None]]:
     """A cleanup context that runs the producer as long as the application.
 
@@ -38,7 +38,7 @@ def producer_ctx(
         key: where the application keeps it; several producers need several keys.
         wait: True fails the startup if no broker answers. False comes up without Kafka, and takes records at once.
         start_timeout: seconds, with `wait`.
-        close_timeout: seconds to deliver what was taken, after the contexts appended later have ended.
+        close_timeout: seconds to deliver what was taken (None: no bound), after the contexts appended later have ended.
 
     Raises:
         ConfigError: at startup: the application has a producer under this key.

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from aiokprod.closing import tell_unclean
 from aiokprod.config import ProducerConfig
 from aiokprod.config.call_timeouts import check_timeout
 from aiokprod.errors import UsageError
+from aiokprod.logs import StateLog
 from aiokprod.model import ProducerState
 from aiokprod.producer import Producer
 
+CLOSE_TIMEOUT_S = 20.0  # below the 30 s after which Kubernetes kills
 OWNED = (ProducerState.STARTING, ProducerState.READY, ProducerState.DEGRADED)
 
 
@@ -22,7 +25,9 @@ OWNED = (ProducerState.STARTING, ProducerState.READY, ProducerState.DEGRADED)
 async def running(
     producer: Producer | ProducerConfig, *, wait: bool, start_timeout: float | None, close_timeout: float | None
 ) -> AsyncIterator[Producer]:
-    """The producer, started; closed at the end whatever happens. Of a config, a new producer each time.
+    """The producer, started; closed at the end whatever happens, with a warning of what could not be delivered.
+
+    Of a config, a new producer each time.
 
     Args:
         producer: not started, or closed again; or what to build one from.
@@ -50,4 +55,4 @@ async def running(
     try:
         yield producer
     finally:
-        await producer.close(close_timeout)
+        tell_unclean(await producer.close(close_timeout), StateLog("producer", client_id=producer.config.client_id))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, overload
 
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import ConfigError, ProducerNotStartedError
-from aiokprod.integrations.running import running
+from aiokprod.integrations.running import CLOSE_TIMEOUT_S, running
 from aiokprod.producer import Producer
 
 try:
@@ -35,7 +35,7 @@ def kafka_lifespan(
     name: str = "producer",
     wait: bool = False,
     start_timeout: float | None = 30.0,
-    close_timeout: float | None = 30.0,
+    close_timeout: float | None = CLOSE_TIMEOUT_S,
 ) -> StatefulLifespan[object]: ...
 
 
@@ -47,7 +47,7 @@ def kafka_lifespan(
     name: str = "producer",
     wait: bool = False,
     start_timeout: float | None = 30.0,
-    close_timeout: float | None = 30.0,
+    close_timeout: float | None = CLOSE_TIMEOUT_S,
 ) -> StatefulLifespan[AppT]: ...
 
 
@@ -58,7 +58,7 @@ def kafka_lifespan(
     name: str = "producer",
     wait: bool = False,
     start_timeout: float | None = 30.0,
-    close_timeout: float | None = 30.0,
+    close_timeout: float | None = CLOSE_TIMEOUT_S,
 ) -> StatefulLifespan[AppT]:
     """A lifespan that runs the producer around the application's own lifespan.
 
@@ -69,7 +69,7 @@ def kafka_lifespan(
         name: the key in the state; `get_producer` reads "producer".
         wait: True fails the startup if no broker answers. False comes up without Kafka, and takes records at once.
         start_timeout: seconds, with `wait`.
-        close_timeout: seconds to deliver what was taken, after the application's own shutdown.
+        close_timeout: seconds to deliver what was taken (None: no bound), after the application's own shutdown.
 
     Raises:
         ConfigError: `lifespan` lacks its `@asynccontextmanager`; at startup: its state has the key `name` already.

@@ -23,7 +23,7 @@ from aiokprod.cluster.connection import BrokerConnection
 from aiokprod.cluster.owned_tasks import OwnedTasks
 from aiokprod.cluster.snapshot import ClusterSnapshot, TopicSnapshot
 from aiokprod.config import ProducerConfig
-from aiokprod.errors import AiokprodError, ProducerClosedError, ProducerFailedError
+from aiokprod.errors import AiokprodError, ClusterError, ProducerClosedError, ProducerFailedError
 from aiokprod.hooks import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
@@ -38,7 +38,7 @@ from aiokprod.pipeline.entrance import Entrance
 from aiokprod.pipeline.flusher import BrokerFlusher
 from aiokprod.pipeline.flushes import Flushes
 from aiokprod.pipeline.housekeeping import keep_house
-from aiokprod.pipeline.inspection import measure, newest_error, oldest_record_s
+from aiokprod.pipeline.inspection import measure, newest_error, oldest_record_s, unsettled
 from aiokprod.pipeline.ledger import Entry, Ledger
 from aiokprod.pipeline.parked import ParkedRecord, Waits
 from aiokprod.pipeline.partition_queue import PartitionQueue
@@ -133,8 +133,18 @@ class Pipeline(House, ClusterListener):
         self._house_timer = self.loop.call_later(KEEP_HOUSE_EVERY_S, self._keep_house)
 
     async def _stand_by(self) -> None:
-        """Lives until close; whoever cancels it (a third party that cancels every task) fails the producer."""
-        await self.loop.create_future()
+        """Live until close. A cancel from outside, as at the end of `asyncio.run`, fails the producer and closes its sockets.
+
+        The end of a loop waits for cancelled tasks, so that is the last occasion to close them.
+        """
+        try:
+            await self.loop.create_future()
+        except asyncio.CancelledError:
+            pass
+        if not self._is_ending:
+            self.crashed(ClusterError("the task aiokprod-supervisor was cancelled from outside"))
+            await self.client.close()
+        raise asyncio.CancelledError
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.spawn(work, name)
@@ -148,6 +158,7 @@ class Pipeline(House, ClusterListener):
         if not self.is_closing:
             self._on_failed(cause)
         self._fail_everything(cause)
+        self._unwatched.tell_held()
 
     def _fail_everything(self, cause: BaseException | None) -> None:
         self.entrance.close(self.closed_error)
@@ -186,6 +197,7 @@ class Pipeline(House, ClusterListener):
         """Fail what has no outcome yet, with exact persistence; stop timers; cut the work of the connections."""
         self._is_ending = True
         self._fail_everything(self.failure)
+        self._unwatched.tell_held()
         self._wakes.stop()
         self._expiries.stop()
         self.entrance.stop()
@@ -201,6 +213,18 @@ class Pipeline(House, ClusterListener):
         """
         # Cancelled before the client closes, waited for after it: the bound of close() is hard.
         await asyncio.gather(self._tasks.close(), self.client.close())
+
+    def unsettled(self) -> dict[tuple[str, int | None, Persistence], int]:
+        """How many records have no outcome yet. May be asked from any thread when the loop does not run."""
+        return unsettled(self.entrance, self.queues())
+
+    def abandon(self) -> CloseReport:
+        """The loop has been closed: nothing can be settled or told any more, only counted."""
+        self.is_closing = True
+        self._unwatched.tell_held()
+        for (topic, partition, persistence), count in self.unsettled().items():
+            self.undelivered(topic, partition, persistence, count)
+        return self.close_report(0.0)
 
     def tasks_left(self) -> str:
         """The names of the tasks that run, for a message."""

@@ -312,6 +312,10 @@ class Entrance:
             del self.topics[dispatcher.topic]
 
     # ------------------------------------------------------------------ parked records that end
+    def parked_counts(self) -> dict[str, int]:
+        """How many records wait for room, metadata or a serializer, by topic. Asked from another thread, too."""
+        return {topic: count for topic, dispatcher in list(self.topics.items()) if (count := len(dispatcher.waiting))}
+
     def passed_on(self, record: ParkedRecord) -> None:
         """A batch has taken the record: its bytes are the batch's now."""
         record.is_charged = False

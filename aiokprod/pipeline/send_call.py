@@ -56,6 +56,10 @@ class SendCall:
             return inspect.signature(self._method)
         return getattr(self._method, name)
 
+    def __reduce__(self) -> Any:
+        """As the method: its producer says why it cannot be copied or pickled."""
+        return self._method.__reduce__()
+
     def __repr__(self) -> str:
         return repr(self._method)
 

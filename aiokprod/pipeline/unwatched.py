@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from aiokprod.errors import AiokprodError
-from aiokprod.logs import StateLog
+from aiokprod.logs import QUIET_S, StateLog
 
 
 class UnwatchedFailures:
@@ -19,12 +19,23 @@ class UnwatchedFailures:
     def __init__(self, on_delivery_error: Callable[[AiokprodError], object] | None, log: StateLog) -> None:
         self._on_delivery_error = on_delivery_error
         self._log = log
+        self._timer: asyncio.TimerHandle | None = None  # until counts that the log holds back are told
 
     def report(self, error: AiokprodError, count: int) -> None:
-        """So many records failed this way and nobody waits for them."""
+        """So many records failed this way, and no caller awaits them."""
+        loop = asyncio.get_running_loop()
         self._log.records_lost(error, count)
+        if self._log.holds_losses and self._timer is None:
+            self._timer = loop.call_later(QUIET_S, self.tell_held)
         if self._on_delivery_error is not None:
-            asyncio.get_running_loop().call_soon(self._tell, error, count)
+            loop.call_soon(self._tell, error, count)
+
+    def tell_held(self) -> None:
+        """Have the log tell all it holds back: after a while, at a crash, and at the end of a producer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._log.tell_held()
 
     def _tell(self, error: AiokprodError, count: int) -> None:
         assert self._on_delivery_error is not None

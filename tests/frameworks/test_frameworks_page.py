@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from aiokprod.testing import MockCluster
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "frameworks.md"
-TOPICS = ("orders", "clicks", "events", "audit")
+TOPICS = ("orders", "clicks", "reports", "events", "audit")
 
 
 @pytest.fixture
@@ -67,6 +67,7 @@ def test_the_fastapi_program_sends_waits_and_tells_its_health(program: ModuleTyp
             answer = client.post("/orders", json={"id": "a", "amount": round_number})
             assert (answer.status_code, answer.json()) == (201, {"partition": 0, "offset": round_number})
             assert client.post("/clicks").status_code == 202
+            assert client.post("/reports").json() == {"offset": round_number}
             answer = client.get("/health/ready")
             assert (answer.status_code, answer.json()["state"]) == (200, "READY")
             assert client.get("/health/live").status_code == 200

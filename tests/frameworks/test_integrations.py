@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import subprocess
 import sys
 import time
@@ -244,7 +245,9 @@ def test_with_wait_the_startup_fails_without_kafka_and_may_be_tried_again(cluste
         assert client.get("/ready").json() is True
 
 
-def test_close_timeout_bounds_the_shutdown_and_what_is_left_is_told(cluster: MockCluster) -> None:
+def test_close_timeout_bounds_the_shutdown_and_what_is_left_is_told(
+    cluster: MockCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     failures: list[AiokprodError] = []
     app = application(config(cluster, on_delivery_error=failures.append), close_timeout=0.05)
     with TestClient(app) as client:
@@ -255,6 +258,12 @@ def test_close_timeout_bounds_the_shutdown_and_what_is_left_is_told(cluster: Moc
     assert time.monotonic() - began < MUCH_LESS_THAN_THE_DEFAULT_S
     assert [type(failure) for failure in failures] == [UndeliveredAtCloseError]
     assert values(cluster) == [b"first"]
+    assert "close() could not deliver 1 records (orders-0: 1 " in caplog.text
+
+
+def test_the_default_of_close_timeout_is_below_the_grace_period_of_kubernetes() -> None:
+    for function in (kafka_lifespan, producer_ctx):
+        assert inspect.signature(function).parameters["close_timeout"].default == 20.0
 
 
 def test_a_cancelled_application_closes_its_producer() -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 
 import pytest
 
+from aiokprod import logs
+from aiokprod.errors import UndeliveredAtCloseError
 from aiokprod.logs import RateLimiter, StateLog, printable
 
 
@@ -67,3 +71,61 @@ def test_an_error_without_a_text_can_be_told() -> None:
     log = StateLog("producer")
     log.warned("kind", Mute())
     assert log.last_error == "<Mute whose text raises ValueError>"
+
+
+def lost_counts(caplog: pytest.LogCaptureFixture) -> list[int]:
+    return [int(record.getMessage().split()[1]) for record in caplog.records if "no caller awaited" in record.msg]
+
+
+def test_counts_of_lost_records_add_up_when_what_is_held_back_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    log = StateLog("producer")
+    for number in range(1_000):
+        log.records_lost(UndeliveredAtCloseError("closed", topic="t", partition=number % 7), 3)
+    log.records_lost(UndeliveredAtCloseError("closed", topic="u"), 5)
+    assert log.holds_losses and lost_counts(caplog) == [3, 5]
+    log.tell_held()
+    assert not log.holds_losses and lost_counts(caplog) == [3, 5, 2_997]
+    log.tell_held()
+    assert len(lost_counts(caplog)) == 3
+    assert {record.__dict__["kafka_topic"] for record in caplog.records} == {"t", "u"}
+
+
+def test_no_count_is_forgotten_where_there_are_more_kinds_than_are_remembered(caplog: pytest.LogCaptureFixture) -> None:
+    log = StateLog("producer")
+    for number in range(1_000):
+        log.records_lost(UndeliveredAtCloseError("closed", topic=f"t{number % 600}"), 1)
+    log.tell_held()
+    assert sum(lost_counts(caplog)) == 1_000
+
+
+def test_counts_held_back_are_told_with_the_next_line_that_is_let_through(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(logs, "monotonic", lambda: clock[0])
+    log = StateLog("producer")
+    for clock[0] in (100.0, 101.0, 104.0, 106.0):
+        log.records_lost(UndeliveredAtCloseError("closed", topic="t"), 2)
+    assert lost_counts(caplog) == [2, 6]
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_an_error_reaches_stderr_once_whether_logging_is_configured_or_not(configured: bool) -> None:
+    program = f"""
+import asyncio, logging
+from aiokprod.testing import MemoryProducer
+if {configured}:
+    logging.basicConfig()
+
+async def main():
+    async with MemoryProducer(auto_create=False) as producer:
+        for _ in range(100):
+            producer.send("nowhere", b"v")
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
+    lines = [line for line in done.stderr.splitlines() if "no caller awaited" in line]
+    assert sum(int(line.split(" records failed")[0].split()[-1]) for line in lines) == 100
+    assert "STARTING" not in done.stderr  # of INFO nothing shows that was not asked for

@@ -121,6 +121,11 @@ class MemoryPartition(IntakeQueue):
         """The record whose turn it is."""
         return self._pending[0] if self._pending else None
 
+    @property
+    def pending_count(self) -> int:
+        """Records without an outcome."""
+        return len(self._pending)
+
     def expire_head(self) -> None:
         """The delivery timeout of the first record is over."""
         held = "; the producer is held" if self._script.is_held else ""

@@ -20,7 +20,7 @@ from aiokprod.errors import AiokprodError, ProducerFailedError, UndeliveredAtClo
 from aiokprod.hooks import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
-from aiokprod.model import Health, ProducerState
+from aiokprod.model import Health, Persistence, ProducerState
 from aiokprod.pipeline.assembly import Pipeline
 from aiokprod.pipeline.dispatcher import NEWEST, TopicDispatcher
 from aiokprod.pipeline.entrance import Entrance
@@ -143,6 +143,13 @@ class MemoryPipeline(Pipeline):
         self.broker.stop()
         for partition in self.broker.partitions:
             partition.purge(partial(_error_at_the_end, cause))
+
+    def unsettled(self) -> dict[tuple[str, int | None, Persistence], int]:
+        counts = super().unsettled()
+        for partition in self.broker.partitions:
+            if partition.pending_count:
+                counts[partition.topic, partition.partition, Persistence.NOT_PERSISTED] = partition.pending_count
+        return counts
 
     def health(self, state: ProducerState, since: float) -> Health:
         return dataclasses.replace(super().health(state, since), brokers_connected=1)

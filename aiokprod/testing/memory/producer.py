@@ -7,7 +7,7 @@ record is in the log on a later turn of the loop, or fails as the test has scrip
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.errors import AiokprodError, ConfigError, SendColumnsError
@@ -19,6 +19,7 @@ from aiokprod.testing.memory.columns import send_each
 from aiokprod.testing.memory.log import MemoryLog, MemoryRecord
 from aiokprod.testing.memory.pipeline import MemoryPipeline
 from aiokprod.testing.memory.script import Script
+from aiokprod.unclosed import weakly
 
 NOWHERE = "memory:9092"  # bootstrap_servers, when none are given; nobody looks the name up
 
@@ -48,7 +49,7 @@ class MemoryProducer(Producer):
 
     def __init__(
         self,
-        servers: str | Sequence[str] | ProducerConfig | None = None,
+        servers: str | Sequence[str] | Mapping[str, Any] | ProducerConfig | None = None,
         /,
         *,
         topics: Mapping[str, int] | None = None,
@@ -70,7 +71,7 @@ class MemoryProducer(Producer):
             self._log,
             self._unwatched,
             self._intake.interceptors,
-            self._failed,
+            weakly(self._failed),
             self._records,
             self._script,
         )

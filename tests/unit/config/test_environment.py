@@ -168,6 +168,13 @@ def test_a_secret_file_that_is_missing_is_an_error_that_names_the_variable(tmp_p
         ProducerConfig.from_env({**BASE, "AIOKPROD_SASL_PASSWORD_FILE": str(tmp_path / "none")})
 
 
+@pytest.mark.parametrize("given", ["HUSH", "HUSH\0", "/HUSH/" + "x" * 5000])
+def test_a_secret_given_as_the_name_of_its_file_is_not_echoed(given: str) -> None:
+    with pytest.raises(ConfigError, match=r"AIOKPROD_SASL_PASSWORD_FILE names .* may be the secret itself") as raised:
+        ProducerConfig.from_env({**BASE, "AIOKPROD_SASL_PASSWORD_FILE": given})
+    assert "HUSH" not in str(raised.value)
+
+
 @pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe"])
 def test_a_secret_file_without_a_text_is_an_error_that_names_the_variable(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "secret"

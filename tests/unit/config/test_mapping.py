@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from aiokprod import Producer
 from aiokprod.config import ProducerConfig
 from aiokprod.config.foreign_names import CODEC_LEVELS, IGNORED, REFUSED, REFUSED_STARTS, RENAMED
 from aiokprod.errors import ConfigError
+from aiokprod.testing import MemoryProducer
 
 SSL = {"security.protocol": "SSL"}
 
@@ -215,3 +217,21 @@ def test_the_tables_speak_of_each_name_once() -> None:
     assert not [name for name in names if "_" in name]
     assert not [name for name in (*RENAMED, *IGNORED) if name.startswith(tuple(REFUSED_STARTS))]
     assert set(RENAMED.values()) <= set(ProducerConfig.names())
+
+
+@pytest.mark.parametrize("make", [Producer, MemoryProducer])
+def test_a_producer_takes_a_mapping_as_other_clients_do(make: Any) -> None:
+    given = {
+        "bootstrap.servers": "kafka:9092", "security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN",
+        "sasl.username": "me", "sasl.password": "HUSH", "linger.ms": "7", "client.id": "mapped",
+    }  # fmt: skip
+    producer = make(given, linger_ms=9, acks=1)
+    assert producer.config == ProducerConfig.from_mapping(given, linger_ms=9, acks=1)
+    assert (producer.config.linger_ms, producer.config.acks, producer.config.sasl_username) == (9, 1, "me")
+    assert make({"linger.ms": 7}, bootstrap_servers="kafka").config.linger_ms == 7
+    for wrong in ({**given, "sasl.mechanism": "HUSH-1"}, {**given, "lingerms": 5}, {**given, 5: "HUSH"}):
+        with pytest.raises(ConfigError) as raised:
+            make(wrong)
+        assert "'HUSH'" not in str(raised.value)
+    with pytest.raises(ConfigError, match=r"bootstrap_servers is a mapping: .*from_mapping"):
+        make(bootstrap_servers=given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import ssl
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,11 +82,14 @@ def test_none_is_no_number_of_an_option_that_has_a_default(option: str) -> None:
 
 
 def test_minus_one_is_special_where_it_says_so_and_only_there() -> None:
-    special = {item.name for item in NUMBERS if item.metadata["check"].special == -1}
-    assert special == {"connections_max_idle_ms", "metadata_max_age_ms"}
-    for option in special:
+    special = {item.name: item.metadata["check"].meaning for item in NUMBERS if item.metadata["check"].special == -1}
+    assert special == {
+        "connections_max_idle_ms": "never", "metadata_max_age_ms": "never", "start_timeout_ms": "no bound",
+        "close_timeout_ms": "no bound",
+    }  # fmt: skip
+    for option, meaning in special.items():
         assert accepted(option, -1) == -1
-        assert "or -1 (never)" in refused(option, -0.5)
+        assert f"or -1 ({meaning})" in refused(option, -0.5)
     for item in NUMBERS:
         if item.name not in special and item.name != "compression_level":
             refused(item.name, -1)
@@ -214,3 +218,48 @@ def test_a_dialer_can_be_called() -> None:
 )
 def test_servers_are_a_text_or_a_list_of_texts(servers: Any) -> None:
     refused("bootstrap_servers", servers)
+
+
+# ---------------------------------------------------------------------- what may be a secret shows nowhere
+PEM = "-----BEGIN PRIVATE KEY-----\nHUSH\n-----END PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize("option", [item.name for item in dataclasses.fields(ProducerConfig)])
+@pytest.mark.parametrize(
+    "value",
+    [PEM, PEM.encode(), [PEM], {"sasl.password": "HUSH"}, {"HUSH": 1}],
+    ids=["text", "bytes", "list", "mapping", "key of a mapping"],
+)
+@pytest.mark.parametrize("by", ["argument", "mapping"])
+def test_no_option_echoes_a_pem_text_or_a_mapping(option: str, value: Any, by: str) -> None:
+    options = {"bootstrap_servers": "kafka:9092", option: value}
+    try:
+        made = ProducerConfig.of(**options) if by == "argument" else ProducerConfig.from_mapping(options)
+    except ConfigError as error:
+        assert "HUSH" not in f"{error!r} {error} {error.__cause__} {error.__context__}"
+    else:
+        assert "HUSH" not in f"{made!r} {made} {made.explain()}"
+
+
+@pytest.mark.parametrize("option", ["ssl_cafile", "ssl_certfile", "ssl_keyfile"])
+def test_a_file_is_named_by_a_text_or_a_path_and_never_given_as_its_content(option: str) -> None:
+    for path in ("key.pem", Path("key.pem")):
+        options: Any = {"ssl_certfile": "own.pem", "security_protocol": "SSL", option: path}
+        assert getattr(ProducerConfig(bootstrap_servers="kafka:9092", **options), option) == "key.pem"
+    assert "is a PEM text (str): it must be the path of a file" in refused(option, PEM)
+
+
+def test_a_password_before_an_address_is_not_echoed() -> None:
+    for servers in ("me:HUSH@kafka:9092x", "kafka://me:HUSH@kafka:9092", ["me:HUSH@ka fka"]):
+        assert "HUSH" not in refused("bootstrap_servers", servers)
+
+
+@pytest.mark.parametrize("hook", ["configure", "on_send", "on_acknowledgement", "on_outcome"])
+def test_an_interceptor_whose_hook_is_a_coroutine_function_is_refused(hook: str) -> None:
+    async def later(*_: Any) -> None:
+        """Nothing would await it."""
+
+    kind = type("Async", (ProducerInterceptor,), {hook: later})
+    assert "plain functions as methods" in refused("interceptors", [kind()])
+    allowed = type("AsyncClose", (ProducerInterceptor,), {"close": later})()
+    assert accepted("interceptors", [allowed]) == (allowed,)

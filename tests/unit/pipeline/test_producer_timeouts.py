@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
 from rig import run, started, until
 
-from aiokprod import Producer
-from aiokprod.errors import AiokprodError, ConfigError, RecordTypeError
+from aiokprod import Producer, ProducerConfig
+from aiokprod.errors import AiokprodError, BootstrapError, ConfigError, RecordTypeError
 from aiokprod.model import ProducerState
 from aiokprod.testing import MockCluster
 
@@ -88,3 +89,54 @@ def test_ping_without_a_timeout_is_bounded_by_the_request_timeout() -> None:
             assert producer.health().live
 
     run(scenario())
+
+
+# ---------------------------------------------------------------------- async with
+def test_async_with_is_bounded_by_options_and_warns_of_what_it_could_not_deliver(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        async with MockCluster(brokers=1) as cluster:
+            cluster.create_topic("t", partitions=8)
+            with pytest.raises(ZeroDivisionError):
+                async with Producer(cluster.bootstrap_servers, close_timeout_ms=50) as producer:
+                    await producer.send("t", b"0")
+                    held = cluster.hold("Produce")
+                    for number in range(16):
+                        producer.send("t", b"1", partition=number % 8)
+                    began = loop.time()
+                    raise ZeroDivisionError
+            assert loop.time() - began < 5
+            cluster.release(held)
+        [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert re.search(r"close\(\) could not deliver 16 records \(t-\d: 2 \w+ persisted, .*, and 3 more\)", warning)
+        caplog.clear()
+        async with MockCluster(brokers=1) as cluster:
+            cluster.create_topic("t", partitions=1)
+            async with Producer(cluster.bootstrap_servers) as producer:
+                producer.send("t", b"0")
+        assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+    run(scenario())
+
+
+def test_async_with_gives_up_connecting_after_its_option() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        async with MockCluster(brokers=1) as cluster:
+            servers = cluster.bootstrap_servers
+        began = loop.time()
+        with pytest.raises(BootstrapError, match=r"within 0\.05 s"):
+            async with Producer(servers, start_timeout_ms=50):
+                pass
+        assert loop.time() - began < 5
+
+    run(scenario())
+
+
+def test_no_bound_is_an_option_too() -> None:
+    config = ProducerConfig(bootstrap_servers="kafka", start_timeout_ms=-1, close_timeout_ms=-1)
+    assert (config.start_timeout, config.close_timeout) == (None, None)
+    config = ProducerConfig(bootstrap_servers="kafka")
+    assert (config.start_timeout, config.close_timeout) == (30.0, 30.0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
+import pickle
 from typing import Any
 from unittest import mock
 
@@ -12,7 +14,7 @@ from rig import run, started
 
 from aiokprod import Delivery, Producer
 from aiokprod.errors import ProducerClosedError, ProducerNotStartedError
-from aiokprod.testing import MockCluster
+from aiokprod.testing import MemoryProducer, MockCluster
 
 
 def test_it_tells_what_the_method_tells() -> None:
@@ -107,3 +109,16 @@ def test_a_wrapper_around_the_method_of_the_class_is_called(monkeypatch: pytest.
             assert seen == [("t", b"v")] * 3
 
     run(scenario())
+
+
+@pytest.mark.parametrize("make", [Producer, MemoryProducer])
+@pytest.mark.parametrize("take", [lambda producer: producer, lambda producer: producer.send, lambda p: [{"kafka": p}]])
+@pytest.mark.parametrize("copy_it", [pickle.dumps, copy.deepcopy])
+def test_a_producer_cannot_be_copied_and_says_what_to_do_instead(make: Any, take: Any, copy_it: Any) -> None:
+    producer = make("localhost:9092")
+    with pytest.raises(TypeError, match=f"a {make.__name__} cannot be copied or pickled: .* ProducerConfig"):
+        copy_it(take(producer))
+    with pytest.raises(TypeError, match="ProducerConfig"):
+        copy.copy(producer)
+    assert pickle.loads(pickle.dumps(producer.config)) == copy.deepcopy(producer.config) == producer.config
+    assert copy.copy(producer.send).__self__ is producer  # a method is no copy of its object
