@@ -81,7 +81,7 @@ def test_buffers_may_be_changed_as_soon_as_send_returns(run: Run) -> None:  # fa
 
 
 @both_loops
-def test_a_request_without_an_answer_is_answered_at_once(run: Run) -> None:  # faults: P26
+def test_of_a_request_without_an_answer_nothing_more_is_heard(run: Run) -> None:  # faults: P26
     received: list[bytes] = []
 
     async def silent(peer: Peer) -> None:
@@ -93,9 +93,11 @@ def test_a_request_without_an_answer_is_answered_at_once(run: Run) -> None:  # f
         async with connected(silent, listener=recorder) as connection:
             for token in "ab":
                 connection.send(PRODUCE, 9, (token.encode(),), token, timeout_s=30.0, expects_answer=False)
-            assert recorder.events == [("answered", "a", b""), ("answered", "b", b"")]
             assert connection.in_flight == 0
             await eventually(lambda: received == [b"a", b"b"])
+            # finding 05: a listener that was told from within `send` would write the next one there, one deeper for each.
+            assert recorder.events == []
+            assert connection.in_flight == 0
 
     run(scenario())
 

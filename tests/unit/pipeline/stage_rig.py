@@ -9,7 +9,10 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
+from aiokprod.errors import AiokprodError
+from aiokprod.pipeline.admission import AdmissionGate
 from aiokprod.pipeline.delivery import Delivery
+from aiokprod.pipeline.effects import Effects
 from aiokprod.pipeline.encoded import Encoded
 from aiokprod.pipeline.failures import Failures
 from aiokprod.pipeline.ledger import Entry, Ledger
@@ -134,6 +137,50 @@ class StubQueue(IntakeQueue):
 
     def __repr__(self) -> str:
         return f"<{self.topic}>"
+
+
+class GateDesk:
+    """A gate and what a pipeline has beside it: the effects, which grant the room that a state change frees."""
+
+    def __init__(
+        self,
+        limit_bytes: int = 100,
+        waiting_bytes: int = 10_000,
+        admit: Callable[[ParkedRecord], None] | None = None,
+    ) -> None:
+        self.admitted: list[ParkedRecord] = []
+        self.gate = AdmissionGate(limit_bytes, waiting_bytes, admit or self.admitted.append, self._room_is_free)
+        self.effects = Effects(self.gate.grant, self._crashed)
+
+    def _room_is_free(self) -> None:
+        self.effects.room_is_due = True
+
+    def _crashed(self, bug: BaseException) -> None:
+        raise bug
+
+    def free(self, charge_bytes: int) -> None:
+        """So many bytes are free again."""
+        self.effects.begin()
+        self.gate.free(charge_bytes)
+        self.effects.end()
+
+    def leave(self, record: ParkedRecord) -> None:
+        """The record leaves the line."""
+        self.effects.begin()
+        self.gate.leave(record)
+        self.effects.end()
+
+    def release(self, record: ParkedRecord) -> None:
+        """The estimate of the record is needed no more."""
+        self.effects.begin()
+        self.gate.release(record)
+        self.effects.end()
+
+    def abandon(self, error: Callable[[], AiokprodError]) -> None:
+        """Tasks get no room any more."""
+        self.effects.begin()
+        self.gate.abandon(error)
+        self.effects.end()
 
 
 class StubReadySet(ReadySet):

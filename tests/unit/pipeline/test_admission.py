@@ -8,37 +8,30 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from stage_rig import ManualLoop, parked
+from stage_rig import GateDesk, ManualLoop, parked
 
 from aiokprod.errors import ProducerClosedError
-from aiokprod.pipeline.admission import AdmissionGate
 from aiokprod.pipeline.parked import ParkedRecord
 
 LIMIT = 100
 
 
-def gate(admitted: list[ParkedRecord], limit: int = LIMIT, waiting: int = 10_000) -> AdmissionGate:
-    return AdmissionGate(limit, waiting, admitted.append)
-
-
 # ---------------------------------------------------------------------- records in the line
 def test_what_fits_is_charged_at_once_to_the_last_byte() -> None:
-    g = gate([])
+    desk = GateDesk()
+    g = desk.gate
     assert g.try_charge(LIMIT)
     assert not g.try_charge(1)
     assert g.used_bytes == LIMIT
-    g.give_back(LIMIT)
+    desk.free(LIMIT)
     assert not g.try_charge(LIMIT + 1)
     assert g.used_bytes == 0
 
 
 def test_a_large_record_is_served_in_its_turn_among_a_thousand_small_ones() -> None:
     """faults: M2"""
-    admitted: list[ParkedRecord] = []
-    g = gate(admitted)
+    desk = GateDesk()
+    g, admitted = desk.gate, desk.admitted
     loop = ManualLoop()
     assert g.try_charge(LIMIT)
     line = [parked(loop, charge_bytes=LIMIT if number == 500 else 1) for number in range(1_001)]
@@ -47,7 +40,7 @@ def test_a_large_record_is_served_in_its_turn_among_a_thousand_small_ones() -> N
     assert not g.try_charge(1)  # a new one queues behind, however small
     free = LIMIT
     while g.used_bytes:
-        g.give_back(free)
+        desk.free(free)
         assert g.used_bytes <= LIMIT
         free = 1 if g.used_bytes < LIMIT else LIMIT
     assert [line.index(record) for record in admitted] == list(range(1_001))
@@ -56,16 +49,16 @@ def test_a_large_record_is_served_in_its_turn_among_a_thousand_small_ones() -> N
 
 def test_a_record_that_leaves_gives_its_turn_to_the_next() -> None:
     """faults: M3, L2"""
-    admitted: list[ParkedRecord] = []
-    g = gate(admitted)
+    desk = GateDesk()
+    g, admitted = desk.gate, desk.admitted
     loop = ManualLoop()
     assert g.try_charge(60)
     large, small, other = (parked(loop, charge_bytes=size) for size in (80, 40, 1))
     for record in (large, small, other):
         g.wait(record)
-    g.leave(small)  # in the middle: nobody's turn changes
+    desk.leave(small)  # in the middle: nobody's turn changes
     assert admitted == []
-    g.leave(large)
+    desk.leave(large)
     assert admitted == [other]
     assert (g.used_bytes, g.waiting_bytes, g.waiting_count) == (61, 0, 0)
 
@@ -76,22 +69,23 @@ def test_a_record_that_fails_while_it_is_admitted_frees_its_bytes_for_the_next()
     def admit(record: ParkedRecord) -> None:
         admitted.append(record)
         if record.value == b"bad":
-            g.give_back(record.charge_bytes)
+            desk.free(record.charge_bytes)
 
-    g = AdmissionGate(LIMIT, 10_000, admit)
+    desk = GateDesk(admit=admit)
+    g = desk.gate
     loop = ManualLoop()
     assert g.try_charge(LIMIT)
     line = [parked(loop, b"bad", charge_bytes=LIMIT) for _ in range(2_000)] + [parked(loop, charge_bytes=LIMIT)]
     g.waiting_limit_bytes = 10**9
     for record in line:
         g.wait(record)
-    g.give_back(LIMIT)
+    desk.free(LIMIT)
     assert admitted == line  # without recursion
     assert g.used_bytes == LIMIT
 
 
 def test_the_line_is_bounded_too() -> None:
-    g = gate([], waiting=50)
+    g = GateDesk(waiting_bytes=50).gate
     loop = ManualLoop()
     assert g.may_wait(50)
     assert not g.may_wait(51)
@@ -100,46 +94,50 @@ def test_the_line_is_bounded_too() -> None:
     assert not g.may_wait(21)
 
 
-def test_who_has_waited_long_enough_leaves_and_the_next_goes_on() -> None:
-    """faults: M1"""
-    admitted: list[ParkedRecord] = []
-    g = gate(admitted)
+def test_what_has_waited_long_enough_leaves_and_the_next_goes_on() -> None:
+    """faults: M1. Which records are overdue is what their topics know (`TopicDispatcher.overdue`)."""
+    desk = GateDesk()
+    g, admitted = desk.gate, desk.admitted
     loop = ManualLoop()
     assert g.try_charge(90)
-    late = [parked(loop, charge_bytes=50, block_deadline=5.0) for _ in range(2)]
-    recalled = parked(loop, charge_bytes=50, block_deadline=6.0)
-    next_one = parked(loop, charge_bytes=10, block_deadline=9.0)
+    late = [parked(loop, charge_bytes=50) for _ in range(2)]
+    recalled = parked(loop, charge_bytes=50)
+    next_one = parked(loop, charge_bytes=10)
     for record in (*late, recalled, next_one):
         g.wait(record)
-    g.leave(recalled)
-    assert g.next_deadline() == 5.0
-    assert g.overdue(4.9) == []
-    assert g.overdue(5.0) == late
+    desk.leave(recalled)
+    assert admitted == []
+    desk.leave(late[0])
+    assert admitted == []
+    desk.leave(late[1])
     assert admitted == [next_one]
-    assert g.next_deadline() is None
-    assert g.overdue(100.0) == []
+    assert (g.waiting_count, g.waiting_bytes, g.used_bytes) == (0, 0, LIMIT)
+    assert not any(record.in_line or record.is_waiting for record in (*late, recalled, next_one))
 
 
-def test_closing_empties_the_line_and_charges_nobody() -> None:
-    """faults: M5"""
-    admitted: list[ParkedRecord] = []
-    g = gate(admitted)
+def test_closing_leaves_the_records_their_places_in_the_line() -> None:
+    """faults: M5. finding 24: `send` has accepted them, so `close` delivers them."""
+    desk = GateDesk()
+    g, admitted = desk.gate, desk.admitted
     loop = ManualLoop()
     assert g.try_charge(LIMIT)
     line = [parked(loop, charge_bytes=10) for _ in range(3)]
     for record in line:
         g.wait(record)
-    g.leave(line[1])
-    assert g.abandon(ProducerClosedError) == [line[0], line[2]]
-    assert (g.waiting_count, g.waiting_bytes, g.used_bytes) == (0, 0, LIMIT)
-    g.give_back(LIMIT)
+    desk.leave(line[1])
+    desk.abandon(ProducerClosedError)
+    assert (g.waiting_count, g.waiting_bytes, g.used_bytes) == (2, 20, LIMIT)
     assert admitted == []
+    desk.free(LIMIT)
+    assert admitted == [line[0], line[2]]
+    assert (g.waiting_count, g.waiting_bytes, g.used_bytes) == (0, 0, 20)
 
 
 # ---------------------------------------------------------------------- tasks in ready()
 def test_tasks_are_woken_one_at_a_time_so_that_each_may_take_its_room() -> None:
     async def scenario() -> None:
-        g = gate([])
+        desk = GateDesk()
+        g = desk.gate
         assert g.try_charge(LIMIT)
         order: list[int] = []
 
@@ -151,7 +149,7 @@ def test_tasks_are_woken_one_at_a_time_so_that_each_may_take_its_room() -> None:
         tasks = [asyncio.create_task(send(number)) for number in range(20)]
         await asyncio.sleep(0)
         for number in range(20):
-            g.give_back(LIMIT)
+            desk.free(LIMIT)
             for _ in range(4):
                 await asyncio.sleep(0)
             assert order == list(range(number + 1))
@@ -163,11 +161,12 @@ def test_tasks_are_woken_one_at_a_time_so_that_each_may_take_its_room() -> None:
 
 def test_all_go_on_when_there_is_room_for_all() -> None:
     async def scenario() -> None:
-        g = gate([])
+        desk = GateDesk()
+        g = desk.gate
         assert g.try_charge(LIMIT)
         tasks = [asyncio.create_task(g.ready()) for _ in range(20)]
         await asyncio.sleep(0)
-        g.give_back(LIMIT)
+        desk.free(LIMIT)
         await asyncio.wait_for(asyncio.gather(*tasks), 5)
         await g.ready()  # and nobody is before a later one
 
@@ -183,7 +182,8 @@ def test_a_task_cancelled_around_its_turn_passes_it_on(
     """faults: M4"""
 
     async def scenario() -> None:
-        g = gate([])
+        desk = GateDesk()
+        g = desk.gate
         assert g.try_charge(LIMIT)
         done: list[int] = []
 
@@ -196,7 +196,7 @@ def test_a_task_cancelled_around_its_turn_passes_it_on(
         await asyncio.sleep(0)
         if before_room:
             tasks[cancelled].cancel()
-        g.give_back(LIMIT)
+        desk.free(LIMIT)
         for _ in range(turns_before_cancel):
             await asyncio.sleep(0)
         if not before_room:
@@ -214,11 +214,12 @@ def test_two_cancelled_and_granted_in_one_tick_leave_the_third_its_turn() -> Non
     """faults: M4"""
 
     async def scenario(order: tuple[int, ...]) -> None:
-        g = gate([])
+        desk = GateDesk()
+        g = desk.gate
         assert g.try_charge(LIMIT)
         tasks = [asyncio.create_task(g.ready()) for _ in range(3)]
         await asyncio.sleep(0)
-        steps: list[Callable[[], object]] = [tasks[0].cancel, tasks[1].cancel, lambda: g.give_back(LIMIT)]
+        steps: list[Callable[[], object]] = [tasks[0].cancel, tasks[1].cancel, lambda: desk.free(LIMIT)]
         for at in order:
             steps[at]()
         results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
@@ -233,8 +234,8 @@ def test_tasks_wait_behind_records_and_closing_tells_them_at_once() -> None:
     """faults: M5"""
 
     async def scenario() -> None:
-        admitted: list[ParkedRecord] = []
-        g = gate(admitted)
+        desk = GateDesk()
+        g = desk.gate
         assert g.try_charge(50)
         g.wait(parked(asyncio.get_running_loop(), charge_bytes=60))
         tasks = [asyncio.create_task(g.ready()) for _ in range(3)]
@@ -242,110 +243,18 @@ def test_tasks_wait_behind_records_and_closing_tells_them_at_once() -> None:
             await asyncio.sleep(0)
         assert not any(task.done() for task in tasks)
         tasks[0].cancel()
-        g.abandon(lambda: ProducerClosedError("closed"))
+        desk.abandon(lambda: ProducerClosedError("closed"))
         results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
         assert isinstance(results[0], asyncio.CancelledError)
         assert [type(result) for result in results[1:]] == [ProducerClosedError] * 2
+        assert desk.admitted == []
+        desk.free(50)
+        assert len(desk.admitted) == 1  # it was accepted before
 
     asyncio.run(scenario())
 
 
-# ---------------------------------------------------------------------- any order of events
-class GateMachine(RuleBasedStateMachine):
-    """Any schedule, against a model that keeps the line as a list."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.admitted: list[ParkedRecord] = []
-        self.gate = AdmissionGate(LIMIT, 400, self._admit)
-        self.line: list[ParkedRecord] = []
-        self.held: list[int] = []  # charged bytes, to be given back
-        self.tasks: list[asyncio.Task[None]] = []
-        self.woken: list[asyncio.Task[None]] = []
-        self.now = 0.0
-
-    def teardown(self) -> None:
-        while self.held:
-            self.gate.give_back(self.held.pop())
-        assert self.line == []
-        assert self.gate.used_bytes == 0
-        self._turns(3 * len(self.tasks) + 3)
-        assert all(task.done() for task in self.tasks), "somebody waits at an empty gate"
-        self.loop.close()
-
-    def _admit(self, record: ParkedRecord) -> None:
-        assert record is self.line[0], "not the first of the line"
-        self.line.pop(0)
-        self.held.append(record.charge_bytes)
-
-    def _turns(self, count: int) -> None:
-        async def turns() -> None:
-            for _ in range(count):
-                await asyncio.sleep(0)
-
-        self.loop.run_until_complete(turns())
-
-    @rule(size=st.integers(1, LIMIT))
-    def send(self, size: int) -> None:
-        fits = not self.line and sum(self.held) + size <= LIMIT
-        assert self.gate.try_charge(size) == fits
-        if fits:
-            self.held.append(size)
-        elif self.gate.may_wait(size):
-            assert sum(record.charge_bytes for record in self.line) + size <= 400
-            record = parked(self.loop, charge_bytes=size, block_deadline=self.now + 5)
-            self.line.append(record)
-            self.gate.wait(record)
-        else:
-            assert sum(record.charge_bytes for record in self.line) + size > 400
-
-    @precondition(lambda self: self.held)
-    @rule(which=st.integers(0, 1000))
-    def settle(self, which: int) -> None:
-        self.gate.give_back(self.held.pop(which % len(self.held)))
-
-    @precondition(lambda self: self.line)
-    @rule(which=st.integers(0, 1000))
-    def recall(self, which: int) -> None:
-        self.gate.leave(self.line.pop(which % len(self.line)))
-
-    @rule(seconds=st.integers(1, 4))
-    def time_passes(self, seconds: int) -> None:
-        self.now += seconds
-        late = [record for record in self.line if record.block_deadline <= self.now]
-        self.line = [record for record in self.line if record.block_deadline > self.now]
-        assert self.gate.overdue(self.now) == late
-
-    @rule()
-    def wait_until_ready(self) -> None:
-        self.tasks.append(self.loop.create_task(self.gate.ready()))
-
-    @precondition(lambda self: self.tasks)
-    @rule(which=st.integers(0, 1000))
-    def cancel(self, which: int) -> None:
-        self.tasks[which % len(self.tasks)].cancel()
-
-    @rule()
-    def turn(self) -> None:
-        self._turns(1)
-
-    @invariant()
-    def bytes_are_exact(self) -> None:
-        assert self.gate.used_bytes == sum(self.held) <= LIMIT
-        assert self.gate.waiting_bytes == sum(record.charge_bytes for record in self.line)
-        assert self.gate.waiting_count == len(self.line)
-
-    @invariant()
-    def nobody_is_left_waiting_for_room_that_is_there(self) -> None:
-        if self.line:
-            assert self.gate.used_bytes + self.line[0].charge_bytes > LIMIT
-
-
-GateMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestAnyOrderOfEvents = GateMachine.TestCase
-
-
+# ---------------------------------------------------------------------- cancelled with a reason
 class WatchedFuture(asyncio.Future[None]):
     """It keeps what is thrown into whoever waits for it."""
 
@@ -380,7 +289,8 @@ def test_what_is_thrown_into_a_wait_goes_on_as_one_exception() -> None:
     why = asyncio.CancelledError("why")
 
     async def scenario() -> None:
-        g = gate([])
+        desk = GateDesk()
+        g = desk.gate
         assert g.try_charge(LIMIT)
         waiting = g.ready()
         assert waiting.send(None) is loop.made

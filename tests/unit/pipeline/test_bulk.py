@@ -11,6 +11,7 @@ from stage_rig import parked
 
 from aiokprod import Record
 from aiokprod.errors import (
+    AiokprodError,
     BrokerRejectedError,
     PartitionerError,
     ProducerClosedError,
@@ -37,6 +38,16 @@ class Owner(BatchOwner):
         self.urged += 1
 
 
+class Reported:
+    """What a call reports as a failure that nothing waits for."""
+
+    def __init__(self) -> None:
+        self.errors: list[tuple[AiokprodError, int]] = []
+
+    def __call__(self, error: AiokprodError, count: int) -> None:
+        self.errors.append((error, count))
+
+
 def batch_of(count: int, partition: int = 0) -> ProducerBatch:
     batch = ProducerBatch(Owner(partition), 0.0, 10.0, 0, 0, 0)
     for number in range(count):
@@ -56,13 +67,13 @@ def failed(first: int, last: int) -> Segment:
 @pytest.mark.pure("its owner of batches subclasses BatchOwner")
 def test_records_that_followed_each_other_into_a_batch_are_one_span() -> None:
     async def scenario() -> None:
-        bulk = BulkSend()
+        bulk = BulkSend(Reported())
         one, two = batch_of(6, 0), batch_of(2, 1)
         for index in range(3):
-            bulk.add(Delivery(one, index))
-        bulk.add(Delivery(two, 0))
-        bulk.add(Delivery(one, 3))
-        bulk.add(Delivery(one, 5))  # somebody else's record is between
+            bulk.add(Delivery(one, index), has_timeout=False)
+        bulk.add(Delivery(two, 0), has_timeout=False)
+        bulk.add(Delivery(one, 3), has_timeout=False)
+        bulk.add(Delivery(one, 5), has_timeout=False)  # somebody else's record is between
         assert [(span.claim.first, span.claim.last, span.number) for span in bulk.spans] == [
             (0, 3, 0), (0, 1, 3), (3, 4, 4), (5, 6, 5),
         ]  # fmt: skip
@@ -82,11 +93,11 @@ def test_records_that_followed_each_other_into_a_batch_are_one_span() -> None:
 @pytest.mark.pure("its owner of batches subclasses BatchOwner")
 def test_failures_carry_the_number_of_their_record_in_the_call() -> None:
     async def scenario() -> None:
-        bulk = BulkSend()
+        bulk = BulkSend(Reported())
         batch = batch_of(5)
-        bulk.add(Delivery(batch, 0))
+        bulk.add(Delivery(batch, 0), has_timeout=False)
         for index in range(1, 5):
-            bulk.add(Delivery(batch, index))
+            bulk.add(Delivery(batch, index), has_timeout=False)
         bulk.refuse(RecordTooLargeError("too large"))
         batch.settle(failed(2, 4))
         batch.settle(done(0, 2, 10))
@@ -107,10 +118,10 @@ def test_failures_carry_the_number_of_their_record_in_the_call() -> None:
 @pytest.mark.pure("its owner of batches subclasses BatchOwner")
 def test_it_waits_for_what_is_settled_piece_by_piece() -> None:
     async def scenario() -> None:
-        bulk = BulkSend()
+        bulk = BulkSend(Reported())
         batch = batch_of(4)
         for index in range(4):
-            bulk.add(Delivery(batch, index))
+            bulk.add(Delivery(batch, index), has_timeout=False)
         task = asyncio.create_task(bulk.settled())
         for first, last, offset in ((2, 3, 7), (0, 2, -1), (3, 4, 9)):
             await asyncio.sleep(0)
@@ -126,10 +137,10 @@ def test_it_waits_for_what_is_settled_piece_by_piece() -> None:
 @pytest.mark.pure("its owner of batches subclasses BatchOwner")
 def test_a_parked_record_is_followed_into_its_batch() -> None:
     async def scenario() -> None:
-        bulk = BulkSend()
+        bulk = BulkSend(Reported())
         record, lost = parked(asyncio.get_running_loop()), parked(asyncio.get_running_loop())
-        bulk.add(record.delivery)
-        bulk.add(lost.delivery)
+        bulk.add(record.delivery, has_timeout=False)
+        bulk.add(lost.delivery, has_timeout=False)
         task = asyncio.create_task(bulk.settled())
         await asyncio.sleep(0)
         batch = batch_of(1, 2)
@@ -147,10 +158,10 @@ def test_a_parked_record_is_followed_into_its_batch() -> None:
 @pytest.mark.pure("its owner of batches subclasses BatchOwner")
 def test_nobody_hears_of_failures_that_the_report_will_tell() -> None:
     async def scenario() -> None:
-        bulk = BulkSend()
+        bulk = BulkSend(Reported())
         batch = batch_of(4)
-        bulk.add(Delivery(batch, 1))
-        bulk.add(Delivery(batch, 2))
+        bulk.add(Delivery(batch, 1), has_timeout=False)
+        bulk.add(Delivery(batch, 2), has_timeout=False)
         assert batch.unwatched(failed(0, 4)) == [0, 3]
 
     asyncio.run(scenario())

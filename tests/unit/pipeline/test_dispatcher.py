@@ -10,8 +10,8 @@ from stage_rig import ManualLoop, StubQueue, parked
 
 from aiokprod.cluster.snapshot import PartitionSnapshot, TopicSnapshot
 from aiokprod.errors import AiokprodError, PartitionerError, PartitionOutOfRangeError
-from aiokprod.pipeline.dispatcher import TopicDispatcher
-from aiokprod.pipeline.parked import ParkedRecord
+from aiokprod.pipeline.dispatcher import NEWEST, TopicDispatcher
+from aiokprod.pipeline.parked import ParkedRecord, Waits
 from aiokprod.pipeline.partitioners import make_partitioner
 
 pytestmark = pytest.mark.pure("its neighbours subclass the ports")
@@ -41,16 +41,20 @@ class Desk:
 
     def _fail(self, record: ParkedRecord, error: AiokprodError) -> None:
         self.failed.append((record, error))
+        record.failure = error
+        self.dispatcher.forget(record)
+
+    def make(self, value: bytes, partition: int | None = None, block_deadline: float = 1e9) -> ParkedRecord:
+        return parked(self.loop, value, partition=partition, block_deadline=block_deadline)
 
     def park(self, value: bytes, partition: int | None = None, block_deadline: float = 1e9) -> ParkedRecord:
-        record = parked(self.loop, value, partition=partition, block_deadline=block_deadline)
-        record.place = "on its way"
+        record = self.make(value, partition, block_deadline)
         self.wants_metadata = self.dispatcher.accept(record)
         return record
 
-    def learn(self, leaders: Sequence[int]) -> None:
+    def learn(self, leaders: Sequence[int], answered: int = NEWEST) -> None:
         partitions = tuple(PartitionSnapshot(number, leader, 0) for number, leader in enumerate(leaders))
-        self.dispatcher.learn(TopicSnapshot(name="t", partitions=partitions), 0.0)
+        self.dispatcher.learn(TopicSnapshot(name="t", partitions=partitions), 0.0, answered)
 
     def values(self, partition: int) -> list[bytes | None]:
         return self.queues[partition].values
@@ -104,7 +108,7 @@ def test_a_partition_still_out_of_range_fails_with_the_range() -> None:
     assert isinstance(error, PartitionOutOfRangeError)
     assert "0 to 2" in str(error)
     assert (error.topic, error.partition) == ("t", 3)
-    assert desk.dispatcher.waiting_count == 0
+    assert not desk.dispatcher.waiting
 
 
 def test_a_record_parked_before_the_topic_was_known_is_refused_by_the_first_answer() -> None:
@@ -122,7 +126,7 @@ def test_a_topic_without_partitions_is_never_a_success() -> None:
     record = desk.park(b"v")
     desk.learn([])
     assert not desk.dispatcher.is_known
-    assert desk.dispatcher.waiting_count == 1
+    assert list(desk.dispatcher.waiting) == [record]
     assert desk.passed == [] and desk.failed == []
     desk.learn([1])
     assert desk.passed == [record]
@@ -188,39 +192,71 @@ def test_a_partitioner_that_raises_fails_its_record_alone() -> None:
     assert desk.values(1) == [b"good", b"fine"]
 
 
-def test_who_leaves_is_forgotten_once() -> None:
+def test_a_record_that_leaves_is_forgotten_once_and_wherever_it_stands() -> None:
     """faults: L1"""
     desk = Desk()
     first, second = desk.park(b"1"), desk.park(b"2")
-    assert desk.dispatcher.forget(first)
-    assert not desk.dispatcher.forget(first)
+    desk.dispatcher.forget(first)
+    assert list(desk.dispatcher.waiting) == [second]
+    desk.dispatcher.forget(first)
+    assert list(desk.dispatcher.waiting) == [second]
     desk.learn([1])
     assert desk.passed == [second]
     out_of_range = desk.park(b"3", partition=5)
-    assert desk.dispatcher.forget(out_of_range)
-    assert not desk.dispatcher.forget(second)
-    assert desk.dispatcher.waiting_count == 0
+    assert list(desk.dispatcher.waiting) == [out_of_range]
+    desk.dispatcher.forget(out_of_range)
+    desk.dispatcher.forget(second)
+    assert not desk.dispatcher.waiting
 
 
-def test_those_that_waited_too_long_leave_and_the_others_stay_in_order() -> None:
+def test_those_that_waited_too_long_are_told_and_the_others_stay_in_order() -> None:
     """faults: T2"""
     desk = Desk()
     late, early = desk.park(b"late", block_deadline=5.0), desk.park(b"early", block_deadline=9.0)
-    assert desk.dispatcher.next_deadline() == 5.0
+    assert desk.dispatcher.oldest() is late
     assert desk.dispatcher.overdue(4.9) == []
     assert desk.dispatcher.overdue(5.0) == [late]
-    assert desk.dispatcher.next_deadline() == 9.0
+    desk.dispatcher.forget(late)
+    assert desk.dispatcher.oldest() is early
     desk.learn([1])
     assert desk.passed == [early]
-    assert desk.dispatcher.next_deadline() is None
+    assert desk.dispatcher.oldest() is None
 
 
-def test_closing_takes_out_everything_that_waits() -> None:
+@pytest.mark.parametrize("waits", [Waits.SERIALIZER, Waits.ROOM])
+def test_a_record_is_overdue_whatever_it_waits_for(waits: Waits) -> None:
+    """faults: M1. finding 09: a record that waits for its serializer, too."""
     desk = Desk()
-    unknown = desk.park(b"1")
-    assert desk.dispatcher.abandon() == [unknown]
     desk.learn([1])
-    out_of_range = desk.park(b"2", partition=1)
-    assert desk.dispatcher.abandon() == [out_of_range]
-    desk.learn([1, 1])
-    assert desk.passed == [] and desk.failed == []
+    late, next_one = (desk.make(value, block_deadline=at) for value, at in ((b"late", 5.0), (b"next", 9.0)))
+    desk.dispatcher.keep(late, waits)
+    desk.dispatcher.keep(next_one, waits)
+    assert desk.dispatcher.overdue(4.9) == []
+    assert desk.dispatcher.overdue(5.0) == [late]
+    assert desk.dispatcher.overdue(9.0) == [late, next_one]
+    assert waits.value in str(late.describe(0))
+
+
+def test_records_behind_others_that_wait_for_room_or_a_serializer_are_not_passed_on_by_metadata() -> None:
+    desk = Desk()
+    known = desk.park(b"known")
+    for value, waits in ((b"room", Waits.ROOM), (b"serializer", Waits.SERIALIZER)):
+        desk.dispatcher.keep(desk.make(value), waits)
+    desk.learn([1])
+    assert desk.passed == [known]
+    assert [record.value for record in desk.dispatcher.waiting] == [b"room", b"serializer"]
+
+
+def test_a_topic_that_records_wait_for_or_went_to_is_needed() -> None:
+    """finding 28: the dispatcher of a topic that never was is kept no longer than its records."""
+    desk = Desk()
+    assert not desk.dispatcher.is_needed
+    record = desk.park(b"v")
+    assert desk.dispatcher.is_needed
+    desk.dispatcher.forget(record)
+    assert not desk.dispatcher.is_needed
+    desk.learn([1])
+    assert desk.dispatcher.is_needed
+    desk.park(b"w")
+    desk.dispatcher.learn(None, 0.0)
+    assert desk.dispatcher.is_needed  # its queue knows sequence numbers

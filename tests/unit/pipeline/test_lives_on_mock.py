@@ -217,7 +217,7 @@ def test_a_send_that_races_close_is_refused_or_accounted_for(turns: int) -> None
     run(scenario())
 
 
-def test_those_who_wait_for_room_at_close_hear_of_it_at_once() -> None:
+def test_at_close_tasks_that_wait_for_room_hear_of_it_at_once_and_records_keep_their_places() -> None:
     """faults: M5, L9"""
 
     async def scenario() -> None:
@@ -236,10 +236,31 @@ def test_those_who_wait_for_room_at_close_hear_of_it_at_once() -> None:
             await asyncio.sleep(0.05)
             with pytest.raises(ProducerClosedError):
                 await room
-            assert isinstance(deliveries[-1].exception(), ProducerClosedError)
+            assert deliveries[-1].state.why.startswith("waiting for room")
             assert not closing.done()
             report = await closing
+            assert isinstance(deliveries[-1].exception(), ProducerClosedError)
             assert report.count == len(deliveries)
+
+    run(scenario())
+
+
+def test_close_delivers_what_waits_for_room() -> None:
+    """faults: M5. finding 24: `send` accepted it, and the cluster is healthy."""
+
+    async def scenario() -> None:
+        async with MockCluster() as cluster:
+            cluster.create_topic("t")
+            producer = Producer(cluster.bootstrap_servers, **SMALL)
+            await producer.start()
+            sent = [b"%03d" % number + b"x" * 500 for number in range(60)]
+            deliveries = [producer.send("t", value) for value in sent]
+            await asyncio.sleep(0)
+            assert deliveries[-1].state.why.startswith("waiting for room")
+            report = await producer.close(timeout=30.0)
+            assert report.count == 0
+            assert [delivery.result().offset for delivery in deliveries] == list(range(60))
+            assert values(cluster, "t") == sent
 
     run(scenario())
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from stage_rig import StubQueue, StubRoute
 
+from aiokprod.pipeline.effects import Effects
 from aiokprod.pipeline.retry import RetryHandler
 
 pytestmark = pytest.mark.pure("its neighbours subclass the ports")
@@ -21,7 +22,11 @@ class Desk:
         self.metadata: list[str] = []
         self.chasers = 0
         self.opened: list[int] = []
-        self.retry = RetryHandler(self.routes, self._open, self._ask, self.metadata.append, self._chaser)
+        self.effects = Effects(lambda: None, self._crashed)
+        self.retry = RetryHandler(self.routes, self._open, self._ask, self.metadata.append, self._chaser, self.effects)
+
+    def _crashed(self, bug: BaseException) -> None:
+        raise bug
 
     def _open(self, node: int) -> StubRoute:
         self.opened.append(node)

@@ -6,10 +6,9 @@ import asyncio
 from random import Random
 
 import pytest
-from stage_rig import parked
+from stage_rig import GateDesk, parked
 
 from aiokprod.errors import ProducerClosedError
-from aiokprod.pipeline.admission import AdmissionGate
 from aiokprod.pipeline.parked import ParkedRecord
 
 LIMIT = 100
@@ -22,7 +21,7 @@ async def turns(count: int = 3) -> None:
 
 def test_room_is_charged_at_once_while_nobody_waits() -> None:
     async def scenario() -> None:
-        gate = AdmissionGate(LIMIT, 1_000, lambda record: None)
+        gate = GateDesk(LIMIT, 1_000).gate
         await gate.charge(LIMIT)
         assert gate.used_bytes == LIMIT
 
@@ -32,7 +31,8 @@ def test_room_is_charged_at_once_while_nobody_waits() -> None:
 def test_tasks_and_records_are_served_in_the_order_in_which_they_came() -> None:
     async def scenario() -> None:
         served: list[object] = []
-        gate = AdmissionGate(LIMIT, 1_000, served.append)
+        desk = GateDesk(LIMIT, 1_000, served.append)
+        gate = desk.gate
         assert gate.try_charge(LIMIT)
         loop = asyncio.get_running_loop()
         first, last = parked(loop, charge_bytes=10), parked(loop, charge_bytes=10)
@@ -46,13 +46,13 @@ def test_tasks_and_records_are_served_in_the_order_in_which_they_came() -> None:
         await turns()
         gate.wait(last)
         assert (gate.waiting_count, gate.waiting_rooms, gate.waiting_bytes) == (3, 1, 20)
-        gate.give_back(20)
+        desk.free(20)
         await turns()
         assert served == [first]  # the task is next, and the small record behind it waits
-        gate.give_back(80)
+        desk.free(80)
         await task
         assert served == [first, "columns"]
-        gate.give_back(10)
+        desk.free(10)
         assert served == [first, "columns", last]
         assert (gate.used_bytes, gate.waiting_count, gate.waiting_rooms) == (100, 0, 0)
 
@@ -62,7 +62,7 @@ def test_tasks_and_records_are_served_in_the_order_in_which_they_came() -> None:
 def test_a_task_that_is_cancelled_in_the_line_gives_its_turn_to_the_next() -> None:
     async def scenario() -> None:
         served: list[ParkedRecord] = []
-        gate = AdmissionGate(LIMIT, 1_000, served.append)
+        gate = GateDesk(LIMIT, 1_000, served.append).gate
         assert gate.try_charge(60)
         task = asyncio.create_task(gate.charge(50))
         await turns()
@@ -79,11 +79,12 @@ def test_a_task_that_is_cancelled_in_the_line_gives_its_turn_to_the_next() -> No
 
 def test_a_task_that_is_cancelled_in_the_turn_of_its_grant_gives_the_room_back() -> None:
     async def scenario() -> None:
-        gate = AdmissionGate(LIMIT, 1_000, lambda record: None)
+        desk = GateDesk(LIMIT, 1_000)
+        gate = desk.gate
         assert gate.try_charge(LIMIT)
         task = asyncio.create_task(gate.charge(70))
         await turns()
-        gate.give_back(LIMIT)
+        desk.free(LIMIT)
         assert gate.used_bytes == 70
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -95,12 +96,13 @@ def test_a_task_that_is_cancelled_in_the_turn_of_its_grant_gives_the_room_back()
 
 def test_a_task_that_is_cancelled_before_its_grant_is_passed_over() -> None:
     async def scenario() -> None:
-        gate = AdmissionGate(LIMIT, 1_000, lambda record: None)
+        desk = GateDesk(LIMIT, 1_000)
+        gate = desk.gate
         assert gate.try_charge(LIMIT)
         task = asyncio.create_task(gate.charge(70))
         await turns()
         task.cancel()
-        gate.give_back(LIMIT)  # in the same turn: the task has not run yet
+        desk.free(LIMIT)  # in the same turn: the task has not run yet
         assert gate.used_bytes == 0
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -109,38 +111,42 @@ def test_a_task_that_is_cancelled_before_its_grant_is_passed_over() -> None:
     asyncio.run(scenario())
 
 
-def test_records_run_out_of_time_behind_a_task_that_does_not() -> None:
+def test_a_record_that_has_run_out_of_time_leaves_from_behind_a_task_that_does_not() -> None:
     async def scenario() -> None:
-        gate = AdmissionGate(LIMIT, 1_000, lambda record: None)
+        desk = GateDesk(LIMIT, 1_000)
+        gate = desk.gate
         assert gate.try_charge(LIMIT)
         task = asyncio.create_task(gate.charge(70))
         await turns()
-        record = parked(asyncio.get_running_loop(), charge_bytes=40, block_deadline=5.0)
+        record = parked(asyncio.get_running_loop(), charge_bytes=40)
         gate.wait(record)
-        assert gate.next_deadline() == 5.0
-        assert gate.overdue(4.0) == []
-        assert gate.overdue(5.0) == [record]
-        assert gate.next_deadline() is None
+        assert (gate.waiting_count, gate.waiting_bytes) == (2, 40)
+        desk.leave(record)
         assert (gate.waiting_count, gate.waiting_bytes) == (1, 0)
-        gate.give_back(LIMIT)
+        desk.free(LIMIT)
         await task
         assert gate.used_bytes == 70
 
     asyncio.run(scenario())
 
 
-def test_closing_ends_who_waits() -> None:
+def test_closing_ends_tasks_that_wait_and_not_records() -> None:
     async def scenario() -> None:
-        gate = AdmissionGate(LIMIT, 1_000, lambda record: None)
+        desk = GateDesk(LIMIT, 1_000)
+        gate = desk.gate
         assert gate.try_charge(LIMIT)
         task = asyncio.create_task(gate.charge(70))
         await turns()
         record = parked(asyncio.get_running_loop(), charge_bytes=40)
         gate.wait(record)
-        assert gate.abandon(lambda: ProducerClosedError("closed")) == [record]
+        desk.abandon(lambda: ProducerClosedError("closed"))
         with pytest.raises(ProducerClosedError):
             await task
-        assert (gate.used_bytes, gate.waiting_count, gate.waiting_rooms, gate.waiting_bytes) == (LIMIT, 0, 0, 0)
+        assert (gate.used_bytes, gate.waiting_count, gate.waiting_rooms, gate.waiting_bytes) == (LIMIT, 1, 0, 40)
+        assert desk.admitted == []
+        desk.free(LIMIT)
+        assert desk.admitted == [record]
+        assert (gate.used_bytes, gate.waiting_count, gate.waiting_rooms, gate.waiting_bytes) == (40, 0, 0, 0)
 
     asyncio.run(scenario())
 
@@ -164,7 +170,8 @@ def test_in_any_schedule_bytes_are_exact_and_everybody_has_his_turn(seed: int) -
             held.append(size)
             woken.append(number)
 
-        gate = AdmissionGate(LIMIT, 10_000, admit)
+        desk = GateDesk(LIMIT, 10_000, admit)
+        gate = desk.gate
         tasks: list[asyncio.Task[None]] = []
         for number in range(120):
             size = random.randint(1, LIMIT)
@@ -181,7 +188,7 @@ def test_in_any_schedule_bytes_are_exact_and_everybody_has_his_turn(seed: int) -
                     numbers[record] = number
                     gate.wait(record)
             elif draw < 0.9 and held:
-                gate.give_back(held.pop(random.randrange(len(held))))
+                desk.free(held.pop(random.randrange(len(held))))
                 await turns(2)
             elif tasks:
                 random.choice(tasks).cancel()
@@ -189,7 +196,7 @@ def test_in_any_schedule_bytes_are_exact_and_everybody_has_his_turn(seed: int) -
             assert gate.used_bytes == sum(held) <= LIMIT
             assert gate.waiting_count >= gate.waiting_rooms >= 0
         while held or gate.waiting_count:
-            gate.give_back(held.pop(0))
+            desk.free(held.pop(0))
             await turns(2)
         assert all(task.done() for task in tasks)
         assert served == sorted(served)

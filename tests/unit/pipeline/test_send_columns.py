@@ -30,6 +30,8 @@ from aiokprod.errors import (
     UnknownTopicError,
     WrongLoopError,
 )
+from aiokprod.pipeline.settings import RECORD_OVERHEAD_BYTES
+from aiokprod.records.batch import record_size_bound
 from aiokprod.testing import MemoryProducer
 
 
@@ -285,10 +287,15 @@ def test_memory_is_never_above_its_limit_and_all_is_given_back() -> None:
 def test_a_row_as_large_as_the_buffer_goes_alone() -> None:
     async def scenario() -> None:
         async with started("t", **room(20_000), batch_size=1_000) as (cluster, producer):
-            rows = [b"a", b"x" * 19_900, b"b"]
+            largest = 20_000 - RECORD_OVERHEAD_BYTES  # as of a record that `send` takes
+            length = next(n for n in range(largest, 0, -1) if record_size_bound(-1, n, 0) <= largest)
+            rows = [b"a", b"x" * length, b"b"]
             await producer.send_columns("t", column(rows))
             assert values(cluster, "t") == rows
             nothing_is_held(producer)
+            with pytest.raises(RecordTooLargeError):
+                await producer.send_columns("t", column([b"a", b"x" * (length + 1), b"b"]))
+            assert values(cluster, "t") == rows
 
     run(scenario())
 

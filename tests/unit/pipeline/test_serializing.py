@@ -24,12 +24,13 @@ class Desk:
         self.gates: dict[int, asyncio.Future[None]] = {n: self.loop.create_future() for n in range(count)}
         self.begun: list[int] = []
         self.refuse: Callable[[ParkedRecord], None] = lambda record: None
-        self.line = SerializingLine(self._finish, self._resume, self._fail)
+        self.line = SerializingLine(self._finish, self._resume, self._fail, self._too_late)
         self.records = [self.join(number) for number in range(count)]
 
     def join(self, number: int) -> ParkedRecord:
         record = parked(self.loop, b"%d" % number)
-        self.line.waiting.append((record, Record(topic="t", value=number)))
+        record.draft = Record(topic="t", value=number)
+        self.line.waiting.append(record)
         return record
 
     async def _finish(self, record: Record) -> None:
@@ -42,6 +43,9 @@ class Desk:
 
     def _fail(self, record: ParkedRecord, error: AiokprodError) -> None:
         self.failed.append((record.value, error))
+
+    def _too_late(self, record: ParkedRecord) -> AiokprodError:
+        return SerializationError("too late")
 
 
 def test_records_go_on_in_the_order_of_the_calls_whichever_is_done_first() -> None:
@@ -126,30 +130,33 @@ def test_who_joins_while_others_wait_is_taken_by_the_same_task() -> None:
     asyncio.run(scenario())
 
 
-def test_closing_takes_everybody_out_and_ends_the_task() -> None:
+def test_a_cancelled_line_keeps_its_records() -> None:
+    """finding 08: they stand in the queue of their topic besides, where the end of the producer finds them."""
+
     async def scenario() -> None:
         desk = Desk(3)
         task = asyncio.create_task(desk.line.run())
         await asyncio.sleep(0)
-        assert desk.line.abandon() == desk.records
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        assert list(desk.line.waiting) == desk.records
         assert desk.resumed == [] and desk.failed == []
 
     asyncio.run(scenario())
 
 
-def test_a_line_that_was_emptied_while_it_waits_ends_without_a_crash() -> None:
+def test_a_line_whose_records_all_have_failed_while_it_waits_ends_without_a_crash() -> None:
     async def scenario() -> None:
         desk = Desk(2)
-        for record in desk.records:
-            record.failure = AiokprodError("closed")
         task = asyncio.create_task(desk.line.run())
         await asyncio.sleep(0)
-        desk.line.abandon()
+        for record in desk.records:  # as `Entrance.fail_parked` leaves them
+            record.failure = AiokprodError("closed")
+            record.draft = None
         desk.gates[0].set_result(None)
         await task
-        assert desk.resumed == []
+        assert desk.resumed == [] and desk.failed == []
+        assert not desk.line.waiting
 
     asyncio.run(scenario())
