@@ -14,13 +14,15 @@ def main() -> None:
         print('the command line needs a few packages: pip install "aiokprod[cli]"', file=sys.stderr)
         raise SystemExit(2) from None
 
-    from aiokprod import __version__
+    from aiokprod import __version__, compiled
     from aiokprod.cli.audit import audit
     from aiokprod.cli.cluster import cluster
     from aiokprod.cli.demo import demo
 
     @click.group()
-    @click.version_option(__version__, prog_name="aiokprod")
+    @click.version_option(
+        __version__, prog_name="aiokprod", message=f"%(prog)s %(version)s ({'compiled' if compiled else 'sources'})"
+    )
     def aiokprod() -> None:
         """An asyncio-native Apache Kafka producer: try it, and develop with it."""
 

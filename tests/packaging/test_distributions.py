@@ -17,6 +17,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path, PurePosixPath
 
 import pytest
+from build import ProjectBuilder
+from build.env import DefaultIsolatedEnv
 
 pytestmark = pytest.mark.slow
 
@@ -186,3 +188,16 @@ def test_an_editable_install_has_it_as_a_file(tmp_path: Path) -> None:
     target = ("install", "-q", "--no-deps", "--target", environment, "-e", tmp_path / "source")
     run(sys.executable, "-m", "pip", *target, cwd=tmp_path)
     assert (environment / "pyspark_aiokprod.py").is_file()
+
+
+def test_an_editable_install_is_a_path_that_type_checkers_and_editors_follow(source: Path, tmp_path: Path) -> None:
+    with DefaultIsolatedEnv() as environment:
+        builder = ProjectBuilder.from_isolated_env(environment, source)
+        environment.install(builder.build_system_requires)
+        environment.install(builder.get_requires_for_build("editable"))
+        wheel = Path(builder.build("editable", tmp_path))
+    with zipfile.ZipFile(wheel) as archive:
+        files = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
+    (pth,) = (name for name in files if name.endswith(".pth"))
+    assert files[pth].decode().strip() == str(source)  # a path; an import hook would be a line of code
+    assert set(files) == {pth, "pyspark_aiokprod.py"}

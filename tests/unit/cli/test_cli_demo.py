@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from aiokprod import __version__
+from aiokprod import __version__, compiled
 from aiokprod.cli.demo import PARTITIONS, demo, lines_of, made_up
 from aiokprod.testing import MockCluster
 
@@ -109,5 +109,5 @@ def test_the_command_tells_its_version_and_its_verbs() -> None:
         command = [sys.executable, "-m", "aiokprod", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
-    assert __version__ in aiokprod("--version")
+    assert aiokprod("--version") == f"aiokprod {__version__} ({'compiled' if compiled else 'sources'})\n"
     assert "demo" in aiokprod("--help")
