@@ -213,6 +213,7 @@ async def test_skips(mock_kafka):
 
 
 @pytest.mark.filterwarnings("ignore:Producer .* it was never closed:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the same, raised in the inner run
 def test_a_producer_left_open_and_a_wait_without_end_are_failures(pytester: pytest.Pytester) -> None:
     program = """
 @pytest.mark.kafka_seeds(2)
