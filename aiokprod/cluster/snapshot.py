@@ -86,6 +86,7 @@ class TopicSnapshot:
         partitions: indexed by partition, without gaps; empty only with an error.
         former_ids: ids of earlier incarnations, so that a lagging broker cannot bring one back.
         rewinds: answers in a row that took back something known, while there are no topic ids.
+        incarnation: how many re-creations have been believed without topic ids to tell them.
     """
 
     name: str
@@ -94,6 +95,7 @@ class TopicSnapshot:
     partitions: tuple[PartitionSnapshot, ...] = ()
     former_ids: tuple[bytes, ...] = ()
     rewinds: int = 0
+    incarnation: int = 0
 
     @property
     def is_usable(self) -> bool:
@@ -228,7 +230,9 @@ def merge_topic(known: TopicSnapshot | None, answer: MetadataResponseTopic, brok
     if NO_TOPIC_ID in (topic_id, old_id) and _takes_back(known.partitions, given):
         rewinds = known.rewinds + 1
         if rewinds >= REWINDS_BELIEVED:  # a re-creation, as far as epochs can tell
-            known, rewinds = replace(known, partitions=()), 0
+            known, rewinds = replace(known, partitions=(), incarnation=known.incarnation + 1), 0
+    elif topic_id == old_id == NO_TOPIC_ID and _has_two_leaders(known.partitions, given):
+        known = replace(known, partitions=(), incarnation=known.incarnation + 1)
     partitions = _merge_partitions(known.partitions, given, brokers)
     merged = replace(
         known,
@@ -252,6 +256,19 @@ def _given(partitions: Iterable[MetadataResponsePartition]) -> dict[int, Metadat
 def _takes_back(known: tuple[PartitionSnapshot, ...], given: Mapping[int, MetadataResponsePartition]) -> bool:
     """Does the answer deny a partition or an epoch that we have seen?"""
     return any((answer := given.get(old.partition)) is None or answer.leader_epoch < old.leader_epoch for old in known)
+
+
+def _has_two_leaders(known: tuple[PartitionSnapshot, ...], given: Mapping[int, MetadataResponsePartition]) -> bool:
+    """Does the answer name another leader at an epoch that we know the leader of? An epoch has one leader, so this is
+    another topic of the same name. (Before the brokers tell epochs all are -1.)"""
+    return any(
+        (answer := given.get(old.partition)) is not None
+        and answer.leader_epoch == old.leader_epoch >= 0
+        and answer.leader_id != old.leader_id
+        and answer.leader_id >= 0
+        and old.leader_id >= 0
+        for old in known
+    )
 
 
 def _merge_partitions(

@@ -257,7 +257,9 @@ class Pipeline(House, ClusterListener):
             retry_delay=self._retry_delay,
             retries=self.settings.retries,
         )
-        queue = PartitionQueue(snapshot.name, number, self, ledger, self.metrics, partitioner.on_new_batch)
+        queue = PartitionQueue(
+            snapshot.name, number, self, ledger, self.metrics, partitioner.on_new_batch, snapshot.incarnation
+        )
         if self.settings.idempotent and identity is None:
             self.retry.need_identity(queue, None, False)
         return queue
@@ -336,7 +338,7 @@ class Pipeline(House, ClusterListener):
         return self.entrance.gate.waiting_count > 0
 
     def _wake_all(self) -> None:
-        """Records wait for room, or a flush began: nothing lingers any more."""
+        """Records wait for room: nothing lingers any more."""
         for queue in self.queues():
             if queue.open_batch is not None:
                 self.ready(queue)
@@ -417,9 +419,9 @@ class Pipeline(House, ClusterListener):
                     assert isinstance(queue, PartitionQueue)
                     if number < len(usable.partitions):
                         leader = usable.partitions[number]
-                        queue.led_by(leader.leader_id, leader.leader_epoch, usable.topic_id)
+                        queue.led_by(leader.leader_id, leader.leader_epoch, usable.topic_id, usable.incarnation)
                     else:
-                        queue.left_out(len(usable.partitions), usable.topic_id)
+                        queue.left_out(len(usable.partitions), usable.topic_id, usable.incarnation)
 
     def connection_ready(self, node_id: int, connection: BrokerConnection) -> None:
         route = self.flushers.get(node_id)
@@ -510,7 +512,8 @@ class Pipeline(House, ClusterListener):
         future = self.flushes.end_generation()
         if future is None:
             return
-        self._wake_all()
+        for queue in self.queues():
+            queue.seal()  # what is sent from now on goes into another batch, for which this flush does not wait
         try:
             await future
         finally:

@@ -71,6 +71,7 @@ class Ledger:
         self.flowing = True  # False: a chaser is out, nothing is sent
         self.is_log_append_time = False  # the broker dates the records itself: they are never old (broker: 1.12)
         self._pending: tuple[int, int, bytes] | None = None  # a new leader, taken in the next rewind
+        self._is_new_topic = False  # the pending leader is that of a topic made again
         self._offered: tuple[int, int] | None = None
         self._proven = False  # this round has shown that the broker has state of this producer
         self._refused = False  # this round saw a certain error other than 45
@@ -233,10 +234,18 @@ class Ledger:
         self._rewind(now, now_ms)
         return self._take_out()
 
-    def leader(self, node: int, leader_epoch: int, topic_id: bytes, now: float, now_ms: int) -> list[Action]:
-        """Metadata or a hint named the leader (-1: none). What is older than what we know is dropped."""
+    def leader(
+        self, node: int, leader_epoch: int, topic_id: bytes, now: float, now_ms: int, *, is_new_topic: bool = False
+    ) -> list[Action]:
+        """Metadata or a hint named the leader (-1: none). What is older than what we know is dropped.
+
+        Args:
+            is_new_topic: the topic was deleted and created again, as far as brokers without topic ids can tell; its
+                leader epochs begin again.
+        """
+        self._is_new_topic |= is_new_topic
         known_node, known_epoch, known_id = self._pending or (self.node, self.leader_epoch, self.topic_id)
-        recreated = self._is_recreated(known_id, topic_id)
+        recreated = is_new_topic or self._is_recreated(known_id, topic_id)
         if topic_id == NO_TOPIC_ID:
             topic_id = known_id
         newer = leader_epoch > known_epoch or (
@@ -392,7 +401,8 @@ class Ledger:
             return False
         node, leader_epoch, topic_id = self._pending
         self._pending = None
-        recreated = self._is_recreated(self.topic_id, topic_id)
+        recreated = self._is_new_topic or self._is_recreated(self.topic_id, topic_id)
+        self._is_new_topic = False
         self.node, self.leader_epoch, self.topic_id = node, leader_epoch, topic_id
         if node >= 0:
             self.not_before = 0.0  # a new leader: no reason to wait

@@ -55,6 +55,7 @@ class PartitionQueue(IntakeQueue):
         ledger: Ledger,
         metrics: Metrics,
         on_new_batch: Callable[[int], None],
+        incarnation: int = 0,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -67,6 +68,7 @@ class PartitionQueue(IntakeQueue):
         self.compressing: Entry | None = None  # in a worker thread
         self.is_watching_deadline = False
         self._is_return_due = False  # the chaser came back while batches were still in flight: see `returned`
+        self._incarnation = incarnation  # of the topic, where brokers tell no topic ids
         self._append_time_ms = -1
         self.texts = Failures(topic, partition)
         self._effects = house.effects
@@ -306,16 +308,18 @@ class PartitionQueue(IntakeQueue):
         now = self.loop.time()
         self.apply(self.ledger.returned(now, wall_ms()), now)
 
-    def led_by(self, node: int, leader_epoch: int, topic_id: bytes) -> None:
+    def led_by(self, node: int, leader_epoch: int, topic_id: bytes, incarnation: int) -> None:
         """Metadata or a hint named the leader (-1: there is none)."""
         self.texts.gone = None
         now = self.loop.time()
-        self.apply(self.ledger.leader(node, leader_epoch, topic_id, now, wall_ms()), now)
+        is_new_topic, self._incarnation = incarnation != self._incarnation, incarnation
+        self.apply(self.ledger.leader(node, leader_epoch, topic_id, now, wall_ms(), is_new_topic=is_new_topic), now)
 
-    def left_out(self, partition_count: int, topic_id: bytes) -> None:
+    def left_out(self, partition_count: int, topic_id: bytes, incarnation: int) -> None:
         """Metadata has fewer partitions. Of the same topic: a broker that lags behind, and the records wait (faults: T8).
         Of another topic of this name: the partition is gone, and its records fail at once (faults: T6)."""
-        if self.ledger.is_recreated(topic_id):
+        is_new_topic, self._incarnation = incarnation != self._incarnation, incarnation
+        if is_new_topic or self.ledger.is_recreated(topic_id):
             self.texts.gone = f"the topic was made anew with partitions 0 to {partition_count - 1}"
             self.purge()
 
