@@ -5,7 +5,8 @@
     assert work.most < 10_000, work.most_of
 
 Counted are calls from Python code, to Python functions and to built-in ones, and each resumption of a coroutine: a loop
-that calls something counts with each pass, one that calls nothing counts as nothing. No clock is read, so the number is
+that calls something counts with each pass, one that calls nothing counts as nothing. The callback in which counting begins
+is not counted. No clock is read, so the number is
 the same each time. What mypyc has compiled calls unseen: count in the pure form. It makes everything about three times
 slower, and takes the place of another `sys.setprofile` function meanwhile.
 """
@@ -39,7 +40,6 @@ class WorkCount:
 
     def __enter__(self) -> Self:
         self._before = sys.getprofile()
-        self._began_at = self.calls
         sys.setprofile(self._count)
         return self
 
@@ -48,7 +48,6 @@ class WorkCount:
     ) -> None:
         sys.setprofile(self._before)
         self._ended()
-        self._handle = None
 
     @property
     def most_of(self) -> str:
@@ -56,15 +55,17 @@ class WorkCount:
         return "" if self._most_handle is None else describe(self._most_handle)
 
     def _count(self, frame: FrameType, event: str, argument: object) -> None:
-        if event == "call" and frame.f_code is _RUN:
+        if frame.f_code is _RUN and event in ("call", "return"):
             self._ended()
-            self.callbacks += 1
-            self._handle = frame.f_locals["self"]
-            self._began_at = self.calls
-        elif event in ("call", "c_call"):
+            if event == "call":
+                self.callbacks += 1
+                self._handle = frame.f_locals["self"]
+                self._began_at = self.calls
+        elif self._handle is not None and event in ("call", "c_call"):
             self.calls += 1
 
     def _ended(self) -> None:
         calls = self.calls - self._began_at
         if calls > self.most:
             self.most, self._most_handle = calls, self._handle
+        self._handle = None
