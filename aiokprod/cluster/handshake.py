@@ -262,7 +262,7 @@ class _Attempt:
         if self._settings.ssl_context is not None:
             if broke is not None and tls.is_tls_failure(broke):
                 return tls.diagnose(broke, self._endpoint.host, self._endpoint.port)
-            hint = "it may refuse our client certificate (ssl_certfile)"
+            hint = "it may refuse our client certificate, or want one (ssl_certfile)"
         else:
             hint = "it may be a TLS listener: set security_protocol to SSL or SASL_SSL"
         return self._lost(f"hung up on the first request ({hint})")
