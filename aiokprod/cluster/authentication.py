@@ -79,7 +79,7 @@ async def _agree_on(
         offered = ", ".join(printable(name, 50) for name in answer.mechanisms[:20]) or "nothing"
         raise _refused(connection, f"SASL {mechanism.name} is not offered, see sasl_mechanism; offered is: {offered}")
     if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-        raise _refused(connection, "this listener does not want SASL: set security_protocol to PLAINTEXT or SSL")
+        raise _refused(connection, "this listener does not want SASL: check that this is the port of a SASL listener")
     if answer.error_code:
         raise _refused(connection, f"SASL {mechanism.name} failed: {name_of(answer.error_code)}", answer.error_code)
 

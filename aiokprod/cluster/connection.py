@@ -29,7 +29,7 @@ from aiokprod.cluster.hang_up import HangUp
 from aiokprod.cluster.throttle import Throttle
 from aiokprod.errors import ConnectionLostError, ProtocolError
 from aiokprod.logs import StateLog
-from aiokprod.wire.exchange import NO_BODY, Entry, Exchange, Settled
+from aiokprod.wire.exchange import ANY_SIZE, NO_BODY, Entry, Exchange, Settled
 from aiokprod.wire.frames import encode_request_header, response_header_flexible
 from aiokprod.wire.produce import FLEXIBLE_FROM as PRODUCE_FLEXIBLE_FROM
 from aiokprod.wire.versions import ApiVersions
@@ -158,6 +158,7 @@ class BrokerConnection(asyncio.Protocol):
         timeout_s: float,
         expects_answer: bool = True,
         flexible_from: int = PRODUCE_FLEXIBLE_FROM,
+        max_answer_bytes: int = ANY_SIZE,
     ) -> None:
         """Write a request now.
 
@@ -173,6 +174,7 @@ class BrokerConnection(asyncio.Protocol):
                 the whole connection is closed.
             expects_answer: False for Produce with acks=0.
             flexible_from: the first version of this API with flexible headers (KIP-482); Produce's if not given.
+            max_answer_bytes: a longer answer is refused by its length, and ends the connection.
 
         Raises:
             ConnectionLostError: the connection is not open; nothing was written and the token is not kept.
@@ -193,7 +195,7 @@ class BrokerConnection(asyncio.Protocol):
         self.last_used = now
         if expects_answer:
             flexible = response_header_flexible(api_key, version, flexible_from)
-            exchange.push(Entry(token, api_key, version, correlation_id, timeout_s, flexible), now)
+            exchange.push(Entry(token, api_key, version, correlation_id, timeout_s, flexible, max_answer_bytes), now)
             transport.write(frame)
             self._clock.look()
         else:
@@ -246,7 +248,15 @@ class BrokerConnection(asyncio.Protocol):
         """Send a generated request and return its decoded answer: see `control_request.ask`."""
         return await ask(self, message, timeout_s=timeout_s, version=version)
 
-    async def call(self, kind: type[RequestMessage], version: int, body: bytes, *, timeout_s: float) -> memoryview:
+    async def call(
+        self,
+        kind: type[RequestMessage],
+        version: int,
+        body: bytes,
+        *,
+        timeout_s: float,
+        max_answer_bytes: int = ANY_SIZE,
+    ) -> memoryview:
         """Send an encoded request of the cluster layer and return its answer as it came.
 
         Waits first for the end of a throttle.
@@ -259,7 +269,15 @@ class BrokerConnection(asyncio.Protocol):
         await self._throttle.over()
         answer: asyncio.Future[memoryview] = self._loop.create_future()
         token = ControlCall(answer)
-        self.send(kind.API_KEY, version, (body,), token, timeout_s=timeout_s, flexible_from=kind.FLEXIBLE_FROM)
+        self.send(
+            kind.API_KEY,
+            version,
+            (body,),
+            token,
+            timeout_s=timeout_s,
+            flexible_from=kind.FLEXIBLE_FROM,
+            max_answer_bytes=max_answer_bytes,
+        )
         return await answer
 
     # -- being answered -------------------------------------------------------------------------------------------

@@ -59,8 +59,15 @@ class ConnectionSettings:
         """
         uses_tls = config.security_protocol in ("SSL", "SASL_SSL")
         uses_sasl = config.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
-        if uses_sasl and not uses_tls and config.sasl_mechanism == plain.NAME:
-            logger.warning("SASL PLAIN without TLS: anybody on the way can read the password (use SASL_SSL)")
+        if uses_sasl and not uses_tls:
+            what = (
+                "read the password" if config.sasl_mechanism == plain.NAME else "guess the password from what they see"
+            )
+            logger.warning(
+                "SASL %s without TLS: anybody on the way can %s, and read and change records (use SASL_SSL)",
+                config.sasl_mechanism,
+                what,
+            )
         assert config.client_id is not None
         return cls(
             client_id=config.client_id,

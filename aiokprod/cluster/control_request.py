@@ -9,7 +9,10 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
+from aiokprod.cluster.answer_limits import answer_bytes, answer_elements
 from aiokprod.errors import ConfigError, ProtocolError
+from aiokprod.wire.exchange import NO_BODY
+from aiokprod.wire.reader import Budget, Reader
 
 LONGEST_S: Final = 1e9
 """More than thirty years; above it event loops no longer agree on what they can count."""
@@ -77,12 +80,21 @@ async def ask(
     kind = type(message)
     if version is None:
         version = connection.versions.pick(kind.API_KEY, kind.MIN_VERSION, kind.MAX_VERSION)
-    body = await connection.call(kind, version, message.encode(version), timeout_s=timeout_s)
+    body = await connection.call(
+        kind, version, message.encode(version), timeout_s=timeout_s, max_answer_bytes=answer_bytes(message)
+    )
+    broken: ProtocolError | None = None
     try:
-        answer = answer_type(kind).decode(body, version)
+        reader = Reader(body, budget=Budget(answer_elements(message)))
+        answer = answer_type(kind).read(reader, version)
+        reader.finish()
     except ProtocolError as error:
-        connection.close(error)
-        raise
+        broken = error.clone()
+    if broken is not None:
+        # Without the traceback of the decoder, and without the answer here: errors are kept, and would keep its bytes.
+        body, reader = NO_BODY, Reader(b"")
+        connection.close(broken)
+        raise broken
     connection.mute(getattr(answer, "throttle_time_ms", 0) / 1000)
     return answer
 

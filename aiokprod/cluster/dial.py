@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from aiokprod.cluster import tls
 from aiokprod.cluster.dns import LOCAL, Address
-from aiokprod.errors import AiokprodError, ConnectionLostError, TlsError
+from aiokprod.errors import ConnectionLostError, TlsError
 from aiokprod.logs import printable
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
@@ -92,16 +92,14 @@ async def dial_by(
     """Connect a protocol through the user's dialer.
 
     Raises:
-        ConnectionLostError: the dialer failed, with whatever error.
+        ConnectionLostError: the dialer failed.
         TlsError: TLS failed, or the dialer did not do it though it was asked to.
     """
     try:
         transport = await dialer(host, port, ssl_context, protocol_factory)
     except ssl.SSLError as error:
         raise tls.diagnose(error, host, port) from error
-    except AiokprodError:
-        raise
-    except Exception as error:  # the user's code
+    except LOCAL as error:  # of any other kind it is a bug of the user's, which ends the producer
         raise ConnectionLostError(
             f"{host}:{port}: the dialer cannot connect: {type(error).__name__}: {printable(error)}",
             host=host,

@@ -9,22 +9,24 @@ or carries an error at its top, is no answer (`# faults: T17`); a large one leav
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
+from aiokprod.cluster.answer_limits import metadata_bytes, metadata_partitions
 from aiokprod.cluster.connection import BrokerConnection
-from aiokprod.cluster.snapshot import believable_brokers
+from aiokprod.cluster.slices import in_slices
+from aiokprod.cluster.snapshot import MAX_BROKERS, believable_brokers
 from aiokprod.errors import BrokerAnswerError, ClusterIdMismatchError, ProtocolError
 from aiokprod.logs import printable
 from aiokprod.wire.codes import ErrorCode, name_of
+from aiokprod.wire.exchange import NO_BODY
 from aiokprod.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aiokprod.wire.metadata_slices import decode_metadata_slices
 
 LOWEST_VERSION: Final = 4
 """From here on a client can forbid that asking creates a topic; every Kafka since 1.0 has it."""
 
-PARTITIONS_PER_SLICE: Final = 1_000
+BYTES_PER_SLICE: Final = 32 * 1024
 """About 5 ms of decoding."""
 
 ID_LIMIT: Final = 100
@@ -63,12 +65,23 @@ async def fetch_metadata(
         allow_auto_topic_creation=allow_auto_topic_creation,
     )
     version = connection.versions.pick(MetadataRequest.API_KEY, LOWEST_VERSION, MetadataRequest.MAX_VERSION)
-    body = await connection.call(MetadataRequest, version, request.encode(version), timeout_s=timeout_s)
+    names = frozenset(topic.name for topic in request.topics or () if topic.name is not None)
+    body = await connection.call(
+        MetadataRequest,
+        version,
+        request.encode(version),
+        timeout_s=timeout_s,
+        max_answer_bytes=metadata_bytes(len(names)),
+    )
+    broken: ProtocolError | None = None
     try:
-        answer = await _decode(body, version)
+        answer = await _decode(body, version, names)
     except ProtocolError as error:
-        connection.close(error)
-        raise
+        broken = error.clone()
+    if broken is not None:
+        body = NO_BODY  # errors are kept, and their tracebacks would keep it
+        connection.close(broken)
+        raise broken
     connection.mute(answer.throttle_time_ms / 1000)
     _judge(answer, connection, cluster_id)
     return answer
@@ -84,15 +97,16 @@ async def check_cluster(connection: BrokerConnection, cluster_id: str, *, timeou
     await fetch_metadata(connection, (), cluster_id=cluster_id, allow_auto_topic_creation=False, timeout_s=timeout_s)
 
 
-async def _decode(body: memoryview, version: int) -> MetadataResponse:
-    slices = decode_metadata_slices(body, version, PARTITIONS_PER_SLICE)
-    while True:
-        try:
-            next(slices)
-        except StopIteration as end:
-            answer: MetadataResponse = end.value
-            return answer
-        await asyncio.sleep(0)
+async def _decode(body: memoryview, version: int, asked: Collection[str]) -> MetadataResponse:
+    slices = decode_metadata_slices(
+        body,
+        version,
+        BYTES_PER_SLICE,
+        asked=asked,
+        max_brokers=MAX_BROKERS,
+        max_partitions=metadata_partitions(len(asked)),
+    )
+    return await in_slices(slices)
 
 
 def _judge(answer: MetadataResponse, connection: BrokerConnection, cluster_id: str | None) -> None:

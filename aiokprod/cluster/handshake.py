@@ -17,6 +17,7 @@ from typing import Final
 
 from aiokprod import __version__
 from aiokprod.cluster import tls
+from aiokprod.cluster.answer_limits import SMALL_BYTES
 from aiokprod.cluster.authentication import authenticate
 from aiokprod.cluster.connection import BrokerConnection
 from aiokprod.cluster.connection_settings import ConnectionSettings
@@ -38,9 +39,6 @@ from aiokprod.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsR
 from aiokprod.wire.messages.metadata import MetadataRequest
 from aiokprod.wire.messages.produce import ProduceRequest
 from aiokprod.wire.versions import ApiVersions
-
-MAX_FRAME_BYTES_BEFORE_AUTHENTICATION: Final = 512 * 1024
-"""Kafka accepts as much from us before it knows us; ApiVersions of 4.3 takes less than 1 KiB."""
 
 AUTHENTICATION: Final = "SASL authentication"
 
@@ -141,7 +139,7 @@ class _Attempt:
             host=endpoint.host,
             port=endpoint.port,
             client_id=settings.client_id,
-            max_frame_bytes=min(MAX_FRAME_BYTES_BEFORE_AUTHENTICATION, settings.max_frame_bytes),
+            max_frame_bytes=min(SMALL_BYTES, settings.max_frame_bytes),
             max_mute_s=settings.request_timeout_s,
             loop=asyncio.get_running_loop(),
             log=settings.log_of(str(endpoint)),
@@ -264,7 +262,7 @@ class _Attempt:
         if self._settings.ssl_context is not None:
             if broke is not None and tls.is_tls_failure(broke):
                 return tls.diagnose(broke, self._endpoint.host, self._endpoint.port)
-            hint = "it may refuse our client certificate (ssl_certfile)"
+            hint = "it may refuse our client certificate, or want one (ssl_certfile)"
         else:
             hint = "it may be a TLS listener: set security_protocol to SSL or SASL_SSL"
         return self._lost(f"hung up on the first request ({hint})")

@@ -25,7 +25,8 @@ from typing import Final, TypeAlias
 
 from aiokprod.backoff import Backoff
 from aiokprod.cluster.refresh_schedule import NEVER, RefreshSchedule
-from aiokprod.cluster.snapshot import BrokerNode, ClusterSnapshot, TopicSnapshot, merge_answer
+from aiokprod.cluster.slices import in_slices
+from aiokprod.cluster.snapshot import BrokerNode, ClusterSnapshot, TopicSnapshot, merge_answer, merge_in_slices
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError, ClusterError
 from aiokprod.wire.messages.metadata import MetadataResponse
@@ -37,6 +38,9 @@ FIRST_TIMEOUT_S: Final = 5.0
 frozen broker is when news are needed most. Doubled for each failure in a row, up to `request_timeout_ms`. Less where
 `delivery_timeout_ms` is below 80 s: news must come while there is time to use them (`# faults: T21`)."""
 
+
+MERGES_IN_SLICES: Final = 3
+"""Attempts to merge a large answer while hints keep changing what it is merged with; then it is done at once."""
 
 SHORTEST_TIMEOUT_S: Final = 0.5
 
@@ -222,14 +226,24 @@ class MetadataCache:
         self.refreshed_at = self._clock()
         self._schedule.answered(self._clock(), self._random.random(), full=full)
         await asyncio.sleep(0)  # decoding took its time, merging takes as much again (faults: T19)
-        self._answered_by.update((topic.name, number) for topic in answer.topics if topic.name is not None)
+        merged = await self._merged(answer, names)
+        self._answered_by.update((topic.name, number) for topic in answer.topics if topic.name in self._interest)
         for name in self._answered_by.keys() - self._interest.keys():
             del self._answered_by[name]
-        self._swap(merge_answer(self.snapshot, answer, asked=names, keep=self._interest))
+        self._swap(merged)
         if self.snapshot.unsettled(self._interest):
             self._schedule.want(full=False)
         self._answered()
         self._wake_waiters(number)
+
+    async def _merged(self, answer: MetadataResponse, names: list[str]) -> ClusterSnapshot:
+        """The answer on top of what is known when it is done: a hint may come between two slices."""
+        for _ in range(MERGES_IN_SLICES):
+            before = self.snapshot
+            merged = await in_slices(merge_in_slices(before, answer, asked=names, keep=self._interest))
+            if self.snapshot is before:
+                return merged
+        return merge_answer(self.snapshot, answer, asked=names, keep=self._interest)
 
     def _forget_idle(self, now: float) -> None:
         """Topics nobody used for long leave; one that never appeared stays as long as a record may wait for it."""

@@ -16,7 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import is_
@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing import Final
 
 from aiokprod.cluster.dns import can_be_host
+from aiokprod.cluster.slices import at_once
 from aiokprod.wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -50,6 +51,9 @@ MAX_PARTITION: Final = 1_000_000
 REWINDS_BELIEVED: Final = 5
 """Without topic ids (brokers before 2.8) a re-created topic shows only as epochs that went back. So many answers in a
 row that say so are believed (franz-go waits for as many)."""
+
+PARTITIONS_PER_SLICE: Final = 4_000
+"""About 5 ms of merging."""
 
 FORMER_IDS_KEPT: Final = 8
 """Replaced topic ids remembered per topic: a lagging broker is some re-creations behind, not many."""
@@ -177,7 +181,14 @@ def believable_brokers(brokers: Iterable[MetadataResponseBroker]) -> dict[int, B
 def merge_answer(
     old: ClusterSnapshot, answer: MetadataResponse, *, asked: Collection[str], keep: Collection[str]
 ) -> ClusterSnapshot:
-    """The next snapshot: an answer on top of what is known.
+    """The next snapshot, at once: see `merge_in_slices`."""
+    return at_once(merge_in_slices(old, answer, asked=asked, keep=keep))
+
+
+def merge_in_slices(
+    old: ClusterSnapshot, answer: MetadataResponse, *, asked: Collection[str], keep: Collection[str]
+) -> Generator[None, None, ClusterSnapshot]:
+    """The next snapshot: an answer on top of what is known. Pauses every few milliseconds (`# faults: T19`).
 
     Args:
         old: the snapshot of now.
@@ -195,11 +206,18 @@ def merge_answer(
         if topic.name is not None and topic.name in asked:
             answers.setdefault(topic.name, topic)
     topics: dict[str, TopicSnapshot] = {}
-    for name in keep:
+    in_slice = 0
+    for name in list(keep):
         known = old.topics.get(name)
-        merged = merge_topic(known, answers[name], brokers.keys()) if name in answers else known
+        merged = known
+        if name in answers:
+            in_slice += len(answers[name].partitions) + 1
+            merged = yield from _merge_topic(known, answers[name], brokers.keys())
         if merged is not None:
             topics[name] = _without_leaders(merged, gone) if gone else merged
+        if in_slice >= PARTITIONS_PER_SLICE:
+            in_slice = 0
+            yield
     return ClusterSnapshot(
         version=old.version + 1,
         cluster_id=old.cluster_id if answer.cluster_id is None else answer.cluster_id,
@@ -209,7 +227,9 @@ def merge_answer(
     )
 
 
-def merge_topic(known: TopicSnapshot | None, answer: MetadataResponseTopic, brokers: Collection[int]) -> TopicSnapshot:
+def _merge_topic(
+    known: TopicSnapshot | None, answer: MetadataResponseTopic, brokers: Collection[int]
+) -> Generator[None, None, TopicSnapshot]:
     """One topic of an answer, on top of what is known. Returns `known` itself when nothing changed."""
     name = answer.name
     assert name is not None
@@ -233,7 +253,7 @@ def merge_topic(known: TopicSnapshot | None, answer: MetadataResponseTopic, brok
             known, rewinds = replace(known, partitions=(), incarnation=known.incarnation + 1), 0
     elif topic_id == old_id == NO_TOPIC_ID and _has_two_leaders(known.partitions, given):
         known = replace(known, partitions=(), incarnation=known.incarnation + 1)
-    partitions = _merge_partitions(known.partitions, given, brokers)
+    partitions = yield from _merge_partitions(known.partitions, given, brokers)
     merged = replace(
         known,
         topic_id=old_id if topic_id == NO_TOPIC_ID else topic_id,
@@ -273,11 +293,13 @@ def _has_two_leaders(known: tuple[PartitionSnapshot, ...], given: Mapping[int, M
 
 def _merge_partitions(
     known: tuple[PartitionSnapshot, ...], given: Mapping[int, MetadataResponsePartition], brokers: Collection[int]
-) -> tuple[PartitionSnapshot, ...]:
+) -> Generator[None, None, tuple[PartitionSnapshot, ...]]:
     """All partitions; a list with a gap adds none, for a wrong count would send keys to wrong partitions."""
     count = max(len(known), len(given))
     merged: list[PartitionSnapshot] = []
     for index in range(count):
+        if index % PARTITIONS_PER_SLICE == PARTITIONS_PER_SLICE - 1:
+            yield
         old = known[index] if index < len(known) else None
         answer = given.get(index)
         if answer is not None:

@@ -175,27 +175,39 @@ def is_tls_failure(error: BaseException) -> bool:
 
 
 def _meaning(error: BaseException, host: str) -> str:
+    """What to look at; never how to do without TLS or without a check of it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _bad_certificate(error, host)
     if isinstance(error, ssl.SSLError):
         reason = str(getattr(error, "reason", None) or "").upper()  # missing if not made by OpenSSL
         if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
             return (
-                "the other side does not speak TLS (a plaintext listener, or no Kafka at all):"
-                " check the port, or set security_protocol to PLAINTEXT or SASL_PLAINTEXT"
+                "the other side does not speak TLS: check that this is the port of a TLS listener of the broker"
+                " (its listeners and listener.security.protocol.map say which one is)"
             )
         if "PROTOCOL_VERSION" in reason or "UNSUPPORTED_PROTOCOL" in reason:
-            return "no common TLS version: ours are 1.2 and newer (ssl_context can allow others)"
-        if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason or "HANDSHAKE_FAILURE" in reason:
             return (
-                f"the broker refused our side of TLS ({reason}): it wants a client certificate that it trusts,"
-                " see ssl_certfile and ssl_keyfile"
+                "no common TLS version: ours are 1.2 and newer, or those of the given ssl_context;"
+                " the broker needs one of them in its ssl.enabled.protocols"
+            )
+        if "CERTIFICATE_REQUIRED" in reason:
+            return "the broker wants a client certificate: set ssl_certfile and ssl_keyfile"
+        if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
+            return (
+                f"the broker refused our client certificate, or that there is none ({reason}): ssl_certfile and"
+                " ssl_keyfile must be of an authority in its truststore"
+            )
+        if "HANDSHAKE_FAILURE" in reason:
+            return (
+                "the broker refused our side of TLS without saying why: it may want a client certificate (ssl_certfile"
+                " and ssl_keyfile), or have no cipher in common with us (ssl.cipher.suites on the broker)"
             )
         if reason != "UNEXPECTED_EOF_WHILE_READING" and not isinstance(error, ssl.SSLEOFError):
             return f"TLS failed: {printable(str(error), TEXT_LIMIT)}"
     return (
-        "the broker hung up during the TLS handshake: probably a plaintext listener (check the port, or set"
-        " security_protocol to PLAINTEXT or SASL_PLAINTEXT), or it refuses our certificate (ssl_certfile)"
+        "the broker hung up during the TLS handshake: check that this is the port of a TLS listener; if it is, the broker"
+        " may have no TLS version in common with us (1.2 and newer) or refuse our client certificate, or that there is"
+        " none (ssl_certfile); its log says which"
     )
 
 
@@ -211,7 +223,7 @@ def _bad_certificate(error: ssl.SSLCertVerificationError, host: str) -> str:
         return "the broker's certificate comes from an authority that is not trusted here: name that one in ssl_cafile"
     if code in (HOST_NAME_MISMATCH, IP_MISMATCH):
         return (
-            f"the broker's certificate is not for {server_name(host)}: use a name it carries in bootstrap_servers and"
-            " advertised.listeners (ssl_check_hostname=False turns the check off)"
+            f"the broker's certificate is not for {server_name(host)}: check that this is the broker you mean, and use a"
+            " name that its certificate carries in bootstrap_servers and advertised.listeners"
         )
     return f"the broker's certificate is refused: {printable(error.verify_message, TEXT_LIMIT)}"

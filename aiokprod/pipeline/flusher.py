@@ -26,7 +26,14 @@ from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.batch import batch_header
 from aiokprod.records.compression import CODEC_BITS
 from aiokprod.wire.messages.produce import ProduceRequest
-from aiokprod.wire.produce import ProduceAnswer, ProduceOutcome, ProduceTopic, decode_produce, encode_produce
+from aiokprod.wire.produce import (
+    ProduceAnswer,
+    ProduceOutcome,
+    ProduceTopic,
+    decode_produce,
+    encode_produce,
+    produce_answer_bytes,
+)
 
 PRODUCE = ProduceRequest.API_KEY
 LAST_VERSION_BY_NAME = 12  # from 13 on Produce names topics by id
@@ -39,12 +46,15 @@ OutcomeKey = tuple[str | bytes, int]
 class SentRequest:
     """A Produce request on its way: what to tell whom when its answer comes."""
 
-    __slots__ = ("sent", "sent_at", "version")
+    __slots__ = ("records", "sent", "sent_at", "version")
 
-    def __init__(self, version: int, sent: list[tuple[Queue, Entry, int, OutcomeKey]], sent_at: float) -> None:
+    def __init__(
+        self, version: int, sent: list[tuple[Queue, Entry, int, OutcomeKey]], sent_at: float, records: int
+    ) -> None:
         self.version = version
         self.sent = sent  # int: the attempt
         self.sent_at = sent_at
+        self.records = records
 
 
 class Chaser:
@@ -126,7 +136,7 @@ class BrokerFlusher(ConnectionListener, Route):
         settings, metrics = self._settings, self._metrics
         version = self._version(connection, taken)
         now = self._loop.time()
-        compressed_bytes = 0
+        compressed_bytes = records = 0
         by_id = version > LAST_VERSION_BY_NAME
         by_topic: dict[str | bytes, ProduceTopic] = {}
         sent: list[tuple[Queue, Entry, int, OutcomeKey]] = []
@@ -152,6 +162,7 @@ class BrokerFlusher(ConnectionListener, Route):
             )
             topic.partitions.append((queue.partition, (header, section), encoded.size_bytes))
             compressed_bytes += len(section)
+            records += entry.count
             metrics.batch_bytes.record(encoded.size_bytes)
             if entry.attempt > 1:
                 metrics.batches_resent.add(1)
@@ -159,7 +170,7 @@ class BrokerFlusher(ConnectionListener, Route):
                 metrics.batch_records.record(entry.count)
                 metrics.queue_seconds.record(now - batch.opened_at)
         body = encode_produce(version, settings.acks, settings.broker_timeout_ms, list(by_topic.values()))
-        request = SentRequest(version, sent, now)
+        request = SentRequest(version, sent, now, records)
         metrics.batch_compressed_bytes.add(compressed_bytes)
         metrics.requests_sent.add(1)
         metrics.batches_sent.add(len(taken))
@@ -171,6 +182,7 @@ class BrokerFlusher(ConnectionListener, Route):
                 request,
                 timeout_s=settings.request_timeout_s,
                 expects_answer=settings.acks != 0,
+                max_answer_bytes=produce_answer_bytes(len(sent), records),
             )
         except ConnectionLostError as lost:
             self.lost(connection, [(request, False)], lost)
@@ -223,9 +235,10 @@ class BrokerFlusher(ConnectionListener, Route):
         now, now_ms = self._loop.time(), wall_ms()
         self._metrics.request_seconds.record(now - request.sent_at)
         try:
-            answer = decode_produce(body, request.version)
+            answer = decode_produce(body, request.version, len(request.sent), request.records)
             outcomes = self._sort(request, answer.outcomes)
-        except ProtocolError as broken:
+        except ProtocolError as error:
+            broken = error.with_traceback(None)  # it is kept, and would keep the answer
             self.lost(connection, [(request, True)], broken)
             connection.close(broken)
             return

@@ -28,10 +28,13 @@ LAST_CORRELATION_ID: Final = 2**31 - 1
 """The field is a signed 32-bit integer; negative ids are legal but some brokers' logs make a mess of them."""
 
 
+ANY_SIZE: Final = 2**31 - 1
+
+
 class Entry:
     """One place in the queue of a connection: a request, or a marker (`api_key` -1)."""
 
-    __slots__ = ("api_key", "correlation_id", "flexible_response", "timeout_s", "token", "version")
+    __slots__ = ("api_key", "correlation_id", "flexible_response", "max_answer_bytes", "timeout_s", "token", "version")
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class Entry:
         correlation_id: int,
         timeout_s: float,
         flexible_response: bool,
+        max_answer_bytes: int = ANY_SIZE,
     ) -> None:
         self.token = token
         self.api_key = api_key
@@ -48,6 +52,7 @@ class Entry:
         self.correlation_id = correlation_id
         self.timeout_s = timeout_s
         self.flexible_response = flexible_response
+        self.max_answer_bytes = max_answer_bytes
 
     @property
     def is_marker(self) -> bool:
@@ -79,7 +84,8 @@ class Exchange:
     """The queue of one connection.
 
     Args:
-        max_frame_bytes: largest answer accepted; a longer one is refused by its length alone (`# faults: H1`).
+        max_frame_bytes: largest answer accepted; a longer one is refused by its length alone (`# faults: H1`). What a
+            request allows its own answer (`Entry.max_answer_bytes`) may be less (`# faults: H25`).
         max_mute_s: longest throttle obeyed; a broken broker asks for 24 days (`# faults: H18`).
         first_correlation_id: only tests begin elsewhere than at 0.
     """
@@ -142,14 +148,17 @@ class Exchange:
         if self.failure is not None:
             return settled
         try:
-            for frame in self._frames.feed(data):
+            frames, pending = self._frames, self._pending
+            frames.take(data)
+            while True:
+                frame = frames.next_frame(pending[0].max_answer_bytes if pending else ANY_SIZE)
+                if frame is None:
+                    break
                 self._settle(frame, now, settled)
-            if self._frames.failure is not None:
-                raise self._frames.failure
             if not self._requests and self._frames.buffered_bytes:
                 raise ProtocolError("the broker began an answer to no request")
         except ProtocolError as error:
-            self.failure = error
+            self.failure = error.with_traceback(None)  # it is kept, and would keep the bytes
         return settled
 
     def _settle(self, frame: bytes, now: float, settled: list[Settled]) -> None:

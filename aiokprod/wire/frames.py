@@ -22,13 +22,14 @@ SMALLEST_FRAME = 4  # a correlation id
 class FrameReader:
     """Cuts a stream into frames (without their length)."""
 
-    __slots__ = ("_buffer", "failure", "max_frame_bytes")
+    __slots__ = ("_at", "_buffer", "failure", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
         self.failure: ProtocolError | None = None
         """Why the stream is useless from here on: a length no frame can have."""
         self._buffer = bytearray()
+        self._at = 0  # what is before it has been handed out
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
         """The frames that are complete now. Those before a bad length are returned; then `failure` tells of it.
@@ -36,42 +37,62 @@ class FrameReader:
         Raises:
             ProtocolError: `failure`, when there is no frame before it, and at every call from then on.
         """
+        self.take(data)
+        frames: list[bytes] = []
+        try:
+            while (frame := self.next_frame(self.max_frame_bytes)) is not None:
+                frames.append(frame)
+        except ProtocolError:
+            if not frames:
+                raise
+        return frames
+
+    def take(self, data: bytes | bytearray | memoryview) -> None:
+        """Bytes of the stream; ask `next_frame` what they complete."""
+        if self.failure is None:
+            self._buffer += data
+
+    def next_frame(self, max_bytes: int) -> bytes | None:
+        """The next frame, if it is complete. A length is judged as soon as it is there.
+
+        Args:
+            max_bytes: how long this one may be; `max_frame_bytes` counts too.
+
+        Raises:
+            ProtocolError: `failure`, now and at every call from then on.
+        """
         if self.failure is not None:
             raise self.failure
-        buffer = self._buffer
-        buffer += data
-        frames: list[bytes] = []
-        at = 0
-        while len(buffer) - at >= 4:
-            length = _LENGTH.unpack_from(buffer, at)[0]
-            if not SMALLEST_FRAME <= length <= self.max_frame_bytes:
-                self.failure = self._refuse(bytes(buffer[at : at + 8]), length)
-                buffer.clear()
-                if not frames:
-                    raise self.failure
-                return frames
-            if len(buffer) - at - 4 < length:
-                break
-            frames.append(bytes(buffer[at + 4 : at + 4 + length]))
-            at += 4 + length
-        del buffer[:at]
-        return frames
+        buffer, at = self._buffer, self._at
+        size = len(buffer) - at
+        length: int = _LENGTH.unpack_from(buffer, at)[0] if size >= 4 else 0
+        if size >= 4 and not SMALLEST_FRAME <= length <= min(max_bytes, self.max_frame_bytes):
+            self.failure = self._refuse(bytes(buffer[at : at + 8]), length, min(max_bytes, self.max_frame_bytes))
+            buffer.clear()
+            self._at = 0
+            raise self.failure
+        if size < 4 or size - 4 < length:
+            del buffer[:at]
+            self._at = 0
+            return None
+        with memoryview(buffer) as view:  # one copy, not two
+            frame = bytes(view[at + 4 : at + 4 + length])
+        self._at = at + 4 + length
+        return frame
 
     @property
     def buffered_bytes(self) -> int:
         """Of an incomplete frame."""
-        return len(self._buffer)
+        return len(self._buffer) - self._at
 
-    def _refuse(self, start: bytes, length: int) -> ProtocolError:
+    def _refuse(self, start: bytes, length: int, most: int) -> ProtocolError:
         if start.startswith(HTTP_STARTS):
             return ProtocolError("the peer speaks HTTP, not Kafka: is this the right port?")
         if start[:1] == b"\x15" and start[1:2] == b"\x03":
             return ProtocolError(
                 "the peer answered a TLS alert: it is a TLS port; set security_protocol to SSL or SASL_SSL"
             )
-        return ProtocolError(
-            f"a frame of {length} bytes; between {SMALLEST_FRAME} and {self.max_frame_bytes} are taken"
-        )
+        return ProtocolError(f"a frame of {length} bytes; between {SMALLEST_FRAME} and {most} are taken")
 
 
 # ---------------------------------------------------------------------- the client's side

@@ -9,11 +9,24 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from aiokprod.wire.reader import ZERO_UUID, Reader
+from aiokprod.wire.reader import ZERO_UUID, Budget, Reader
 from aiokprod.wire.writer import Writer
 
 FLEXIBLE_FROM: Final = 9
 BY_ID_FROM: Final = 13
+ANY: Final = 2**31
+EXCESS: Final = 16
+"""Partitions nobody asked for, or named twice, are a fault of few entries: those few are passed over."""
+
+ANSWER_BYTES: Final = 64 * 1024
+"""Of what is not proportional: the nodes that lead now, and a long text."""
+
+ANSWER_BYTES_PER_PARTITION: Final = 4 * 1024
+"""The name of a topic, numbers, a text of some lines."""
+
+ANSWER_BYTES_PER_RECORD: Final = 256
+"""The text of a record that is named as invalid: Kafka's have about 150 bytes."""
+
 _pack_acks_and_timeout: Final = Struct(">hi").pack
 _OUTCOME: Final = Struct(">ihqq")  # partition, error code, base offset, log append time
 _OUTCOME_V5: Final = Struct(">ihqqq")  # and log start offset
@@ -101,15 +114,36 @@ def encode_produce(
     return parts
 
 
-def decode_produce(body: bytes | memoryview, version: int) -> ProduceAnswer:
-    """Read a Produce answer; raises ProtocolError for anything but a whole valid one."""
+def produce_answer_bytes(partitions: int, records: int) -> int:
+    """How long the answer may be to a request with so many partitions and records in them (`# faults: H25`)."""
+    return ANSWER_BYTES + partitions * ANSWER_BYTES_PER_PARTITION + records * ANSWER_BYTES_PER_RECORD
+
+
+def decode_produce(
+    body: bytes | memoryview, version: int, max_partitions: int = -1, max_records: int = -1
+) -> ProduceAnswer:
+    """Read a Produce answer; raises ProtocolError for anything but a whole valid one.
+
+    Args:
+        body: of the answer.
+        version: of the request.
+        max_partitions: how many the request had; many more are refused before they are read. -1: any number.
+        max_records: how many records it had; many more that are named as invalid are refused likewise.
+    """
     flexible = version >= FLEXIBLE_FROM
     reader = Reader(body)
+    partitions = Budget(EXCESS + 2 * max_partitions if max_partitions >= 0 else ANY)
+    records = Budget(EXCESS + 2 * max_records if max_records >= 0 else ANY)
     answer = ProduceAnswer()
-    for _ in range(reader.count(flexible)):
+    topics = reader.count(flexible)
+    partitions.take(topics)
+    partitions.left += topics
+    for _ in range(topics):
         name, topic_id = ("", reader.uuid()) if version >= BY_ID_FROM else (reader.string(flexible), ZERO_UUID)
-        for _ in range(reader.count(flexible)):
-            answer.outcomes.append(_outcome(reader, version, flexible, name, topic_id))
+        count = reader.count(flexible)
+        partitions.take(count)
+        for _ in range(count):
+            answer.outcomes.append(_outcome(reader, version, flexible, name, topic_id, records))
         if flexible:
             reader.skip_tags()
     answer.throttle_time_ms = reader.int32()
@@ -129,7 +163,9 @@ def decode_produce(body: bytes | memoryview, version: int) -> ProduceAnswer:
     return answer
 
 
-def _outcome(reader: Reader, version: int, flexible: bool, name: str, topic_id: bytes) -> ProduceOutcome:
+def _outcome(
+    reader: Reader, version: int, flexible: bool, name: str, topic_id: bytes, records: Budget
+) -> ProduceOutcome:
     log_start_offset = -1
     if version >= 5:
         partition, error_code, base_offset, log_append_time_ms, log_start_offset = reader.unpack(_OUTCOME_V5)
@@ -139,10 +175,9 @@ def _outcome(reader: Reader, version: int, flexible: bool, name: str, topic_id: 
     outcome.log_append_time_ms = log_append_time_ms
     outcome.log_start_offset = log_start_offset
     if version >= 8:
-        for _ in range(reader.count(flexible)):
-            outcome.record_errors.append((reader.int32(), reader.nullable_string(flexible)))
-            if flexible:
-                reader.skip_tags()
+        named = reader.count(flexible)
+        records.take(named)
+        outcome.record_errors = reader.indexed_texts(named, flexible)
         outcome.error_message = reader.nullable_string(flexible)
     if flexible:
         for _ in range(reader.tag_count()):

@@ -1,7 +1,8 @@
 """`Reader`: bounded decoding of the protocol's primitives. The network is hostile.
 
 Every length and count is checked against the bytes that are left before anything is allocated; whatever is wrong is a
-`ProtocolError` and nothing else.
+`ProtocolError` and nothing else. An element of an array takes much more memory and time than its bytes on the wire, so a
+message may also be given a `Budget` of them (`# faults: H25`).
 
 It reads bytes: a view is copied once, since every byte that is asked of a view is an object in between.
 """
@@ -22,13 +23,42 @@ _unpack_float64: Final = Struct(">d").unpack_from
 ZERO_UUID = bytes(16)
 
 
+MAX_TAGS: Final = 1_000
+"""Tagged fields of one struct; Kafka's have a handful."""
+
+
+class Budget:
+    """How many elements the arrays of one message may have in all, those of its tagged fields included."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, elements: int) -> None:
+        self.left = elements
+
+    def take(self, count: int) -> None:
+        """Raises ProtocolError when it is used up, before the elements are read."""
+        if count > self.left:
+            raise ProtocolError(f"an array of {count} elements where {self.left} at most are taken")
+        self.left -= count
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise ProtocolError("a string is not UTF-8") from None
+
+
 class Reader:
     """Reads one message from front to back."""
 
-    __slots__ = ("_data", "_end", "_pos")
+    __slots__ = ("_budget", "_data", "_end", "_pos")
 
-    def __init__(self, data: bytes | bytearray | memoryview, start: int = 0, size: int = -1) -> None:
+    def __init__(
+        self, data: bytes | bytearray | memoryview, start: int = 0, size: int = -1, budget: Budget | None = None
+    ) -> None:
         """All of it, or `size` bytes from `start` on."""
+        self._budget = budget
         self._data = data if isinstance(data, bytes) else bytes(data)
         self._pos = start
         self._end = len(self._data) if size < 0 else start + size
@@ -113,6 +143,8 @@ class Reader:
         count = self._length(flexible, False)
         if count > self._end - self._pos:
             raise ProtocolError(f"an array of {count} elements and {self._end - self._pos} bytes are left")
+        if self._budget is not None and count > 0:
+            self._budget.take(count)
         return count
 
     def count(self, flexible: bool) -> int:
@@ -124,6 +156,8 @@ class Reader:
     def tag_count(self) -> int:
         """Tagged fields; each has at least two bytes."""
         count = self.unsigned_varint()
+        if count > MAX_TAGS:
+            raise ProtocolError(f"{count} tagged fields where {MAX_TAGS} at most are taken")
         if count * 2 > self._end - self._pos:
             raise ProtocolError(f"{count} tagged fields and {self._end - self._pos} bytes are left")
         return count
@@ -134,10 +168,7 @@ class Reader:
         if length < 0:
             return None
         at = self._take(length)
-        try:
-            return self._data[at : at + length].decode()
-        except UnicodeDecodeError:
-            raise ProtocolError("a string is not UTF-8") from None
+        return _text(self._data[at : at + length])
 
     def string(self, flexible: bool) -> str:
         text = self.nullable_string(flexible)
@@ -158,10 +189,34 @@ class Reader:
             raise ProtocolError("bytes are null that cannot be")
         return data
 
+    def indexed_texts(self, count: int, flexible: bool) -> list[tuple[int, str | None]]:
+        """Structs of an int32 and a nullable string: so many records of a batch may be named as invalid that they are read
+        in one loop, and equal texts are one."""
+        found: list[tuple[int, str | None]] = []
+        data, end, at = self._data, self._end, self._pos
+        raw, text = b"", ""
+        for _ in range(count):
+            after = at + 4 + data[at + 4] if flexible and at + 5 < end else end
+            if after < end and data[at + 4] and data[at + 4] < 0x80 and data[after] == 0:
+                # Nearly all: a text of at most 126 bytes, and no tags.
+                piece = data[at + 5 : after]
+                if piece != raw:
+                    raw, text = piece, _text(piece)
+                found.append((int(_unpack_int32(data, at)[0]), text))
+                at = after + 1
+                continue
+            self._pos = at
+            found.append((self.int32(), self.nullable_string(flexible)))
+            if flexible:
+                self.skip_tags()
+            at = self._pos
+        self._pos = at
+        return found
+
     # ------------------------------------------------------------------ structure
     def field(self, size: int) -> Reader:
         """A reader of the next `size` bytes: one tagged field."""
-        return Reader(self._data, self._take(size), size)
+        return Reader(self._data, self._take(size), size, self._budget)
 
     def skip(self, size: int) -> None:
         self._take(size)

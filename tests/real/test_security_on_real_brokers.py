@@ -124,7 +124,7 @@ def test_mutual_tls_delivers_with_our_certificate_and_says_what_is_missing_witho
         for certificate in ({}, {"ssl_certfile": str(stranger), "ssl_keyfile": str(stranger)}):
             error = refused(cluster.bootstrap_servers, **ours, **certificate)
             assert isinstance(error, TlsError)
-            assert "it wants a client certificate that it trusts" in str(error)
+            assert "client certificate" in str(error)
 
 
 # ---------------------------------------------------------------------- staying in
@@ -226,7 +226,7 @@ def test_a_tls_client_at_a_plaintext_port_is_told_so(cluster: KafkaCluster) -> N
     authority = str(cluster.tls.authority)
     error = refused(cluster.bootstrap_for("PLAINTEXT"), security_protocol="SSL", ssl_cafile=authority)
     assert isinstance(error, TlsError)
-    assert "probably a plaintext listener" in str(error)
+    assert "check that this is the port of a TLS listener" in str(error)
 
 
 def test_sasl_where_none_is_wanted_and_none_where_it_is(cluster: KafkaCluster) -> None:  # faults: S9

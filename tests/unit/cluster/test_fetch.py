@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from answers import answer, brokers, topic
 from fake_connection import FakeConnection
 from virtual_time import run_virtual
 
-from aiokprod.cluster.fetch import check_cluster, fetch_metadata
+from aiokprod.cluster.answer_limits import metadata_bytes, metadata_partitions
+from aiokprod.cluster.fetch import BYTES_PER_SLICE, check_cluster, fetch_metadata
+from aiokprod.cluster.snapshot import MAX_BROKERS
 from aiokprod.errors import BrokerAnswerError, ClusterIdMismatchError, ProtocolError, UnsupportedVersionError
 from aiokprod.wire.messages.metadata import MetadataRequest, MetadataResponse
 from aiokprod.wire.versions import ApiVersions
@@ -24,8 +27,12 @@ class Answering(FakeConnection):
         self.versions = ApiVersions({MetadataRequest.API_KEY: versions}, {})
         self.response = response
         self.asked: list[tuple[MetadataRequest, int, float]] = []
+        self.limits: list[int] = []
 
-    async def call(self, kind: Any, version: int, body: bytes, *, timeout_s: float) -> memoryview:
+    async def call(
+        self, kind: Any, version: int, body: bytes, *, timeout_s: float, max_answer_bytes: int
+    ) -> memoryview:
+        self.limits.append(max_answer_bytes)
         self.asked.append((kind.decode(body, version), version, timeout_s))
         response = self.response
         return memoryview(response if isinstance(response, bytes) else response.encode(version))
@@ -137,15 +144,67 @@ def test_a_cluster_is_ours_unless_it_says_otherwise(ours: str | None, theirs: st
     run_virtual(scenario())
 
 
-def test_a_large_answer_leaves_the_loop_room() -> None:  # faults: T19
+@pytest.mark.parametrize(
+    "large",
+    [
+        answer(*[topic(f"t{number}", [(1, 1)] * 200) for number in range(100)]),
+        answer(topic("t0", [(1, 1)] * 20_000)),
+        answer(brokers=brokers(*range(9_000))),
+        answer(*[topic(f"nobody asked {number}", [(1, 1)] * 200) for number in range(100)]),
+    ],
+    ids=["topics", "one topic", "brokers", "others"],
+)
+def test_a_large_answer_leaves_the_loop_room(large: MetadataResponse) -> None:  # faults: T19, H25
     async def scenario() -> None:
-        connection = Answering(answer(*[topic(f"t{number}", [(1, 1)] * 200) for number in range(100)]))
-        fetching = asyncio.create_task(fetch(connection))
+        connection = Answering(large)
+        fetching = asyncio.create_task(fetch(connection, *[f"t{number}" for number in range(100)]))
         turns = 0
         while not fetching.done():
             await asyncio.sleep(0)
             turns += 1
-        assert turns >= 15
-        assert len((await fetching).topics) == 100
+        assert turns >= len(large.encode(13)) // BYTES_PER_SLICE
+        found = await fetching
+        assert len(found.brokers) == len(large.brokers)
+        assert len(found.topics) == len([each for each in large.topics if (each.name or "").startswith("t")])
+
+    run_virtual(scenario())
+
+
+def test_the_length_of_an_answer_follows_from_what_is_asked() -> None:  # faults: H25
+    async def scenario() -> None:
+        connection = Answering(answer())
+        await fetch(connection)
+        await fetch(connection, "t", "u")
+        assert connection.limits == [metadata_bytes(0), metadata_bytes(2)]
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        answer(brokers=brokers(*range(MAX_BROKERS + 1))),
+        answer(topic("t", [(1, 1)] * (metadata_partitions(1) + 1))),
+    ],
+    ids=["brokers", "partitions"],
+)
+def test_more_than_was_asked_for_is_refused_before_it_is_read(large: MetadataResponse) -> None:  # faults: H16, H25
+    async def scenario() -> None:
+        connection = Answering(large)
+        data = large.encode(13)
+        connection.response = data
+        tracemalloc.start()
+        try:
+            with pytest.raises(ProtocolError, match="at most are taken") as raised:
+                await fetch(connection, "t")
+            assert tracemalloc.get_traced_memory()[1] < 2 * len(data)
+        finally:
+            tracemalloc.stop()
+        assert isinstance(connection.cause, ProtocolError)
+        kept: Any = raised.value.__traceback__
+        while kept is not None:  # errors are kept: they must not keep the answer
+            held = kept.tb_frame.f_locals.values() if "tests" not in kept.tb_frame.f_code.co_filename else ()
+            assert not [value for value in held if isinstance(value, bytes | memoryview) and len(value) > 1_000]
+            kept = kept.tb_next
 
     run_virtual(scenario())

@@ -404,6 +404,6 @@ def test_a_tls_client_at_a_plaintext_port_is_told_so(run: Run, plaintext: Script
         async with ScriptedBroker(plaintext) as broker:
             error = await refused(broker, tls_settings())
             assert isinstance(error, TlsError)
-            assert "PLAINTEXT" in str(error)
+            assert "TLS listener" in str(error)
 
     run(scenario())

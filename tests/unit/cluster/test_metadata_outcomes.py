@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from answers import answer, topic
 from metadata_rig import Rig, everything, failing, scene
 from virtual_time import run_virtual
 
 from aiokprod.cluster.metadata import FIRST_TIMEOUT_S
-from aiokprod.cluster.snapshot import BrokerNode
+from aiokprod.cluster.snapshot import PARTITIONS_PER_SLICE, BrokerNode
 from aiokprod.errors import ConnectionLostError
 from aiokprod.wire.messages.metadata import MetadataResponse
 
@@ -182,3 +183,72 @@ def test_waiters_are_told_when_the_client_closes() -> None:
         assert errors[0] is not errors[1]
 
     scene(failing(), play)
+
+
+# -- large answers ------------------------------------------------------------------------------------------------
+
+LARGE = 20_000
+
+
+def large(names: list[str]) -> MetadataResponse:
+    return answer(*[topic(name, [(1, 5)] * LARGE) for name in names])
+
+
+def test_a_large_answer_is_merged_in_slices() -> None:  # faults: T19, H25
+    async def play(rig: Rig) -> None:
+        rig.takes_s = 0.0
+        rig.cache.want("t")
+        turns = 0
+        while rig.cache.topic("t") is None:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= LARGE // PARTITIONS_PER_SLICE
+        assert [new.version for _, new in rig.changes] == [1]
+
+    scene(large, play)
+
+
+@pytest.mark.parametrize("hints", [1, 2, 50])
+def test_hints_between_the_slices_of_a_merge_are_not_lost(hints: int) -> None:  # faults: P7
+    async def play(rig: Rig) -> None:
+        rig.takes_s = 0.0
+        rig.cache.want("t")
+        await asyncio.sleep(1)
+        changes = len(rig.changes)
+        hinting: list[asyncio.Task[None]] = []
+
+        async def hint() -> None:
+            for epoch in range(6, 6 + hints):
+                await asyncio.sleep(0)
+                rig.cache.hint_leader("t", 0, 2, epoch, None)
+
+        def respond(names: list[str]) -> MetadataResponse:
+            hinting.append(asyncio.create_task(hint()))
+            return large(names)
+
+        rig.respond = respond
+        rig.cache.refresh("news")
+        await asyncio.sleep(1)
+        assert [task.done() for task in hinting] == [True]
+        told = [new.topics["t"].partitions[0].leader_epoch for _, new in rig.changes[changes:]]
+        assert told == sorted(told)
+        assert told[-1] == 5 + hints
+        known = rig.cache.topic("t")
+        assert known is not None
+        assert (known.partitions[0].leader_id, known.partitions[0].leader_epoch) == (2, 5 + hints)
+        assert len(known.partitions) == LARGE
+
+    scene(large, play)
+
+
+def test_a_topic_that_leaves_between_the_slices_of_a_merge_does_no_harm() -> None:
+    async def play(rig: Rig) -> None:
+        rig.takes_s = 0.0
+        rig.cache.want("t")
+        for number in range(20):
+            rig.cache.want(f"more-{number}")
+            await asyncio.sleep(0)
+        await asyncio.sleep(1)
+        assert all(rig.cache.topic(f"more-{number}") for number in range(20))
+
+    scene(large, play)

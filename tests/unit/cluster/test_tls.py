@@ -199,8 +199,10 @@ def unverified(code: int) -> ssl.SSLCertVerificationError:
         (openssl_error("TLSV1_ALERT_PROTOCOL_VERSION"), "no common TLS version"),
         (openssl_error("UNSUPPORTED_PROTOCOL"), "no common TLS version"),
         (openssl_error("TLSV13_ALERT_CERTIFICATE_REQUIRED"), "wants a client certificate"),
-        (openssl_error("TLSV1_ALERT_UNKNOWN_CA"), "wants a client certificate"),
-        (openssl_error("SSLV3_ALERT_HANDSHAKE_FAILURE"), "wants a client certificate"),
+        (openssl_error("TLSV1_ALERT_UNKNOWN_CA"), "refused our client certificate, or that there is none"),
+        (openssl_error("SSLV3_ALERT_BAD_CERTIFICATE"), "refused our client certificate, or that there is none"),
+        (openssl_error("SSLV3_ALERT_HANDSHAKE_FAILURE"), "no cipher in common"),
+        (openssl_error("SSLV3_ALERT_HANDSHAKE_FAILURE"), "may want a client certificate"),
         (openssl_error("SOMETHING_ELSE"), "TLS failed"),
         (openssl_error("UNEXPECTED_EOF_WHILE_READING"), "hung up during the TLS handshake"),
         (ssl.SSLEOFError(8, "EOF occurred"), "hung up during the TLS handshake"),
@@ -223,6 +225,8 @@ def test_each_failure_names_host_port_and_meaning(error: Exception, words: str) 
     assert str(told).startswith("broker.example:9093: ")
     assert words in str(told)
     assert "\x1b" not in str(told)
+    for way_out in ("PLAINTEXT", "ssl_check_hostname", "can allow", "turn"):
+        assert way_out not in str(told), "what to verify, not how to do without"
 
 
 def test_failures_of_tls_are_told_from_those_of_the_network() -> None:

@@ -75,6 +75,13 @@ def produce_decoder(version: int) -> Decoder:
     return decode
 
 
+def without_replicas(answer: MetadataResponse) -> MetadataResponse:
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            partition.replica_nodes, partition.isr_nodes, partition.offline_replicas = [], [], []
+    return answer
+
+
 def slices_decoder(version: int) -> Decoder:
     def whole(data: bytes) -> MetadataResponse:
         slices = decode_metadata_slices(data, version, 3)
@@ -85,9 +92,10 @@ def slices_decoder(version: int) -> Decoder:
                 return done.value
 
     def decode(data: bytes) -> Any:
-        """As the generated codec."""
+        """As the generated codec, but for the lists of replicas."""
         answer = verdict(whole, data)
-        assert answer == verdict(lambda each: MetadataResponse.decode(each, version), data), data
+        generated = verdict(lambda each: MetadataResponse.decode(each, version), data)
+        assert answer == (generated if generated is ProtocolError else without_replicas(generated)), data
         return answer
 
     return decode

@@ -108,6 +108,18 @@ def test_the_frame_limit_can_be_lifted() -> None:  # faults: H21
     assert told(exchange.feed(answer(0, bytes(4000)), 0.0)) == [("a", bytes(4000))]
 
 
+def test_an_answer_is_no_longer_than_its_own_request_allows() -> None:  # faults: H25
+    exchange = new_exchange()
+    for token, most in (("a", 100), ("b", 200), ("c", 100)):
+        exchange.push(Entry(token, 0, 9, exchange.take_correlation_id(), TIMEOUT_S, False, most), 0.0)
+    settled = exchange.feed(answer(0, bytes(96)) + answer(1, bytes(196)) + answer(2, bytes(97))[:8], 0.0)
+    assert [(each.entry.token, len(each.body)) for each in settled] == [("a", 96), ("b", 196)]
+    assert "a frame of 101 bytes; between 4 and 100" in str(exchange.failure)
+    assert exchange.failure is not None
+    assert exchange.failure.__traceback__ is None  # its frames hold what came
+    assert [entry.token for entry in exchange.abandon()] == ["c"]
+
+
 def test_correlation_ids_wrap_at_the_end_of_int32() -> None:
     exchange = Exchange(max_frame_bytes=1000, max_mute_s=TIMEOUT_S, first_correlation_id=LAST_CORRELATION_ID)
     assert [ask(exchange, token) for token in "ab"] == [LAST_CORRELATION_ID, 0]

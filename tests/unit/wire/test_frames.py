@@ -93,6 +93,31 @@ def test_after_a_bad_length_nothing_is_kept_or_believed() -> None:
     assert reader.buffered_bytes == 0
 
 
+def test_each_frame_may_have_a_limit_of_its_own() -> None:  # faults: H25
+    reader = FrameReader(LIMIT)
+    reader.take(frame(bytes(30)) + frame(bytes(31)) + frame(bytes(5)))
+    assert reader.next_frame(30) == bytes(30)
+    assert reader.next_frame(LIMIT + 100) == bytes(31)
+    with pytest.raises(ProtocolError, match="a frame of 5 bytes; between 4 and 4 are taken"):
+        reader.next_frame(4)
+    with pytest.raises(ProtocolError, match="a frame of 5 bytes"):
+        reader.next_frame(LIMIT)
+    assert reader.buffered_bytes == 0
+
+
+def test_bytes_that_were_handed_out_are_not_kept() -> None:
+    reader = FrameReader(LIMIT)
+    for _ in range(1_000):
+        reader.take(frame(bytes(40)) + b"\0")
+        assert reader.next_frame(LIMIT) == bytes(40)
+        assert reader.next_frame(LIMIT) is None
+        assert reader.buffered_bytes == 1
+        reader.take(frame(bytes(4))[1:])
+        assert reader.next_frame(LIMIT) == bytes(4)
+        assert reader.next_frame(LIMIT) is None
+    assert len(reader._buffer) == 0
+
+
 def test_an_exchange_settles_the_answers_before_a_bad_length() -> None:
     exchange = Exchange(max_frame_bytes=LIMIT, max_mute_s=1.0)
     for token in "ab":

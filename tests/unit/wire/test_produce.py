@@ -19,7 +19,15 @@ from aiokprod.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from aiokprod.wire.produce import ProduceAnswer, ProduceOutcome, ProduceTopic, decode_produce, encode_produce
+from aiokprod.wire.produce import (
+    EXCESS,
+    ProduceAnswer,
+    ProduceOutcome,
+    ProduceTopic,
+    decode_produce,
+    encode_produce,
+    produce_answer_bytes,
+)
 from aiokprod.wire.reader import ZERO_UUID
 from aiokprod.wire.writer import Writer
 
@@ -142,6 +150,49 @@ def test_a_cut_or_longer_answer_is_refused(version: int) -> None:
             decode_produce(data[:size], version)
     with pytest.raises(ProtocolError, match="1 bytes after the end"):
         decode_produce(data + b"\0", version)
+
+
+def answer_of(partitions: int, records: int = 0, *, topics: int = 1) -> bytes:
+    named = [BatchIndexAndErrorMessage(index, "no") for index in range(records)]
+    outcomes = [PartitionProduceResponse(index=index, record_errors=named) for index in range(partitions)]
+    return ProduceResponse(
+        responses=[TopicProduceResponse(name=str(number), partition_responses=outcomes) for number in range(topics)]
+    ).encode(12)
+
+
+def test_a_few_partitions_too_many_are_passed_over_and_many_are_refused() -> None:  # faults: H11, H25
+    for data in (answer_of(2 * 10 + EXCESS), answer_of(1, topics=2 * 10 + EXCESS)):
+        assert len(decode_produce(data, 12, 10, 10).outcomes) == 2 * 10 + EXCESS
+    for data in (answer_of(2 * 10 + EXCESS + 1), answer_of(1, topics=2 * 10 + EXCESS + 1), answer_of(20, topics=2)):
+        with pytest.raises(ProtocolError, match="at most are taken"):
+            decode_produce(data, 12, 10, 10)
+
+
+def test_a_few_records_too_many_are_passed_over_and_many_are_refused() -> None:  # faults: H13, H25
+    assert len(decode_produce(answer_of(1, 2 * 4 + EXCESS), 12, 1, 4).outcomes[0].record_errors) == 2 * 4 + EXCESS
+    for data in (answer_of(1, 2 * 4 + EXCESS + 1), answer_of(2, 13)):
+        with pytest.raises(ProtocolError, match="at most are taken"):
+            decode_produce(data, 12, 2, 4)
+
+
+def test_the_length_of_an_answer_follows_from_its_request() -> None:  # faults: H25
+    assert produce_answer_bytes(1, 1) < 70_000
+    longest = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name="t" * 249,
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=index,
+                        error_message="m" * 500,
+                        record_errors=[BatchIndexAndErrorMessage(each, "x" * 200) for each in range(50)],
+                    )
+                    for index in range(100)
+                ],
+            )
+        ]
+    )
+    assert len(longest.encode(12)) < produce_answer_bytes(100, 5_000)
 
 
 def test_an_outcome_shows_itself() -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from kio.serial import readers as kio
 
 from aiokprod.errors import ProtocolError
-from aiokprod.wire.reader import ZERO_UUID, Reader
+from aiokprod.wire.reader import MAX_TAGS, ZERO_UUID, Budget, Reader
+from aiokprod.wire.writer import Writer
 
 QUICK = settings(deadline=None, derandomize=True, database=None)
 
@@ -216,3 +217,61 @@ def test_nothing_is_skipped_backwards() -> None:
     with pytest.raises(ProtocolError):
         reader.skip(-1)
     assert reader.left == 1
+
+
+# -- budgets ------------------------------------------------------------------------------------------------------
+
+
+def test_a_budget_covers_all_arrays_of_a_message_and_its_tagged_fields() -> None:  # faults: H25
+    reader = Reader(b"\x03ab" + b"\x00\x02\x03cd" + b"\x04efg", budget=Budget(6))
+    assert reader.count(True) == 2
+    reader.skip(2)
+    reader.unsigned_varint()
+    content = reader.field(reader.unsigned_varint() + 1)
+    assert content.count(True) == 2
+    with pytest.raises(ProtocolError, match="an array of 3 elements where 2 at most are taken"):
+        reader.count(True)
+
+
+def test_null_and_empty_arrays_cost_nothing() -> None:
+    reader = Reader(b"\x00\x01\x00", budget=Budget(0))
+    assert (reader.nullable_count(True), reader.count(True)) == (-1, 0)
+
+
+def test_more_tagged_fields_than_any_struct_has_are_refused() -> None:  # faults: H25
+    writer = Writer()
+    writer.unsigned_varint(MAX_TAGS + 1)
+    with pytest.raises(ProtocolError, match="tagged fields where 1000 at most are taken"):
+        Reader(bytes(writer.out) + b"\x01\x00" * (MAX_TAGS + 1)).tag_count()
+
+
+INDEXED: list[list[tuple[int, str | None]]] = [
+    [],
+    [(0, "no"), (1, "no"), (2, "yes"), (-1, None), (2**31 - 1, ""), (7, "no")],
+    [(number, f"record {number}") for number in range(200)],
+    [(1, "x" * 126), (2, "x" * 127), (3, "gr\u00f6\u00dfe"), (4, "y" * 30_000), (5, "y" * 30_000)],
+]
+
+
+@pytest.mark.parametrize("flexible", [True, False])
+@pytest.mark.parametrize("texts", INDEXED, ids=["none", "mixed", "many", "long"])
+@pytest.mark.parametrize("tags", [b"\0", b"\1\x07\2ab"], ids=["no tags", "tags"])
+def test_indexed_texts_are_read_as_one_by_one(texts: list[tuple[int, str | None]], flexible: bool, tags: bytes) -> None:
+    writer = Writer()
+    for index, text in texts:
+        writer.int32(index)
+        writer.nullable_string(text, flexible)
+        if flexible:
+            writer.out += tags
+    data = bytes(writer.out)
+    reader = Reader(data)
+    assert reader.indexed_texts(len(texts), flexible) == texts
+    reader.finish()
+    for size in range(min(len(data), 300)):
+        with pytest.raises(ProtocolError):
+            Reader(data[:size]).indexed_texts(len(texts), flexible)
+
+
+def test_an_indexed_text_that_is_not_utf_8_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="UTF-8"):
+        Reader(b"\0\0\0\1\3\xff\xfe\0").indexed_texts(1, True)

@@ -1,0 +1,86 @@
+"""How large the answer to a request may be, by what was asked. Pure.
+
+A peer that answers more than that is refused by the length of its answer, before a byte of it is kept, or by a count in
+it, before an element is made: ninety megabytes of Metadata are seconds of a core and gigabytes of objects
+(`# faults: H25`). `max_frame_bytes` is the limit of everything, and the only one of what is not named here. The answers to
+Produce have theirs in `wire.produce`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from aiokprod.wire.exchange import ANY_SIZE
+from aiokprod.wire.messages.api_versions import ApiVersionsRequest
+from aiokprod.wire.messages.fetch import FetchRequest
+from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest
+from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest
+from aiokprod.wire.messages.list_offsets import ListOffsetsRequest
+from aiokprod.wire.messages.metadata import MetadataRequest
+from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest
+
+SMALL_BYTES: Final = 64 * 1024
+"""Fifty times what such an answer of Kafka 4.3 takes."""
+
+SMALL_ELEMENTS: Final = 10_000
+
+SMALL: Final[tuple[type, ...]] = (
+    ApiVersionsRequest,
+    FindCoordinatorRequest,
+    InitProducerIdRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+
+METADATA_BYTES: Final = 2 * 1024 * 1024
+"""Brokers (about 70 bytes each), and one topic of 48,000 partitions with three replicas each."""
+
+METADATA_BYTES_PER_TOPIC: Final = 64 * 1024
+"""Of each topic asked for: 1,500 partitions on an average."""
+
+METADATA_PARTITIONS: Final = 50_000
+METADATA_PARTITIONS_PER_TOPIC: Final = 1_500
+
+LIST_OFFSETS_BYTES_PER_PARTITION: Final = 1024
+
+FETCH_BYTES: Final = 8 * 1024 * 1024
+"""A broker gives at least one batch, however large it is (KIP-74), and a fetch that asks for less must take it."""
+
+
+def metadata_bytes(topics: int) -> int:
+    """Of an answer about so many topics."""
+    return METADATA_BYTES + topics * METADATA_BYTES_PER_TOPIC
+
+
+def metadata_partitions(topics: int) -> int:
+    """In an answer about so many topics."""
+    return METADATA_PARTITIONS + topics * METADATA_PARTITIONS_PER_TOPIC
+
+
+def answer_bytes(message: object) -> int:
+    """How long the answer to a request may be."""
+    if isinstance(message, SMALL):
+        return SMALL_BYTES
+    if isinstance(message, MetadataRequest) and message.topics is not None:
+        return metadata_bytes(len(message.topics))
+    if isinstance(message, ListOffsetsRequest):
+        asked = sum(len(topic.partitions) for topic in message.topics)
+        return SMALL_BYTES + asked * LIST_OFFSETS_BYTES_PER_PARTITION
+    if isinstance(message, FetchRequest):
+        return SMALL_BYTES + max(FETCH_BYTES, 2 * message.max_bytes)
+    return ANY_SIZE
+
+
+def answer_elements(message: object) -> int:
+    """How many elements the arrays of the answer may have in all."""
+    if isinstance(message, SMALL):
+        return SMALL_ELEMENTS
+    if isinstance(message, MetadataRequest) and message.topics is not None:
+        return SMALL_ELEMENTS + len(message.topics) * METADATA_PARTITIONS_PER_TOPIC
+    if isinstance(message, ListOffsetsRequest):
+        return SMALL_ELEMENTS + 2 * sum(len(topic.partitions) for topic in message.topics)
+    if isinstance(message, FetchRequest):
+        return SMALL_ELEMENTS + 2 * sum(len(topic.partitions) for topic in message.topics)
+    return sys.maxsize
