@@ -184,9 +184,8 @@ class FilePath(Check):
         return f"the path of a file, as a str or a Path; what is in such a file is given as {self.text_option}"
 
     def allows(self, value: object) -> bool:
-        if isinstance(value, os.PathLike):
-            value = os.fspath(value)
-        return isinstance(value, str) and bool(value) and PEM_BEGINS not in value
+        path: object = os.fspath(value) if isinstance(value, os.PathLike) else value
+        return isinstance(path, str) and bool(path) and PEM_BEGINS not in path
 
 
 @dataclass(frozen=True, slots=True)

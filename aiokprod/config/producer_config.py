@@ -221,7 +221,7 @@ class ProducerConfig:
             if item.name in _SECRETS:
                 value = Secret.of(value)
             elif item.name in _FILES:
-                value = os.fspath(value)
+                value = os.fspath(cast("str | os.PathLike[str]", value))
             elif item.name in _LISTS and not isinstance(value, str):
                 value = tuple(cast("Sequence[Any]", value))
             given[item.name] = value
