@@ -385,9 +385,13 @@ class Entrance:
 
     def _unblock(self, dispatcher: TopicDispatcher) -> None:
         """max.block.ms of a record that waits for this topic may be over."""
-        dispatcher.has_alarm = False
-        for record in dispatcher.overdue(self._clock()):
-            self.fail_parked(record, self._too_late(record))
+        self.effects.begin()  # one state change: the room of the first must not admit the second, which is overdue, too
+        try:
+            for record in dispatcher.overdue(self._clock()):
+                self.fail_parked(record, self._too_late(record))
+        finally:
+            self.effects.end()
+        dispatcher.has_alarm = False  # not before: a log handler that sends would have it set for its own record
         oldest = dispatcher.oldest()
         if oldest is not None:
             self._watch(dispatcher, oldest)
