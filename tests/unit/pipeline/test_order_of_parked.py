@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from column_rig import column
 from virtual_rig import kinds, log, outcomes, room, run, started, waits_for
 
 from aiokprod import Producer
@@ -63,5 +64,30 @@ def test_a_record_that_waits_for_its_partition_is_not_overtaken_by_one_that_wait
             assert waits_for(second) == "waiting for metadata"
             assert set(kinds(await outcomes([first, second]))) == {"RecordMetadata"}
             assert log(cluster, 1) == [b"A", b"B"]
+
+    run(scenario)
+
+
+def test_columns_that_wait_for_room_while_a_record_of_their_topic_is_refused_meet_the_same_partition() -> None:
+    """finding 28, its relative: the dispatcher was forgotten in their hands, and the next record met a second queue, with
+    sequence numbers from 0 on: the broker took it for the batch of the columns, and it was lost in silence."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        options = room(100_000, max_waiting_bytes=1_000_000, linger_ms=0)
+        async with started(network, **options) as (cluster, producer):
+            cluster.create_topic("u")
+            await producer.send("u", b"0")
+            held = cluster.hold("Produce")
+            fill = [producer.send("u", b"f" * 49_000) for _ in range(2)]
+            await asyncio.sleep(0.05)
+            refused = producer.send("t", b"x", partition=9)
+            columns = asyncio.create_task(producer.send_columns("t", column([b"columns"])))
+            assert kinds(await outcomes([refused])) == ["PartitionOutOfRangeError"]
+            assert not columns.done()
+            cluster.release(held)
+            assert kinds(await outcomes([columns, *fill])) == ["ColumnsReport", "RecordMetadata", "RecordMetadata"]
+            metadata = await producer.send("t", b"record")
+            assert metadata.offset == 1
+            assert log(cluster) == [b"columns", b"record"]
 
     run(scenario)
