@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from virtual_rig import Told, kinds, outcomes, run, started
 
+from aiokprod import Record
 from aiokprod.errors import DeliveryTimeoutError, SendManyError, SendTimeoutError
 from aiokprod.model import Persistence, SendReport
 from aiokprod.testing.virtual import VirtualNetwork
@@ -166,5 +167,28 @@ def test_a_record_whose_send_timed_out_is_not_told_a_second_time_when_it_fails()
                 (DeliveryTimeoutError, Persistence.POSSIBLY_PERSISTED),  # of the other one
             ]
             assert producer.metrics()["records_failed"] == 2
+
+    run(scenario)
+
+
+def test_a_send_timeout_inside_a_send_many_that_is_cancelled_is_told_once() -> None:
+    """finding 04, its relative: the record was stamped, and the call that would have reported it is gone."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        told = Told()
+        async with started(network, on_delivery_error=told, **QUICK | {"delivery_timeout_ms": 20_000}) as (
+            cluster,
+            producer,
+        ):
+            await producer.send("t", b"0")
+            cluster.hold("Produce")
+            records = [Record(value=b"1", timeout=1.0), Record(value=b"2", timeout=100.0), Record(value=b"3")]
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.send_many("t", records), 5)
+            await asyncio.sleep(0)
+            assert told.kinds == ["SendTimeoutError"]
+            await asyncio.sleep(100)
+            assert told.kinds == ["SendTimeoutError", "DeliveryTimeoutError", "DeliveryTimeoutError"]
+            assert producer.metrics()["records_failed"] == 3
 
     run(scenario)
