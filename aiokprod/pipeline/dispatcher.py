@@ -212,6 +212,13 @@ class TopicDispatcher:
             return record
         return None
 
+    def oldest_sent_at(self) -> float | None:
+        """When the record that has waited longest was sent; asked from another thread too (health)."""
+        try:
+            return next(iter(self.waiting)).sent_at
+        except (StopIteration, RuntimeError):  # none waits; or it left just now
+            return None
+
     @property
     def is_needed(self) -> bool:
         """Is there anything that would be lost with it? A topic that is not there can be forgotten.
