@@ -144,6 +144,12 @@ class BulkSend:
                 if segment.error is not None and not isinstance(segment.error, RecordRecalledError):
                     self._report(segment.error, last - index)
                 index = last
+        for _, delivery in self.timed:
+            holder, index = delivery.place()
+            if isinstance(holder, ProducerBatch) and holder.segment_of(index) is None and delivery.done():
+                error = delivery.exception()  # its timeout: the record goes on, and nothing more is told of it
+                if error is not None:
+                    self._report(error, 1)
         for _, delivery in self.parked:
             delivery.remove_done_callback(_heard)
             if delivery.done():

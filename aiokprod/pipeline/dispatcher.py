@@ -212,10 +212,22 @@ class TopicDispatcher:
             return record
         return None
 
+    def oldest_sent_at(self) -> float | None:
+        """When the record that has waited longest was sent; asked from another thread too (health)."""
+        try:
+            return next(iter(self.waiting)).sent_at
+        except (StopIteration, RuntimeError):  # none waits; or it left just now
+            return None
+
     @property
     def is_needed(self) -> bool:
-        """Is there anything that would be lost with it? A topic that nothing was ever sent to can be forgotten."""
-        return self.is_known or bool(self.waiting) or bool(self.queues)
+        """Is there anything that would be lost with it? A topic that is not there can be forgotten.
+
+        One that is there cannot, though no record has reached it yet: a `send_columns` that waits for room may have this
+        dispatcher in hand, and a second one would make second queues, with sequence numbers of their own. (`is_known`
+        does not tell: it is False while `learn` is at work.)
+        """
+        return self.snapshot is not None or bool(self.waiting) or bool(self.queues)
 
     def __repr__(self) -> str:
         return f"<TopicDispatcher {self.topic}: {self.count} partitions, {len(self.waiting)} waiting>"

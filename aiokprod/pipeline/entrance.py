@@ -398,11 +398,11 @@ class Entrance:
 
     def _unblock(self, dispatcher: TopicDispatcher) -> None:
         """max.block.ms of a record that waits for this topic may be over."""
-        dispatcher.has_alarm = False
-        self.effects.begin()  # the room of the first is granted when all have failed, not to the second
+        self.effects.begin()  # one state change: the room of the first must not admit the second, which is overdue, too
         try:
             for record in dispatcher.overdue(self._clock()):
                 self.fail_parked(record, self._too_late(record))
+            dispatcher.has_alarm = False
             oldest = dispatcher.oldest()
             if oldest is not None:
                 self._watch(dispatcher, oldest)

@@ -18,14 +18,13 @@ from aiokprod.pipeline.partition_queue import PartitionQueue
 
 
 def oldest_record_s(entrance: Entrance, now: float) -> float | None:
-    """Age of the oldest batch without an outcome."""
-    opened = [
-        at
-        for dispatcher in list(entrance.topics.values())
-        for queue in list(dispatcher.queues.values())
-        if (at := queue.oldest_opened_at()) is not None
-    ]
-    return now - min(opened) if opened else None
+    """Age of the oldest record without an outcome: in a batch, or still on its way to one."""
+    dispatchers = list(entrance.topics.values())
+    times = [dispatcher.oldest_sent_at() for dispatcher in dispatchers]
+    for dispatcher in dispatchers:
+        times.extend(queue.oldest_opened_at() for queue in list(dispatcher.queues.values()))
+    known = [at for at in times if at is not None]
+    return now - min(known) if known else None
 
 
 def newest_error(client: ClusterClient, log: StateLog) -> str | None:

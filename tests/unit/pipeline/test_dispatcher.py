@@ -260,3 +260,19 @@ def test_a_topic_that_records_wait_for_or_went_to_is_needed() -> None:
     desk.park(b"w")
     desk.dispatcher.learn(None, 0.0)
     assert desk.dispatcher.is_needed  # its queue knows sequence numbers
+
+
+def test_a_topic_that_is_there_stays_needed_while_its_last_record_is_refused() -> None:
+    """finding 28: a `send_columns` may have the dispatcher in hand, and a second one would make second queues."""
+    desk = Desk()
+    needed: list[bool] = []
+
+    def refuse(record: ParkedRecord, error: AiokprodError) -> None:
+        desk._fail(record, error)
+        needed.append(desk.dispatcher.is_needed)
+
+    desk.dispatcher._fail = refuse
+    desk.park(b"v", partition=9)
+    desk.learn([1])
+    assert needed == [True]
+    assert not desk.dispatcher.waiting and not desk.queues
