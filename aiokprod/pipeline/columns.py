@@ -173,6 +173,7 @@ class ColumnsSend(BatchListener):
         dispatcher = self._entrance.dispatcher(self._topic)
         if not dispatcher.is_known:
             await self._partitions_for(self._topic, None)
+            dispatcher = self._entrance.dispatcher(self._topic)  # the other one may have been forgotten meanwhile
             if not dispatcher.is_known:
                 raise self._entrance.unknown_topic(self._topic, 0.0)
         return dispatcher
