@@ -41,6 +41,7 @@ class SendTimeouts:
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
         self._looks_on = False  # the timer rings before anything is due
+        self._looked_at = loop.time()  # by the timer
 
     def set(self, sent_at: float, timeout_s: float, delivery: Delivery) -> None:
         """Look at the delivery when its timeout (seconds from `sent_at`, loop time) is over."""
@@ -93,7 +94,9 @@ class SendTimeouts:
             for _ in range(SLICE):
                 first = self._first()
                 if not first or first[0][0] > now:
-                    self._look(min(LOOKED_AT_ONCE, len(self) - KEPT))
+                    if now - self._looked_at >= LOOK_EVERY_S:  # and not whenever one of many different ones is due
+                        self._looked_at = now
+                        self._look(min(LOOKED_AT_ONCE, len(self) - KEPT))
                     break
                 delivery = heappop(first)[2]
                 if not delivery.done():
