@@ -5,7 +5,7 @@
 A file is whole or not there: it is written under another name, synced, and renamed. Its name has a token of this start,
 so that no two starts write one file, whatever run and stream they were given. The `Marker` says that a start began, and
 after `end` that its claims are complete and how many they are: where they are not complete, an audit cannot say of an
-unclaimed record that nobody sent it.
+unclaimed record that it was never sent.
 
 Invariants: `add` never waits and never raises; at most `most_rows` are in memory, what comes then is counted in `dropped`;
 what could not be written stays in memory and is tried again.

@@ -2,7 +2,7 @@
 
 Both only tell: the rows are in Kafka before, and a commit never fails of them. So the folder is tried out before a task
 runs (`check_claims_path`), and what goes wrong later is an ERROR in the log. The line goes to logger `aiokprod.spark` at
-INFO; a driver-side worker of Spark has no logging set up, so where nobody listens it goes to standard error, which is the
+INFO; a driver-side worker of Spark has no logging set up, so where no handler is it goes to standard error, which is the
 driver's.
 """
 

@@ -1,6 +1,6 @@
 """`Markers`: what the markers beside the claims say: whose claims are not all there, and how many there must be.
 
-An audit of claims that are not complete cannot say of an unclaimed record that nobody sent it, so all that is wrong with
+An audit of claims that are not complete cannot say of an unclaimed record that it was never sent, so all that is wrong with
 a marker is a problem of the verdict, by run and stream.
 """
 
