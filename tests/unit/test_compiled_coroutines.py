@@ -1,7 +1,7 @@
 """No compiled coroutine awaits in a `finally`: mypyc would leave the exception on its way the thread's current one.
 
 Then `sys.exc_info()` stays CancelledError after the task is gone, and a later bare `raise`, or another compiled
-`finally`, raises it in a task that nobody cancelled. The interpreter does it right, so only the sources can tell.
+`finally`, raises it in a task that was not cancelled. The interpreter does it right, so only the sources can tell.
 """
 
 from __future__ import annotations
