@@ -186,6 +186,36 @@ def test_a_timeout_is_a_number_of_seconds_above_0(wrong: object) -> None:
         frozen(intake(), timeout=wrong)
 
 
+@pytest.mark.parametrize("wrong", [10**400, 10**309, float("inf"), 1e10])
+def test_a_timeout_no_timer_takes_is_refused(wrong: float) -> None:
+    """finding 22: an OverflowError out of `send`, once the record was taken; `flush` hung for ever."""
+    with pytest.raises(RecordTypeError, match="timeout must be at most"):
+        frozen(intake(), timeout=wrong)
+
+
+@pytest.mark.parametrize("timeout", [1, 0.001, 10**9, 1e9])
+def test_any_other_timeout_is_taken_as_a_float(timeout: float) -> None:
+    seconds = Intake.checked_timeout(timeout, "t")
+    assert type(seconds) is float
+    assert seconds == timeout
+
+
+def test_a_send_with_a_timeout_that_is_refused_leaves_nothing_behind() -> None:
+    """finding 22: in a batch, and parked."""
+
+    async def scenario() -> None:
+        async with started("t", "u") as (cluster, producer):
+            await producer.partitions_for("t")
+            for topic in ("t", "u"):
+                with pytest.raises(RecordTypeError):
+                    producer.send(topic, b"x", timeout=10**400)
+            assert producer.health().buffered_bytes == 0
+            await producer.flush()
+            assert values(cluster, "t") == values(cluster, "u") == []
+
+    run(scenario())
+
+
 # ---------------------------------------------------------------------- sizes
 HEADERS = (("h", b"x" * 50), ("näme", None))
 

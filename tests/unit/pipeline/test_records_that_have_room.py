@@ -66,7 +66,7 @@ def test_send_many_waits_for_room_however_little_may_wait() -> None:
     """finding 14: 92 of these 100 records were refused."""
 
     async def scenario(network: VirtualNetwork) -> None:
-        async with started(network, **room(10_000, max_waiting_bytes=0)) as (_cluster, producer):
+        async with started(network, **room(10_000, max_waiting_bytes=0)) as (_, producer):
             report = await producer.send_many("t", [b"x" * 1_000] * 100)
             assert (report.delivered, report.failures) == (100, [])
             with pytest.raises(BufferFullError):
