@@ -20,7 +20,7 @@ from random import Random  # noqa: E402
 from typing import Any  # noqa: E402
 
 from aiokprod import Delivery, Producer  # noqa: E402
-from aiokprod.errors import SendTimeoutError  # noqa: E402
+from aiokprod.errors import SendTimeoutError, UnknownTopicError  # noqa: E402
 from aiokprod.pipeline.batch import ProducerBatch  # noqa: E402
 from aiokprod.pipeline.entrance import Entrance  # noqa: E402
 from aiokprod.pipeline.partitioners import make_partitioner  # noqa: E402
@@ -239,6 +239,27 @@ async def timeouts_that_are_all_different(network: VirtualNetwork, size: int) ->
 def entrance_of(producer: Producer) -> Entrance:
     assert producer._pipeline is not None
     return producer._pipeline.entrance
+
+
+# ---------------------------------------------------------------------- names that do not exist
+@scenario
+async def topics_that_do_not_exist(network: VirtualNetwork, size: int) -> Counts:
+    """Records for `size` names, five at a time, while one topic is in use."""
+    async with MockCluster(brokers=1, network=network, seed=1, auto_create_topics=False) as cluster:
+        cluster.create_topic("t", partitions=1)
+        async with Producer(cluster.bootstrap_servers, dialer=network.dial, max_block_ms=500) as producer:
+            await producer.send("t", b"x")
+            topics = entrance_of(producer).topics
+            most = 0
+            with Counted() as counted:
+                for first in range(0, size, 5):
+                    lost = [producer.send(f"tenant-{number}", b"x") for number in range(first, first + 5)]
+                    await asyncio.gather(producer.send("t", b"x"), *lost, return_exceptions=True)
+                    assert all(isinstance(delivery.exception(), UnknownTopicError) for delivery in lost)
+                    most = max(most, len(topics))
+                await asyncio.sleep(5.0)
+            assert entrance_of(producer).gate.used_bytes == 0
+            return {"work": counted.work, "kept": most, "kept later": len(topics)}
 
 
 # ---------------------------------------------------------------------- partitions that do not drain
