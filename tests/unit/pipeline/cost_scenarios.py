@@ -241,6 +241,58 @@ def entrance_of(producer: Producer) -> Entrance:
     return producer._pipeline.entrance
 
 
+# ---------------------------------------------------------------------- records that have no partition yet
+@scenario
+async def recalls_while_the_topic_is_unknown(network: VirtualNetwork, size: int) -> Counts:
+    async with unreachable(network, max_block_ms=3_600_000) as (_, producer):
+        return await recalled(newest_first(producer, "not-there", size))
+
+
+@scenario
+async def recalls_while_a_partition_is_missing(network: VirtualNetwork, size: int) -> Counts:
+    async with unreachable(network, max_block_ms=3_600_000) as (_, producer):
+        deliveries = [producer.send("t", b"x" * 10, partition=7) for _ in range(size)]
+        return await recalled(deliveries[::-1])
+
+
+@scenario
+async def recalls_while_there_is_no_room(network: VirtualNetwork, size: int) -> Counts:
+    options = {
+        "buffer_memory": 20_000,
+        "batch_size": 10_000,
+        "max_request_size": 10_000,
+        "max_waiting_bytes": 1_000_000_000,
+    }
+    async with unreachable(network, max_block_ms=3_600_000, **options) as (_, producer):
+        while not producer.send("t", b"x" * 1_000).state.why.startswith("waiting for room"):
+            pass
+        return await recalled(newest_first(producer, "t", size))
+
+
+@scenario
+async def timeouts_while_the_topic_is_unknown(network: VirtualNetwork, size: int) -> Counts:
+    async with unreachable(network, max_block_ms=3_600_000) as (_, producer):
+        # Those that are due first were sent last: the worst order for a line.
+        deliveries = [producer.send("not-there", b"x", timeout=5.0 - number / size) for number in range(size)]
+        await asyncio.sleep(3.9)
+        with Counted() as counted:
+            await asyncio.sleep(1.2)
+        assert all(isinstance(delivery.exception(), SendTimeoutError) for delivery in deliveries)
+        return {"work": counted.work}
+
+
+def newest_first(producer: Producer, topic: str, size: int) -> list[Delivery]:
+    return [producer.send(topic, b"x" * 10) for _ in range(size)][::-1]
+
+
+async def recalled(deliveries: list[Delivery]) -> Counts:
+    assert {delivery.state.stage for delivery in deliveries} == {"parked"}
+    with Counted() as counted:
+        assert all(delivery.recall() for delivery in deliveries)
+        await asyncio.gather(*deliveries, return_exceptions=True)
+    return {"work": counted.work}
+
+
 # ---------------------------------------------------------------------- names that do not exist
 @scenario
 async def topics_that_do_not_exist(network: VirtualNetwork, size: int) -> Counts:
