@@ -14,6 +14,7 @@ Cost: `take` and `answer` look at the batches that were sent and not yet settled
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from aiokprod.pipeline.batch import ProducerBatch
@@ -58,7 +59,7 @@ class Ledger:
         idle_s: float = IDLE_S,
         age_ms: int = AGE_MS,
     ) -> None:
-        self.entries = Entries()
+        self.entries: deque[Entry] | Entries = deque()
         self.node = node  # -1: no leader is known
         self.leader_epoch = leader_epoch
         self.topic_id = topic_id
@@ -101,18 +102,32 @@ class Ledger:
 
     def recall(self, entry: Entry, index: int) -> bool:
         """Take a record out that was never sent; False otherwise. The caller settles it, after this call."""
-        if entry.is_sent or entry.is_stamped or entry.dead or entry not in self.entries:
+        if entry.is_sent or entry.is_stamped or entry.dead:
             return False
         if not entry.is_sealed:
             if entry.batch.unsettled_count == 1:
-                self.entries.remove(entry)
+                self._leave(entry)
             return True
         if not entry.has(index):
             return False
         entry.without((index,))
         if not entry.count:
-            self.entries.remove(entry)
+            self._leave(entry)
         return True
+
+    def _leave(self, entry: Entry) -> None:
+        """It was never sent and has no record left. From the middle it leaves a linked line: a deque is searched."""
+        entry.dead = True
+        entries = self.entries
+        if isinstance(entries, deque):
+            if entries[0] is entry:
+                entries.popleft()
+                return
+            if entries[-1] is entry:
+                entries.pop()
+                return
+            entries = self.entries = Entries(entries)
+        entries.remove(entry)
 
     # ------------------------------------------------------------------ taking (R5)
     def candidate(self, now: float, now_ms: int) -> Entry | None:
@@ -285,11 +300,13 @@ class Ledger:
 
     def tick(self, now: float, now_ms: int) -> list[Action]:
         """Deadlines fall due, from the head."""
+        due: list[Entry] = []
         for entry in self.entries:
-            if not entry.is_open_ended:
-                continue
-            if entry.deadline() > now:
-                break
+            if entry.is_open_ended:
+                if entry.deadline() > now:
+                    break
+                due.append(entry)
+        for entry in due:
             if entry.is_sent or entry.is_stamped:
                 self._expire(entry, "deadline")
             else:
@@ -309,7 +326,7 @@ class Ledger:
             is_empty = sum(last - first for first, last in gone) == batch.unsettled_count
         self._out.append(Settle(batch, gone, Outcome.NOT, None, "deadline", None, 0))
         if is_empty:
-            self.entries.remove(entry)
+            self._leave(entry)
 
     def purge(self, now: float, now_ms: int = 0) -> list[Action]:
         """Everything settles now."""
@@ -507,7 +524,10 @@ class Ledger:
             if head.is_stamped:
                 sequence = (sequence + half.count) % SEQUENCES
             halves.append(half)
-        self.entries.replace(head, halves)
+        place = self.entries.index(head)
+        self.entries.remove(head)
+        self.entries.insert(place, halves[1])
+        self.entries.insert(place, halves[0])
 
     # ------------------------------------------------------------------ identities and numbers (R2, R4)
     def _close_up(self, base: int) -> None:
@@ -538,7 +558,7 @@ class Ledger:
                     self._settle(entry, Outcome.NOT, None, "overtaken")
                     entry.dead = True
         kept = [entry for entry in self.entries if entry.is_open_ended]
-        self.entries.keep(kept)
+        self.entries = deque(kept)
         for entry in kept:
             if not entry.is_stamped:
                 break
@@ -554,6 +574,7 @@ class Ledger:
             if entry.is_open_ended:
                 entry.seal()
                 self._expire_outcome(entry, "abort")
+                entry.dead = True
         self.entries.clear()
         self.identity = None
         self._out.append(Abort())
@@ -585,10 +606,9 @@ class Ledger:
 
     def _expire(self, entry: Entry, why: str) -> None:
         self._expire_outcome(entry, why)
+        entry.dead = True
         if not entry.is_stamped and not entry.flying:
             self.entries.remove(entry)
-        else:
-            entry.dead = True
 
     def _expire_outcome(self, entry: Entry, why: str) -> None:
         if not entry.flying and not entry.doubt:

@@ -49,12 +49,12 @@ class Entry:
         self.alone = False  # ACKED in a round where one before it was refused: proves nothing (R3.1)
         self.doubt = False  # some attempt ended without a certain answer; sticky
         self.acked = False
-        self.dead = False  # settled for its callers, keeps its place until the round is over
+        self.dead = False  # settled for its callers; if it was sent it keeps its place until the round is over
         self.asked = False  # no verdict yet, those behind will tell (R7)
         self.code: int | None = None  # last error of this round
         self.named: tuple[int, ...] = ()
         self.encoded: object = None  # the partition queue's; None again whenever records leave
-        self.line: Entries | None = None  # where it stands; None: it has left
+        self.line: Entries | None = None  # the linked line it is in, if it is in one
         self.before: Entry | None = None  # its neighbours there
         self.behind: Entry | None = None
 
@@ -99,7 +99,7 @@ class Entry:
         """No more records."""
         if not self.is_sealed:
             self.is_sealed = True
-            self.ranges, self.newest_ms = self.batch.sealed_view()
+            self._ranges, self.newest_ms = self.batch.sealed_view()
             self.count = sum(last - first for first, last in self._ranges)
 
     def deadline(self) -> float:
@@ -190,19 +190,22 @@ def _cut_out(ranges: list[Range], gone: list[int]) -> list[Range]:
 
 
 class Entries:
-    """The entries of a ledger in their order. What `deque` has for it; and an entry leaves from anywhere at once.
+    """The entries of a ledger, linked: what a `deque` has for it, and an entry leaves from anywhere at the same cost.
 
-    With `batch_size=0` each record is an entry, and tens of thousands leave one by one when they are recalled.
+    With `batch_size=0` each record is an entry, and tens of thousands leave one by one when they are recalled. A ledger
+    begins with a deque, which is walked faster, and links its entries when one leaves from the middle.
 
     Invariant: an entry is in one line at most, and an entry that has left refers to no other.
     """
 
     __slots__ = ("_count", "_first", "_last")
 
-    def __init__(self) -> None:
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._first: Entry | None = None
         self._last: Entry | None = None
         self._count = 0
+        for entry in entries:
+            self.append(entry)
 
     def append(self, entry: Entry) -> None:
         last = self._last
@@ -213,6 +216,24 @@ class Entries:
         else:
             last.behind = entry
         self._last = entry
+        self._count += 1
+
+    def insert(self, position: int, entry: Entry) -> None:
+        """Put it before what is at the position now. Walks there."""
+        behind = self._first
+        for _ in range(position):
+            if behind is not None:
+                behind = behind.behind
+        if behind is None:
+            self.append(entry)
+            return
+        before = behind.before
+        entry.line, entry.before, entry.behind = self, before, behind
+        behind.before = entry
+        if before is None:
+            self._first = entry
+        else:
+            before.behind = entry
         self._count += 1
 
     def remove(self, entry: Entry) -> None:
@@ -236,28 +257,16 @@ class Entries:
         self.remove(entry)
         return entry
 
-    def replace(self, entry: Entry, others: list[Entry]) -> None:
-        """These take its place."""
-        for other in others:
-            before = entry.before
-            other.line, other.before, other.behind = self, before, entry
-            entry.before = other
-            if before is None:
-                self._first = other
-            else:
-                before.behind = other
-            self._count += 1
-        self.remove(entry)
-
-    def keep(self, entries: list[Entry]) -> None:
-        """Only these stay, in this order."""
-        self.clear()
-        for entry in entries:
-            self.append(entry)
-
     def clear(self) -> None:
         while self._first is not None:
             self.remove(self._first)
+
+    def index(self, entry: Entry) -> int:
+        """Its position. Walks there."""
+        for position, other in enumerate(self):
+            if other is entry:
+                return position
+        raise ValueError("the entry is not in this line")
 
     def __contains__(self, entry: object) -> bool:
         return isinstance(entry, Entry) and entry.line is self

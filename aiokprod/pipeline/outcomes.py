@@ -91,28 +91,28 @@ class BatchOutcomes(RecordHolder):
 
     def segment_of(self, index: int) -> Segment | None:
         """The outcome of this record; None: not known yet."""
-        singles = self._singles
-        if singles is not None:
-            single = singles.get(index)
-            if single is not None:
-                return single
         segments = self.segments
-        if not segments:
-            return None
         if len(segments) == 1:
             only = segments[0]
-            return only if only.first <= index < only.last else None
-        at = bisect_right(segments, index, key=_first_of) - 1
-        return segments[at] if at >= 0 and index < segments[at].last else None
+            if only.first <= index < only.last:
+                return only
+        elif segments:
+            at = bisect_right(segments, index, key=_first_of) - 1
+            if at >= 0 and index < segments[at].last:
+                return segments[at]
+        singles = self._singles
+        return None if singles is None else singles.get(index)
 
     def is_settled(self, index: int) -> bool:
         return self.segment_of(index) is not None
 
     def live_ranges(self, end: int | None = None) -> list[Range]:
         """Ranges of records that have no outcome yet (a recalled one has): of all, or of those before `end`."""
+        stop = self.count if end is None else end
+        if not self.settled_count:
+            return [(0, stop)] if stop else []
         ranges: list[Range] = []
         at = self.first_unsettled()
-        stop = self.count if end is None else end
         segments = self.segments
         position = bisect_right(segments, at, key=_first_of) if segments else 0
         while at < stop:

@@ -162,12 +162,10 @@ async def every_other_one_recalled_and_the_rest_delivered(network: VirtualNetwor
         return {"work": counted.work}
 
 
-@scenario
-async def deadlines_one_after_the_other(network: VirtualNetwork, size: int) -> Counts:
-    """Records of one open batch fall due every 10 ms, and some of each have been recalled."""
-    async with unreachable(
-        network, batch_size=1_000_000, linger_ms=600_000, request_timeout_ms=1_000, delivery_timeout_ms=700_000
-    ) as (_, producer):
+async def deadlines(network: VirtualNetwork, size: int, **options: Any) -> Counts:
+    """Five records fall due at a time, and one of each five has been recalled."""
+    patient = {"linger_ms": 600_000, "request_timeout_ms": 1_000, "delivery_timeout_ms": 700_000}
+    async with unreachable(network, **(patient | options)) as (_, producer):
         deliveries = []
         for _ in range(size // 5):
             deliveries += [producer.send("t", b"x" * 10) for _ in range(5)]
@@ -178,6 +176,16 @@ async def deadlines_one_after_the_other(network: VirtualNetwork, size: int) -> C
                 assert delivery.recall()
             await everything
         return {"work": counted.work}
+
+
+@scenario
+async def deadlines_in_one_batch(network: VirtualNetwork, size: int) -> Counts:
+    return await deadlines(network, size, batch_size=1_000_000)
+
+
+@scenario
+async def deadlines_of_batches_of_one(network: VirtualNetwork, size: int) -> Counts:
+    return await deadlines(network, size, batch_size=0)
 
 
 # ---------------------------------------------------------------------- those who ask again and again

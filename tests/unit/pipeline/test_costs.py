@@ -20,7 +20,13 @@ def assert_linear(scenario: str) -> list[dict[str, int]]:
 
 @pytest.mark.parametrize(
     "scenario",
-    ["timeouts_awaited", "timeouts_not_awaited", "timeouts_of_batches_of_one", "deadlines_one_after_the_other"],
+    [
+        "timeouts_awaited",
+        "timeouts_not_awaited",
+        "timeouts_of_batches_of_one",
+        "deadlines_in_one_batch",
+        "deadlines_of_batches_of_one",
+    ],
 )
 def test_a_timeout_costs_the_same_however_many_records_are_in_its_batch(scenario: str) -> None:
     assert_linear(scenario)

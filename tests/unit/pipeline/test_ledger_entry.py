@@ -88,12 +88,12 @@ def test_the_line_of_entries_is_a_list_from_which_any_may_leave(seed: int) -> No
                 assert line.popleft() is there.pop(0)
             case 5 if there:
                 at = draw.randrange(len(there))
-                halves = [new(), new()]
-                line.replace(there[at], halves)
-                there[at : at + 1] = halves
+                assert line.index(there[at]) == at
+                line.insert(at, new())
+                there.insert(at, made[-1])
             case 6 if draw.random() < 0.2:
-                there = [entry for entry in there if draw.random() < 0.5]
-                line.keep(there)
+                line.insert(len(there), new())
+                there.append(made[-1])
             case 7 if draw.random() < 0.05:
                 there = []
                 line.clear()
@@ -112,6 +112,8 @@ def test_the_line_of_entries_is_a_list_from_which_any_may_leave(seed: int) -> No
             assert entry.line is None and entry.before is None and entry.behind is None
             with pytest.raises(ValueError, match="not in this line"):
                 line.remove(entry)
+            with pytest.raises(ValueError, match="not in this line"):
+                line.index(entry)
 
 
 def test_an_empty_line_has_no_first_entry() -> None:
