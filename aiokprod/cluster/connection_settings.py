@@ -64,7 +64,7 @@ class ConnectionSettings:
                 "read the password" if config.sasl_mechanism == plain.NAME else "guess the password from what they see"
             )
             logger.warning(
-                "SASL %s without TLS: anybody on the way can %s, and read and change records (use SASL_SSL)",
+                "SASL %s without TLS: an eavesdropper on the network can %s, and read and change records (use SASL_SSL)",
                 config.sasl_mechanism,
                 what,
             )

@@ -51,7 +51,7 @@ async def dial(
     Cancelling closes the socket.
 
     Raises:
-        ConnectionLostError: nobody there, or this machine cannot dial now.
+        ConnectionLostError: nothing listens there, or this machine cannot dial now.
         TlsError: somebody is there, but not with TLS as we want it.
     """
     options: dict[str, Any] = {"family": address.family, "flags": socket.AI_NUMERICHOST}

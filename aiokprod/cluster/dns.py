@@ -111,7 +111,7 @@ async def canonical_servers(
             failures.append(error)
             continue
         for address in addresses:
-            name = await reverse_resolver(address)  # whoever owns the address chose it
+            name = await reverse_resolver(address)  # chosen by the owner of the address
             expanded[(name or address.socket_address[0], port)] = None
     if not expanded:
         raise ConnectionLostError("; ".join(str(failure) for failure in failures))
@@ -119,7 +119,7 @@ async def canonical_servers(
 
 
 def can_be_host(text: str) -> bool:
-    """Can this be a name or an address? What the network says is asked, before it is dialled, kept, or told to anybody."""
+    """True if this can be a name or an address. Asked of hosts from the network before they are dialled, kept or logged."""
     return HOST.fullmatch(text) is not None
 
 

@@ -16,7 +16,7 @@ FLEXIBLE_FROM: Final = 9
 BY_ID_FROM: Final = 13
 ANY: Final = 2**31
 EXCESS: Final = 16
-"""Partitions nobody asked for, or named twice, are a fault of few entries: those few are passed over."""
+"""Slack for answers that name a partition twice or one that was not asked for: a few extra entries are ignored."""
 
 ANSWER_BYTES: Final = 64 * 1024
 """Of what is not proportional: the nodes that lead now, and a long text."""

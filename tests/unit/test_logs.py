@@ -50,7 +50,7 @@ def test_a_failure_is_remembered_as_the_last_error() -> None:
     assert log.last_error == "OSError: reset\\n"
 
 
-def test_who_a_line_is_about_is_escaped_too(caplog: pytest.LogCaptureFixture) -> None:  # faults: H14
+def test_the_subject_of_a_line_is_escaped_too(caplog: pytest.LogCaptureFixture) -> None:  # faults: H14
     log = StateLog("connection to a\x1b[2J\nERROR forged", broker="a\n" + "b" * 10_000)
     with caplog.at_level(logging.INFO, logger="aiokprod"):
         log.moved("CONNECTING", "OPEN", "x")

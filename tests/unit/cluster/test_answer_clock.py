@@ -275,7 +275,7 @@ def test_a_throttle_makes_no_answer_slow() -> None:
     assert slow == [1030.0]
 
 
-def test_who_waits_already_is_watched_too() -> None:
+def test_a_request_that_waits_already_is_watched_too() -> None:
     rig, slow = Rig(), []
     rig.ask("a")
     rig.clock.tell_slow(10.0, lambda: slow.append(rig.loop.now))

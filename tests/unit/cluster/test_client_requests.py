@@ -70,7 +70,7 @@ def test_a_request_to_a_broker_that_cannot_be_reached_fails(run: Run, node_id: i
     run(scenario())
 
 
-NO_TIMEOUT = [
+NO_TIMEOUT: list[tuple[Any, type[Exception]]] = [
     (None, TypeError), ("5", TypeError), (True, TypeError), (b"", TypeError), ([], TypeError), (1j, TypeError),
     (float("nan"), ConfigError), (float("inf"), ConfigError), (float("-inf"), ConfigError), (10**12, ConfigError),
 ]  # fmt: skip

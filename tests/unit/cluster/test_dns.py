@@ -207,7 +207,7 @@ def test_what_is_no_name_and_no_address_can_be_no_host(host: str) -> None:  # fa
 
 
 def test_a_canonical_name_that_forges_lines_is_none() -> None:  # faults: H14
-    """Names of addresses are chosen by whoever owns the address."""
+    """The name of an address is chosen by the owner of the address."""
 
     class Loop(asyncio.SelectorEventLoop):
         async def getnameinfo(self, *_: Any, **__: Any) -> Any:

@@ -150,7 +150,7 @@ def test_a_cluster_is_ours_unless_it_says_otherwise(ours: str | None, theirs: st
         answer(*[topic(f"t{number}", [(1, 1)] * 200) for number in range(100)]),
         answer(topic("t0", [(1, 1)] * 20_000)),
         answer(brokers=brokers(*range(9_000))),
-        answer(*[topic(f"nobody asked {number}", [(1, 1)] * 200) for number in range(100)]),
+        answer(*[topic(f"unasked {number}", [(1, 1)] * 200) for number in range(100)]),
     ],
     ids=["topics", "one topic", "brokers", "others"],
 )

@@ -32,7 +32,7 @@ class Pods:
         self, host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.Protocol]
     ) -> asyncio.Transport:
         if self._is_over and host.startswith("old"):
-            await asyncio.get_running_loop().create_future()  # packets to nobody
+            await asyncio.get_running_loop().create_future()  # its packets reach nothing
         transport = await self._network.dial(host, port, context, factory)
         if not self._is_over:
             self._old.append(transport)

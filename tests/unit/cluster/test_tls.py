@@ -270,7 +270,7 @@ def test_a_text_without_utf_8_is_named_and_not_shown(option: str, wrong: dict[st
         ("ssl_keyfile", "ssl_key_pem", {"certificate_pem": CERTIFICATE_PEM, "key_file": KEY_PEM}),
     ],
 )
-def test_a_text_where_a_path_belongs_is_named_and_not_shown(option: str, meant: str, files: dict[str, str]) -> None:
+def test_a_text_where_a_path_belongs_is_named_and_not_shown(option: str, meant: str, files: dict[str, Any]) -> None:
     # faults: S18
     with pytest.raises(ConfigError, match=f"{option} is the path of a file.*{meant}") as raised:
         build_context(TlsFiles(**files))
