@@ -77,9 +77,14 @@ class AdmissionGate:
             self._room_is_free()
 
     @property
+    def reserved_bytes(self) -> int:
+        """Estimates of records that wait for their serializers."""
+        return self.limit_bytes - self.open_bytes
+
+    @property
     def held_bytes(self) -> int:
-        """How much of the limit is taken: charged, or reserved for records that wait for their serializers."""
-        return min(self.limit_bytes, self.used_bytes + self.limit_bytes - self.open_bytes)
+        """How much of the limit is taken: charged, or reserved."""
+        return min(self.limit_bytes, self.used_bytes + self.reserved_bytes)
 
     def try_reserve(self, record: ParkedRecord, *, must_wait: bool, may_wait: bool) -> bool:
         """Make room for a record whose size is estimated (`charge_bytes`): in the buffer, or else among what waits.

@@ -308,7 +308,7 @@ class PartitionQueue(IntakeQueue):
         now = self.loop.time()
         self.apply(self.ledger.returned(now, wall_ms()), now)
 
-    def led_by(self, node: int, leader_epoch: int, topic_id: bytes, incarnation: int) -> None:
+    def led_by(self, node: int, leader_epoch: int, topic_id: bytes, incarnation: int = 0) -> None:
         """Metadata or a hint named the leader (-1: there is none)."""
         self.texts.gone = None
         now = self.loop.time()
