@@ -20,13 +20,14 @@ class Account:
 
     Attributes:
         number: its name, and its place in the order of the calls.
-        life: (producer, start): order is promised within one.
+        life: (producer, start).
         via: send, try_send, many, columns.
         due_at: its delivery timeout; timeout_at: its per-send timeout.
         listeners: (time, how many more or less from then on).
         told: what waiters and callbacks heard: (time, error or metadata or "cancelled").
         final: an outcome that was told other than by a Delivery.
         gave_up: who asked for it has gone, and heard nothing.
+        session: order is promised within one.
     """
 
     number: int
@@ -52,6 +53,7 @@ class Account:
     existed: bool = True
     room_since: float | None = None
     first_seen: tuple[str, ...] | None = None
+    session: tuple[object, ...] = ()
 
     @property
     def is_known(self) -> bool:
@@ -174,8 +176,7 @@ class Books:
         self.reports: dict[int, list[tuple[float, AiokprodError]]] = {}  # on_delivery_error, by producer
         self.outcomes: dict[int, list[tuple[int, object]]] = {}  # on_outcome, by producer: (number, outcome)
         self.wrongs: list[tuple[str, str]] = []
-        self.user_errors = 0  # that user code raised into the loop on purpose
-        self.taken_unknown = 0
+        self.nested = False  # a partitioner sends in the middle of another send
 
     def wrong(self, kind: str, text: str) -> None:
         """A finding of the moment."""
@@ -185,6 +186,8 @@ class Books:
     def account(self, topic: str, partition: int | None, life: tuple[int, int], via: str, size: int) -> Account:
         """The next record; its number is its identity."""
         account = Account(len(self.accounts), topic, partition, life, via, size, self.clock())
+        # What a partitioner sends may be in a batch before the record it was asked about: it has no place in the order.
+        account.session = ("nested", account.number) if self.nested else life
         self.accounts.append(account)
         return account
 

@@ -37,13 +37,12 @@ class Bulks:
     async def _many(self, life: Life, call: Call, args: dict[str, Any]) -> None:
         taken: list[Account] = []
         source: Any = self._values(life, call, args, taken)
-        if args["source"] == "list":
-            source = list(source)
-        elif args["source"].startswith("async"):
+        if args["source"].startswith("async"):
             source = self._slowly(source, args.get("pause"))
         delivered, failures = 0, list[tuple[int, AiokprodError]]()
-        was_open = life.is_open
         try:
+            if args["source"] == "list":
+                source = list(source)
             report = await life.producer.send_many(args["topic"], source, timeout=args.get("timeout"))
             delivered, failures = report.delivered, report.failures
         except SendManyError as failed:
@@ -66,9 +65,9 @@ class Bulks:
         for number, account in enumerate(taken):
             account.final = errors.get(number, "delivered")
             account.final_at = None if number in errors else call.ended
-        self._judge_failures(life, call, errors, was_open)
+        self._judge_failures(life, call, errors)
 
-    def _judge_failures(self, life: Life, call: Call, errors: dict[int, AiokprodError], was_open: bool) -> None:
+    def _judge_failures(self, life: Life, call: Call, errors: dict[int, AiokprodError]) -> None:
         for number, error in errors.items():
             waited_s = error.elapsed_s or 0.0
             if isinstance(error, BufferFullError) and waited_s < min(life.block_s, life.delivery_s) - 0.05:
@@ -79,7 +78,6 @@ class Bulks:
     def _give_up(self, call: Call, taken: list[Account]) -> None:
         for account in taken:
             account.gave_up = True
-        self.books.taken_unknown += len(taken)
 
     def _values(self, life: Life, call: Call, args: dict[str, Any], taken: list[Account]) -> Iterator[Any]:
         count, size, timeout = args["count"], args["size"], args.get("timeout")
@@ -95,6 +93,7 @@ class Bulks:
             account.timeout_at = None if limit is None else account.sent_at + limit
             if args["source"] == "list":
                 account.due_at = account.timeout_at = None  # when it is taken is not known
+                account.session = ("list", len(self.books.calls), call.began)
             taken.append(account)
             call.facts["last_taken_at"] = self.scene.now()
             value: Any = value_of(account.number, size)
@@ -133,6 +132,7 @@ class Bulks:
         for index in range(args["count"]):
             place = partitions[index % len(partitions)] if partitions else None
             account = self.books.account(args["topic"], place, life.key, "columns", args["size"])
+            account.session = ("columns", len(self.books.calls))
             taken.append(account)
             values.append(value_of(account.number, args["size"]))
         column = BytesColumn(array("i", accumulate(map(len, values), initial=0)), b"".join(values))

@@ -42,7 +42,7 @@ def _one(given: argparse.Namespace) -> int:
     if given.shrink is not None:
         run = shrink(world, given.kind, tell=print)
     else:
-        run = play(world)
+        run = play(world, with_log=given.log)
     print(run.story)
     if given.json:
         print(run.world.to_json())

@@ -1,4 +1,4 @@
-"""From a seed to a world. First a random part of all features is chosen, then only these are drawn from: so rare ones meet."""
+"""From a seed to a world: first a part of all features is drawn, then only from these, so that rare ones meet."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from .draw_faults import FAULTS, draw_fault
 from .draw_operations import OPERATIONS, draw_operation
+from .themes import THEMES, WILD, Theme
 from .values import Args, Step, World
 
 OPTIONS = (
@@ -29,16 +30,28 @@ class Draw:
     def __init__(self, seed: int) -> None:
         self.random = Random(f"swarm {seed}")
         random = self.random
-        share = random.choice([0.1, 0.2, 0.35, 0.5])
+        self.theme = random.choice(list(THEMES)) if random.random() < 0.8 else None
+        theme = Theme(others=random.choice([0.1, 0.2, 0.35, 0.5])) if self.theme is None else THEMES[self.theme]
         every = (*OPTIONS, *HOOKS, *WEATHER, *PLACES, *LIVES)
-        self.features = {name for name in every if random.random() < share}
-        share = random.choice([0.15, 0.3, 0.6])
-        self.operations = [name for name in OPERATIONS if random.random() < share] or [random.choice(list(OPERATIONS))]
-        share = random.choice([0.0, 0.1, 0.2, 0.5])
-        self.faults = [name for name in FAULTS if random.random() < share]
+        self.features = {name for name in every if self._has(name, theme, theme.features)}
+        is_wild = random.random() < 0.25
+        operations = [name for name in OPERATIONS if is_wild or name not in WILD or name in theme.operations]
+        self.operations = [name for name in operations if self._has(name, theme, theme.operations)]
+        self.operations += [name for name in theme.operations if random.random() < 0.5]
+        if not self.operations:
+            self.operations = [random.choice(theme.operations or ("drop", "await"))]
+        if theme.is_calm or (self.theme is None and random.random() < 0.25):
+            self.faults = []
+        else:
+            self.faults = [name for name in FAULTS if self._has(name, theme, theme.faults)]
         self.topics: list[Args] = []
         self.nodes = 0
         self.options: Args = {}
+
+    def _has(self, name: str, theme: Theme, meant: tuple[str, ...]) -> bool:
+        """Is it drawn? What the theme means to have, with a high chance."""
+        draw = self.random.random()
+        return name not in theme.without and draw < (0.7 if name in meant else theme.others)
 
     def has(self, feature: str) -> bool:
         """Is it one of this seed?"""

@@ -149,6 +149,11 @@ def _placed_outage(draw: Draw) -> Args:
     return {**_place(draw), "seconds": outage_s(draw)}
 
 
+def _create(draw: Draw) -> Args:
+    topic = draw.random.choice(draw.topics)
+    return {"topic": topic["name"], "partitions": topic["partitions"]}
+
+
 def _grow(draw: Draw) -> Args:
     return {"topic": _place(draw)["topic"], "more": draw.pick(1, 2)}
 
@@ -193,6 +198,7 @@ FAULTS: dict[str, tuple[str, Maker]] = {
     "leaderless": ("leaderless", _placed_outage),
     "reset_and_move": ("reset_and_move", _move),
     "shrink": ("shrink", _placed_outage),
+    "create": ("create", _create),
     "grow": ("grow", _grow),
     "delete": ("delete", _delete),
     "recreate": ("recreate", _recreate),

@@ -111,6 +111,12 @@ def _burst(draw: Draw, _: World) -> Args:
     return args | {"count": draw.pick(150, 300) if args["size"] <= 1_000 else 20}
 
 
+def _press(draw: Draw, _: World) -> Args:
+    """More than is compressed on the loop, for one partition, as a rule."""
+    args = _send(draw, draw.pick("drop", "await", "gather"))
+    return args | {"count": draw.pick(40, 80), "size": draw.pick(500, 1_000, 2_000), "partition": 0, "spread": None}
+
+
 def _missing_partition(draw: Draw, _: World) -> Args:
     args = _send(draw, draw.pick("drop", "await"))
     return args | {"partition": max(topic["partitions"] for topic in draw.topics) + draw.pick(0, 0, 1), "count": draw.pick(1, 2)}
@@ -163,7 +169,7 @@ def _many(draw: Draw, _: World) -> Args:
 
 
 def _many_endless(draw: Draw, _: World) -> Args:
-    return {"topic": draw.topic(), "size": 100, "count": 2_500, "source": "generator"}
+    return {"topic": draw.topic(), "size": 100, "count": 1_300, "source": "generator"}
 
 
 def _columns(draw: Draw, _: World) -> Args:
@@ -188,7 +194,11 @@ def _partitions_for(draw: Draw, _: World) -> Args:
 
 
 def _ping(draw: Draw, _: World) -> Args:
-    return {"timeout": draw.pick(10.0, 0.001, 1.0, None, 0)}
+    return {"timeout": draw.pick(10.0, 0.001, 1.0)}
+
+
+def _wrong_ping(draw: Draw, _: World) -> Args:
+    return {"timeout": draw.pick(None, 0, -1)}
 
 
 def _close(draw: Draw, _: World) -> Args:
@@ -227,6 +237,7 @@ OPERATIONS: dict[str, tuple[str, Maker]] = {
     "timeouts": ("send", _timeouts),
     "timeouts_distinct": ("send", _timeouts_distinct),
     "burst": ("send", _burst),
+    "press": ("send", _press),
     "missing_partition": ("send", _missing_partition),
     "nowhere": ("send", _nowhere),
     "recall": ("recall", _recall),
@@ -239,6 +250,7 @@ OPERATIONS: dict[str, tuple[str, Maker]] = {
     "ready": ("ready", _ready),
     "partitions_for": ("partitions_for", _partitions_for),
     "ping": ("ping", _ping),
+    "wrong_ping": ("ping", _wrong_ping),
     "close": ("close", _close),
     "restart": ("restart", _restart),
     "start": ("start", _start),

@@ -78,11 +78,12 @@ class Partitioner:
         if each(self._calls, self._plan.get("stray_every")):
             return 77
         if each(self._calls, self._plan.get("reenter_every")) and not self._is_inside:
-            self._is_inside = True
+            books = self._scene.books
+            self._is_inside = books.nested = True
             try:
                 self._scene.lives[self._index].hooks.send_again()
             finally:
-                self._is_inside = False
+                self._is_inside = books.nested = False
         return every[self._calls % len(every)]
 
 
@@ -96,18 +97,20 @@ class Interceptor(ProducerInterceptor):
         self._calls = 0
         self.configured = 0
         self.closed = 0
+        self._numbers: dict[int, tuple[Record, int]] = {}  # a serializer may have put something else into the record
 
     def configure(self, config: object) -> None:
         self.configured += 1
 
     def on_send(self, record: Record) -> Record:
         self._calls += 1
+        self._numbers[id(record)] = (record, number_of(record.value))
         if each(self._calls, self._plan.get("raise_every")):
             raise DeliberateError("the interceptor raises")
         return record
 
     def on_outcome(self, record: Record, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
-        number = number_of(record.value)
+        number = self._numbers.pop(id(record), (record, -1))[1]
         self._scene.books.outcomes.setdefault(self._index, []).append((number, error or metadata))
         if each(number, self._plan.get("raise_late_every")):
             raise DeliberateError("the interceptor raises late")

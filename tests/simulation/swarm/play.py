@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
+import warnings
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
@@ -17,6 +19,7 @@ from aiokprod.testing.virtual.loop import MOST_TURNS
 from aiokprod.testing.virtual.run import VirtualRun
 
 from .bulks import Bulks
+from .hooks import DeliberateError
 from .judge import judge
 from .lives import Lives
 from .scene import Life, Scene
@@ -28,9 +31,24 @@ MOST_TURNS_OF_A_WORLD = 400_000
 PATIENCE_S = 400.0
 
 
-def play(world: World) -> Run:
-    """Play it and judge it."""
+def play(world: World, *, with_log: bool = False) -> Run:
+    """Play it and judge it. `with_log`: the producers may log."""
     run = Run(world)
+    before = logging.root.manager.disable
+    logging.disable(before if with_log else logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            _play(world, run)
+            gc.collect(0)
+        texts = [str(warning.message) for warning in warned]
+        run.wrongs += [Wrong("a warning", text) for text in texts[:3]]
+    finally:
+        logging.disable(before)
+    return run
+
+
+def _play(world: World, run: Run) -> None:
     scenes: list[Scene] = []
 
     async def scenario(network: VirtualNetwork) -> None:
@@ -58,8 +76,6 @@ def play(world: World) -> Run:
         run.wrongs = [Wrong(kind, text) for kind, text in books.wrongs] + run.wrongs
         run.records = len(books.accounts)
         run.delivered = sum(a.seen() is not None and a.seen()[0] == "delivered" for a in books.accounts)  # type: ignore[index]
-    gc.collect(0)
-    return run
 
 
 def _time_passes(loop: Any, seconds: float) -> None:
@@ -170,6 +186,7 @@ class Play:
         scene, end = self.scene, self.world.end
         if end.get("heal", True):
             self.trouble.heal()
+        await asyncio.sleep(0.01)  # tasks of the last steps begin
         for life in scene.lives:
             await self._started(life)
             if end.get("flush") and life.is_open:
@@ -205,6 +222,8 @@ class Play:
             other = self.scene.spawn(self.lives.closed(life, timeout), "last close too")
             await self.lives.closed(life, timeout)
             await asyncio.wait({other})
+        elif how == "left":
+            await self.lives.left(life, DeliberateError("of the body") if self.world.seed % 2 else None)
         else:
             await self.lives.closed(life, timeout)
 

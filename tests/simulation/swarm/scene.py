@@ -92,8 +92,8 @@ class Scene:
         """user code that is called by a producer closes it"""
 
     def now(self) -> float:
-        """Seconds since the world began."""
-        return self.loop.time() - self.began
+        """Seconds, by the clock of the loop, which is all but 0 when the world begins."""
+        return self.loop.time()
 
     def tell(self, event: str) -> None:
         """Something happened."""

@@ -69,17 +69,22 @@ class Sends:
         account.existed = partition is None or partition < scene.partitions_of(topic)
         call = producer.try_send if via == "try_send" else producer.send
         key_bytes = None if key is None else b"k%d" % key
+        was_nested, self.books.nested = self.books.nested, False
         try:
-            delivery = call(topic, value_of(account.number, size), key_bytes, partition=partition, timeout=timeout)
+            account.delivery = call(
+                topic, value_of(account.number, size), key_bytes, partition=partition, timeout=timeout
+            )
         except AiokprodError as refused:
             account.refused = refused
             self._judge_refusal(life, account, refused, was_empty)
         except Exception as bare:
             account.refused = bare
             self.books.wrong(f"bare {type(bare).__name__}", f"{account}: {via} raised {bare!r:.300}")
-        else:
-            account.delivery = delivery
-            why = delivery.state.why
+        finally:
+            self.books.nested = was_nested
+        if account.refused is None:
+            assert account.delivery is not None
+            why = account.delivery.state.why
             if via == "try_send" and why == "waiting for room":
                 self.books.wrong("try_send waits", f"{account} waits for room")
             elif was_empty and why == "waiting for room" and producer.metrics()["buffer_waiting_records"] == 1:
@@ -141,7 +146,6 @@ class Sends:
             self._heard(account, "cancelled" if delivery.cancelled() else delivery.exception() or delivery.result())
             if action is not None:
                 if action == "raise":
-                    self.books.user_errors += 1
                     raise DeliberateError("user code raises")
                 self.scene.lives[account.life[0]].hooks.react(action)
 

@@ -18,19 +18,29 @@ def shrink(world: World, kind: str | None = None, *, tell: Callable[[str], None]
     wanted = kind or best.wrongs[0].kind
     if wanted not in best.kinds:
         return best
-    tries = 0
+    tried = {best.world.to_json()}
     is_smaller = True
     while is_smaller:
         is_smaller = False
         for smaller in _smaller(best.world):
-            tries += 1
-            run = play(smaller)
-            if wanted in run.kinds:
+            if (text := smaller.to_json()) in tried:
+                continue
+            tried.add(text)
+            run = _played(smaller)
+            if run is not None and wanted in run.kinds:
                 best, is_smaller = run, True
-                tell(f"{tries}: {len(best.world.operations)} operations, {len(best.world.faults)} faults")
+                tell(f"{len(tried)} tries: {len(best.world.operations)} operations, {len(best.world.faults)} faults")
                 break
     best.wrongs.sort(key=lambda wrong: wrong.kind != wanted)
     return best
+
+
+def _played(world: World) -> Run | None:
+    """None: there is no such world (options that do not fit, a fault of a topic that was left out)."""
+    try:
+        return play(world)
+    except Exception:
+        return None
 
 
 def _smaller(world: World) -> Iterator[World]:

@@ -82,8 +82,17 @@ class World:
 
     @property
     def is_calm(self) -> bool:
-        """Nothing is wrong with the cluster."""
-        return not self.faults
+        """Nothing is wrong with the cluster, and all that is sent has somewhere to go."""
+        there = {topic["name"]: topic["partitions"] for topic in self.topics if not topic.get("late")}
+        return not self.faults and all(self._has_place(step.args, there) for step in self.operations)
+
+    @staticmethod
+    def _has_place(args: Args, there: dict[str, int]) -> bool:
+        topic = args.get("topic")
+        if topic is None:
+            return True
+        places = [args.get("partition"), *(args.get("partitions") or ())]
+        return topic in there and all(place < there[topic] for place in places if isinstance(place, int))
 
     def __str__(self) -> str:
         parts = [
