@@ -180,7 +180,7 @@ class Books:
 
     def wrong(self, kind: str, text: str) -> None:
         """A finding of the moment."""
-        if len(self.wrongs) < 40:
+        if sum(kind == known for known, _ in self.wrongs) < 3:
             self.wrongs.append((kind, f"at {self.clock():.4f} s: {text}"))
 
     def account(self, topic: str, partition: int | None, life: tuple[int, int], via: str, size: int) -> Account:

@@ -88,14 +88,16 @@ class Bulks:
                 call.facts["taken_after_failure"] = call.facts.get("taken_after_failure", 0) + 1
             account = self.books.account(args["topic"], None, life.key, "many", size)
             account.due_at = account.sent_at + life.delivery_s
+            if args["source"] != "generator":
+                account.session = ("many", self.books.calls.index(call))  # when it is taken, is not known
             own = args.get("timeouts", [None])[index % len(args.get("timeouts", [None]))]
             limit = timeout if own is None else own
             account.timeout_at = None if limit is None else account.sent_at + limit
             if args["source"] == "list":
                 account.due_at = account.timeout_at = None  # when it is taken is not known
-                account.session = ("list", len(self.books.calls), call.began)
             taken.append(account)
-            call.facts["last_taken_at"] = self.scene.now()
+            if args["source"] == "generator":
+                call.facts["last_taken_at"] = self.scene.now()
             value: Any = value_of(account.number, size)
             partitions = args.get("partitions")
             if partitions or own is not None or args.get("bad_every"):

@@ -18,7 +18,7 @@ OPTIONS = (
 HOOKS = ("serializer", "partitioner", "interceptor", "reaction")
 WEATHER = ("lockstep", "turn_cost", "far", "slow_threads")
 PLACES = ("late_topic", "log_append_time", "small_messages", "old_brokers", "one_broker", "validate", "many_partitions", "two_topics")
-LIVES = ("two_producers", "slow_start", "sudden_end", "heal_late", "closed_twice", "left")
+LIVES = ("two_producers", "slow_start", "sudden_end", "heal_late", "closed_twice", "left", "second_loop")
 
 LENGTHS = (5, 5, 5, 20, 20, 60)
 """How many operations: small worlds find more per second (measured: docs of this folder's __main__)."""
@@ -47,6 +47,7 @@ class Draw:
         self.topics: list[Args] = []
         self.nodes = 0
         self.options: Args = {}
+        self.weather: Args = {}
 
     def _has(self, name: str, theme: Theme, meant: tuple[str, ...]) -> bool:
         """Is it drawn? What the theme means to have, with a high chance."""
@@ -81,7 +82,7 @@ def draw_world(seed: int, operations: int | None = None) -> World:
     _draw_place(draw, world)
     world.options = draw.options = _options(draw)
     world.hooks = _hooks(draw)
-    world.weather = _weather(draw)
+    world.weather = draw.weather = _weather(draw)
     world.producers = 2 if draw.has("two_producers") else 1
     count = random.choice(LENGTHS) if operations is None else operations
     pace_s = random.choice([0.0, 0.001, 0.02, 0.02, 0.3, 0.3, 2.0])
@@ -152,6 +153,9 @@ def _options(draw: Draw) -> Args:
         "metadata_max_age_ms": random.choice([200, 500, 2_000]) if has("young_metadata") else 300_000,
         "allow_auto_create_topics": has("auto_create") and random.random() < 0.7,
     }
+    if "tenants" in draw.operations:
+        options["metadata_max_idle_ms"] = 5_000
+        options["max_block_ms"] = min(options["max_block_ms"], 3_000)
     if has("small_waiting"):
         options["max_waiting_bytes"] = random.choice([0, 500, 5_000, 1_000_000])
     if has("compression"):
@@ -243,6 +247,10 @@ def _end(draw: Draw, world: World) -> Args:
         "close_timeout": random.choice([0.0, 0.5]) if draw.has("sudden_end") else random.choice([30.0, 300.0]),
         "how": "twice" if draw.has("closed_twice") else "left" if draw.has("left") else "close",
     }
+    if "tenants" in draw.operations and random.random() < 0.7:
+        end["settle_s"] = 40.0
+    if draw.has("second_loop"):
+        end["second_loop"] = True
     if draw.has("heal_late"):
         end["heal"] = False
         end["heal_while_closing"] = random.choice([0.0, 0.01, 0.3, 3.0])

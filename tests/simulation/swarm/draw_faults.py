@@ -30,7 +30,9 @@ def draw_fault(draw: Draw, at: float) -> Step:
         step.on = draw.pick("Metadata", "Metadata", "Produce", "ApiVersions", "InitProducerId")
         low, high = draw.pick((0.0, 0.0), (0.0005, 0.0005), (0.001, 0.001), (0.0, 0.003))
         step.lag = round(draw.random.uniform(low, high), 6)
-    if draw.random.random() < 0.3:
+    if kind == "move_and_reset" and draw.random.random() < 0.7:
+        step.on, step.lag = "Metadata", 0.0
+    elif draw.random.random() < 0.3:
         step.hops = draw.random.randrange(7)
     return step
 
@@ -141,6 +143,12 @@ def _move(draw: Draw) -> Args:
     return {**_place(draw), "by": draw.pick(0, 1, 1, 2)}
 
 
+def _move_and_reset(draw: Draw) -> Args:
+    latency_s = draw.weather.get("latency_s", [0.0, 0.002])
+    lag = latency_s[0] if draw.random.random() < 0.7 else draw.random.uniform(0.0, 2 * latency_s[1])
+    return {**_move(draw), "by": 1, "lag": round(lag, 6), "turns": draw.random.randrange(5)}
+
+
 def _late_and_moved(draw: Draw) -> Args:
     return {**_move(draw), "seconds": draw.pick(0.02, 0.2), "share": round(draw.random.random(), 3), "times": draw.pick(1, 3)}
 
@@ -196,7 +204,7 @@ FAULTS: dict[str, tuple[str, Maker]] = {
     "move": ("move", _move),
     "late_and_moved": ("late_and_moved", _late_and_moved),
     "leaderless": ("leaderless", _placed_outage),
-    "reset_and_move": ("reset_and_move", _move),
+    "move_and_reset": ("move_and_reset", _move_and_reset),
     "shrink": ("shrink", _placed_outage),
     "create": ("create", _create),
     "grow": ("grow", _grow),

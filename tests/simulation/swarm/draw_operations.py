@@ -126,6 +126,10 @@ def _nowhere(draw: Draw, _: World) -> Args:
     return _send(draw, draw.pick("drop", "await")) | {"topic": draw.pick("nowhere", "elsewhere")}
 
 
+def _tenants(draw: Draw, _: World) -> Args:
+    return {"count": 15, "first": draw.random.randrange(1_000)}
+
+
 def _recall(draw: Draw, _: World) -> Args:
     return {"count": draw.pick(1, 1, 3, 30), "skip": draw.pick(1, 1, 2, 5), "oldest": draw.random.random() < 0.5}
 
@@ -240,6 +244,7 @@ OPERATIONS: dict[str, tuple[str, Maker]] = {
     "press": ("send", _press),
     "missing_partition": ("send", _missing_partition),
     "nowhere": ("send", _nowhere),
+    "tenants": ("tenants", _tenants),
     "recall": ("recall", _recall),
     "cancel": ("cancel", _cancel),
     "misuse": ("misuse", _misuse),

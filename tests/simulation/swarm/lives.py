@@ -175,8 +175,6 @@ class Lives:
         """One flush, judged."""
         call = self.books.call("flush", life.key)
         call.waits_for = [a for a in self.books.accounts if _is_open(a) and a.life == life.key]
-        latest = max((a.due_at or 0.0 for a in self.books.accounts if a.life == life.key), default=0.0)
-        call.late_after = max(call.began, latest) + SLACK_S
         try:
             await life.producer.flush()
         except asyncio.CancelledError:

@@ -21,8 +21,10 @@ from aiokprod.testing.virtual.run import VirtualRun
 from .bulks import Bulks
 from .hooks import DeliberateError
 from .judge import judge
+from .judge_kept import judge_kept
 from .lives import Lives
 from .scene import Life, Scene
+from .second import second_loop
 from .sends import Sends
 from .trouble import Trouble
 from .values import Run, Step, World, Wrong
@@ -65,12 +67,15 @@ def _play(world: World, run: Run) -> None:
             _time_passes(loop, world.weather["turn_cost_s"])
         try:
             virtual.wait_for(scenario(virtual.network))
-            _leftovers(virtual, scenes[0], run)
+            if not world.end.get("second_loop"):
+                _leftovers(virtual, run)
         except DeadlockError as hang:
             kind = "spin" if "spins" in str(hang) else "deadlock"
             open_calls = [str(call) for call in scenes[0].books.calls if call.ended is None] if scenes else []
             run.wrongs.append(Wrong(kind, f"{hang}; under way: {open_calls[:5]}"))
         run.virtual_s = loop.time()
+    if scenes and world.end.get("second_loop"):
+        second_loop(scenes[0])
     if scenes:
         books = scenes[0].books
         run.wrongs = [Wrong(kind, text) for kind, text in books.wrongs] + run.wrongs
@@ -106,7 +111,7 @@ def worker_threads(random: Random, world: World) -> Iterator[None]:
         anyio.to_thread.run_sync = before
 
 
-def _leftovers(virtual: VirtualRun, scene: Scene, run: Run) -> None:
+def _leftovers(virtual: VirtualRun, run: Run) -> None:
     virtual.wait_for(asyncio.sleep(1.0))
     loop = virtual.loop
     unexpected = [f"{fault.get('message')} {fault.get('exception')!r:.300}" for fault in loop.faults]
@@ -144,19 +149,26 @@ class Play:
                 if not topic.get("late"):
                     scene.create_topic(topic["name"], topic["partitions"], topic.get("config", {}))
             scene.lives += [Life(scene, index) for index in range(world.producers)]
-            for step in sorted(world.operations, key=lambda step: step.at):
-                scene.loop.call_at(scene.began + step.at, scene.hop, step.hops, self._operate, step)
-            for step in sorted(world.faults, key=lambda step: step.at):
-                hops = 0 if step.on else step.hops
-                scene.loop.call_at(scene.began + step.at, scene.hop, hops, self.trouble.act, step)
+            moments: dict[float, list[tuple[Callable[[Step], None], Step]]] = {}
+            for step in world.faults:
+                moments.setdefault(step.at, []).append((self.trouble.act, step))
+            for step in world.operations:
+                moments.setdefault(step.at, []).append((self._operate, step))
+            for at, steps in moments.items():  # timers of one moment ring in no order
+                scene.loop.call_at(scene.began + at, self._come, steps)
             sampler = scene.spawn(self._sample(), "sampler")
             await asyncio.sleep(world.length_s + world.end.get("settle_s", 0.0))
             await self._finish()
             sampler.cancel()
             scene.is_over = True
             await self._end_tasks()
-            await asyncio.sleep(world.end.get("after_s", 15.0))  # late requests come to their broker
-            judge(scene)
+            if not world.end.get("second_loop"):
+                await asyncio.sleep(world.end.get("after_s", 15.0))  # late requests come to their broker
+                judge(scene)
+
+    def _come(self, steps: list[tuple[Callable[[Step], None], Step]]) -> None:
+        for call, step in steps:
+            self.scene.hop(0 if step.on else step.hops, call, step)
 
     def _operate(self, step: Step) -> None:
         if self.scene.is_over:
@@ -166,7 +178,7 @@ class Play:
             "send": sends.send, "recall": sends.recall, "cancel": sends.detach, "misuse": sends.misuse, "many": bulks.many,
             "columns": bulks.columns, "start": lives.start, "close": lives.close, "restart": lives.restart,
             "flush": lives.flush, "ready": lives.ready, "partitions_for": lives.partitions_for, "ping": lives.ping,
-            "sabotage": lives.sabotage,
+            "sabotage": lives.sabotage, "tenants": sends.tenants,
         }[step.kind](step)  # fmt: skip
         self.scene.sample()
 
@@ -195,6 +207,9 @@ class Play:
                 if not flush.done():
                     scene.books.wrong("flush hangs", f"called at the end: {self._states(life)}")
                     flush.cancel()
+        judge_kept(scene)
+        if end.get("second_loop"):
+            return
         if end.get("heal_while_closing") is not None:
             scene.loop.call_later(end["heal_while_closing"], self.trouble.heal)
         closes = [scene.spawn(self._left(life), "last close") for life in scene.lives]
@@ -230,7 +245,7 @@ class Play:
     async def _end_tasks(self) -> None:
         """What still waits now waits for ever."""
         await asyncio.sleep(1.0)
-        for task, name in list(self.scene.tasks.items()):
+        for task, name in [] if self.world.end.get("second_loop") else list(self.scene.tasks.items()):
             if name != "sampler" and task is not asyncio.current_task():
                 kind = name.split(" ", 1)[0]
                 self.scene.books.wrong(f"{kind} hangs", f"{name} still waits after close")

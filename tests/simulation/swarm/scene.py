@@ -19,6 +19,17 @@ from .values import Step, World
 DEFAULT_DELIVERY_S = 120.0
 
 
+class Way:
+    """The dialer of a producer that may live on a second loop, which has another network."""
+
+    def __init__(self, network: VirtualNetwork) -> None:
+        self.network = network
+
+    async def dial(self, host: str, port: int, ssl_context: Any, factory: Callable[[], asyncio.Protocol]) -> Any:
+        """By the network of just now."""
+        return await self.network.dial(host, port, ssl_context, factory)
+
+
 class Life:
     """One producer, from start to start."""
 
@@ -34,7 +45,8 @@ class Life:
         self.failed_at: float | None = None
         self.hooks = Hooks(scene, index)
         options = {**scene.world.options, **self.hooks.options()}
-        self.producer = Producer(scene.cluster.bootstrap_servers, dialer=scene.network.dial, **options)
+        self.way = Way(scene.network)
+        self.producer = Producer(scene.cluster.bootstrap_servers, dialer=self.way.dial, **options)
         config = self.producer.config
         linger_s, request_s = config.linger_ms / 1000, config.request_timeout_ms / 1000
         given = config.delivery_timeout_ms

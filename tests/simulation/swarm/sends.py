@@ -85,9 +85,9 @@ class Sends:
         if account.refused is None:
             assert account.delivery is not None
             why = account.delivery.state.why
-            if via == "try_send" and why == "waiting for room":
+            if via == "try_send" and why.startswith("waiting for room"):
                 self.books.wrong("try_send waits", f"{account} waits for room")
-            elif was_empty and why == "waiting for room" and producer.metrics()["buffer_waiting_records"] == 1:
+            elif was_empty and why.startswith("waiting for room") and producer.metrics()["buffer_waiting_records"] == 1:
                 self.books.wrong("never fits", f"{account} waits for room in an empty buffer")
         return account
 
@@ -106,6 +106,12 @@ class Sends:
         topic = topics[0]["name"] if topics else "late"
         account = self.one(life, topic, 20)
         account.via = "send again"
+
+    def tenants(self, step: Step) -> None:
+        """Records for many topics that nobody has."""
+        life = self._life(step.args)
+        for number in range(step.args["count"]):
+            self.one(life, f"tenant-{step.args['first'] + number}", 10, via="tenant")
 
     # ------------------------------------------------------------------ listening
     def _watch(self, accounts: list[Account], args: dict[str, Any]) -> None:

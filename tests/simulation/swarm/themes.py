@@ -28,7 +28,7 @@ class Theme:
 WILD = ("misuse", "close", "restart", "start", "sabotage", "many_endless", "wrong_ping")
 """Operations after which little else can be seen: only some seeds have them."""
 
-PLAIN = frozenset({"serializer", "partitioner", "reaction", "two_producers", "slow_start", "late_topic", "sudden_end"})
+PLAIN = frozenset({"serializer", "partitioner", "reaction", "two_producers", "slow_start", "late_topic", "sudden_end", "second_loop"})
 
 THEMES: dict[str, Theme] = {
     # A full buffer, and a leader that is away until records expire.
@@ -65,7 +65,7 @@ THEMES: dict[str, Theme] = {
     "lockstep": Theme(
         ("lockstep", "young_metadata", "large_limits"),
         ("drop", "await", "flush"),
-        ("reset_and_move", "reset_and_move", "kill", "move", "hold", "delay"),
+        ("move_and_reset", "move_and_reset", "move_and_reset", "kill", "move", "hold", "hold", "shrink"),
         without=PLAIN | {"small_buffer", "one_broker", "acks_0", "turn_cost", "far"},
         others=0.05,
     ),

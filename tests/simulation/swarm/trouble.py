@@ -25,9 +25,15 @@ class Trouble:
         if self.is_healed:
             return
         if step.on:
-            self.cluster.on_request(step.on, lambda: self.scene.later(step.lag, self.scene.hop, step.hops, self.do, step))
+            self.cluster.on_request(step.on, lambda: self._set_off(step))
         else:
             self.do(step)
+
+    def _set_off(self, step: Step) -> None:
+        if step.lag or step.hops:
+            self.scene.later(step.lag, self.scene.hop, step.hops, self.do, step)
+        else:
+            self.do(step)  # before the request is served
 
     def do(self, step: Step) -> None:
         """Now."""
@@ -161,13 +167,15 @@ class Trouble:
         if partition < self.scene.partitions_of(topic):
             self.cluster.thaw_replicas(topic, partition)
 
-    def _reset_and_move(self, topic: str, partition: int, by: int) -> str:
-        """What a leader that dies looks like: its connections are reset and another one leads."""
+    def _move_and_reset(self, topic: str, partition: int, by: int, lag: float, turns: int) -> str:
+        """A leader that dies: another one leads, and a moment later the connections of the old one are reset."""
         if not 0 <= partition < self.scene.partitions_of(topic):
             return "no such partition"
         leader = self.cluster.leader(topic, partition)
-        moved = self._move(topic, partition, by)
-        return moved if leader is None else f"{moved}, {self._reset(leader)}"
+        reset = Step(self.scene.now(), "reset", {"node": leader})
+        if leader is not None:
+            self.scene.later(lag, self.scene.hop, turns, self.do, reset)
+        return self._move(topic, partition, by)
 
     # ------------------------------------------------------------------ topics
     def _create(self, topic: str, partitions: int) -> None:
