@@ -30,8 +30,9 @@ class Draw:
     def __init__(self, seed: int) -> None:
         self.random = Random(f"swarm {seed}")
         random = self.random
-        self.theme = random.choice(list(THEMES)) if random.random() < 0.8 else None
-        theme = Theme(others=random.choice([0.1, 0.2, 0.35, 0.5])) if self.theme is None else THEMES[self.theme]
+        self.theme = random.choice(list(THEMES)) if random.random() < 0.8 else ""
+        theme = THEMES[self.theme] if self.theme else Theme(others=random.choice([0.1, 0.2, 0.35, 0.5]))
+        self.paces, self.troubles = theme.paces, theme.troubles
         every = (*OPTIONS, *HOOKS, *WEATHER, *PLACES, *LIVES)
         self.features = {name for name in every if self._has(name, theme, theme.features)}
         is_wild = random.random() < 0.25
@@ -40,7 +41,7 @@ class Draw:
         self.operations += [name for name in theme.operations if random.random() < 0.5]
         if not self.operations:
             self.operations = [random.choice(theme.operations or ("drop", "await"))]
-        if theme.is_calm or (self.theme is None and random.random() < 0.25):
+        if theme.is_calm or (not self.theme and random.random() < 0.25):
             self.faults = []
         else:
             self.faults = [name for name in FAULTS if self._has(name, theme, theme.faults)]
@@ -64,7 +65,7 @@ class Draw:
 
     def topic(self) -> str:
         """One of the world's, or a name nobody has."""
-        if self.random.random() < 0.04:
+        if self.random.random() < 0.04 and self.theme != "calm":
             return "nowhere"
         name: str = self.random.choice(self.topics)["name"]
         return name
@@ -85,14 +86,14 @@ def draw_world(seed: int, operations: int | None = None) -> World:
     world.weather = draw.weather = _weather(draw)
     world.producers = 2 if draw.has("two_producers") else 1
     count = random.choice(LENGTHS) if operations is None else operations
-    pace_s = random.choice([0.0, 0.001, 0.02, 0.02, 0.3, 0.3, 2.0])
+    pace_s = random.choice(draw.paces)
     at = _start(draw, world)
     for _ in range(count):
         world.operations.append(draw_operation(draw, world, at))
         if random.random() < 0.6:
             at = round(at + random.choice([0.0, random.uniform(0.0, pace_s), random.uniform(0.0, 4 * pace_s)]), 6)
     if draw.faults:
-        for _ in range(random.choice([1, 2, 4, 8, 16])):
+        for _ in range(random.choice(draw.troubles)):
             when = random.choice(world.operations).at if random.random() < 0.5 else random.uniform(0.0, at)
             world.faults.append(draw_fault(draw, round(when, 6)))
     world.end = _end(draw, world)

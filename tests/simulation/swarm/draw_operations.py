@@ -114,12 +114,16 @@ def _burst(draw: Draw, _: World) -> Args:
 def _press(draw: Draw, _: World) -> Args:
     """More than is compressed on the loop, for one partition, as a rule."""
     args = _send(draw, draw.pick("drop", "await", "gather"))
-    return args | {"count": draw.pick(40, 80), "size": draw.pick(500, 1_000, 2_000), "partition": 0, "spread": None}
+    args |= {"count": draw.pick(40, 80), "size": draw.pick(500, 1_000, 2_000), "partition": 0, "spread": None}
+    if draw.random.random() < 0.4:
+        args["recalled"] = [draw.random.randrange(5), draw.random.randrange(80)]
+    return args
 
 
 def _missing_partition(draw: Draw, _: World) -> Args:
-    args = _send(draw, draw.pick("drop", "await"))
-    return args | {"partition": max(topic["partitions"] for topic in draw.topics) + draw.pick(0, 0, 1), "count": draw.pick(1, 2)}
+    topic = draw.random.choice(draw.topics)
+    place = {"topic": topic["name"], "partition": topic["partitions"] + draw.pick(0, 0, 1)}
+    return _send(draw, draw.pick("drop", "await")) | place | {"count": draw.pick(1, 2)}
 
 
 def _nowhere(draw: Draw, _: World) -> Args:
@@ -163,7 +167,7 @@ def _many(draw: Draw, _: World) -> Args:
         args["after"] = after_of(draw)
     if random.random() < 0.25:
         args["partitions"] = [draw.partition() for _ in range(3)]
-        if random.random() < 0.2:
+        if random.random() < 0.2 and draw.theme != "calm":
             args["partitions"].append(40)
     if random.random() < 0.15:
         args["timeouts"] = draw.pick([None, 0.2], [0.01, 5.0, None])

@@ -48,6 +48,9 @@ class Sends:
             if account.delivery is not None:
                 sent.append(account)
         self._watch(sent, args)
+        if args.get("recalled") is not None and sent:  # while a thread compresses the others, for instance
+            turns, index = args["recalled"]
+            self.scene.hop(turns, lambda _: self._recall(sent[index % len(sent)]), step)
 
     def one(
         self,
@@ -279,13 +282,16 @@ class Sends:
         if step.args.get("oldest"):
             chosen.reverse()
         for account in chosen:
-            delivery = account.delivery
-            assert delivery is not None
-            before = account.record_outcome()
-            if delivery.recall():
-                outcome = account.record_outcome()
-                if before is not None or outcome is None or "RecordRecalledError" not in shown(outcome):
-                    self.books.wrong("recall lies", f"{account}: recall() said True, before {before}, now {outcome}")
+            self._recall(account)
+
+    def _recall(self, account: Account) -> None:
+        if account.delivery is None:
+            return
+        before = account.record_outcome()
+        if account.delivery.recall():
+            outcome = account.record_outcome()
+            if before is not None or outcome is None or "RecordRecalledError" not in shown(outcome):
+                self.books.wrong("recall lies", f"{account}: recall() said True, before {before}, now {outcome}")
 
     def detach(self, step: Step) -> None:
         """Delivery.cancel of the newest records."""
@@ -298,17 +304,19 @@ class Sends:
         """A send that cannot be right; nothing may be taken of it."""
         args = step.args
         life = self._life(args)
-        call: dict[str, Any] = {"topic": args["topic"], "value": b"-", args["what"]: args["bad"]}
+        account = self.books.account(str(args["topic"]), None, life.key, "misuse", 5)
+        value = value_of(account.number, 5)
+        call: dict[str, Any] = {"topic": args["topic"], "value": value, args["what"]: args["bad"]}
         charged, topic = life.producer.health().buffered_bytes, call.pop("topic")
         try:
-            delivery = life.producer.send(topic, call.pop("value"), **call)
-        except AiokprodError:
+            account.delivery = life.producer.send(topic, call.pop("value"), **call)
+        except AiokprodError as refused:
+            account.refused = refused
             if life.producer.health().buffered_bytes != charged:
                 self.books.wrong("a refused record is charged", f"{step}")
         except Exception as bare:
+            account.refused = bare
             self.books.wrong(f"bare {type(bare).__name__}", f"{step} raised {bare!r:.200}")
-        else:
-            delivery.recall()
 
     def _life(self, args: dict[str, Any]) -> Life:
         return self.scene.lives[args.get("producer", 0) % len(self.scene.lives)]

@@ -15,6 +15,8 @@ class Theme:
         is_calm: no faults.
         without: features it never has.
         others: how likely any other feature is.
+        paces: seconds between operations, by and large.
+        troubles: how many faults.
     """
 
     features: tuple[str, ...] = ()
@@ -23,6 +25,8 @@ class Theme:
     is_calm: bool = False
     without: frozenset[str] = field(default_factory=frozenset[str])
     others: float = 0.1
+    paces: tuple[float, ...] = (0.0, 0.001, 0.02, 0.02, 0.3, 0.3, 2.0)
+    troubles: tuple[int, ...] = (1, 2, 4, 8, 16)
 
 
 WILD = ("misuse", "close", "restart", "start", "sabotage", "many_endless", "wrong_ping")
@@ -37,7 +41,8 @@ THEMES: dict[str, Theme] = {
         ("drop", "burst", "await", "timeouts", "recall"),
         ("refuse", "leaderless", "hold", "freeze"),
         without=PLAIN | {"long_linger", "small_block", "acks_0", "large_limits", "one_broker"},
-        others=0.05,
+        others=0.03,
+        paces=(0.01, 0.03, 0.1),
     ),
     # Nothing is wrong, and still there is something to wait for.
     "calm": Theme(
@@ -66,8 +71,10 @@ THEMES: dict[str, Theme] = {
         ("lockstep", "young_metadata", "large_limits"),
         ("drop", "await", "flush"),
         ("move_and_reset", "move_and_reset", "move_and_reset", "kill", "move", "hold", "hold", "shrink"),
-        without=PLAIN | {"small_buffer", "one_broker", "acks_0", "turn_cost", "far"},
-        others=0.05,
+        without=PLAIN | {"small_buffer", "one_broker", "acks_0", "turn_cost", "far", "small_messages"},
+        others=0.03,
+        paces=(0.02, 0.1),
+        troubles=(4, 8, 16),
     ),
     "dressed": Theme(
         ("serializer", "interceptor"),
