@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from array import array
 from collections.abc import AsyncIterator, Iterator
 from itertools import accumulate
 from typing import Any
 
 from aiokprod import BytesColumn, Record
-from aiokprod.errors import AiokprodError, BufferFullError, SendColumnsError, SendManyError
+from aiokprod.errors import AiokprodError, BufferFullError, SendColumnsError, SendManyError, TopicAuthorizationError
 
 from .books import Account, Call
 from .hooks import DeliberateError
@@ -29,7 +30,7 @@ class Bulks:
         """One send_many, in a task; perhaps cancelled."""
         life = self.scene.lives[step.args.get("producer", 0) % len(self.scene.lives)]
         facts = {name: step.args[name] for name in ("topic", "count", "source", "timeout") if name in step.args}
-        call = self.books.call("send_many", life.key, refusing=self.scene.cluster_refuses(), **facts)
+        call = self.books.call("send_many", life.key, **facts)
         task = self.scene.spawn(self._many(life, call, step.args), str(call))
         if step.args.get("after") is not None:
             self.scene.later(step.args["after"], task.cancel)
@@ -52,7 +53,7 @@ class Bulks:
             call.cancelled = True
         except (AiokprodError, DeliberateError) as refused:
             call.error = refused
-        call.ended = self.scene.now()
+        self._ended(call)
         if call.cancelled or (call.error is not None and not isinstance(call.error, SendManyError)):
             self._give_up(call, taken)
             return
@@ -84,7 +85,7 @@ class Bulks:
         for index in range(count):
             if index == args.get("raise_at"):
                 raise DeliberateError("the source raises")
-            if life.failed_at is not None and self.scene.now() > life.failed_at + 0.1:
+            if self.scene.now() > life.failed_at.get(call.life, math.inf) + 0.1:
                 call.facts["taken_after_failure"] = call.facts.get("taken_after_failure", 0) + 1
             account = self.books.account(args["topic"], None, life.key, "many", size)
             account.due_at = account.sent_at + life.delivery_s
@@ -111,18 +112,26 @@ class Bulks:
             yield value
 
     async def _slowly(self, values: Iterator[Any], pause: float | None) -> AsyncIterator[Any]:
-        for value in values:
+        while True:
             if pause is not None:
                 await asyncio.sleep(pause)
+            try:
+                value = next(values)  # in the books when send_many takes it
+            except StopIteration:
+                return
             yield value
+
+    def _ended(self, call: Call) -> None:
+        call.ended = self.scene.now()
+        if isinstance(call.error, TopicAuthorizationError) and not self.scene.was_refused_since(call.began):
+            self.books.wrong("stale refusal", f"{call}")
 
     # ------------------------------------------------------------------ columns
     def columns(self, step: Step) -> None:
         """One send_columns, in a task; perhaps cancelled."""
         args = step.args
         life = self.scene.lives[args.get("producer", 0) % len(self.scene.lives)]
-        refusing = self.scene.cluster_refuses()
-        call = self.books.call("send_columns", life.key, topic=args["topic"], count=args["count"], refusing=refusing)
+        call = self.books.call("send_columns", life.key, topic=args["topic"], count=args["count"])
         task = self.scene.spawn(self._columns(life, call, args), str(call))
         if args.get("after") is not None:
             self.scene.later(args["after"], task.cancel)
@@ -151,11 +160,11 @@ class Bulks:
             return
         except AiokprodError as refused:
             call.error = refused
-            call.ended = self.scene.now()
+            self._ended(call)
             for account in taken:
                 account.refused = refused
             return
-        call.ended = self.scene.now()
+        self._ended(call)
         call.result = report
         if report.delivered + report.failed + report.untaken != len(taken):
             self.books.wrong("send_columns does not add up", f"{call}: {report}")

@@ -216,8 +216,6 @@ def _weather(draw: Draw) -> Args:
         weather["latency_s"] = [0.02, draw.pick(0.02, 0.1)]
     if draw.has("turn_cost"):
         weather["turn_cost_s"] = draw.pick(1e-6, 1e-5, 1e-4)
-    if draw.has("slow_threads"):
-        weather["thread_s"] = draw.pick(0.02, 0.5)
     return weather
 
 

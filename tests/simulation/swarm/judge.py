@@ -245,10 +245,6 @@ def _judge_calls(scene: Scene) -> None:
                 scene.books.wrong("flush is late", f"{call}")
         if call.kind == "send_many":
             _judge_many(scene, call_accounts(scene, call.life, call.began), call)
-        if call.kind in ("send_many", "send_columns"):
-            error = call.error
-            if isinstance(error, TopicAuthorizationError) and not call.facts.get("refusing", True):
-                scene.books.wrong("stale refusal", f"{call}")
 
 
 def call_accounts(scene: Scene, life: tuple[int, int], since: float) -> Iterable[Account]:

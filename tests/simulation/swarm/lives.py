@@ -53,20 +53,21 @@ class Lives:
         self.scene.tell(str(call))
 
     def _opened(self, life: Life, call: Call) -> None:
-        closes = [c for c in self.books.calls if c.kind == "close" and c.life[0] == life.index]
+        # One with an error was refused: a timeout that is none.
+        closes = [c for c in self.books.calls if c.kind == "close" and c.life[0] == life.index and c.error is None]
         if any(c.began > call.began and c.ended is not None for c in closes):
-            if life.producer.health().state is ProducerState.READY and not self._was_started_since(life, closes, call):
+            last = max((c.ended or 0.0) for c in closes)
+            if life.producer.health().state is ProducerState.READY and not self._was_started_since(life, last, call):
                 text = f"{call}; close() was called and had ended meanwhile, and the producer is READY"
                 self.books.wrong("close while starting does nothing", text)
         is_closing = any(c.ended is None for c in closes)
         if not is_closing and life.producer.health().state in (ProducerState.READY, ProducerState.DEGRADED):
             life.is_open = True
 
-    def _was_started_since(self, life: Life, closes: list[Call], call: Call) -> bool:
-        last = max((c.ended or 0.0) for c in closes)
-        return any(
-            c.kind == "start" and c.life[0] == life.index and c is not call and c.began >= last for c in self.books.calls
-        )
+    def _was_started_since(self, life: Life, since: float, call: Call | None = None) -> bool:
+        """By another call than this one."""
+        starts = (c for c in self.books.calls if c.kind == "start" and c.life[0] == life.index and c is not call)
+        return any(start.began >= since for start in starts)
 
     def close(self, step: Step) -> None:
         """close(), perhaps cancelled, perhaps twice at once."""
@@ -82,7 +83,8 @@ class Lives:
 
         async def both() -> None:
             await self.closed(self.life(step), step.args.get("timeout", 30.0))
-            await self._start(self.life(step), True, 30.0)
+            if not self.scene.is_ending:
+                await self._start(self.life(step), True, 30.0)
 
         self.scene.spawn(both(), "restart")
 
@@ -96,8 +98,8 @@ class Lives:
         producer = life.producer
         is_first = producer.health().state in (ProducerState.READY, ProducerState.DEGRADED)
         failed_before = life.failed_count
-        bound_s = max(0.0, timeout) if isinstance(timeout, int | float) else 0.0
-        call.late_after = call.began + bound_s + SLACK_S + HOOK_CLOSE_S
+        if isinstance(timeout, int | float):
+            call.late_after = call.began + max(0.0, timeout) + SLACK_S + HOOK_CLOSE_S
         closing_other = any(
             c.kind == "close" and c.life == life.key and c.ended is None and c is not call for c in self.books.calls
         )
@@ -128,7 +130,8 @@ class Lives:
         call.ended = now
         if call.late_after is not None and now > call.late_after:
             self.books.wrong("close takes too long", str(call))
-        if state not in (ProducerState.CLOSED, ProducerState.NEW) and not life.starting:
+        is_started_again = life.starting or self._was_started_since(life, call.began)
+        if state not in (ProducerState.CLOSED, ProducerState.NEW) and not is_started_again:
             self.books.wrong("close ends too early", f"{call}: the producer is {state.name}")
         unsettled = [a for a in self.books.accounts if a.life == call.life and a.delivery is not None and not a.delivery.done()]
         if unsettled and not life.starting:
@@ -214,14 +217,13 @@ class Lives:
 
     async def _called(self, kind: str, life: Life, work: Awaitable[object], **facts: Any) -> None:
         call = self.books.call(kind, life.key, **facts)
-        refusing = self.scene.cluster_refuses()
         try:
             call.result = await work
         except asyncio.CancelledError:
             call.cancelled = True
         except AiokprodError as error:
             call.error = error
-            if isinstance(error, TopicAuthorizationError) and not refusing:
+            if isinstance(error, TopicAuthorizationError) and not self.scene.was_refused_since(call.began):
                 self.books.wrong("stale refusal", str(call))
         except (TypeError, ValueError) as bare:
             call.error = bare

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import warnings
-from collections.abc import Callable, Iterator
-from random import Random
+from collections.abc import Callable
 from typing import Any
-
-import anyio.to_thread
 
 from aiokprod.model import ProducerState
 from aiokprod.testing.virtual import DeadlockError, VirtualNetwork
-from aiokprod.testing.virtual.loop import MOST_TURNS
 from aiokprod.testing.virtual.run import VirtualRun
 
 from .bulks import Bulks
@@ -29,7 +24,6 @@ from .sends import Sends
 from .trouble import Trouble
 from .values import Run, Step, World, Wrong
 
-MOST_TURNS_OF_A_WORLD = 400_000
 PATIENCE_S = 400.0
 
 
@@ -58,9 +52,8 @@ def _play(world: World, run: Run) -> None:
         scenes.append(scene)
         await Play(scene).run()
 
-    with VirtualRun(world.seed, shuffled=world.shuffled) as virtual, worker_threads(virtual.random, world):
+    with VirtualRun(world.seed, shuffled=world.shuffled) as virtual:
         loop = virtual.loop
-        loop._turns = MOST_TURNS - MOST_TURNS_OF_A_WORLD
         low, high = world.weather.get("latency_s", (0.0001, 0.002))
         virtual.network._latency_s = (low, high)
         if world.weather.get("turn_cost_s"):
@@ -94,36 +87,19 @@ def _time_passes(loop: Any, seconds: float) -> None:
     loop._run_once = run_once
 
 
-@contextlib.contextmanager
-def worker_threads(random: Random, world: World) -> Iterator[None]:
-    """Work that is given to a thread is done at a drawn moment of virtual time."""
-    before = anyio.to_thread.run_sync
-    longest_s = world.weather.get("thread_s", 0.002)
-
-    async def run_sync(call: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
-        await asyncio.sleep(random.choice([0.0, random.uniform(0.0, longest_s)]))
-        return call(*arguments)
-
-    anyio.to_thread.run_sync = run_sync  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        anyio.to_thread.run_sync = before
-
-
 def _leftovers(virtual: VirtualRun, run: Run) -> None:
     virtual.wait_for(asyncio.sleep(1.0))
-    loop = virtual.loop
-    unexpected = [f"{fault.get('message')} {fault.get('exception')!r:.300}" for fault in loop.faults]
-    unexpected = [text for text in unexpected if "DeliberateError" not in text]
+    left = virtual.leftovers()
+    unexpected = [error for error in left.errors if "DeliberateError" not in error]
     if unexpected:
-        run.wrongs.append(Wrong("the loop's exception handler was told", unexpected[0]))
-    if tasks := sorted(task.get_name() for task in asyncio.all_tasks(loop)):
-        run.wrongs.append(Wrong("tasks are left", f"{tasks[:8]}"))
-    if virtual.network.open_ends:
-        run.wrongs.append(Wrong("connections are left", f"{virtual.network.open_ends} ends"))
-    timers = [handle for handle in loop._scheduled if not handle.cancelled() and "aiokprod" in repr(handle)]  # type: ignore[attr-defined]
-    timers = [handle for handle in timers if "testing" not in repr(handle)]
+        run.wrongs.append(Wrong("the loop's exception handler was told", f"{unexpected[0]:.500}"))
+    if left.tasks:
+        run.wrongs.append(Wrong("tasks are left", f"{left.tasks[:8]}"))
+    if left.connections:
+        run.wrongs.append(Wrong("connections are left", f"{len(left.connections)} ends"))
+    if left.threads:
+        run.wrongs.append(Wrong("work for threads is left", f"{left.threads} calls"))
+    timers = [timer for timer in left.timers if "swarm." not in timer and "aiokprod.testing." not in timer]
     if timers:
         run.wrongs.append(Wrong("timers are left", f"{timers[:3]}"))
 
@@ -196,6 +172,7 @@ class Play:
     # ------------------------------------------------------------------ the end
     async def _finish(self) -> None:
         scene, end = self.scene, self.world.end
+        scene.is_ending = True
         if end.get("heal", True):
             self.trouble.heal()
         await asyncio.sleep(0.01)  # tasks of the last steps begin

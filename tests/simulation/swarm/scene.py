@@ -17,6 +17,7 @@ from .hooks import Hooks
 from .values import Step, World
 
 DEFAULT_DELIVERY_S = 120.0
+REFUSAL_S = 2.5  # of the way of an answer, and between two samples
 
 
 class Way:
@@ -42,7 +43,8 @@ class Life:
         self.starting = 0
         """calls of start that are under way"""
         self.was_sabotaged = False
-        self.failed_at: float | None = None
+        self.failed_at: dict[tuple[int, int], float] = {}
+        """by `key`: a producer that has failed can be closed and started again"""
         self.hooks = Hooks(scene, index)
         options = {**scene.world.options, **self.hooks.options()}
         self.way = Way(scene.network)
@@ -97,6 +99,8 @@ class Scene:
         self.buried: list[tuple[str, int, int, bytes | None]] = []  # logs of topics that were deleted
         self.refusals: dict[Rule, float] = {}
         """of topics, and when each was last seen in force"""
+        self.is_ending = False
+        """the last closes come: nothing starts a producer from now on"""
         self.is_over = False
         self.send_again: Callable[[int], None] = _nothing
         """user code that is called by a producer sends by it"""
@@ -163,9 +167,9 @@ class Scene:
         for record in self.cluster.records(topic):
             self.buried.append((topic, record.partition, record.offset, record.value))
 
-    def cluster_refuses(self) -> bool:
-        """May an answer say TOPIC_AUTHORIZATION_FAILED, or be on its way?"""
-        return any(not rule.is_spent or self.now() - seen < 1.0 for rule, seen in self.refusals.items())
+    def was_refused_since(self, began: float) -> bool:
+        """May an answer have said TOPIC_AUTHORIZATION_FAILED since then, or have been on its way?"""
+        return any(not rule.is_spent or seen > began - REFUSAL_S for rule, seen in self.refusals.items())
 
     # ------------------------------------------------------------------ samples
     def sample(self) -> None:
@@ -181,8 +185,8 @@ class Scene:
                 self.books.wrong("bytes below zero", f"{used} bytes are charged")
             if used > limit and not self.world.hooks.get("partitioner", {}).get("reenter_every"):
                 self.books.wrong("bytes above the limit", f"{used} bytes are charged, buffer_memory is {limit}")
-            if health.state is ProducerState.FAILED and life.failed_at is None:
-                life.failed_at = self.now()
+            if health.state is ProducerState.FAILED and life.key not in life.failed_at:
+                life.failed_at[life.key] = self.now()
                 if not life.was_sabotaged:
                     self.books.wrong("producer failed", f"producer {life.index}: {health.last_error!r:.400}")
         self._sample_accounts()

@@ -42,7 +42,7 @@ class World:
         seed: of the schedule: latencies, the order of callbacks, jitter.
         shuffled: ready callbacks run in a drawn order.
         options: of the producers.
-        weather: latency_s (least and most), turn_cost_s (what a turn of the loop takes), thread_s (a worker thread).
+        weather: latency_s (least and most), turn_cost_s (what a turn of the loop takes).
         cluster: arguments of the MockCluster.
         topics: those there are from the beginning: name, partitions, and options of the topic.
         hooks: serializer, partitioner, interceptor, on_delivery_error, callback: what each of them does.
