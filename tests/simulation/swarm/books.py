@@ -26,6 +26,7 @@ class Account:
         listeners: (time, how many more or less from then on).
         told: what waiters and callbacks heard: (time, error or metadata or "cancelled").
         final: an outcome that was told other than by a Delivery.
+        is_in_report: a report of send_columns tells how many of them have failed.
         gave_up: who asked for it has gone, and heard nothing.
         session: order is promised within one.
     """
@@ -50,6 +51,7 @@ class Account:
     gave_up: bool = False
     detached_at: float | None = None
     released: bool = False
+    is_in_report: bool = False
     existed: bool = True
     room_since: float | None = None
     first_seen: tuple[str, ...] | None = None

@@ -97,8 +97,9 @@ class Bulks:
             if args["source"] == "list":
                 account.due_at = account.timeout_at = None  # when it is taken is not known
             taken.append(account)
-            if args["source"] == "generator":
-                call.facts["last_taken_at"] = self.scene.now()
+            if args["source"] == "generator" and (timeout is not None or args.get("timeouts")):
+                until = math.inf if limit is None else self.scene.now() + limit
+                call.facts["timeout_until"] = max(until, call.facts.get("timeout_until", 0.0))
             value: Any = value_of(account.number, size)
             partitions = args.get("partitions")
             if partitions or own is not None or args.get("bad_every"):
@@ -178,4 +179,5 @@ class Bulks:
         call.facts["failed"] = report.failed
         for account in taken:
             if account.final is None:
+                account.is_in_report = True
                 account.gave_up = True  # failed or not taken: which of them, the report does not say

@@ -36,6 +36,8 @@ def _judge_reports(scene: Scene, life: Life) -> None:
         for key, is_sure in _expected(account):
             (must if is_sure else may)[key] += 1
             example.setdefault(key, account)
+    columns = (call for call in scene.books.calls if call.kind == "send_columns" and call.life[0] == life.index)
+    failed_high += sum(call.facts.get("failed", 0) for call in columns)
     if not unknown:
         for key in {*reports, *must, *may}:
             least, most = must[key], must[key] + may[key]
@@ -65,7 +67,7 @@ def _failures(account: Account) -> tuple[int, int, int]:
     if account.refused is not None:
         return 0, 0, 0
     if account.delivery is None:
-        if account.released or account.final is None:
+        if account.released or (account.final is None and not account.is_in_report):
             return 0, 0, 1
         # send_many tells no difference between a record that was refused and one that failed.
         return (0, 1, 0) if isinstance(account.final, AiokprodError) else (0, 0, 0)
