@@ -144,7 +144,7 @@ class Bulks:
         for index in range(args["count"]):
             place = partitions[index % len(partitions)] if partitions else None
             account = self.books.account(args["topic"], place, life.key, "columns", args["size"])
-            account.session = ("columns", len(self.books.calls))
+            account.session = ("columns", self.books.calls.index(call))
             taken.append(account)
             values.append(value_of(account.number, args["size"]))
         column = BytesColumn(array("i", accumulate(map(len, values), initial=0)), b"".join(values))

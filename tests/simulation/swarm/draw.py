@@ -16,7 +16,7 @@ OPTIONS = (
     "auto_create", "large_limits", "errors_are_heard",
 )  # fmt: skip
 HOOKS = ("serializer", "partitioner", "interceptor", "reaction")
-WEATHER = ("lockstep", "turn_cost", "far", "slow_threads")
+WEATHER = ("lockstep", "turn_cost", "far")
 PLACES = ("late_topic", "log_append_time", "small_messages", "old_brokers", "one_broker", "validate", "many_partitions", "two_topics")
 LIVES = ("two_producers", "slow_start", "sudden_end", "heal_late", "closed_twice", "left", "second_loop")
 

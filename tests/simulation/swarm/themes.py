@@ -53,7 +53,7 @@ THEMES: dict[str, Theme] = {
     ),
     # Large sections go to threads, while their records leave.
     "press": Theme(
-        ("compression", "slow_threads", "validate", "large_limits"),
+        ("compression", "validate", "large_limits"),
         ("press", "press", "recall", "timeouts", "cancel", "await"),
         ("move", "fail", "refuse"),
         without=PLAIN | {"small_buffer", "small_batches", "small_messages"},
