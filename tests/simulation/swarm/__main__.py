@@ -8,7 +8,7 @@ from pathlib import Path
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from swarm.command import main  # noqa: E402
+from swarm.command import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -17,7 +17,16 @@ OPTIONS = (
 )  # fmt: skip
 HOOKS = ("serializer", "partitioner", "interceptor", "reaction")
 WEATHER = ("lockstep", "turn_cost", "far")
-PLACES = ("late_topic", "log_append_time", "small_messages", "old_brokers", "one_broker", "validate", "many_partitions", "two_topics")
+PLACES = (
+    "late_topic",
+    "log_append_time",
+    "small_messages",
+    "old_brokers",
+    "one_broker",
+    "validate",
+    "many_partitions",
+    "two_topics",
+)
 LIVES = ("two_producers", "slow_start", "sudden_end", "heal_late", "closed_twice", "left", "second_loop")
 
 LENGTHS = (5, 5, 5, 20, 20, 60)
@@ -130,14 +139,26 @@ def _draw_place(draw: Draw, world: World) -> None:
 
 def _options(draw: Draw) -> Args:
     random, has = draw.random, draw.has
-    buffer = int(3_000 * 10 ** random.uniform(0.0, 1.0)) if has("small_buffer") else random.choice([100_000, 2_000_000, 32_000_000])
+    buffer = (
+        int(3_000 * 10 ** random.uniform(0.0, 1.0))
+        if has("small_buffer")
+        else random.choice([100_000, 2_000_000, 32_000_000])
+    )
     largest = min(buffer, random.choice([3_000, 20_000, 1_000_000]) if not has("large_limits") else buffer)
     largest = max(largest, 200)
-    batch = random.choice([0, 100, 300, 1_000]) if has("small_batches") else random.choice([1_000, 16_384, 65_536, 1_000_000])
+    batch = (
+        random.choice([0, 100, 300, 1_000])
+        if has("small_batches")
+        else random.choice([1_000, 16_384, 65_536, 1_000_000])
+    )
     request_ms = random.choice([100, 500]) if has("short_requests") else random.choice([1_000, 5_000, 30_000])
     linger_ms = random.choice([300, 3_000, 20_000]) if has("long_linger") else random.choice([0, 0, 1, 5, 50])
     least_ms = request_ms + linger_ms
-    delivery_ms = least_ms + random.choice([0, 0, 500, 2_000]) if has("short_delivery") else max(least_ms, random.choice([10_000, 120_000]))
+    delivery_ms = (
+        least_ms + random.choice([0, 0, 500, 2_000])
+        if has("short_delivery")
+        else max(least_ms, random.choice([10_000, 120_000]))
+    )
     options: Args = {
         "buffer_memory": buffer,
         "max_request_size": largest,
@@ -164,7 +185,17 @@ def _options(draw: Draw) -> Args:
         if options["compression_type"] != "snappy" and random.random() < 0.5:
             options["compression_level"] = random.choice([1, 3])
     if has("partitioner_option"):
-        names = ["sticky", "round_robin", "random", "murmur2", "murmur2_random", "crc32", "consistent", "fnv1a", "uniform_sticky"]
+        names = [
+            "sticky",
+            "round_robin",
+            "random",
+            "murmur2",
+            "murmur2_random",
+            "crc32",
+            "consistent",
+            "fnv1a",
+            "uniform_sticky",
+        ]
         options["partitioner"] = random.choice(names)
         if options["partitioner"] == "uniform_sticky":
             options["partitioner_adaptive_partitioning_enable"] = random.random() < 0.5
@@ -176,14 +207,21 @@ def _options(draw: Draw) -> Args:
     elif has("not_idempotent"):
         options["enable_idempotence"] = False
     if has("few_retries"):
-        options["retries"] = random.choice([0, 1, 4]) if ("acks" in options or "enable_idempotence" in options) else random.choice([1, 4])
+        options["retries"] = (
+            random.choice([0, 1, 4])
+            if ("acks" in options or "enable_idempotence" in options)
+            else random.choice([1, 4])
+        )
     return options
 
 
 def _hooks(draw: Draw) -> Args:
     random, hooks = draw.random, Args()
     if draw.has("serializer"):
-        plan: Args = {"mode": random.choice(["sync", "async", "async", "mixed"]), "seconds": random.choice([0.0, 0.0, 0.01, 0.5])}
+        plan: Args = {
+            "mode": random.choice(["sync", "async", "async", "mixed"]),
+            "seconds": random.choice([0.0, 0.0, 0.01, 0.5]),
+        }
         for name in ("raise_every", "hang_every", "cancel_every", "raise_late_every"):
             if random.random() < 0.25:
                 plan[name] = random.choice([3, 7])
@@ -230,7 +268,9 @@ def _start(draw: Draw, world: World) -> float:
                 args["after"] = random.choice([0.0, 0.001, 0.01])  # cancelled, and tried again
                 world.operations.append(Step(0.0, "start", args))
                 args = {"producer": producer}
-        world.operations.append(Step(0.05 if "after" in (world.operations or [Step(0, "")])[-1].args else 0.0, "start", args))
+        world.operations.append(
+            Step(0.05 if "after" in (world.operations or [Step(0, "")])[-1].args else 0.0, "start", args)
+        )
         if draw.has("slow_start") and random.random() < 0.2:
             close = {"producer": producer, "timeout": random.choice([0, 1])}
             world.operations.append(Step(random.choice([0.0, 0.001, 0.003]), "close", close, hops=random.randrange(3)))

@@ -18,7 +18,12 @@ RETRIABLE = (
     "KAFKA_STORAGE_ERROR", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "UNKNOWN_TOPIC_ID",
 )  # fmt: skip
 APPENDED = ("REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NOT_LEADER_OR_FOLLOWER")
-OF_TOPIC = ("LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PARTITION", "TOPIC_AUTHORIZATION_FAILED", "INVALID_REPLICATION_FACTOR")
+OF_TOPIC = (
+    "LEADER_NOT_AVAILABLE",
+    "UNKNOWN_TOPIC_OR_PARTITION",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "INVALID_REPLICATION_FACTOR",
+)
 FOR_GOOD = ("INVALID_RECORD", "POLICY_VIOLATION", "TOPIC_AUTHORIZATION_FAILED")
 
 
@@ -73,15 +78,27 @@ def _for_good(draw: Draw) -> Args:
 def _identity(draw: Draw) -> Args:
     if "acks" in draw.options or "enable_idempotence" in draw.options or draw.options.get("retries") == 0:
         return _fail(draw)  # a producer without numbers is never told that they are wrong
-    return {"code": draw.pick("UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_EPOCH", "OUT_OF_ORDER_SEQUENCE_NUMBER"), **_place(draw)}
+    return {
+        "code": draw.pick("UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_EPOCH", "OUT_OF_ORDER_SEQUENCE_NUMBER"),
+        **_place(draw),
+    }
 
 
 def _of_topic(draw: Draw) -> Args:
-    return {"api": "Metadata", "code": draw.pick(*OF_TOPIC), "topic": _place(draw)["topic"], "times": draw.pick(1, 1, 2, 3)}
+    return {
+        "api": "Metadata",
+        "code": draw.pick(*OF_TOPIC),
+        "topic": _place(draw)["topic"],
+        "times": draw.pick(1, 1, 2, 3),
+    }
 
 
 def _no_identity(draw: Draw) -> Args:
-    return {"api": "InitProducerId", "code": draw.pick("COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"), "times": draw.pick(1, 3)}
+    return {
+        "api": "InitProducerId",
+        "code": draw.pick("COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"),
+        "times": draw.pick(1, 3),
+    }
 
 
 def _api(draw: Draw) -> str:
@@ -90,7 +107,12 @@ def _api(draw: Draw) -> str:
 
 
 def _drop(draw: Draw) -> Args:
-    return {"api": _api(draw), "after_append": draw.random.random() < 0.7, "reset": draw.random.random() < 0.4, "times": draw.pick(1, 1, 3)}
+    return {
+        "api": _api(draw),
+        "after_append": draw.random.random() < 0.7,
+        "reset": draw.random.random() < 0.4,
+        "times": draw.pick(1, 1, 3),
+    }
 
 
 def _damage(draw: Draw) -> Args:
@@ -102,7 +124,12 @@ def _damage(draw: Draw) -> Args:
 
 
 def _swallow(draw: Draw) -> Args:
-    return {"verb": draw.pick("swallow_next", "blackhole_next"), "api": _api(draw), "given": [], "before_serving": draw.random.random() < 0.5}
+    return {
+        "verb": draw.pick("swallow_next", "blackhole_next"),
+        "api": _api(draw),
+        "given": [],
+        "before_serving": draw.random.random() < 0.5,
+    }
 
 
 def _delay(draw: Draw) -> Args:
@@ -154,7 +181,12 @@ def _move_and_reset(draw: Draw) -> Args:
 
 
 def _late_and_moved(draw: Draw) -> Args:
-    return {**_move(draw), "seconds": draw.pick(0.02, 0.2), "share": round(draw.random.random(), 3), "times": draw.pick(1, 3)}
+    return {
+        **_move(draw),
+        "seconds": draw.pick(0.02, 0.2),
+        "share": round(draw.random.random(), 3),
+        "times": draw.pick(1, 3),
+    }
 
 
 def _placed_outage(draw: Draw) -> Args:
@@ -171,7 +203,11 @@ def _grow(draw: Draw) -> Args:
 
 
 def _delete(draw: Draw) -> Args:
-    return {"topic": _place(draw)["topic"], "seconds": draw.pick(0.0, 0.05, 1.0, 8.0), "partitions": draw.pick(None, None, 1, 4)}
+    return {
+        "topic": _place(draw)["topic"],
+        "seconds": draw.pick(0.0, 0.05, 1.0, 8.0),
+        "partitions": draw.pick(None, None, 1, 4),
+    }
 
 
 def _recreate(draw: Draw) -> Args:

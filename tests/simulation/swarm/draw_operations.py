@@ -49,7 +49,12 @@ def after_of(draw: Draw) -> float:
 
 def _send(draw: Draw, watch: str, **more: object) -> Args:
     random = draw.random
-    args: Args = {"topic": draw.topic(), "size": size_of(draw), "count": random.choice([1, 1, 2, 5, 12, 40]), "watch": watch}
+    args: Args = {
+        "topic": draw.topic(),
+        "size": size_of(draw),
+        "count": random.choice([1, 1, 2, 5, 12, 40]),
+        "watch": watch,
+    }
     if args["size"] * args["count"] > 600_000:
         args["count"] = max(1, 600_000 // args["size"])
     if random.random() < 0.5:
@@ -99,7 +104,11 @@ def _try_send(draw: Draw, _: World) -> Args:
 
 
 def _timeouts(draw: Draw, _: World) -> Args:
-    return _send(draw, draw.pick("drop", "drop", "await", "callback", "release", "cancel"), timeout=draw.pick(0.001, 0.02, 0.2, 1.0, 5.0))
+    return _send(
+        draw,
+        draw.pick("drop", "drop", "await", "callback", "release", "cancel"),
+        timeout=draw.pick(0.001, 0.02, 0.2, 1.0, 5.0),
+    )
 
 
 def _timeouts_distinct(draw: Draw, _: World) -> Args:
@@ -198,7 +207,11 @@ def _ready(draw: Draw, _: World) -> Args:
 
 
 def _partitions_for(draw: Draw, _: World) -> Args:
-    return {"topic": draw.topic(), "timeout": draw.pick(None, 0.0, 0.5, 5.0), "after": draw.pick(None, None, after_of(draw))}
+    return {
+        "topic": draw.topic(),
+        "timeout": draw.pick(None, 0.0, 0.5, 5.0),
+        "after": draw.pick(None, None, after_of(draw)),
+    }
 
 
 def _ping(draw: Draw, _: World) -> Args:

@@ -89,7 +89,7 @@ def _expected(account: Account) -> list[tuple[Key, bool]]:
         return [] if told is True else [(_key(handle), told is False)]
     if delivery.cancelled() or account.gave_up:
         if account.timeout_at is not None:
-            keys = [(("SendTimeoutError", account.topic, "POSSIBLY_PERSISTED"), False)]
+            keys: list[tuple[Key, bool]] = [(("SendTimeoutError", account.topic, "POSSIBLY_PERSISTED"), False)]
             return [*keys, (_key(error), False)] if error is not None else keys
         if error is None:
             return []

@@ -32,7 +32,9 @@ class Lives:
     def start(self, step: Step) -> None:
         """start(), perhaps cancelled."""
         args = step.args
-        self._cancelled_after(self._start(self.life(step), args.get("wait", True), args.get("timeout", 30.0)), args, "start")
+        self._cancelled_after(
+            self._start(self.life(step), args.get("wait", True), args.get("timeout", 30.0)), args, "start"
+        )
 
     async def _start(self, life: Life, wait: bool, timeout: float | None) -> None:
         call = self.books.call("start", life.key, wait=wait, timeout=timeout)
@@ -90,7 +92,9 @@ class Lives:
 
     async def left(self, life: Life, error: BaseException | None) -> Call:
         """The end of an `async with`, with an exception of its body or without."""
-        return await self.closed(life, 30.0, life.producer.__aexit__(None if error is None else type(error), error, None))
+        return await self.closed(
+            life, 30.0, life.producer.__aexit__(None if error is None else type(error), error, None)
+        )
 
     async def closed(self, life: Life, timeout: Any, leaving: Awaitable[None] | None = None) -> Call:
         """One close, judged."""
@@ -125,7 +129,9 @@ class Lives:
         self.scene.tell(str(call))
         return call
 
-    def _judge_closed(self, life: Life, call: Call, report: CloseReport | None, is_first: bool, failed_before: int) -> None:
+    def _judge_closed(
+        self, life: Life, call: Call, report: CloseReport | None, is_first: bool, failed_before: int
+    ) -> None:
         now, state = self.scene.now(), life.producer.health().state
         call.ended = now
         if call.late_after is not None and now > call.late_after:
@@ -133,7 +139,9 @@ class Lives:
         is_started_again = life.starting or self._was_started_since(life, call.began)
         if state not in (ProducerState.CLOSED, ProducerState.NEW) and not is_started_again:
             self.books.wrong("close ends too early", f"{call}: the producer is {state.name}")
-        unsettled = [a for a in self.books.accounts if a.life == call.life and a.delivery is not None and not a.delivery.done()]
+        unsettled = [
+            a for a in self.books.accounts if a.life == call.life and a.delivery is not None and not a.delivery.done()
+        ]
         if unsettled and not life.starting:
             self.books.wrong("unsettled after close", f"{call}: {unsettled[0]} and {len(unsettled) - 1} more")
         if is_first and report is not None:
@@ -156,7 +164,9 @@ class Lives:
             if account.life == call.life and at is not None and at > call.began + 0.002:
                 known += isinstance(account.record_outcome(), AiokprodError)
         if report.count < known:
-            self.books.wrong("close report", f"{call}: {report.count} are told, {known} are known to have failed meanwhile")
+            self.books.wrong(
+                "close report", f"{call}: {report.count} are told, {known} are known to have failed meanwhile"
+            )
 
     def _judge_calm(self, call: Call) -> None:
         """With time, and nothing wrong, it delivers all."""
@@ -191,7 +201,12 @@ class Lives:
             if left:
                 self.books.wrong("flush returns early", f"{call}: {left[0]}")
             took_s = call.ended - call.began
-            if took_s > 3.0 and self.scene.world.is_calm and not self.scene.hooks_are_slow and self._topics_are_there(call):
+            if (
+                took_s > 3.0
+                and self.scene.world.is_calm
+                and not self.scene.hooks_are_slow
+                and self._topics_are_there(call)
+            ):
                 self.books.wrong("flush lingers in calm", f"{call} took {took_s:.3f} s")
 
     def _topics_are_there(self, call: Call) -> bool:
@@ -206,7 +221,9 @@ class Lives:
     def partitions_for(self, step: Step) -> None:
         """partitions_for(), perhaps cancelled."""
         life, topic = self.life(step), step.args["topic"]
-        work = self._called("partitions_for", life, life.producer.partitions_for(topic, step.args.get("timeout")), topic=topic)
+        work = self._called(
+            "partitions_for", life, life.producer.partitions_for(topic, step.args.get("timeout")), topic=topic
+        )
         self._cancelled_after(work, step.args, "partitions_for")
 
     def ping(self, step: Step) -> None:

@@ -205,7 +205,9 @@ class Scene:
         for life in self.lives:
             most = life.producer.config.buffer_memory + life.waiting_limit_bytes
             if held[life.index] > most:
-                text = f"producer {life.index} holds {held[life.index]} bytes of values; both limits together are {most}"
+                text = (
+                    f"producer {life.index} holds {held[life.index]} bytes of values; both limits together are {most}"
+                )
                 self.books.wrong("more accepted than there is room", text)
 
     def _note_room(self, account: Account) -> None:
@@ -217,7 +219,9 @@ class Scene:
             account.room_since = self.now()
         elif self.world.is_calm and self.now() - account.room_since > 3.0 and not self.hooks_are_slow:
             if not any(kind == "waits for room in calm" for kind, _ in self.books.wrongs):
-                self.books.wrong("waits for room in calm", f"{account} has waited for {self.now() - account.room_since} s")
+                self.books.wrong(
+                    "waits for room in calm", f"{account} has waited for {self.now() - account.room_since} s"
+                )
 
     @property
     def hooks_are_slow(self) -> bool:

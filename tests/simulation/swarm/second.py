@@ -54,6 +54,8 @@ async def _use(scene: Scene, life: Life, cluster: MockCluster) -> None:
             scene.books.wrong("dead after its loop", f"producer {life.index}: {' '.join(steps)} raised {error!r:.300}")
     finally:
         await producer.close(timeout=5.0)
-    unsettled = [a for a in scene.books.accounts if a.delivery is not None and a.life[0] == life.index and not a.delivery.done()]
+    unsettled = [
+        a for a in scene.books.accounts if a.delivery is not None and a.life[0] == life.index and not a.delivery.done()
+    ]
     if unsettled:
         scene.books.wrong("never settled", f"{unsettled[0]} whose loop has ended")

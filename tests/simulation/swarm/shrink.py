@@ -103,6 +103,20 @@ def _less(step: Step) -> Iterator[Step]:
                 yield Step(step.at, step.kind, {**step.args, "count": fewer}, step.hops, step.on, step.lag)
     if step.hops:
         yield Step(step.at, step.kind, step.args, 0, step.on, step.lag)
-    for name in ("key", "partition", "spread", "timeout_step", "after", "partitions", "timeouts", "raise_at", "twice", "again", "action"):
+    for name in (
+        "key",
+        "partition",
+        "spread",
+        "timeout_step",
+        "after",
+        "partitions",
+        "timeouts",
+        "raise_at",
+        "twice",
+        "again",
+        "action",
+    ):
         if step.args.get(name) is not None and not (step.kind in ("omit", "move") and name == "partition"):
-            yield Step(step.at, step.kind, {k: v for k, v in step.args.items() if k != name}, step.hops, step.on, step.lag)
+            yield Step(
+                step.at, step.kind, {k: v for k, v in step.args.items() if k != name}, step.hops, step.on, step.lag
+            )

@@ -32,7 +32,9 @@ class Theme:
 WILD = ("misuse", "close", "restart", "start", "sabotage", "many_endless", "wrong_ping")
 """Operations after which little else can be seen: only some seeds have them."""
 
-PLAIN = frozenset({"serializer", "partitioner", "reaction", "two_producers", "slow_start", "late_topic", "sudden_end", "second_loop"})
+PLAIN = frozenset(
+    {"serializer", "partitioner", "reaction", "two_producers", "slow_start", "late_topic", "sudden_end", "second_loop"}
+)
 
 THEMES: dict[str, Theme] = {
     # A full buffer, and a leader that is away until records expire.

@@ -149,7 +149,9 @@ class Trouble:
         if isr:
             self.cluster.move_leader(topic, partition, isr[0])
 
-    def _late_and_moved(self, topic: str, partition: int, seconds: float, share: float, by: int, times: int) -> str | None:
+    def _late_and_moved(
+        self, topic: str, partition: int, seconds: float, share: float, by: int, times: int
+    ) -> str | None:
         if not 0 <= partition < self.scene.partitions_of(topic):
             return "no such partition"
         leader = self.cluster.leader(topic, partition)
