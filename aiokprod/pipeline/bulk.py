@@ -44,13 +44,16 @@ class BulkSend:
         """The next record was accepted."""
         holder, index = delivery.place()
         if isinstance(holder, ProducerBatch):
+            if delivery.is_watched:  # it was parked for a moment; from now on the span says that it is waited for
+                delivery.remove_done_callback(heard)
             if has_timeout:
                 self.timed.append((self.count, delivery))
             self.add_cell(holder, index)
             return
         self.parked.append((self.count, delivery))
         self.count += 1
-        delivery.add_done_callback(_heard)
+        if not delivery.is_watched:
+            delivery.add_done_callback(heard)
 
     def add_cell(self, batch: ProducerBatch, index: int) -> None:
         """The next record was accepted, and is in a batch."""
@@ -151,7 +154,7 @@ class BulkSend:
                 if error is not None:
                     self._report(error, 1)
         for _, delivery in self.parked:
-            delivery.remove_done_callback(_heard)
+            delivery.remove_done_callback(heard)
             if delivery.done():
                 error = delivery.exception()
                 if error is not None:
@@ -166,5 +169,5 @@ async def _outcome(delivery: Delivery) -> AiokprodError | None:
     return None
 
 
-def _heard(delivery: Delivery) -> None:
+def heard(delivery: Delivery) -> None:
     """The call waits for it: its failure is the caller's, and no other's."""

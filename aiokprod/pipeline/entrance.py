@@ -32,6 +32,7 @@ from aiokprod.model import Persistence, Record
 from aiokprod.pipeline.admission import AdmissionGate
 from aiokprod.pipeline.alarm import Alarm
 from aiokprod.pipeline.batch import ProducerBatch
+from aiokprod.pipeline.bulk import heard
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.dispatcher import TopicDispatcher
 from aiokprod.pipeline.flushes import Flushes
@@ -116,6 +117,7 @@ class Entrance:
         gate = self.gate
         if gate.waiting_count == 0 and gate.used_bytes + charge_bytes <= gate.open_bytes:
             if dispatcher is not None and dispatcher.is_known and (partition is None or partition < dispatcher.count):
+                self.patience = WAITS_IF_IT_MAY  # a user's partitioner may send, too
                 gate.used_bytes += charge_bytes  # before the partition is chosen: a user's partitioner may send, too
                 try:
                     delivery = dispatcher.append(value, key, headers, partition, timestamp_ms, size_bytes, now)
@@ -146,15 +148,18 @@ class Entrance:
     ) -> Delivery:
         charge_bytes = size_bytes + self.overhead_bytes
         gate = self.gate
+        patience, self.patience = self.patience, WAITS_IF_IT_MAY
         has_room = gate.try_charge(charge_bytes)
         if not has_room and (
-            self.patience == NEVER_WAITS or (self.patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))
+            patience == NEVER_WAITS or (patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))
         ):
             raise self.buffer_full(topic)
         self.effects.begin()
         try:
             record = self._parked(topic)
             delivery = self._taken(record, timeout_s)
+            if patience == ALWAYS_WAITS:  # `send_many` waits for it, though it fails before the call has the Delivery
+                delivery.add_done_callback(heard)
             record.value, record.key, record.headers, record.partition = value, key, headers, partition
             record.timestamp_ms, record.size_bytes, record.charge_bytes = timestamp_ms, size_bytes, charge_bytes
             if has_room:
@@ -213,6 +218,8 @@ class Entrance:
             let_go(record)
             raise self.buffer_full(topic)
         delivery = self._taken(parked, timeout_s)
+        if patience == ALWAYS_WAITS:
+            delivery.add_done_callback(heard)
         parked.draft = record
         parked.partition = record.partition
         dispatcher = self.dispatcher(topic)

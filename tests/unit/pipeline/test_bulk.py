@@ -266,6 +266,45 @@ def test_what_a_partitioner_breaks_is_told_by_number_too() -> None:
     run(scenario())
 
 
+def test_a_record_that_fails_while_it_is_taken_is_told_by_number_and_not_reported_too() -> None:
+    told: list[AiokprodError] = []
+
+    def choose(key: bytes | None, partitions: Sequence[int], available: Sequence[int]) -> int:
+        raise ValueError("never")
+
+    async def scenario() -> None:
+        async with started("t", partitioner=choose, on_delivery_error=told.append) as (_, producer):
+            await producer.partitions_for("t")  # the first record finds them known
+            with pytest.raises(SendManyError) as raised:
+                await producer.send_many("t", [b"0"])
+            assert [(number, type(error)) for number, error in raised.value.report.failures] == [(0, PartitionerError)]
+            await asyncio.sleep(0.01)
+            assert told == []
+
+    run(scenario())
+
+
+def test_what_a_partitioner_sends_while_send_many_takes_a_record_is_reported() -> None:
+    told: list[AiokprodError] = []
+
+    async def scenario() -> None:
+        def choose(key: bytes | None, partitions: Sequence[int], available: Sequence[int]) -> int:
+            if key is None:
+                producer.send("other", b"nested", key=b"k")
+                return partitions[0]
+            raise ValueError("never")
+
+        async with started("t", "other", partitioner=choose, on_delivery_error=told.append) as (_, producer):
+            await producer.partitions_for("t")
+            await producer.partitions_for("other")
+            await producer.send("t", b"-", partition=0)
+            assert (await producer.send_many("t", [Record(value=b"0")])).delivered == 1
+            await asyncio.sleep(0.01)
+            assert [type(error) for error in told] == [PartitionerError]
+
+    run(scenario())
+
+
 def test_a_producer_that_closes_meanwhile_ends_the_call_and_keeps_what_was_taken() -> None:
     async def scenario() -> None:
         async with started("t", linger_ms=0) as (cluster, producer):

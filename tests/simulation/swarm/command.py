@@ -1,0 +1,73 @@
+"""What `python tests/simulation/swarm` does."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from .draw import draw_world
+from .play import play
+from .shrink import shrink
+from .values import Run, World
+
+
+def main(arguments: Sequence[str]) -> int:
+    """1 if there is a finding."""
+    parser = argparse.ArgumentParser(prog="swarm", description="Explore the whole producer in virtual time.")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=100, help="how many")
+    parser.add_argument("--operations", type=int, help="as many operations in each world")
+    parser.add_argument("--replay", type=int, metavar="SEED", help="one seed, with its story")
+    parser.add_argument("--shrink", type=int, metavar="SEED", help="the smallest world with the same kind of finding")
+    parser.add_argument("--kind", help="of the finding to shrink to; the first one otherwise")
+    parser.add_argument("--file", type=Path, help="a world as JSON, instead of a seed")
+    parser.add_argument("--json", action="store_true", help="print the world as JSON too")
+    parser.add_argument("--log", action="store_true", help="show the producer's log")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO if given.log else logging.CRITICAL + 1)
+    if given.file is not None or given.replay is not None or given.shrink is not None:
+        return _one(given)
+    return _many(given.first, given.seeds, given.operations)
+
+
+def _one(given: argparse.Namespace) -> int:
+    if given.file is not None:
+        world = World.from_json(given.file.read_text())
+    else:
+        world = draw_world(given.replay if given.shrink is None else given.shrink, given.operations)
+    if given.shrink is not None:
+        run = shrink(world, given.kind, tell=print)
+    else:
+        run = play(world, with_log=given.log)
+    print(run.story)
+    if given.json:
+        print(run.world.to_json())
+    return 1 if run.wrongs else 0
+
+
+def _many(first: int, seeds: int, operations: int | None) -> int:
+    began = time.process_time()
+    kinds: Counter[str] = Counter()
+    firsts: dict[str, int] = {}
+    failing = records = 0
+    for seed in range(first, first + seeds):
+        run = _played(seed, operations)
+        failing += bool(run.wrongs)
+        records += run.records
+        for kind in sorted(run.kinds):
+            kinds[kind] += 1
+            if firsts.setdefault(kind, seed) == seed:
+                print(f"seed {seed}: {next(w for w in run.wrongs if w.kind == kind)}"[:400], flush=True)
+    spent = time.process_time() - began
+    print(f"{seeds} seeds, {failing} with findings, {records} records, {spent:.1f} s CPU, {len(kinds)} kinds")
+    for kind, count in kinds.most_common():
+        print(f"{count:6}  {kind:45} first {firsts[kind]}")
+    return 1 if failing else 0
+
+
+def _played(seed: int, operations: int | None) -> Run:
+    return play(draw_world(seed, operations))

@@ -1,0 +1,185 @@
+"""What users give a producer: serializers, a partitioner, interceptors, on_delivery_error; each as the world says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from aiokprod import ProducerInterceptor, Record, RecordMetadata
+from aiokprod.errors import AiokprodError
+
+if TYPE_CHECKING:
+    from .scene import Scene
+
+
+class DeliberateError(Exception):
+    """User code that fails because the world says so."""
+
+
+def number_of(value: object) -> int:
+    """The record's number, out of its value; -1: it has none."""
+    if not isinstance(value, bytes | bytearray):
+        return -1
+    word = bytes(value).split(b" ", 1)[0]
+    return int(word) if word.isdigit() else -1
+
+
+def each(number: int, every: int | None) -> bool:
+    """Is it the turn of this one?"""
+    return bool(every) and number % int(every or 1) == int(every or 1) - 1
+
+
+class Serializer:
+    """Bytes to the same bytes, by ways that differ."""
+
+    def __init__(self, scene: Scene, plan: dict[str, Any]) -> None:
+        self._scene = scene
+        self._plan = plan
+
+    def __call__(self, topic: str, headers: list[Any], data: Any) -> Any:
+        number = number_of(data)
+        if each(number, self._plan.get("raise_every")):
+            raise DeliberateError("the serializer raises")
+        if self._plan["mode"] == "sync" or (self._plan["mode"] == "mixed" and number % 2):
+            return data
+        return self._later(number, data)
+
+    async def _later(self, number: int, data: Any) -> Any:
+        loop, plan = self._scene.loop, self._plan
+        if each(number, plan.get("hang_every")):
+            await loop.create_future()
+        if each(number, plan.get("cancel_every")):
+            future = loop.create_future()
+            loop.call_later(plan.get("seconds") or 0.001, future.cancel)
+            await future
+        if plan.get("seconds"):
+            await asyncio.sleep(plan["seconds"])
+        if each(number, plan.get("raise_late_every")):
+            raise DeliberateError("the serializer raises late")
+        return data
+
+
+class Partitioner:
+    """By turns; raises, strays and sends as the world says."""
+
+    def __init__(self, scene: Scene, index: int, plan: dict[str, Any]) -> None:
+        self._scene = scene
+        self._index = index
+        self._plan = plan
+        self._calls = 0
+        self._is_inside = False
+
+    def choose(self, key: bytes | None, every: Sequence[int], available: Sequence[int]) -> int:
+        """One of them, as a rule."""
+        self._calls += 1
+        if each(self._calls, self._plan.get("raise_every")):
+            raise DeliberateError("the partitioner raises")
+        if each(self._calls, self._plan.get("stray_every")):
+            return 77
+        if each(self._calls, self._plan.get("reenter_every")) and not self._is_inside:
+            books = self._scene.books
+            self._is_inside = books.nested = True
+            try:
+                self._scene.lives[self._index].hooks.send_again()
+            finally:
+                self._is_inside = books.nested = False
+        return every[self._calls % len(every)]
+
+
+class Interceptor(ProducerInterceptor):
+    """Keeps every outcome; raises as the world says."""
+
+    def __init__(self, scene: Scene, index: int, plan: dict[str, Any]) -> None:
+        self._scene = scene
+        self._index = index
+        self._plan = plan
+        self._calls = 0
+        self.configured = 0
+        self.closed = 0
+        self._numbers: dict[int, tuple[Record, int]] = {}  # a serializer may have put something else into the record
+
+    def configure(self, config: object) -> None:
+        self.configured += 1
+
+    def on_send(self, record: Record) -> Record:
+        self._calls += 1
+        self._numbers[id(record)] = (record, number_of(record.value))
+        if each(self._calls, self._plan.get("raise_every")):
+            raise DeliberateError("the interceptor raises")
+        return record
+
+    def on_outcome(self, record: Record, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
+        number = self._numbers.pop(id(record), (record, -1))[1]
+        self._scene.books.outcomes.setdefault(self._index, []).append((number, error or metadata))
+        if each(number, self._plan.get("raise_late_every")):
+            raise DeliberateError("the interceptor raises late")
+
+    def close(self) -> Awaitable[None] | None:
+        self.closed += 1
+        how = self._plan.get("close")
+        if how == "raise":
+            raise DeliberateError("the interceptor's close raises")
+        return asyncio.sleep(self._plan.get("close_s") or 0.3) if how == "slow" else None
+
+
+class Hooks:
+    """Those of one producer."""
+
+    def __init__(self, scene: Scene, index: int) -> None:
+        self._scene = scene
+        self._index = index
+        self._plan = scene.world.hooks
+        self.interceptor: Interceptor | None = None
+        self._depth = 0
+        self._errors = 0
+
+    def options(self) -> dict[str, Any]:
+        """For the producer."""
+        scene, plan, options = self._scene, self._plan, dict[str, Any]()
+        if "serializer" in plan:
+            options["value_serializer"] = Serializer(scene, plan["serializer"])
+        if "partitioner" in plan:
+            options["partitioner"] = Partitioner(scene, self._index, plan["partitioner"]).choose
+        if "interceptor" in plan:
+            self.interceptor = Interceptor(scene, self._index, plan["interceptor"])
+            options["interceptors"] = [self.interceptor]
+        if plan.get("on_delivery_error") is not None:
+            options["on_delivery_error"] = self._on_delivery_error
+        return options
+
+    def _on_delivery_error(self, error: AiokprodError) -> None:
+        books = self._scene.books
+        books.reports.setdefault(self._index, []).append((books.clock(), error))
+        self._errors += 1
+        plan = self._plan["on_delivery_error"]
+        if each(self._errors, plan.get("every")):
+            self.react(plan["action"])
+
+    def react(self, action: str) -> None:
+        """What user code does in the middle of being called."""
+        scene = self._scene
+        if action == "send":
+            self.send_again()
+        elif action == "raise":
+            raise DeliberateError("user code raises")
+        elif action == "recall":
+            for account in reversed(scene.books.accounts[-20:]):
+                if account.delivery is not None and account.delivery.recall():
+                    break
+        elif action == "cancel":
+            for account in reversed(scene.books.accounts[-20:]):
+                if account.delivery is not None and account.delivery.cancel():
+                    account.detached_at = scene.now()
+                    break
+        elif action == "close" and not scene.is_over:
+            scene.close_soon(self._index)
+
+    def send_again(self) -> None:
+        """A send in the middle of another call."""
+        if self._depth < 3 and not self._scene.is_over and len(self._scene.books.accounts) < 3_000:
+            self._depth += 1
+            try:
+                self._scene.send_again(self._index)
+            finally:
+                self._depth -= 1

@@ -1,0 +1,132 @@
+"""Who was told of each failure: who waits, or on_delivery_error once; never neither, never both."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from aiokprod.errors import AiokprodError, RecordRecalledError, SendTimeoutError
+
+from .books import BOTH, Account, persistence_of
+from .scene import Life, Scene
+
+Key = tuple[str, str | None, str]
+
+
+def judge_told(scene: Scene) -> None:
+    """For each producer."""
+    for life in scene.lives:
+        if scene.world.hooks.get("on_delivery_error") is not None:
+            _judge_reports(scene, life)
+        _judge_outcomes(scene, life)
+        _judge_hooks(scene, life)
+
+
+def _judge_reports(scene: Scene, life: Life) -> None:
+    """on_delivery_error says nothing of which record, so kinds are counted."""
+    reports = Counter(_key(error) for _, error in scene.books.reports.get(life.index, ()))
+    must, may = Counter[Key](), Counter[Key]()
+    unknown = 0
+    failed_low = failed_high = 0
+    example: dict[Key, Account] = {}
+    for account in scene.books.accounts:
+        if account.life[0] != life.index:
+            continue
+        low, high, is_unknown = _failures(account)
+        failed_low, failed_high, unknown = failed_low + low, failed_high + high, unknown + is_unknown
+        for key, is_sure in _expected(account):
+            (must if is_sure else may)[key] += 1
+            example.setdefault(key, account)
+    columns = (call for call in scene.books.calls if call.kind == "send_columns" and call.life[0] == life.index)
+    failed_high += sum(call.facts.get("failed", 0) for call in columns)
+    if not unknown:
+        for key in {*reports, *must, *may}:
+            least, most = must[key], must[key] + may[key]
+            if reports[key] < least:
+                text = f"{key}: {reports[key]} reports of {least} failures nobody waited for, such as {example[key]}"
+                scene.books.wrong("fails in silence", text)
+            elif reports[key] > most:
+                text = f"{key}: {reports[key]} reports, {most} failures nobody waited for"
+                scene.books.wrong("reported too often", f"{text}, such as {example.get(key)}")
+        return
+    # Failures of records nobody can ask for: by the producer's own count of failures.
+    count, least, most = reports.total(), must.total(), must.total() + may.total()
+    hidden_low, hidden_high = max(0, life.failed_count - failed_high), max(0, life.failed_count - failed_low)
+    if count < least + hidden_low:
+        text = f"{count} reports, {least} + {hidden_low} failures nobody waited for; {life.failed_count} failed in all"
+        scene.books.wrong("fails in silence", text)
+    elif count > most + hidden_high + unknown:
+        scene.books.wrong("reported too often", f"{count} reports, at most {most} + {hidden_high} failures")
+
+
+def _key(error: AiokprodError) -> Key:
+    return type(error).__name__, error.topic, persistence_of(error)
+
+
+def _failures(account: Account) -> tuple[int, int, int]:
+    """Of records_failed, how many this account is, at least and at most; 1 if nobody knows."""
+    if account.refused is not None:
+        return 0, 0, 0
+    if account.delivery is None:
+        if account.released or (account.final is None and not account.is_in_report):
+            return 0, 0, 1
+        # send_many tells no difference between a record that was refused and one that failed.
+        return (0, 1, 0) if isinstance(account.final, AiokprodError) else (0, 0, 0)
+    failed = isinstance(account.record_outcome(), AiokprodError)
+    return int(failed), int(failed), 0
+
+
+def _expected(account: Account) -> list[tuple[Key, bool]]:
+    """What on_delivery_error is to be told of it, and whether that is sure."""
+    delivery = account.delivery
+    if delivery is None or account.refused is not None:
+        return []
+    outcome = account.record_outcome()
+    error = outcome if isinstance(outcome, AiokprodError) and not isinstance(outcome, RecordRecalledError) else None
+    handle = account.handle_error()
+    if account.is_handle_alone:
+        assert isinstance(handle, SendTimeoutError)
+        told = account.listening_at(account.timeout_at)
+        return [] if told is True else [(_key(handle), told is False)]
+    if delivery.cancelled() or account.gave_up:
+        if account.timeout_at is not None:
+            keys: list[tuple[Key, bool]] = [(("SendTimeoutError", account.topic, "POSSIBLY_PERSISTED"), False)]
+            return [*keys, (_key(error), False)] if error is not None else keys
+        if error is None:
+            return []
+        return [(_key(error), delivery.cancelled())]
+    if error is None:
+        return []
+    told = account.listening_at(account.settled_at())
+    if told is True:
+        return []
+    return [(_key(error), told != BOTH)]
+
+
+def _judge_outcomes(scene: Scene, life: Life) -> None:
+    """An interceptor hears of each record once."""
+    if life.hooks.interceptor is None or "raise_every" in scene.world.hooks["interceptor"]:
+        return
+    heard = Counter(number for number, _ in scene.books.outcomes.get(life.index, ()) if number >= 0)
+    for account in scene.books.accounts:
+        if account.life[0] != life.index or account.via == "columns" or account.gave_up or account.final is not None:
+            continue
+        count = heard[account.number]
+        if account.refused is not None:
+            most, least = 1, 0
+        else:
+            most, least = 1, 1 if account.delivery is not None else 0
+        if not least <= count <= most:
+            scene.books.wrong("the interceptor hears wrongly", f"{account}: {count} outcomes")
+            return
+
+
+def _judge_hooks(scene: Scene, life: Life) -> None:
+    interceptor = life.hooks.interceptor
+    if interceptor is None:
+        return
+    if interceptor.closed > interceptor.configured:
+        text = f"configured {interceptor.configured} times, closed {interceptor.closed} times"
+        scene.books.wrong("hooks are closed wrongly", text)
+    if interceptor.closed < interceptor.configured:
+        text = f"configured {interceptor.configured} times, closed {interceptor.closed} times"
+        scene.books.wrong("hooks are not closed", text)

@@ -1,0 +1,234 @@
+"""What the parts of a run share: the cluster, the network, the books, the producers and their hooks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from aiokprod import Producer
+from aiokprod.model import ProducerState
+from aiokprod.testing import MockCluster
+from aiokprod.testing.faults import Rule
+from aiokprod.testing.virtual import VirtualNetwork
+
+from .books import Account, Books
+from .hooks import Hooks
+from .values import Step, World
+
+DEFAULT_DELIVERY_S = 120.0
+REFUSAL_S = 2.5  # of the way of an answer, and between two samples
+
+
+class Way:
+    """The dialer of a producer that may live on a second loop, which has another network."""
+
+    def __init__(self, network: VirtualNetwork) -> None:
+        self.network = network
+
+    async def dial(self, host: str, port: int, ssl_context: Any, factory: Callable[[], asyncio.Protocol]) -> Any:
+        """By the network of just now."""
+        return await self.network.dial(host, port, ssl_context, factory)
+
+
+class Life:
+    """One producer, from start to start."""
+
+    def __init__(self, scene: Scene, index: int) -> None:
+        self.index = index
+        self.number = 0
+        """starts so far"""
+        self.is_open = False
+        """started, and nobody has called close"""
+        self.starting = 0
+        """calls of start that are under way"""
+        self.was_sabotaged = False
+        self.failed_at: dict[tuple[int, int], float] = {}
+        """by `key`: a producer that has failed can be closed and started again"""
+        self.hooks = Hooks(scene, index)
+        options = {**scene.world.options, **self.hooks.options()}
+        self.way = Way(scene.network)
+        self.producer = Producer(scene.cluster.bootstrap_servers, dialer=self.way.dial, **options)
+        config = self.producer.config
+        linger_s, request_s = config.linger_ms / 1000, config.request_timeout_ms / 1000
+        given = config.delivery_timeout_ms
+        self.delivery_s = given / 1000 if given is not None else max(DEFAULT_DELIVERY_S, linger_s + request_s)
+        self.block_s = config.max_block_ms / 1000
+        self.linger_s = linger_s
+        self.waiting_limit_bytes = (
+            config.buffer_memory if config.max_waiting_bytes is None else config.max_waiting_bytes
+        )
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Names this life in the books."""
+        return (self.index, self.number)
+
+    @property
+    def failed_count(self) -> int:
+        """Records that failed, as the producer counts them."""
+        return int(self.producer.metrics()["records_failed"])
+
+    @property
+    def has_failed(self) -> bool:
+        """A crash."""
+        return self.producer.health().state is ProducerState.FAILED
+
+
+class Scene:
+    """Where a world is played."""
+
+    def __init__(self, world: World, network: VirtualNetwork, events: list[str]) -> None:
+        self.world = world
+        self.network = network
+        self.events = events
+        loop = asyncio.get_running_loop()
+        self.loop = loop
+        self.began = loop.time()
+        self.books = Books(self.now)
+        self.cluster = MockCluster(
+            network=network,
+            seed=world.seed,
+            now_ms=lambda: int(1000 * loop.wall_s()),  # type: ignore[attr-defined]
+            **world.cluster,
+        )
+        self.lives: list[Life] = []
+        self.tasks: dict[asyncio.Task[Any], str] = {}  # of the world's own, and what they do
+        self.healed_at: float | None = None
+        self.topic_events: dict[str, list[tuple[float, str, int]]] = {}  # (time, made grown deleted, partitions)
+        self.buried: list[tuple[str, int, int, bytes | None]] = []  # logs of topics that were deleted
+        self.refusals: dict[Rule, float] = {}
+        """of topics, and when each was last seen in force"""
+        self.is_ending = False
+        """the last closes come: nothing starts a producer from now on"""
+        self.is_over = False
+        self.send_again: Callable[[int], None] = _nothing
+        """user code that is called by a producer sends by it"""
+        self.close_soon: Callable[[int], None] = _nothing
+        """user code that is called by a producer closes it"""
+
+    def now(self) -> float:
+        """Seconds, by the clock of the loop, which is all but 0 when the world begins."""
+        return self.loop.time()
+
+    def tell(self, event: str) -> None:
+        """Something happened."""
+        if len(self.events) < 2_000:
+            self.events.append(f"{self.now():10.4f} s  {event}")
+
+    def spawn(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[Any]:
+        """A task of the world."""
+        task = self.loop.create_task(work, name=f"world-{name}")
+        self.tasks[task] = name
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        name = self.tasks.pop(task)
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            self.books.wrong(f"bare {type(bug).__name__}", f"{name}: {bug!r:.500}")
+
+    def later(self, seconds: float, call: Callable[..., object], *arguments: object) -> None:
+        """Call it later, unless the world is over by then."""
+        self.loop.call_later(seconds, self._unless_over, call, *arguments)
+
+    def _unless_over(self, call: Callable[..., object], *arguments: object) -> None:
+        if not self.is_over:
+            call(*arguments)
+
+    def hop(self, hops: int, call: Callable[[Step], object], step: Step) -> None:
+        """Call it so many turns of the loop later."""
+        if hops <= 0:
+            call(step)
+        else:
+            self.loop.call_soon(self.hop, hops - 1, call, step)
+
+    # ------------------------------------------------------------------ topics
+    def note_topic(self, topic: str, what: str, partitions: int) -> None:
+        """A topic was made, grown or deleted."""
+        self.topic_events.setdefault(topic, []).append((self.now(), what, partitions))
+
+    def partitions_of(self, topic: str) -> int:
+        """How many there are just now; 0: no such topic."""
+        return self.cluster.topics.get(topic, 0)
+
+    def was_deleted(self, topic: str) -> bool:
+        """At any time."""
+        return any(what == "deleted" for _, what, _ in self.topic_events.get(topic, ()))
+
+    def create_topic(self, topic: str, partitions: int, config: dict[str, Any]) -> None:
+        """Unless it is there."""
+        if not self.partitions_of(topic):
+            self.cluster.create_topic(topic, partitions=partitions, **config)
+            self.note_topic(topic, "made", partitions)
+
+    def bury(self, topic: str) -> None:
+        """Keep the log of a topic that is about to go."""
+        for record in self.cluster.records(topic):
+            self.buried.append((topic, record.partition, record.offset, record.value))
+
+    def was_refused_since(self, began: float) -> bool:
+        """May an answer have said TOPIC_AUTHORIZATION_FAILED since then, or have been on its way?"""
+        return any(not rule.is_spent or seen > began - REFUSAL_S for rule, seen in self.refusals.items())
+
+    # ------------------------------------------------------------------ samples
+    def sample(self) -> None:
+        """What must hold at any moment."""
+        for rule in self.refusals:
+            if not rule.is_spent:
+                self.refusals[rule] = self.now()
+        for life in self.lives:
+            health = life.producer.health()
+            used = health.buffered_bytes
+            limit = life.producer.config.buffer_memory
+            if used < 0:
+                self.books.wrong("bytes below zero", f"{used} bytes are charged")
+            if used > limit and not self.world.hooks.get("partitioner", {}).get("reenter_every"):
+                self.books.wrong("bytes above the limit", f"{used} bytes are charged, buffer_memory is {limit}")
+            if health.state is ProducerState.FAILED and life.key not in life.failed_at:
+                life.failed_at[life.key] = self.now()
+                if not life.was_sabotaged:
+                    self.books.wrong("producer failed", f"producer {life.index}: {health.last_error!r:.400}")
+        self._sample_accounts()
+
+    def _sample_accounts(self) -> None:
+        held = dict.fromkeys(range(len(self.lives)), 0)
+        for account in self.books.accounts:
+            delivery = account.delivery
+            if delivery is None:
+                continue
+            if account.first_seen is None:
+                account.first_seen = account.seen()
+            if not delivery.place()[0].is_settled(delivery.place()[1]):
+                held[account.life[0]] += account.size
+                self._note_room(account)
+        for life in self.lives:
+            most = life.producer.config.buffer_memory + life.waiting_limit_bytes
+            if held[life.index] > most:
+                text = (
+                    f"producer {life.index} holds {held[life.index]} bytes of values; both limits together are {most}"
+                )
+                self.books.wrong("more accepted than there is room", text)
+
+    def _note_room(self, account: Account) -> None:
+        assert account.delivery is not None
+        is_waiting = "room" in account.delivery.state.why and "window" not in account.delivery.state.why
+        if not is_waiting:
+            account.room_since = None
+        elif account.room_since is None:
+            account.room_since = self.now()
+        elif self.world.is_calm and self.now() - account.room_since > 3.0 and not self.hooks_are_slow:
+            if not any(kind == "waits for room in calm" for kind, _ in self.books.wrongs):
+                self.books.wrong(
+                    "waits for room in calm", f"{account} has waited for {self.now() - account.room_since} s"
+                )
+
+    @property
+    def hooks_are_slow(self) -> bool:
+        """Serializers that take time are a reason to wait."""
+        serializer = self.world.hooks.get("serializer", {})
+        return bool(serializer.get("seconds") or serializer.get("hang_every"))
+
+
+def _nothing(index: int) -> None:
+    """Until the parts are joined."""
