@@ -256,9 +256,11 @@ def _judge_calls(scene: Scene) -> None:
     for call in scene.books.calls:
         if call.kind == "flush" and call.ended is not None and not call.cancelled:
             # A batch that is waited for takes younger records too, as long as it is open.
-            taken = (
-                a.due_at or a.sent_at for a in scene.books.accounts if a.life == call.life and a.sent_at < call.ended
-            )
+            # When a record of columns or of a list was taken is not known: it may have waited for room before.
+            life = scene.lives[call.life[0]]
+            longest_s = life.delivery_s + life.block_s
+            accounts = (a for a in scene.books.accounts if a.life == call.life and a.sent_at < call.ended)
+            taken = (a.due_at or a.sent_at + longest_s for a in accounts)
             if call.ended > max(call.began, max(taken, default=0.0)) + LATE_S:
                 scene.books.wrong("flush is late", f"{call}")
         if call.kind == "send_many":
