@@ -106,7 +106,7 @@ class Bulks:
                 record = Record(value=value, timeout=own)
                 if partitions:
                     account.partition = record.partition = partitions[index % len(partitions)]
-                    account.existed = account.partition < self.scene.partitions_of(args["topic"])
+                    account.existed = (account.partition or 0) < self.scene.partitions_of(args["topic"])
                 if args.get("bad_every") and index % args["bad_every"] == args["bad_every"] - 1:
                     record.value = 12.5
                 value = record

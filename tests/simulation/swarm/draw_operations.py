@@ -38,7 +38,7 @@ def size_of(draw: Draw) -> int:
     choices = [1, 10, 100, 100, 400, options["batch_size"], limit // 3]
     if random.random() < 0.06:
         choices = [limit - 61 - random.randrange(140)]
-    return min(random.choice(choices), 200_000)
+    return min(int(random.choice(choices)), 200_000)
 
 
 def after_of(draw: Draw) -> float:

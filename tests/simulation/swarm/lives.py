@@ -26,7 +26,7 @@ class Lives:
 
     def life(self, step: Step) -> Life:
         """The producer the step is about."""
-        return self.scene.lives[step.args.get("producer", 0) % len(self.scene.lives)]
+        return self.scene.lives[int(step.args.get("producer", 0)) % len(self.scene.lives)]
 
     # ------------------------------------------------------------------ start and close
     def start(self, step: Step) -> None:

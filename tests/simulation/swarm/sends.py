@@ -217,7 +217,7 @@ class Sends:
         assert delivery is not None
         for _ in range(12):
             self.books.listen(account)
-            await asyncio.wait({delivery}, timeout=after or 0.05)  # type: ignore[arg-type, type-var]
+            await asyncio.wait({delivery}, timeout=after or 0.05)  # type: ignore[type-var]
             self.books.leave(account)
             if delivery.done():
                 break
@@ -232,7 +232,7 @@ class Sends:
         self.books.listen(account)  # asyncio's shield leaves its callback with the inner one
         try:
             async with asyncio.timeout(after):
-                self._heard(account, await asyncio.shield(delivery))  # type: ignore[arg-type]
+                self._heard(account, await asyncio.shield(delivery))
         except AiokprodError as error:
             self._heard(account, error)
         except (TimeoutError, asyncio.CancelledError):
@@ -319,4 +319,4 @@ class Sends:
             self.books.wrong(f"bare {type(bare).__name__}", f"{step} raised {bare!r:.200}")
 
     def _life(self, args: dict[str, Any]) -> Life:
-        return self.scene.lives[args.get("producer", 0) % len(self.scene.lives)]
+        return self.scene.lives[int(args.get("producer", 0)) % len(self.scene.lives)]
