@@ -8,6 +8,7 @@ from aiokprod.pipeline.ledger import Action, Entry, Ledger
 from aiokprod.pipeline.partition_queue import PartitionQueue
 from aiokprod.pipeline.ports import Queue
 from aiokprod.pipeline.retry import RetryHandler
+from aiokprod.pipeline.wall_clock import wall_ms
 
 
 class ResendsUnderFreshNumbers(Ledger):
@@ -33,12 +34,14 @@ class DropsWhatIsNotLed(Ledger):
 class SendsToTheNewLeaderEarly(Ledger):
     """A new leader is taken while the old one owes answers."""
 
-    def leader(self, node: int, leader_epoch: int, topic_id: bytes, now: float, now_ms: int) -> list[Action]:
+    def leader(
+        self, node: int, leader_epoch: int, topic_id: bytes, now: float, now_ms: int, *, is_new_topic: bool = False
+    ) -> list[Action]:
         if leader_epoch > self.leader_epoch and node >= 0:
             self.node, self.leader_epoch = node, leader_epoch
             for entry in self._sent():
                 entry.flying = False
-        return super().leader(node, leader_epoch, topic_id, now, now_ms)
+        return super().leader(node, leader_epoch, topic_id, now, now_ms, is_new_topic=is_new_topic)
 
     def _bounce(self) -> None:
         for entry in self._sent():
@@ -52,8 +55,11 @@ class ResolvesBeforeTheAnswer(PartitionQueue):
     def take(self, now: float, now_ms: int) -> Entry | None:
         entry = super().take(now, now_ms)
         if entry is not None:
-            self.loop.call_soon(self.answer, entry, entry.attempt, 0, -1, -1, ())
+            self.loop.call_soon(self._resolve, entry, entry.attempt)
         return entry
+
+    def _resolve(self, entry: Entry, attempt: int) -> None:
+        self.answer(entry, attempt, 0, -1, -1, (), self.loop.time(), wall_ms())
 
 
 class BumpsAllPartitions(RetryHandler):
@@ -118,13 +124,11 @@ class RecallsWhatIsOnItsWay(Ledger):
 class KeepsTheBytesOfFailures(PartitionQueue):
     """What fails is not given back to the gate."""
 
-    def _settle_segment(self, batch: ProducerBatch, segment: Segment, *, quiet: bool) -> None:
-        if segment.error is None:
-            super()._settle_segment(batch, segment, quiet=quiet)
-            return
+    def _settle_segment(self, batch: ProducerBatch, segment: Segment, is_told: bool) -> None:
         gate_bytes = batch.charged_bytes
-        super()._settle_segment(batch, segment, quiet=quiet)
-        self.house.give_back(-(gate_bytes - batch.charged_bytes))
+        super()._settle_segment(batch, segment, is_told)
+        if segment.error is not None:
+            self.house.free(batch.charged_bytes - gate_bytes)
 
 
 PLANTED: dict[str, type] = {
