@@ -7,7 +7,7 @@ import os
 import pytest
 from swarm.draw import draw_world
 from swarm.play import play
-from swarm.values import World
+from swarm.world_values import World
 
 SEEDS = int(os.environ.get("AIOKPROD_SWARM_SEEDS", "300"))
 FIRST = int(os.environ.get("AIOKPROD_SWARM_FIRST", "0"))

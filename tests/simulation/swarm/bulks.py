@@ -16,7 +16,7 @@ from .books import Account, Call
 from .hooks import DeliberateError
 from .scene import Life, Scene
 from .sends import value_of
-from .values import Step
+from .world_values import Step
 
 
 class Bulks:

@@ -12,7 +12,7 @@ from pathlib import Path
 from .draw import draw_world
 from .play import play
 from .shrink import shrink
-from .values import Run, World
+from .world_values import Run, World
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from .draw_faults import FAULTS, draw_fault
 from .draw_operations import OPERATIONS, draw_operation
 from .themes import THEMES, WILD, Theme
-from .values import Args, Step, World
+from .world_values import Args, Step, World
 
 OPTIONS = (
     "small_buffer", "long_linger", "small_batches", "compression", "small_waiting", "small_block", "not_idempotent", "acks_1",

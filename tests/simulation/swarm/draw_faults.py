@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .values import Args, Step
+from .world_values import Args, Step
 
 if TYPE_CHECKING:
     from .draw import Draw

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .values import Args, Step, World
+from .world_values import Args, Step, World
 
 if TYPE_CHECKING:
     from .draw import Draw

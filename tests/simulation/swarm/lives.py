@@ -11,7 +11,7 @@ from aiokprod.model import CloseReport, ProducerState
 
 from .books import Account, Call
 from .scene import Life, Scene
-from .values import Step
+from .world_values import Step
 
 SLACK_S = 1.0
 HOOK_CLOSE_S = 0.5

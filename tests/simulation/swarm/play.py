@@ -22,7 +22,7 @@ from .scene import Life, Scene
 from .second import second_loop
 from .sends import Sends
 from .trouble import Trouble
-from .values import Run, Step, World, Wrong
+from .world_values import Run, Step, World, Wrong
 
 PATIENCE_S = 400.0
 

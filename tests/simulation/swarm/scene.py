@@ -14,7 +14,7 @@ from aiokprod.testing.virtual import VirtualNetwork
 
 from .books import Account, Books
 from .hooks import Hooks
-from .values import Step, World
+from .world_values import Step, World
 
 DEFAULT_DELIVERY_S = 120.0
 REFUSAL_S = 2.5  # of the way of an answer, and between two samples

@@ -11,7 +11,7 @@ from aiokprod.errors import AiokprodError, BufferFullError, UsageError
 from .books import Account, shown
 from .hooks import DeliberateError
 from .scene import Life, Scene
-from .values import Step
+from .world_values import Step
 
 FILLER = b"abcdefghijklmnopqrstuvwxyz0123456789" * 6_000
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .play import play
-from .values import Run, Step, World
+from .world_values import Run, Step, World
 
 
 def shrink(world: World, kind: str | None = None, *, tell: Callable[[str], None] = lambda _: None) -> Run:

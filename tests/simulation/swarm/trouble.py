@@ -7,7 +7,7 @@ from typing import Any
 from aiokprod.testing.faults import Rule
 
 from .scene import Scene
-from .values import Step
+from .world_values import Step
 
 
 class Trouble:
