@@ -110,6 +110,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if self._turns > MOST_TURNS:
             self._turns = 0  # whoever cleans up gets its own
             raise DeadlockError(f"{MOST_TURNS} turns of the loop: something spins")
+        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        early_s: float = self._clock_resolution  # type: ignore[attr-defined]
+        if timers and self._now < timers[0].when() < self._now + early_s:
+            self._now = timers[0].when()  # it rings now: what it calls may look at the clock to see whether it is time
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
         if self._random is not None and len(ready) > 1:
             mixed = _mixed(ready, self._random)
