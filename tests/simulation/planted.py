@@ -118,13 +118,13 @@ class RecallsWhatIsOnItsWay(Ledger):
 class KeepsTheBytesOfFailures(PartitionQueue):
     """What fails is not given back to the gate."""
 
-    def _settle_segment(self, batch: ProducerBatch, segment: Segment, *, quiet: bool) -> None:
+    def _settle_segment(self, batch: ProducerBatch, segment: Segment, is_told: bool) -> None:
         if segment.error is None:
-            super()._settle_segment(batch, segment, quiet=quiet)
+            super()._settle_segment(batch, segment, is_told)
             return
         gate_bytes = batch.charged_bytes
-        super()._settle_segment(batch, segment, quiet=quiet)
-        self.house.give_back(-(gate_bytes - batch.charged_bytes))
+        super()._settle_segment(batch, segment, is_told)
+        self.house.free(-(gate_bytes - batch.charged_bytes))
 
 
 PLANTED: dict[str, type] = {
