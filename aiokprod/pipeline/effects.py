@@ -18,14 +18,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import ClassVar
+
+from aiokprod.forms import mypyc_attr
 
 
 class Guard:
     """Whether re-entry is looked for. On in our tests, off in production: it costs a few calls for each batch."""
 
-    is_on = False
+    is_on: ClassVar[bool] = False
 
 
+@mypyc_attr(native_class=False)  # a compiled class derives from no AssertionError
 class ReentryError(AssertionError):
     """A state change inside another one: a defect of ours."""
 
