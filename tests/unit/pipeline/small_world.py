@@ -190,6 +190,20 @@ class SmallWorld:
             asyncio.get_running_loop().call_later(random.choice([0.1, 1, 3]), cluster.release, held)
         elif what < 0.94 and "later" not in cluster.topics:
             cluster.create_topic("later", partitions=1)
+        elif what < 0.97:
+            self.reset_while_a_leader_is_learnt(broker)
+
+    def reset_while_a_leader_is_learnt(self, broker: int) -> None:
+        """The transport is closing, and tells it in the next turn of the loop: the leader is learnt in this one."""
+        pipeline = self.producer._pipeline
+        assert pipeline is not None
+        for flusher in pipeline.flushers.values():
+            if flusher.connection is not None and flusher.connection._transport is not None:
+                flusher.connection._transport.abort()
+        self.cluster.move_leader("t", 0, broker)
+        for queue in list(pipeline.queues()):
+            if (queue.topic, queue.partition) == ("t", 0):
+                pipeline.client.hint_leader("t", 0, broker, queue.ledger.leader_epoch + 1, None)
 
     # ------------------------------------------------------------------ the run
     async def run(self) -> None:
