@@ -155,6 +155,14 @@ class SmallWorld:
         values = [self.value() for _ in range(self.random.randint(1, 40))]
         await self.producer.send_columns(self.random.choice("tu"), column(values))
 
+    async def flush(self) -> None:
+        """What was sent before the call has its outcome when it returns."""
+        before = [sent.delivery for sent in self.sent]
+        await self.producer.flush()
+        for delivery in before:
+            holder, index = delivery.place()
+            assert holder.is_settled(index), str(delivery.state)
+
     def task(self, work: Coroutine[Any, Any, object]) -> None:
         self.tasks.append(asyncio.create_task(work))
 
@@ -173,7 +181,7 @@ class SmallWorld:
         elif what < 0.7 and self.tasks:
             random.choice(self.tasks).cancel()
         elif what < 0.75:
-            self.task(self.producer.flush() if what < 0.73 else self.producer.ready())
+            self.task(self.flush() if what < 0.73 else self.producer.ready())
         elif what < 0.78:
             cluster.refuse_connections(broker)
         elif what < 0.82:
@@ -238,7 +246,7 @@ class SmallWorld:
             self.cluster.allow_connections(broker)
         if self.random.random() < 0.5:
             async with asyncio.timeout(1_000):
-                await self.producer.flush()
+                await self.flush()
         await self.producer.close(timeout=self.random.choice([0.2, 500.0]))
         for task in self.tasks:
             task.cancel()
