@@ -114,6 +114,8 @@ class AdmissionGate:
         elif record.is_waiting and not record.in_line:
             record.is_waiting = False
             self.waiting_bytes -= record.charge_bytes
+            if self._ready:
+                self._room_is_free()
 
     def try_charge_serialized(self, charge_bytes: int) -> bool:
         """Charge the real size of a record that was let in by its estimate."""
@@ -203,8 +205,11 @@ class AdmissionGate:
 
     # ------------------------------------------------------------------ granting
     def has_room_now(self) -> bool:
-        """Is there room, and does no record wait for it?"""
-        return not self.waiting_count and self.used_bytes < self.open_bytes
+        """Is there room, and does nothing wait for it?
+
+        What waits at its serializer for want of room counts, too: else a `send_many` would take its whole source there.
+        """
+        return not self.waiting_count and not self.waiting_bytes and self.used_bytes < self.open_bytes
 
     def grant(self) -> None:
         """Give free room to the head of the line, and so on; then wake the first task in `ready`.

@@ -154,6 +154,9 @@ def test_an_effect_noted_outside_of_every_state_change_is_found() -> None:
     assert desk.done == []
 
 
+AT_ITS_FIRST_ACTION = pytest.mark.pure("the list of actions is one that runs a step, and compiled code passes it by")
+
+
 class Bench:
     """A pipeline that was never started, and the queue of one partition, whose ledger says what the test tells it to."""
 
@@ -184,7 +187,7 @@ class Bench:
         self.queue.apply(Actions(), self.loop.time())
 
 
-@pytest.mark.pure("a step of the queue is replaced")
+@AT_ITS_FIRST_ACTION
 def test_a_record_that_is_appended_while_actions_are_carried_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """finding 01"""
     bench = Bench(monkeypatch)
@@ -192,7 +195,7 @@ def test_a_record_that_is_appended_while_actions_are_carried_out_is_found(monkey
         bench.during_apply(lambda: bench.queue.append_parked(parked(bench.loop)))
 
 
-@pytest.mark.pure("a step of the queue is replaced")
+@AT_ITS_FIRST_ACTION
 def test_a_batch_that_is_opened_while_actions_are_carried_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """finding 26"""
     bench = Bench(monkeypatch)
@@ -200,7 +203,7 @@ def test_a_batch_that_is_opened_while_actions_are_carried_out_is_found(monkeypat
         bench.during_apply(lambda: bench.queue.append(b"v", None, None, 0, 10, bench.loop.time()))
 
 
-@pytest.mark.pure("a step of the queue is replaced")
+@AT_ITS_FIRST_ACTION
 def test_room_that_is_granted_while_actions_are_carried_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """finding 01"""
     bench = Bench(monkeypatch)
@@ -210,14 +213,14 @@ def test_room_that_is_granted_while_actions_are_carried_out_is_found(monkeypatch
         bench.during_apply(gate.grant)
 
 
-@pytest.mark.pure("a step of the queue is replaced")
+@AT_ITS_FIRST_ACTION
 def test_actions_carried_out_inside_others_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch)
     with pytest.raises(ReentryError, match="the actions of t-0 inside the actions of t-0"):
         bench.during_apply(bench.queue.expire)
 
 
-@pytest.mark.pure("a step of the queue is replaced")
+@AT_ITS_FIRST_ACTION
 def test_room_that_comes_free_while_actions_are_carried_out_is_granted_after_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

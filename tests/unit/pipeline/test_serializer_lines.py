@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -183,6 +184,33 @@ def test_a_record_recalled_at_its_serializer_gives_its_room_to_the_next() -> Non
             assert kinds(await outcomes([first, second])) == ["RecordRecalledError", "RecordMetadata"]
             assert producer.health().buffered_bytes == 0
             assert len(log(cluster)) == 1
+
+    run(scenario)
+
+
+def test_a_send_many_takes_no_more_than_has_room_at_the_serializers() -> None:
+    """finding 37, its relative: one record after the other was taken, as each may wait, to the end of the source."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        options = room(10_000, max_waiting_bytes=2_000, value_serializer=slow)
+        async with started(network, **options) as (cluster, producer):
+            most = taken = 0
+
+            def source() -> Iterator[bytes]:
+                nonlocal most, taken
+                for number in range(200):
+                    taken += 1
+                    yield b"%03d" % number + b"x" * 3_000
+                    assert pipeline is not None
+                    gate = pipeline.entrance.gate
+                    most = max(most, gate.used_bytes + gate.reserved_bytes + gate.waiting_bytes)
+
+            pipeline = producer._pipeline
+            report = await producer.send_many("t", source())
+            assert (report.delivered, taken) == (200, 200)
+            assert most <= 10_000 + 4_000  # one record more than has room
+            assert [(value or b"")[:3] for value in log(cluster)] == [b"%03d" % number for number in range(200)]
+            assert producer.health().buffered_bytes == 0
 
     run(scenario)
 
