@@ -153,29 +153,3 @@ def test_a_loop_alone_has_no_network() -> None:
             loop.run_until_complete(asyncio.open_connection("127.0.0.1", 9092))
     finally:
         loop.close()
-
-
-def test_a_timer_that_asyncio_rings_a_billionth_of_a_second_early_finds_its_time_come_in_the_next_turn() -> None:
-    """It looks at the clock and waits on, while something else is ready in each turn: no time would ever pass."""
-
-    async def scenario(network: VirtualNetwork, random: Random) -> int:
-        loop = asyncio.get_running_loop()
-        at = 1.0 + 2e-10
-        rings = 0
-        has_come = False
-
-        def ring() -> None:
-            nonlocal rings, has_come
-            rings += 1
-            if loop.time() < at:
-                loop.call_at(at, ring)
-            else:
-                has_come = True
-
-        loop.call_at(at, ring)
-        await asyncio.sleep(1.0)
-        while not has_come:
-            await asyncio.sleep(0)
-        return rings
-
-    assert run_virtual(scenario, seed=1) <= 2
