@@ -24,8 +24,11 @@ def test_pairs_come_back(headers: list[tuple[str, bytes | None]]) -> None:
 @given(pairs)
 @QUICK
 def test_both_ways_make_the_same_bytes(headers: list[tuple[str, bytes | None]]) -> None:
-    expected = encode_headers(headers)  # knows all the names now
-    assert encode_plain(headers) == encode_plain(tuple(headers)) == expected
+    expected = encode_headers(headers)  # it keeps the names now, but for long ones
+    if any(not name.isascii() and name not in _names for name, _ in headers):
+        assert encode_plain(headers) is encode_plain(tuple(headers)) is None  # left to the slow way
+    else:
+        assert encode_plain(headers) == encode_plain(tuple(headers)) == expected
 
 
 @pytest.mark.parametrize("size", [0, 63, 64, 8191, 8192, 16383, 16384, 100_000])
