@@ -185,7 +185,7 @@ def test_a_send_timeout_inside_a_send_many_that_is_cancelled_is_told_once() -> N
             records = [Record(value=b"1", timeout=1.0), Record(value=b"2", timeout=100.0), Record(value=b"3")]
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(producer.send_many("t", records), 5)
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.1)  # eager tasks need another turn
             assert told.kinds == ["SendTimeoutError"]
             await asyncio.sleep(100)
             assert told.kinds == ["SendTimeoutError", "DeliveryTimeoutError", "DeliveryTimeoutError"]
