@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.errors import (
@@ -46,9 +47,9 @@ from aiokprod.pipeline.verdicts import is_topic_refused
 from aiokprod.wire.codes import ErrorCode, name_of
 
 # What a record does that finds no room (`Entrance.patience`).
-WAITS_IF_IT_MAY = 0  # `send`: as long as max_waiting_bytes allow
-ALWAYS_WAITS = 1  # `send_many`: one record at a time, whatever max_waiting_bytes is
-NEVER_WAITS = 2  # `try_send`
+WAITS_IF_IT_MAY: Final = 0  # `send`: as long as max_waiting_bytes allow
+ALWAYS_WAITS: Final = 1  # `send_many`: one record at a time, whatever max_waiting_bytes is
+NEVER_WAITS: Final = 2  # `try_send`
 
 
 class Entrance:
