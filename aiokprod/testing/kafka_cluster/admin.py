@@ -271,6 +271,8 @@ class Admin(Asking):
             if leader not in self._addresses():
                 return False
             result = self._request(request, offsets.ListOffsetsResponse, leader).topics[0].partitions[0]
+            if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return False  # the broker that told of the partition is ahead of its leader: a partition just made
             if not done(f"ListOffsets {topic}-{partition}", result.error_code, None):
                 return False
             found.append(result.offset)

@@ -15,10 +15,11 @@ from aiokprod.testing.kafka_cluster.blocking import BlockingConnection
 from aiokprod.testing.kafka_cluster.errors import KafkaAdminError, KafkaClusterError
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.frames import encode_response
-from aiokprod.wire.messages import api_versions, metadata
+from aiokprod.wire.messages import api_versions, list_offsets, metadata
 from aiokprod.wire.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 
 CREATE_TOPICS = 19
+LIST_OFFSETS = 2
 METADATA = 3
 Script = list[bytes | None]
 
@@ -75,7 +76,9 @@ class ScriptedBroker:
 
     def _answer(self, key: int) -> bytes | None:
         if key == 18:
-            ranges = [api_versions.ApiVersion(api_key=k, max_version=4) for k in (METADATA, CREATE_TOPICS)]
+            ranges = [
+                api_versions.ApiVersion(api_key=k, max_version=4) for k in (LIST_OFFSETS, METADATA, CREATE_TOPICS)
+            ]
             return api_versions.ApiVersionsResponse(api_keys=ranges).encode(0)
         if key == METADATA:
             partition = metadata.MetadataResponsePartition(leader_id=1, replica_nodes=[1], isr_nodes=[1])
@@ -89,6 +92,12 @@ class ScriptedBroker:
 def created(code: int) -> bytes:
     result = CreatableTopicResult(name="t", error_code=code, error_message="why")
     return CreateTopicsResponse(topics=[result]).encode(4)
+
+
+def end_offset(code: int, offset: int) -> bytes:
+    partition = list_offsets.ListOffsetsPartitionResponse(error_code=code, offset=offset)
+    topic = list_offsets.ListOffsetsTopicResponse(name="t", partitions=[partition])
+    return list_offsets.ListOffsetsResponse(topics=[topic]).encode(4)
 
 
 @pytest.fixture
@@ -126,6 +135,14 @@ def test_a_topic_made_by_the_attempt_whose_answer_was_lost_is_made(
 ) -> None:
     broker.script = [None, None, created(ErrorCode.TOPIC_ALREADY_EXISTS)]
     make().create_topic("t", 1, 1, {})
+    assert broker.script == []
+
+
+def test_a_leader_that_has_not_heard_of_its_new_partition_is_asked_again(
+    broker: ScriptedBroker, make: Callable[..., Admin]
+) -> None:
+    broker.script = [end_offset(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1), end_offset(0, 7)]
+    assert make().end_offsets("t") == [7]
     assert broker.script == []
 
 
