@@ -467,7 +467,7 @@ class Producer(_Base):
                 raise self._refusal()
             gate = path.entrance.gate
             if not gate.has_room_now():
-                await gate.ready()
+                await gate.ready(unless=bulk.limited())
             is_done = path.take(bulk, topic, values, timeout, TAKEN_AT_ONCE)
             if not is_done:
                 await asyncio.sleep(0)

@@ -25,9 +25,6 @@ from .scene import Scene
 LATE_S = 1.0
 EARLY_S = 0.03
 PATIENCE_S = 30.0
-JUDGES_THE_END_OF_MANY = False
-"""Left out: send_many asks its source for more only when there is room, so with a full buffer a call whose records have all
-timed out goes on until there is room for a value that may not come (seed 2222)."""
 
 
 def judge(scene: Scene) -> None:
@@ -282,8 +279,6 @@ def _judge_many(scene: Scene, accounts: Iterable[Account], call: object) -> None
     taken = call.facts.get("taken_after_failure", 0)
     if taken > 600:
         scene.books.wrong("send_many drains its source", f"{call}: {taken} values after the producer had failed")
-    if not JUDGES_THE_END_OF_MANY:
-        return
     until = call.facts.get("timeout_until")  # of each record from when it was taken
     if until is not None and call.ended is not None and not call.cancelled and call.ended > until + LATE_S:
         scene.books.wrong("send_many's timeout is late", f"{call}")
