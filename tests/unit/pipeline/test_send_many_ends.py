@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 import pytest
 from virtual_rig import run
 
-from aiokprod import Producer, Record
+from aiokprod import Delivery, Producer, Record
 from aiokprod.errors import (
     AiokprodError,
     ProducerClosedError,
@@ -126,5 +126,42 @@ def test_a_timeout_ends_the_call_though_the_buffer_stays_full(count: int, kind: 
             await producer.close(timeout=0)
             for delivery in stuck:
                 assert isinstance(delivery.exception(), AiokprodError)
+
+    run(scenario)
+
+
+def test_a_value_that_an_async_source_gave_is_sent_though_the_call_is_cancelled_while_there_is_no_room() -> None:
+    """It was in hand until there was room, and lost: "what was taken goes on"."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        async with MockCluster(brokers=1, network=network, seed=1) as cluster:
+            cluster.create_topic("t")
+            producer = Producer(
+                cluster.bootstrap_servers,
+                dialer=network.dial,
+                buffer_memory=8_000,
+                max_request_size=3_000,
+                batch_size=3_000,
+            )
+            await producer.start()
+            await producer.partitions_for("t")
+            stuck: list[Delivery] = []
+
+            async def source() -> AsyncGenerator[bytes]:
+                await asyncio.sleep(0.1)
+                stuck.extend(producer.send("nowhere", b"x" * 2_500) for _ in range(4))
+                yield b"in hand"
+
+            call = asyncio.create_task(producer.send_many("t", source()))
+            await asyncio.sleep(1.0)
+            assert producer.metrics()["buffer_waiting_records"] == 2
+            call.cancel()
+            await asyncio.wait({call})
+            assert call.cancelled()
+            for delivery in stuck:
+                assert delivery.recall()
+            await producer.flush()
+            assert [record.value for record in cluster.records("t")] == [b"in hand"]
+            await producer.close()
 
     run(scenario)
