@@ -159,7 +159,7 @@ def _judge_account(scene: Scene, account: Account) -> None:
     if account.due_at is not None and at > account.due_at + LATE_S:
         wrong("settled late", f"{account}: at {at:.3f} s, due at {account.due_at:.3f} s")
     _judge_send_timeout(scene, account, at, error)
-    if scene.world.is_calm:
+    if scene.is_calm:
         _judge_calm(scene, account, at, record_error)
 
 

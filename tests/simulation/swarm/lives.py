@@ -170,7 +170,7 @@ class Lives:
 
     def _judge_calm(self, call: Call) -> None:
         """With time, and nothing wrong, it delivers all."""
-        if not self.scene.world.is_calm or call.facts["timeout"] < 5.0 or self.scene.hooks_are_slow:
+        if not self.scene.is_calm or call.facts["timeout"] < 5.0 or self.scene.hooks_are_slow:
             return
         for account in self.books.accounts:
             outcome = account.record_outcome()
@@ -203,7 +203,7 @@ class Lives:
             took_s = call.ended - call.began
             if (
                 took_s > 3.0
-                and self.scene.world.is_calm
+                and self.scene.is_calm
                 and not self.scene.hooks_are_slow
                 and self._topics_are_there(call)
             ):
