@@ -11,9 +11,9 @@ from .themes import THEMES, WILD, Theme
 from .world_values import Args, Step, World
 
 OPTIONS = (
-    "small_buffer", "long_linger", "small_batches", "compression", "small_waiting", "small_block", "not_idempotent", "acks_1",
-    "acks_0", "few_retries", "short_delivery", "short_requests", "young_metadata", "partitioner_option", "one_in_flight",
-    "auto_create", "large_limits", "errors_are_heard",
+    "small_buffer", "long_linger", "small_batches", "compression", "small_waiting", "large_waiting", "small_block",
+    "not_idempotent", "acks_1", "acks_0", "few_retries", "short_delivery", "short_requests", "young_metadata",
+    "partitioner_option", "one_in_flight", "auto_create", "large_limits", "errors_are_heard",
 )  # fmt: skip
 HOOKS = ("serializer", "partitioner", "interceptor", "reaction")
 WEATHER = ("lockstep", "turn_cost", "far")
@@ -54,6 +54,7 @@ class Draw:
             self.faults = []
         else:
             self.faults = [name for name in FAULTS if self._has(name, theme, theme.faults)]
+            self.faults += [name for name in theme.faults if random.random() < 0.5]
         self.topics: list[Args] = []
         self.nodes = 0
         self.options: Args = {}
@@ -183,6 +184,8 @@ def _options(draw: Draw) -> Args:
         options["max_block_ms"] = min(options["max_block_ms"], 3_000)
     if has("small_waiting"):
         options["max_waiting_bytes"] = random.choice([0, 500, 5_000, 1_000_000])
+    if has("large_waiting"):
+        options["max_waiting_bytes"] = 10_000_000
     if has("compression"):
         options["compression_type"] = random.choice(["gzip", "snappy", "lz4", "zstd"])
         if options["compression_type"] != "snappy" and random.random() < 0.5:

@@ -48,6 +48,7 @@ class Life:
         self.hooks = Hooks(scene, index)
         options = {**scene.world.options, **self.hooks.options()}
         self.way = Way(scene.network)
+        options["client_id"] = f"swarm-{index}"  # one of its own would count the producers of the process
         self.producer = Producer(scene.cluster.bootstrap_servers, dialer=self.way.dial, **options)
         config = self.producer.config
         linger_s, request_s = config.linger_ms / 1000, config.request_timeout_ms / 1000
@@ -166,6 +167,12 @@ class Scene:
         if not self.partitions_of(topic):
             self.cluster.create_topic(topic, partitions=partitions, **config)
             self.note_topic(topic, "made", partitions)
+
+    def grow_to(self, topic: str, partitions: int) -> None:
+        """Unless it has as many."""
+        if 0 < self.partitions_of(topic) < partitions:
+            self.cluster.add_partitions(topic, partitions)
+            self.note_topic(topic, "grown", partitions)
 
     def bury(self, topic: str) -> None:
         """Keep the log of a topic that is about to go."""
