@@ -444,6 +444,7 @@ class Producer(_Base):
         await self.partitions_for(topic)
         bulk = BulkSend(pipeline.report)
         try:
+            await self._room(bulk)  # before a value is asked for: one that is in hand is taken, so that none is lost
             if isinstance(values, AsyncIterable):
                 async for value in values:
                     await self._take_many(bulk, topic, iter((value,)), timeout)
@@ -459,18 +460,20 @@ class Producer(_Base):
         return report
 
     async def _take_many(self, bulk: BulkSend, topic: str, values: Iterator[Any], timeout: float | None) -> None:
-        """Take all the values, as fast as there is room."""
-        is_done = False
-        while not is_done:
-            path = self._path
-            if path is None:
-                raise self._refusal()
-            gate = path.entrance.gate
-            if not gate.has_room_now():
-                await gate.ready()
-            is_done = path.take(bulk, topic, values, timeout, TAKEN_AT_ONCE)
-            if not is_done:
-                await asyncio.sleep(0)
+        """Take all the values, as fast as there is room; the first of them at once."""
+        while not self._open_path().take(bulk, topic, values, timeout, TAKEN_AT_ONCE):
+            await asyncio.sleep(0)
+            await self._room(bulk)
+
+    async def _room(self, bulk: BulkSend) -> None:
+        gate = self._open_path().entrance.gate
+        if not gate.has_room_now():
+            await gate.ready(unless=bulk.limited())
+
+    def _open_path(self) -> SendPath:
+        if self._path is None:
+            raise self._refusal()
+        return self._path
 
     async def send_columns(
         self,

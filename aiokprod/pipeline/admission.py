@@ -21,7 +21,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
+from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.parked import ParkedRecord
 
 
@@ -141,23 +143,42 @@ class AdmissionGate:
         self._forget(record)
         self._room_is_free()
 
-    async def ready(self) -> None:
+    async def ready(self, unless: Delivery | None = None) -> None:
         """Wait until there is room and no record waits for it; first in, first out.
+
+        Args:
+            unless: wait no longer once this one has its outcome, room or not.
 
         Cancellation: gives up its place, and its turn goes to the next.
         """
-        if not self._ready and self.has_room_now():
+        if (not self._ready and self.has_room_now()) or (unless is not None and unless.done()):
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ready.append(future)
         try:
-            await future
+            if unless is None:
+                await future
+            else:
+                await self._unless(future, unless)
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
                 self._wake_next()
             raise
         # The next one is woken a turn later, when the send this one makes has taken its room.
         asyncio.get_running_loop().call_soon(self._wake_next)
+
+    async def _unless(self, future: asyncio.Future[None], unless: Delivery) -> None:
+        give_up = partial(self._give_up, future)
+        unless.add_done_callback(give_up)
+        try:
+            await future
+        finally:
+            unless.remove_done_callback(give_up)
+
+    def _give_up(self, future: asyncio.Future[None], unless: Delivery) -> None:
+        if not future.done():
+            self._ready.remove(future)
+            future.set_result(None)
 
     async def charge(self, charge_bytes: int) -> None:
         """Wait in the line until so many bytes are free; they are charged when this returns. At most the limit.

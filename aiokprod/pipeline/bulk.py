@@ -39,9 +39,13 @@ class BulkSend:
         ] = []  # with a timeout of their own: a Delivery may fail before its record
         self.failures: list[tuple[int, AiokprodError]] = []
         self.count = 0
+        self._limited: Delivery | None = None  # the last record that was accepted with a timeout of its own
+        self._limited_number = -1
 
     def add(self, delivery: Delivery, *, has_timeout: bool) -> None:
         """The next record was accepted."""
+        if has_timeout:
+            self._limited, self._limited_number = delivery, self.count
         holder, index = delivery.place()
         if isinstance(holder, ProducerBatch):
             if delivery.is_watched:  # it was parked for a moment; from now on the span says that it is waited for
@@ -70,8 +74,17 @@ class BulkSend:
 
     def refuse(self, error: AiokprodError) -> None:
         """The next record was not accepted."""
+        if self._limited_number == self.count - 1:
+            self._limited_number = self.count  # nothing after it has to be waited for
         self.failures.append((self.count, error))
         self.count += 1
+
+    def limited(self) -> Delivery | None:
+        """The last record, if it has a timeout: once it has its outcome the source may be asked for one more without room.
+
+        Without that a call whose records have all timed out would wait for room before it sees that its source has ended.
+        """
+        return self._limited if self._limited_number == self.count - 1 else None
 
     def urge(self) -> None:
         """All is in: somebody waits now."""

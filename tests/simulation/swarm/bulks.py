@@ -89,15 +89,14 @@ class Bulks:
                 call.facts["taken_after_failure"] = call.facts.get("taken_after_failure", 0) + 1
             account = self.books.account(args["topic"], None, life.key, "many", size)
             account.due_at = account.sent_at + life.delivery_s
-            if args["source"] != "generator":
-                account.session = ("many", self.books.calls.index(call))  # when it is taken, is not known
             own = args.get("timeouts", [None])[index % len(args.get("timeouts", [None]))]
             limit = timeout if own is None else own
             account.timeout_at = None if limit is None else account.sent_at + limit
-            if args["source"] == "list":
-                account.due_at = account.timeout_at = None  # when it is taken is not known
+            if args["source"] == "list":  # when it is taken is not known
+                account.session = ("many", self.books.calls.index(call))
+                account.due_at = account.timeout_at = None
             taken.append(account)
-            if args["source"] == "generator" and (timeout is not None or args.get("timeouts")):
+            if args["source"] != "list" and (timeout is not None or args.get("timeouts")):
                 until = math.inf if limit is None else self.scene.now() + limit
                 call.facts["timeout_until"] = max(until, call.facts.get("timeout_until", 0.0))
             value: Any = value_of(account.number, size)

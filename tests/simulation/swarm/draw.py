@@ -11,9 +11,9 @@ from .themes import THEMES, WILD, Theme
 from .world_values import Args, Step, World
 
 OPTIONS = (
-    "small_buffer", "long_linger", "small_batches", "compression", "small_waiting", "small_block", "not_idempotent", "acks_1",
-    "acks_0", "few_retries", "short_delivery", "short_requests", "young_metadata", "partitioner_option", "one_in_flight",
-    "auto_create", "large_limits", "errors_are_heard",
+    "small_buffer", "long_linger", "small_batches", "compression", "small_waiting", "large_waiting", "small_block",
+    "not_idempotent", "acks_1", "acks_0", "few_retries", "short_delivery", "short_requests", "young_metadata",
+    "partitioner_option", "one_in_flight", "auto_create", "large_limits", "errors_are_heard",
 )  # fmt: skip
 HOOKS = ("serializer", "partitioner", "interceptor", "reaction")
 WEATHER = ("lockstep", "turn_cost", "far")
@@ -54,6 +54,7 @@ class Draw:
             self.faults = []
         else:
             self.faults = [name for name in FAULTS if self._has(name, theme, theme.faults)]
+            self.faults += [name for name in theme.faults if random.random() < 0.5]
         self.topics: list[Args] = []
         self.nodes = 0
         self.options: Args = {}
@@ -104,6 +105,9 @@ def draw_world(seed: int, operations: int | None = None) -> World:
     if draw.faults:
         for _ in range(random.choice(draw.troubles)):
             when = random.choice(world.operations).at if random.random() < 0.5 else random.uniform(0.0, at)
+            if draw.theme == "tight" and random.random() < 0.3:
+                # Something is away when the first records come.
+                when = min((step.at for step in world.operations if step.kind != "start"), default=0.0)
             world.faults.append(draw_fault(draw, round(when, 6)))
     world.end = _end(draw, world)
     return world
@@ -180,6 +184,8 @@ def _options(draw: Draw) -> Args:
         options["max_block_ms"] = min(options["max_block_ms"], 3_000)
     if has("small_waiting"):
         options["max_waiting_bytes"] = random.choice([0, 500, 5_000, 1_000_000])
+    if has("large_waiting"):
+        options["max_waiting_bytes"] = 10_000_000
     if has("compression"):
         options["compression_type"] = random.choice(["gzip", "snappy", "lz4", "zstd"])
         if options["compression_type"] != "snappy" and random.random() < 0.5:
@@ -288,6 +294,8 @@ def _end(draw: Draw, world: World) -> Args:
     }
     if "tenants" in draw.operations and random.random() < 0.7:
         end["settle_s"] = 40.0
+    if draw.theme == "tight" and random.random() < 0.7:
+        end["settle_s"] = min(delivery_s + 1.0, 40.0)  # all is well again at the end: before, records are to expire
     if draw.has("second_loop"):
         end["second_loop"] = True
     if draw.has("heal_late"):

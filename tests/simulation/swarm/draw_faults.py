@@ -177,7 +177,13 @@ def _move(draw: Draw) -> Args:
 def _move_and_reset(draw: Draw) -> Args:
     latency_s = draw.weather.get("latency_s", [0.0, 0.002])
     lag = latency_s[0] if draw.random.random() < 0.7 else draw.random.uniform(0.0, 2 * latency_s[1])
-    return {**_move(draw), "by": 1, "lag": round(lag, 6), "turns": draw.random.randrange(5)}
+    return {
+        **_move(draw),
+        "by": 1,
+        "lag": round(lag, 6),
+        "turns": draw.random.randrange(5),
+        "late_s": draw.pick(None, 0.5, 1.0),
+    }
 
 
 def _late_and_moved(draw: Draw) -> Args:

@@ -129,9 +129,37 @@ def _press(draw: Draw, _: World) -> Args:
     return args
 
 
+def _spread(draw: Draw, _: World) -> Args:
+    """Some for each partition, which nothing waits for."""
+    topic = draw.random.choice(draw.topics)
+    args = _send(draw, "drop") | {"topic": topic["name"], "partition": 0, "spread": topic["partitions"]}
+    return args | {"size": draw.pick(10, 100, 400), "count": draw.pick(20, 60, 150)}
+
+
+def _trickle(draw: Draw, _: World) -> Args:
+    """One or two small ones for one partition, so that a batch has records of several moments."""
+    args = _send(draw, draw.pick("drop", "await"))
+    return args | {"size": draw.pick(10, 100, 300, 700), "count": draw.pick(1, 1, 2), "partition": 0}
+
+
+def _fill(draw: Draw, _: World) -> Args:
+    """Nearly all of the buffer at once."""
+    size = min(draw.options["buffer_memory"], draw.options["max_request_size"]) // 3
+    count = max(1, min(40, draw.options["buffer_memory"] // (size + 1)))
+    return _send(draw, "drop") | {"size": min(size, 100_000), "count": count, "partition": draw.partition()}
+
+
+def _wrong_first(draw: Draw, _: World) -> Args:
+    """The first of them is for a partition that does not exist."""
+    args = _send(draw, draw.pick("drop", "await")) | {"first_partition": 90, "count": draw.pick(20, 60, 150)}
+    return args | {"size": draw.pick(1, 100, 400)}
+
+
 def _missing_partition(draw: Draw, _: World) -> Args:
     topic = draw.random.choice(draw.topics)
-    place = {"topic": topic["name"], "partition": topic["partitions"] + draw.pick(0, 0, 1)}
+    place: Args = {"topic": topic["name"], "partition": topic["partitions"] + draw.pick(0, 0, 1)}
+    if draw.random.random() < 0.25:  # it exists, but is not known yet, and what is asked for just now is something else
+        place |= {"grown": True, "beside": draw.pick(None, f"elsewhere-{draw.random.randrange(100)}")}
     return _send(draw, draw.pick("drop", "await")) | place | {"count": draw.pick(1, 2)}
 
 
@@ -214,6 +242,10 @@ def _partitions_for(draw: Draw, _: World) -> Args:
     }
 
 
+def _ask_elsewhere(draw: Draw, _: World) -> Args:
+    return {"topic": f"elsewhere-{draw.random.randrange(100)}", "timeout": draw.pick(0.1, 1.0)}
+
+
 def _ping(draw: Draw, _: World) -> Args:
     return {"timeout": draw.pick(10.0, 0.001, 1.0)}
 
@@ -258,6 +290,10 @@ OPERATIONS: dict[str, tuple[str, Maker]] = {
     "timeouts": ("send", _timeouts),
     "timeouts_distinct": ("send", _timeouts_distinct),
     "burst": ("send", _burst),
+    "spread": ("send", _spread),
+    "trickle": ("send", _trickle),
+    "fill": ("send", _fill),
+    "wrong_first": ("send", _wrong_first),
     "press": ("send", _press),
     "missing_partition": ("send", _missing_partition),
     "nowhere": ("send", _nowhere),
@@ -271,6 +307,7 @@ OPERATIONS: dict[str, tuple[str, Maker]] = {
     "flush": ("flush", _flush),
     "ready": ("ready", _ready),
     "partitions_for": ("partitions_for", _partitions_for),
+    "ask_elsewhere": ("partitions_for", _ask_elsewhere),
     "ping": ("ping", _ping),
     "wrong_ping": ("ping", _wrong_ping),
     "close": ("close", _close),

@@ -25,9 +25,6 @@ from .scene import Scene
 LATE_S = 1.0
 EARLY_S = 0.03
 PATIENCE_S = 30.0
-JUDGES_THE_END_OF_MANY = False
-"""Left out: send_many asks its source for more only when there is room, so with a full buffer a call whose records have all
-timed out goes on until there is room for a value that may not come (seed 2222)."""
 
 
 def judge(scene: Scene) -> None:
@@ -162,7 +159,7 @@ def _judge_account(scene: Scene, account: Account) -> None:
     if account.due_at is not None and at > account.due_at + LATE_S:
         wrong("settled late", f"{account}: at {at:.3f} s, due at {account.due_at:.3f} s")
     _judge_send_timeout(scene, account, at, error)
-    if scene.world.is_calm:
+    if scene.is_calm:
         _judge_calm(scene, account, at, record_error)
 
 
@@ -282,8 +279,6 @@ def _judge_many(scene: Scene, accounts: Iterable[Account], call: object) -> None
     taken = call.facts.get("taken_after_failure", 0)
     if taken > 600:
         scene.books.wrong("send_many drains its source", f"{call}: {taken} values after the producer had failed")
-    if not JUDGES_THE_END_OF_MANY:
-        return
     until = call.facts.get("timeout_until")  # of each record from when it was taken
     if until is not None and call.ended is not None and not call.cancelled and call.ended > until + LATE_S:
         scene.books.wrong("send_many's timeout is late", f"{call}")

@@ -48,6 +48,7 @@ class Life:
         self.hooks = Hooks(scene, index)
         options = {**scene.world.options, **self.hooks.options()}
         self.way = Way(scene.network)
+        options["client_id"] = f"swarm-{index}"  # one of its own would count the producers of the process
         self.producer = Producer(scene.cluster.bootstrap_servers, dialer=self.way.dial, **options)
         config = self.producer.config
         linger_s, request_s = config.linger_ms / 1000, config.request_timeout_ms / 1000
@@ -80,6 +81,7 @@ class Scene:
 
     def __init__(self, world: World, network: VirtualNetwork, events: list[str]) -> None:
         self.world = world
+        self.is_calm = world.is_calm
         self.network = network
         self.events = events
         loop = asyncio.get_running_loop()
@@ -99,6 +101,10 @@ class Scene:
         self.buried: list[tuple[str, int, int, bytes | None]] = []  # logs of topics that were deleted
         self.refusals: dict[Rule, float] = {}
         """of topics, and when each was last seen in force"""
+        self._sampled = 0
+        """accounts that were looked at once"""
+        self._open: list[Account] = []
+        """those of them whose record has no outcome yet"""
         self.is_ending = False
         """the last closes come: nothing starts a producer from now on"""
         self.is_over = False
@@ -162,6 +168,12 @@ class Scene:
             self.cluster.create_topic(topic, partitions=partitions, **config)
             self.note_topic(topic, "made", partitions)
 
+    def grow_to(self, topic: str, partitions: int) -> None:
+        """Unless it has as many."""
+        if 0 < self.partitions_of(topic) < partitions:
+            self.cluster.add_partitions(topic, partitions)
+            self.note_topic(topic, "grown", partitions)
+
     def bury(self, topic: str) -> None:
         """Keep the log of a topic that is about to go."""
         for record in self.cluster.records(topic):
@@ -193,15 +205,21 @@ class Scene:
 
     def _sample_accounts(self) -> None:
         held = dict.fromkeys(range(len(self.lives)), 0)
-        for account in self.books.accounts:
+        self._open += self.books.accounts[self._sampled :]
+        self._sampled = len(self.books.accounts)
+        still_open = []
+        for account in self._open:
             delivery = account.delivery
             if delivery is None:
                 continue
             if account.first_seen is None:
                 account.first_seen = account.seen()
-            if not delivery.place()[0].is_settled(delivery.place()[1]):
+            holder, index = delivery.place()
+            if not holder.is_settled(index):
                 held[account.life[0]] += account.size
                 self._note_room(account)
+                still_open.append(account)
+        self._open = still_open
         for life in self.lives:
             most = life.producer.config.buffer_memory + life.waiting_limit_bytes
             if held[life.index] > most:
@@ -211,13 +229,15 @@ class Scene:
                 self.books.wrong("more accepted than there is room", text)
 
     def _note_room(self, account: Account) -> None:
+        if not self.is_calm or self.hooks_are_slow:
+            return
         assert account.delivery is not None
         is_waiting = "room" in account.delivery.state.why and "window" not in account.delivery.state.why
         if not is_waiting:
             account.room_since = None
         elif account.room_since is None:
             account.room_since = self.now()
-        elif self.world.is_calm and self.now() - account.room_since > 3.0 and not self.hooks_are_slow:
+        elif self.now() - account.room_since > 3.0:
             if not any(kind == "waits for room in calm" for kind, _ in self.books.wrongs):
                 self.books.wrong(
                     "waits for room in calm", f"{account} has waited for {self.now() - account.room_since} s"

@@ -34,11 +34,15 @@ class Sends:
         """`count` records one behind the other, watched as the step says."""
         args = step.args
         life = self._life(args)
+        if args.get("grown"):
+            self.scene.grow_to(args["topic"], args["partition"] + 1)
         sent: list[Account] = []
         for index in range(args.get("count", 1)):
             partition = args.get("partition")
             if partition is not None and args.get("spread"):
                 partition = (partition + index) % args["spread"]
+            if index == 0:
+                partition = args.get("first_partition", partition)
             timeout = args.get("timeout")
             if timeout is not None:
                 timeout += index * args.get("timeout_step", 0.0)

@@ -115,6 +115,10 @@ def _less(step: Step) -> Iterator[Step]:
         "twice",
         "again",
         "action",
+        "grown",
+        "beside",
+        "first_partition",
+        "late_s",
     ):
         if step.args.get(name) is not None and not (step.kind in ("omit", "move") and name == "partition"):
             yield Step(

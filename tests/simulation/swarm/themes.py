@@ -40,7 +40,7 @@ THEMES: dict[str, Theme] = {
     # A full buffer, and a leader that is away until records expire.
     "tight": Theme(
         ("small_buffer", "short_delivery", "short_requests", "small_batches"),
-        ("drop", "burst", "await", "timeouts", "recall"),
+        ("trickle", "trickle", "fill", "drop", "burst", "await", "timeouts", "recall"),
         ("refuse", "leaderless", "hold", "freeze"),
         without=PLAIN | {"long_linger", "small_block", "acks_0", "large_limits", "one_broker"},
         others=0.03,
@@ -48,8 +48,8 @@ THEMES: dict[str, Theme] = {
     ),
     # Nothing is wrong, and still there is something to wait for.
     "calm": Theme(
-        ("small_buffer", "long_linger"),
-        ("drop", "burst", "flush", "try_send", "await", "many"),
+        ("small_buffer", "long_linger", "many_partitions", "large_waiting"),
+        ("drop", "burst", "spread", "spread", "flush", "flush", "try_send", "await", "many"),
         is_calm=True,
         without=PLAIN | {"small_block", "short_delivery", "turn_cost", "far"},
     ),
@@ -64,8 +64,18 @@ THEMES: dict[str, Theme] = {
     # Topics and partitions that are not known yet, or refused, or new.
     "learn": Theme(
         ("late_topic", "small_buffer", "two_topics", "young_metadata"),
-        ("missing_partition", "drop", "burst", "await", "partitions_for", "columns", "many"),
-        ("of_topic", "grow", "create", "delete", "recreate", "delay"),
+        (
+            "missing_partition",
+            "wrong_first",
+            "drop",
+            "burst",
+            "await",
+            "partitions_for",
+            "ask_elsewhere",
+            "columns",
+            "many",
+        ),
+        ("of_topic", "grow", "grow", "create", "delete", "recreate", "delay"),
         without=frozenset({"serializer", "reaction", "two_producers", "sudden_end"}),
     ),
     # Things happen in the same moment: a leader dies when metadata arrives.
@@ -80,7 +90,7 @@ THEMES: dict[str, Theme] = {
     ),
     "dressed": Theme(
         ("serializer", "interceptor"),
-        ("drop", "await", "many", "timeouts", "flush", "release", "callback"),
+        ("drop", "await", "many", "timeouts", "flush", "release", "callback", "misuse"),
         without=frozenset({"two_producers"}),
     ),
     "lives": Theme(
@@ -92,6 +102,11 @@ THEMES: dict[str, Theme] = {
         ("many", "many", "columns", "drop", "ready", "many_endless"),
         ("hold", "delay", "refuse", "leaderless", "fail"),
         without=PLAIN,
+    ),
+    "third_parties": Theme(
+        ("serializer", "interceptor"),
+        ("sabotage", "many_endless", "many", "drop", "await", "columns", "restart"),
+        others=0.05,
     ),
     "no_answers": Theme(
         ("acks_0", "small_batches"),

@@ -25,6 +25,8 @@ class Trouble:
         if self.is_healed:
             return
         if step.on:
+            if step.args.get("late_s"):
+                self._be_late(step.args["topic"], step.args["partition"], step.args["late_s"])
             self.cluster.on_request(step.on, lambda: self._set_off(step))
         else:
             self.do(step)
@@ -169,7 +171,15 @@ class Trouble:
         if partition < self.scene.partitions_of(topic):
             self.cluster.thaw_replicas(topic, partition)
 
-    def _move_and_reset(self, topic: str, partition: int, by: int, lag: float, turns: int) -> str:
+    def _be_late(self, topic: str, partition: int, seconds: float) -> None:
+        """So that something is under way when the leader dies."""
+        if 0 <= partition < self.scene.partitions_of(topic):
+            leader = self.cluster.leader(topic, partition)
+            self.cluster.delay_next("Produce", seconds, broker=leader, times=5)
+
+    def _move_and_reset(
+        self, topic: str, partition: int, by: int, lag: float, turns: int, late_s: float | None = None
+    ) -> str:
         """A leader that dies: another one leads, and a moment later the connections of the old one are reset."""
         if not 0 <= partition < self.scene.partitions_of(topic):
             return "no such partition"
@@ -184,10 +194,7 @@ class Trouble:
         self.scene.create_topic(topic, partitions, {})
 
     def _grow(self, topic: str, more: int) -> None:
-        count = self.scene.partitions_of(topic)
-        if count:
-            self.cluster.add_partitions(topic, count + more)
-            self.scene.note_topic(topic, "grown", count + more)
+        self.scene.grow_to(topic, self.scene.partitions_of(topic) + more)
 
     def _delete(self, topic: str, seconds: float, partitions: int | None = None) -> None:
         count = self.scene.partitions_of(topic)

@@ -89,9 +89,9 @@ class World:
     @staticmethod
     def _has_place(args: Args, there: dict[str, int]) -> bool:
         topic = args.get("topic")
-        if topic is None:
+        if topic is None or not ("size" in args or "source" in args):
             return True
-        places = [args.get("partition"), *(args.get("partitions") or ())]
+        places = [args.get("partition"), args.get("first_partition"), *(args.get("partitions") or ())]
         return topic in there and all(place < there[topic] for place in places if isinstance(place, int))
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""`send_many` of a source without end stops when nothing can be sent any more."""
+"""When `send_many` ends: a source without end and nothing to send to, a full buffer and records that have timed out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 import pytest
 from virtual_rig import run
 
-from aiokprod import Producer, Record
-from aiokprod.errors import AiokprodError, ProducerClosedError, ProducerFailedError
+from aiokprod import Delivery, Producer, Record
+from aiokprod.errors import (
+    AiokprodError,
+    ProducerClosedError,
+    ProducerFailedError,
+    SendManyError,
+    SendTimeoutError,
+)
 from aiokprod.model import ProducerState
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
@@ -74,5 +80,88 @@ def test_a_producer_that_ends_meanwhile_ends_the_taking(how: str, kind: str, exp
             await producer.close()
             await asyncio.gather(*closing)
             assert producer.health().state is ProducerState.CLOSED
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("kind", ["list", "generator", "async"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_timeout_ends_the_call_though_the_buffer_stays_full(count: int, kind: str) -> None:
+    """The source was asked for more only when there was room, and the end of it was seen that late (swarm: seed 2222)."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        async with MockCluster(brokers=1, network=network, seed=1) as cluster:
+            cluster.create_topic("t")
+            producer = Producer(
+                cluster.bootstrap_servers,
+                dialer=network.dial,
+                buffer_memory=8_000,
+                max_request_size=3_000,
+                batch_size=3_000,
+            )
+            await producer.start()
+            await producer.partitions_for("t")
+            stuck = [producer.send("nowhere", b"x" * 2_500) for _ in range(3)]
+            values = (b"x" * 2_500 for _ in range(count))
+
+            async def one_by_one() -> AsyncGenerator[bytes]:
+                for value in values:
+                    yield value
+
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            source = one_by_one() if kind == "async" else list(values) if kind == "list" else values
+            call = asyncio.create_task(producer.send_many("t", source, timeout=0.5))
+            await asyncio.sleep(0.1)
+            stuck.append(producer.send("nowhere", b"x" * 2_500))
+            assert producer.metrics()["buffer_waiting_records"] == 2
+            with pytest.raises(SendManyError) as failed:
+                await call
+            assert loop.time() - began == pytest.approx(0.5 * count, abs=0.1)  # one record of the call waits at a time
+            failures = failed.value.report.failures
+            assert [number for number, _ in failures] == list(range(count))
+            assert all(isinstance(error, SendTimeoutError) for _, error in failures)
+            assert not any(delivery.done() for delivery in stuck)
+            assert producer.metrics()["buffer_waiting_records"] == 1
+            await producer.close(timeout=0)
+            for delivery in stuck:
+                assert isinstance(delivery.exception(), AiokprodError)
+
+    run(scenario)
+
+
+def test_a_value_that_an_async_source_gave_is_sent_though_the_call_is_cancelled_while_there_is_no_room() -> None:
+    """It was in hand until there was room, and lost: "what was taken goes on"."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        async with MockCluster(brokers=1, network=network, seed=1) as cluster:
+            cluster.create_topic("t")
+            producer = Producer(
+                cluster.bootstrap_servers,
+                dialer=network.dial,
+                buffer_memory=8_000,
+                max_request_size=3_000,
+                batch_size=3_000,
+            )
+            await producer.start()
+            await producer.partitions_for("t")
+            stuck: list[Delivery] = []
+
+            async def source() -> AsyncGenerator[bytes]:
+                await asyncio.sleep(0.1)
+                stuck.extend(producer.send("nowhere", b"x" * 2_500) for _ in range(4))
+                yield b"in hand"
+
+            call = asyncio.create_task(producer.send_many("t", source()))
+            await asyncio.sleep(1.0)
+            assert producer.metrics()["buffer_waiting_records"] == 2
+            call.cancel()
+            await asyncio.wait({call})
+            assert call.cancelled()
+            for delivery in stuck:
+                assert delivery.recall()
+            await producer.flush()
+            assert [record.value for record in cluster.records("t")] == [b"in hand"]
+            await producer.close()
 
     run(scenario)
