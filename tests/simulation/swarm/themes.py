@@ -63,8 +63,8 @@ THEMES: dict[str, Theme] = {
     ),
     # Topics and partitions that are not known yet, or refused, or new.
     "learn": Theme(
-        ("late_topic", "small_buffer", "two_topics", "young_metadata"),
-        ("missing_partition", "drop", "burst", "await", "partitions_for", "columns", "many"),
+        ("late_topic", "small_buffer", "two_topics", "young_metadata", "old_brokers"),
+        ("missing_partition", "nowhere", "drop", "burst", "await", "partitions_for", "columns", "many"),
         ("of_topic", "grow", "create", "delete", "recreate", "delay"),
         without=frozenset({"serializer", "reaction", "two_producers", "sudden_end"}),
     ),

@@ -183,8 +183,11 @@ class Trouble:
     def _create(self, topic: str, partitions: int) -> None:
         self.scene.create_topic(topic, partitions, {})
 
-    def _grow(self, topic: str, more: int) -> None:
+    def _grow(self, topic: str, more: int, unseen: int = 0) -> None:
+        """`unseen`: so many answers about the topic are errors that pass; what is sent meanwhile waits for another reason."""
         count = self.scene.partitions_of(topic)
+        if unseen:
+            self._fail("LEADER_NOT_AVAILABLE", "Metadata", topic=topic, times=unseen)
         if count:
             self.cluster.add_partitions(topic, count + more)
             self.scene.note_topic(topic, "grown", count + more)
