@@ -63,9 +63,10 @@ THEMES: dict[str, Theme] = {
     ),
     # Topics and partitions that are not known yet, or refused, or new.
     "learn": Theme(
-        ("late_topic", "small_buffer", "two_topics", "young_metadata"),
+        ("late_topic", "small_buffer", "two_topics", "young_metadata", "old_brokers"),
         (
             "missing_partition",
+            "nowhere",
             "wrong_first",
             "drop",
             "burst",
