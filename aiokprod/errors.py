@@ -444,7 +444,10 @@ class TlsError(ClusterError):
 class ClusterAuthorizationError(ClusterError):
     """The principal may not do this on the cluster."""
 
-    advice = "Grant it IDEMPOTENT_WRITE on the cluster, or set enable_idempotence=False."
+    advice = (
+        "Grant it WRITE on the topic (brokers before 2.8: also IDEMPOTENT_WRITE on the cluster), or set "
+        "enable_idempotence=False."
+    )
 
 
 class UnsupportedVersionError(ClusterError):

@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 import uuid
+from typing import cast
 
 import pytest
+from kafka_versions import versions_for
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "kafka_version" in metafunc.fixturenames:
+        versions = versions_for(metafunc.function.__name__)
+        metafunc.parametrize("kafka_version", versions, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def kafka_version(request: pytest.FixtureRequest) -> str:
+    """The release that the module's cluster is of: `kafka_versions.py`."""
+    return cast("str", request.param)
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
-    with KafkaCluster(brokers=3, proxied=True) as started:
+def cluster(kafka_version: str) -> Iterator[KafkaCluster]:
+    with KafkaCluster(brokers=3, version=kafka_version, proxied=True) as started:
         yield started
 
 

@@ -29,8 +29,8 @@ PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
-    with KafkaCluster(brokers=3) as started:
+def cluster(kafka_version: str) -> Iterator[KafkaCluster]:
+    with KafkaCluster(brokers=3, version=kafka_version) as started:
         yield started
 
 

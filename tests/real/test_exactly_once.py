@@ -26,8 +26,8 @@ PARTITIONS = 24
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
-    with KafkaCluster(brokers=3) as started:
+def cluster(kafka_version: str) -> Iterator[KafkaCluster]:
+    with KafkaCluster(brokers=3, version=kafka_version) as started:
         yield started
 
 

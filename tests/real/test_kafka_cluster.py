@@ -23,8 +23,8 @@ pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
-    with KafkaCluster(brokers=3, backend="processes") as started:
+def cluster(kafka_version: str) -> Iterator[KafkaCluster]:
+    with KafkaCluster(brokers=3, version=kafka_version, backend="processes") as started:
         yield started
 
 

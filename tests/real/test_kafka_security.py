@@ -21,10 +21,10 @@ PASSWORD = "a \\ 'b' é="
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
+def cluster(kafka_version: str) -> Iterator[KafkaCluster]:
     security = ClusterSecurity(client_auth="requested", users={"alice": PASSWORD, "bob": "bob-secret"})
     listeners = ("SASL_SSL", "SSL", "SASL_PLAINTEXT", "PLAINTEXT")
-    with KafkaCluster(brokers=1, listeners=listeners, security=security) as started:
+    with KafkaCluster(brokers=1, version=kafka_version, listeners=listeners, security=security) as started:
         started.create_topic("orders")
         yield started
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+from kafka_versions import OLDER, ON_OLDER
 
 from aiokprod.testing import KafkaCluster
 from aiokprod.testing.kafka_cluster import BrokerState
@@ -10,7 +14,7 @@ from aiokprod.testing.kafka_cluster import BrokerState
 pytestmark = pytest.mark.real
 
 
-@pytest.mark.parametrize("version", ["3.9.1", "2.8.2"])
+@pytest.mark.parametrize("version", OLDER)
 def test_an_older_broker_starts_and_comes_back_after_a_kill(version: str) -> None:
     with KafkaCluster(brokers=1, version=version) as cluster:
         cluster.create_topic("orders", partitions=2, config={"retention.ms": "60000"})
@@ -25,3 +29,9 @@ def test_an_older_broker_starts_and_comes_back_after_a_kill(version: str) -> Non
         assert cluster.end_offsets("orders") == [0, 0, 0]
         cluster.delete_topic("orders")
         assert cluster.admin.topic("orders") is None
+
+
+def test_each_test_that_is_to_run_on_older_brokers_is_there() -> None:
+    here = Path(__file__).parent
+    names = {name for file in here.glob("test_*.py") for name in re.findall(r"^def (test_\w+)", file.read_text(), re.M)}
+    assert names >= ON_OLDER

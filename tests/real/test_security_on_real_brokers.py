@@ -32,11 +32,13 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
+def cluster(kafka_version: str) -> Iterator[KafkaCluster]:
     security = ClusterSecurity(client_auth="requested", users={"alice": PASSWORD})
     listeners = ("SASL_SSL", "SSL", "PLAINTEXT")
     config = {"connections.max.reauth.ms": str(SESSION_MS)}
-    with KafkaCluster(brokers=1, listeners=listeners, security=security, proxied=True, config=config) as started:
+    with KafkaCluster(
+        brokers=1, version=kafka_version, listeners=listeners, security=security, proxied=True, config=config
+    ) as started:
         started.create_topic("orders")
         yield started
 

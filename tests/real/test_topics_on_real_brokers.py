@@ -29,8 +29,8 @@ Content = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
-    with KafkaCluster(brokers=3) as started:
+def cluster(kafka_version: str) -> Iterator[KafkaCluster]:
+    with KafkaCluster(brokers=3, version=kafka_version) as started:
         yield started
 
 

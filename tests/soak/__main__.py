@@ -17,7 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="soak", description="aiokprod on a real three-broker Kafka, with faults")
     parser.add_argument("--minutes", type=float, default=5.0, help="of faults; from 15 on, the long form (default: 5)")
     parser.add_argument("--seed", type=int, default=1, help="of the plan and of the records (default: 1)")
-    parser.add_argument("--rate", type=float, default=100.0, help="records per second of each of the five workloads")
+    parser.add_argument("--rate", type=float, default=100.0, help="records per second of each of the six workloads")
     parser.add_argument(
         "--options", default="{}", help="""as JSON, by workload: {"five": {"acks": 0}}, to plant a defect"""
     )

@@ -5,8 +5,11 @@ program) writes what comes out into the file. A line is written before the recor
 killed leaves its sends behind. Times are seconds of the system's monotonic clock, which all processes share.
 
     S time session settings                  a producer was opened
-    i number time topic partition key size   a record is about to be sent ("-": no partition, no key)
-    o number time partition offset           delivered
+    i number time topic partition key size   a record is about to be sent ("-": no partition, no key); perhaps also:
+      timeout operation line                 seconds it may take ("-": not known), how it is sent, and with which others
+                                             its order is promised ("-": with all of the session)
+    o number time partition offset           delivered ("-": where was not told)
+    q number time                            delivered, as everything is settled and no failure was told
     n number time error                      failed, certainly not in the log
     p number time error                      failed, possibly in the log
     d number time                            the handle was cancelled: whoever sent it does not want to know
@@ -30,7 +33,11 @@ from aiokprod.testing.checker import Outcome, Sent
 
 CHUNK_BYTES = 1 << 16
 DETACHED, KILLED, GONE = "detached", "killed", "gone with its topic"  # why nobody can say more of a record
-SETTLED = {b"o": Outcome.DELIVERED, b"n": Outcome.NOT_PERSISTED, b"p": Outcome.POSSIBLY_PERSISTED}
+QUIET = "no failure was told"  # of a delivered record that nothing waited for
+LINE = "#"  # between a session and the records of it that have an order of their own
+SETTLED = {
+    b"o": Outcome.DELIVERED, b"q": Outcome.DELIVERED, b"n": Outcome.NOT_PERSISTED, b"p": Outcome.POSSIBLY_PERSISTED,
+}  # fmt: skip
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -58,6 +65,7 @@ class Book:
     life: str
     sends: list[Sent] = field(default_factory=list)
     keys: dict[int, int] = field(default_factory=dict)  # number of the record -> its key
+    operations: dict[int, str] = field(default_factory=dict)  # number of the record -> how it was sent
     sessions: list[Session] = field(default_factory=list)
     samples: list[tuple[float, dict[str, float]]] = field(default_factory=list)
     stalls: list[tuple[float, float, float]] = field(default_factory=list)  # when it ended, how long, of that our CPU
@@ -83,17 +91,24 @@ class Book:
     def _take(self, line: bytes) -> None:
         kind, rest = line[:1], line[2:]
         if kind == b"i":
-            number, at, topic, partition, key, _ = rest.split(b" ")
+            number, at, topic, partition, key, _, *more = rest.split(b" ")
             if int(number) != len(self.sends):
                 raise ValueError(f"{self.life}: record {len(self.sends)} is missing before {line!r}")
+            within_s = self.sessions[-1].settings["delivery_timeout_ms"] / 1000
             sent = Sent(
                 identity=b"%s:%s" % (self.life.encode(), number),
                 topic=topic.decode(),
                 partition=None if partition == b"-" else int(partition),
                 session=self.sessions[-1].name,
                 sent_at=float(at),
-                due_at=float(at) + self.sessions[-1].settings["delivery_timeout_ms"] / 1000,
+                due_at=float(at) + within_s,
             )
+            if more:
+                timeout, operation, line_name = (each.decode() for each in more)
+                sent.due_at = None if timeout == "-" else float(at) + min(within_s, float(timeout))
+                self.operations[int(number)] = operation
+                if line_name != "-":
+                    sent.session = f"{sent.session}{LINE}{line_name}"
             self.sends.append(sent)
             if key != b"-":
                 self.keys[int(number)] = int(key)
@@ -104,7 +119,11 @@ class Book:
             sent.settled_at = float(at)
             sent.outcome = SETTLED.get(kind, Outcome.POSSIBLY_PERSISTED)
             if kind == b"o":
-                sent.partition, sent.offset = int(facts[0]), None if facts[1] == b"-" else int(facts[1])
+                if facts[0] != b"-":
+                    sent.partition = int(facts[0])
+                sent.offset = None if facts[1] == b"-" else int(facts[1])
+            elif kind == b"q":
+                sent.error = QUIET
             else:
                 sent.error = facts[0].decode() if facts else DETACHED
         else:

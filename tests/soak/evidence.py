@@ -49,8 +49,12 @@ class Life:
     away: list[tuple[float, float]] = field(default_factory=list)  # when we kept its loop from turning
 
     def away_s(self, begin: float, end: float) -> float:
-        """For how long of this span its loop could not turn."""
+        """For how long of this span we kept its loop from turning."""
         return sum(max(0.0, min(end, until) - max(begin, since)) for since, until in self.away)
+
+    def others_s(self, begin: float, end: float) -> float:
+        """For how long of this span its loop did not turn, but for what it computed itself."""
+        return sum(max(0.0, min(end, at) - max(begin, at - late_s) - cpu_s) for at, late_s, cpu_s in self.book.stalls)
 
 
 @dataclass(slots=True, kw_only=True)

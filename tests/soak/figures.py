@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from book import DETACHED, GONE, KILLED
+from book import DETACHED, GONE, KILLED, QUIET
 from evidence import Done, Evidence
 from recovery import recoveries_of
 from verdict import cpu_while_all_down, growth_bytes_per_h, is_patient, is_unsure, metadata_per_s, own_stalls
@@ -19,7 +19,9 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
     sends = [sent for life in evidence.lives for sent in life.book.sends]
     outcomes = Counter(sent.outcome for sent in sends)
     unsure = [sent for sent in sends if sent.outcome is Outcome.POSSIBLY_PERSISTED]
-    latencies = sorted(sent.settled_at - sent.sent_at for sent in sends if sent.outcome is Outcome.DELIVERED)
+    latencies = sorted(
+        sent.settled_at - sent.sent_at for sent in sends if sent.outcome is Outcome.DELIVERED and sent.error != QUIET
+    )
     stalls = sorted(cpu for life in evidence.lives for _, cpu in own_stalls(life))
     recoveries = sorted(seconds for _, seconds in recoveries_of(evidence))
     found: dict[str, float | str] = {
@@ -55,6 +57,7 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
     found["longest own computing in one turn of a loop s"] = round(stalls[-1], 3) if stalls else 0
     found["back to 90 % of the rate after a deed, median s"] = round(_at(recoveries, 0.5), 1)
     found["back to 90 % of the rate after a deed, worst s"] = round(recoveries[-1], 1) if recoveries else 0
+    found |= _operations(evidence)
     if idle := cpu_while_all_down(evidence):
         found["processor of a workload while every broker was away, worst share"] = round(max(idle), 3)
     storms = max((metadata_per_s(life) for life in evidence.lives), default=0.0)
@@ -63,6 +66,20 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
     if slopes:
         found["resident memory, MB per hour"] = round(max(slopes) / 1e6, 2)
     return found
+
+
+def _operations(evidence: Evidence) -> dict[str, str]:
+    """Of each way of sending of the mixed workload: how many, and what became of them."""
+    counts: dict[str, Counter[str]] = {}
+    for life in evidence.lives:
+        for number, operation in life.book.operations.items():
+            sent = life.book.sends[number]
+            told = sent.error if sent.outcome is not Outcome.DELIVERED or sent.error == GONE else str(sent.outcome)
+            counts.setdefault(operation, Counter())[told] += 1
+    return {
+        f"records {operation}": f"{of.total()}: " + ", ".join(f"{told} {count}" for told, count in of.most_common())
+        for operation, of in sorted(counts.items())
+    }
 
 
 def throttled_ms(evidence: Evidence, deed: Done) -> int:

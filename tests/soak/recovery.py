@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from book import DETACHED
+from book import DETACHED, QUIET
 from evidence import Done, Evidence, Life
 
 from aiokprod.testing.checker import Outcome
@@ -51,5 +51,5 @@ def successes(lives: Iterable[Life]) -> list[float]:
         sent.settled_at
         for life in lives
         for sent in life.book.sends
-        if sent.outcome is Outcome.DELIVERED and sent.error != DETACHED
+        if sent.outcome is Outcome.DELIVERED and sent.error not in (DETACHED, QUIET)
     )

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from network import AFTER_APPEND, BEFORE_APPEND, busy_node, fault_of, harm
 from plan import CLASS, LONG, MAJORITY, NETWORK, REGULAR, SHORT, Deed, Form, Plan, form_for
-from profiles import CODECS, LINGERS_MS, LOGIN, PLAIN, PROFILES, TLS, W1, draw_size
+from profiles import CODECS, LINGERS_MS, LOGIN, PLAIN, PROFILES, TLS, W1, draw_size, draw_small_size
 
 from aiokprod import ProducerConfig
 from aiokprod.testing.faults import Answer, Blackhole, Drip, Drop, Hold, Rewrite, Throttle, Truncate
@@ -171,9 +171,23 @@ def test_at_any_time_the_workloads_have_every_codec_and_linger_and_each_life_has
 
 
 def test_workloads_speak_plainly_with_a_password_and_with_certificates() -> None:
-    assert [each.listener for each in PROFILES] == [PLAIN, PLAIN, LOGIN, TLS, PLAIN]
+    assert [each.listener for each in PROFILES] == [PLAIN, PLAIN, LOGIN, TLS, PLAIN, PLAIN]
     assert list(W1.values()) == [1, 6, 48]
-    assert [each.name for each in PROFILES if each.churns] == ["churn"]
+    assert [each.name for each in PROFILES if each.churns] == ["mixed", "churn"]
+    assert PROFILES[-1].name == "churn", "the nemesis tells it of topics"
+
+
+def test_the_workload_with_a_small_buffer_has_another_one_each_time() -> None:
+    (mixed,) = (each for each in PROFILES if each.mixes)
+    turns = [mixed.settings(1, turn) for turn in range(40)]
+    assert len({each["buffer_memory"] for each in turns}) > 30
+    assert all(24_000 <= each["buffer_memory"] < 96_000 for each in turns)
+    assert {each["max_waiting_bytes"] for each in turns} == {0, 20_000, 200_000}
+    assert {each["max_in_flight_requests_per_connection"] for each in turns} == {1, 2, 5}
+    draw = random.Random(6)
+    sizes = [draw_small_size(draw) for _ in range(10_000)]
+    assert min(sizes) == 10
+    assert 50 < sum(size > turns[0]["max_request_size"] for size in sizes) < 200
 
 
 def test_sizes_reach_from_tiny_to_the_limit() -> None:

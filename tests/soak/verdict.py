@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
 
 from book import DETACHED, GONE, KILLED
 from evidence import Complaint, Evidence, Life
+from profiles import OPERATIONS
 from recovery import SLOW_S, recoveries_of, successes
 from values import DAMAGED
 
@@ -29,6 +30,7 @@ POOLS = ("AnyIO worker thread", "asyncio_")  # the loop's own threads: they wait
 UNSURE_SHARE: Final = 0.001  # of the sends of a patient producer: for so few we may not know what became of them
 UNSURE_FROM: Final = 10
 PATIENT_S: Final = 60.0  # the shortest delivery timeout that is longer than any fault
+COVERED_FROM_S: Final = 180.0  # shorter soaks need not show everything
 CANARY: Final = "canary"  # in every password
 NOISE = (
     CANARY,
@@ -45,7 +47,8 @@ def complaints_of(evidence: Evidence) -> list[Complaint]:
     found = [*records(evidence)]
     for life in evidence.lives:
         found += [*endings(life), *certainty(life), *manners(life), *silence(life), *stalls(life), *memory(life)]
-    found += [*liveness(evidence), *dials(evidence), *sessions(evidence), *idleness(evidence)]
+        found += [*buffers(life), *dropped(life, evidence.log)]
+    found += [*liveness(evidence), *dials(evidence), *sessions(evidence), *idleness(evidence), *coverage(evidence)]
     if evidence.uncommitted:
         found.append(
             Complaint("uncommitted", f"{evidence.uncommitted} records are not there for a reader of both kinds")
@@ -87,7 +90,7 @@ def _as_known(life: Life) -> list[Sent]:
             sent.settled, sent.outcome, sent.due_at = 1, Outcome.POSSIBLY_PERSISTED, None
             sent.error = KILLED
         elif sent.due_at is not None and sent.settled_at > sent.due_at:
-            sent.due_at += life.away_s(sent.sent_at, sent.settled_at)
+            sent.due_at += max(life.away_s(sent.sent_at, sent.settled_at), life.others_s(sent.due_at, sent.settled_at))
     return life.book.sends
 
 
@@ -102,6 +105,26 @@ def keys(evidence: Evidence) -> Iterator[Complaint]:
             partition, first = of.setdefault((sent.topic, key), (sent.partition, sent))
             if partition != sent.partition:
                 yield Complaint("key moved", f"key {key} of {first} is in partition {sent.partition} with {sent}")
+
+
+def dropped(life: Life, log: Sequence[LogRecord]) -> Iterator[Complaint]:
+    """Of records that nothing waited for so many are missing at most as failures were told of them, and no more are there.
+
+    Where none was told, `records` judges each.
+    """
+    present: set[Hashable] = {record.identity for record in log}
+    for session in life.book.sessions:
+        told = session.report.get("dropped", {"numbers": []})
+        numbers = told["numbers"]
+        if not numbers:
+            continue
+        there = sum(life.book.sends[number].identity in present for number in numbers)
+        certain, unsure = told["not persisted"], told["possibly persisted"]
+        if not len(numbers) - certain - unsure <= there <= len(numbers) - certain:
+            told_of = f"told that {certain} are not in the log and {unsure} may be"
+            yield Complaint(
+                "dropped", f"{session.name} dropped {len(numbers)} records, {told_of}, and {there} are there"
+            )
 
 
 # A producer's end: checks 6 and 8.
@@ -152,6 +175,20 @@ def memory(life: Life) -> Iterator[Complaint]:
     slope = growth_bytes_per_h(life)
     if slope is not None and slope > GROWTH_BYTES_PER_H:
         yield Complaint("memory", f"{life.name} grows by {slope / 1e6:.1f} MB an hour")
+
+
+def buffers(life: Life) -> Iterator[Complaint]:
+    """No more than a producer's buffer holds is in it."""
+    for session in life.book.sessions:
+        limit = session.settings.get("buffer_memory")
+        closed_at = float("inf") if session.closed_at is None else session.closed_at
+        used = [
+            sample["buffer_used_bytes"]
+            for at, sample in life.book.samples
+            if session.opened_at <= at <= closed_at and "buffer_used_bytes" in sample
+        ]
+        if limit is not None and used and max(used) > limit:
+            yield Complaint("memory", f"{session.name} had {max(used):.0f} bytes in a buffer of {limit}")
 
 
 def growth_bytes_per_h(life: Life) -> float | None:
@@ -238,6 +275,28 @@ def sessions(evidence: Evidence) -> Iterator[Complaint]:
     least = (evidence.ended - evidence.began) / evidence.session_s / 2  # half of the time it may be away
     if evidence.authentications < least:
         yield Complaint("bug of the soak", f"{evidence.authentications} logins are less than {least:.0f}")
+
+
+def coverage(evidence: Evidence) -> Iterator[Complaint]:
+    """The mixed operations were all done, and a small buffer was full, or the soak has not shown what it is to show."""
+    done: set[str] = set()
+    delivered: set[str] = set()
+    was_full = False
+    for life in evidence.lives:
+        for number, operation in life.book.operations.items():
+            sent = life.book.sends[number]
+            done.add(operation)
+            was_full = was_full or sent.error == "BufferFullError"
+            if sent.outcome is Outcome.DELIVERED:
+                delivered.add(operation)
+    if not done or evidence.ended - evidence.began < COVERED_FROM_S:
+        return
+    for operation in sorted(OPERATIONS - {"cancelled"} - delivered):
+        yield Complaint("bug of the soak", f"nothing that was {operation} was delivered")
+    if "cancelled" not in done:
+        yield Complaint("bug of the soak", "no handle was cancelled")
+    if not was_full:
+        yield Complaint("bug of the soak", "no record was refused for want of room")
 
 
 def _worst_rate(counter: Sequence[tuple[float, float]]) -> float:

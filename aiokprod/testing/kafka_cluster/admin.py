@@ -108,7 +108,7 @@ class Admin(Asking):
         self._until(f"every broker knows the leaders of {name}", lambda _: self._is_led_everywhere(name, partitions))
 
     def delete_topic(self, name: str) -> None:
-        """Delete it and wait until no running broker knows it."""
+        """Delete it and wait until no running broker knows it and another one can have its name."""
         request = _DeleteTopicsByName(topic_names=[name], timeout_ms=10_000)
 
         def attempt(tries: int) -> bool:
@@ -121,6 +121,7 @@ class Admin(Asking):
         self._until(
             f"no broker knows {name}", lambda _: all(self.topic(name, seen_by=n) is None for n in self._addresses())
         )
+        self._until(f"the name {name} is free", lambda _: self._is_free(name))
 
     def add_partitions(self, name: str, partitions: int) -> None:
         """Grow the topic to this many partitions in all, and wait until every running broker knows their leaders."""
@@ -280,6 +281,13 @@ class Admin(Asking):
 
         self._until(f"the leader of {topic}-{partition} tells its end offset", attempt)
         return found[0]
+
+    def _is_free(self, name: str) -> bool:
+        """With ZooKeeper the controller takes the name back a little after the brokers have forgotten the topic."""
+        topic = create_topics.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=True)
+        (result,) = self._controller(request, create_topics.CreateTopicsResponse).topics
+        return result.error_code != ErrorCode.TOPIC_ALREADY_EXISTS
 
     def _is_led_everywhere(self, name: str, count: int) -> bool:
         for node in self._addresses():

@@ -71,10 +71,15 @@ class Sides:
                 side.transport.abort()
 
     def end_requests(self) -> None:
-        """Tell the broker that no more will come; its answers may."""
-        if self._upstream is not None:
-            with contextlib.suppress(OSError):
-                self._upstream.write_eof()
+        """Tell the broker that no more will come, behind what is still on its way; its answers may."""
+        upstream = self._upstream
+        if upstream is not None:
+            loop = asyncio.get_running_loop()
+            last_at = self._last_at.get(Direction.REQUEST, 0.0)
+            if last_at < loop.time():
+                _end_requests(upstream)
+            else:
+                loop.call_at(last_at + 1e-6, _end_requests, upstream)
 
     async def closed(self) -> None:
         """Wait until both are."""
@@ -155,6 +160,12 @@ class Sides:
 def _arrive(writer: asyncio.StreamWriter, data: bytes) -> None:
     if not writer.is_closing():  # what is on its way when a connection ends is lost
         writer.write(data)
+
+
+def _end_requests(writer: asyncio.StreamWriter) -> None:
+    if not writer.is_closing():
+        with contextlib.suppress(OSError):
+            writer.write_eof()
 
 
 def _reset_on_close(writer: asyncio.StreamWriter) -> None:

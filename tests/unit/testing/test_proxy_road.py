@@ -105,6 +105,31 @@ def test_over_a_long_road_bytes_arrive_late_whole_and_in_order() -> None:
     asyncio.run(scenario())
 
 
+def test_the_end_of_the_requests_arrives_behind_what_is_still_on_its_way() -> None:
+    async def scenario() -> None:
+        complaints: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, told: complaints.append(told))
+        arrived: asyncio.Future[bytes] = loop.create_future()
+
+        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            arrived.set_result(await reader.read())
+            writer.close()
+
+        server = await asyncio.start_server(listen, "127.0.0.1", 0)
+        async with server, FaultProxy({1: server.sockets[0].getsockname()[:2]}, framed=False) as proxy:
+            proxy.set_distance(1, Distance(delay_s=0.05, bytes_per_s=1_000_000))
+            _, writer = await asyncio.open_connection(*proxy.address(1))
+            writer.write(b"x" * 50_000)
+            writer.write_eof()
+            assert await arrived == b"x" * 50_000
+            writer.close()
+            await writer.wait_closed()
+        assert not complaints
+
+    asyncio.run(scenario())
+
+
 def test_a_proxy_that_moves_is_found_at_its_new_address_only() -> None:
     async def scenario() -> None:
         async with echoed() as proxy:
