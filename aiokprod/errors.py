@@ -288,7 +288,10 @@ class BrokerRejectedError(DeliveryError):
 
 
 class InvalidRecordError(BrokerRejectedError):
-    """The broker named this record as invalid (KIP-467)."""
+    """The broker refused this record: it named it as invalid (KIP-467), or it was alone in a refused batch.
+
+    A batch of several records that is refused without a name is a `BrokerRejectedError`.
+    """
 
     advice = "Correct the record; the others of its batch were not affected."
 

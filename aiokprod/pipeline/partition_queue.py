@@ -392,6 +392,9 @@ class PartitionQueue(IntakeQueue):
         if code is not None and action.outcome != Outcome.DELIVERED and is_producer_fatal(code):
             self._effects.later(partial(self.house.crashed, self.texts.error_of(action, 0.0)))
         batch = action.batch
+        if action.named:
+            self._settle_named(action, now)
+            return
         offset = -1 if action.base_offset is None else action.base_offset
         error = None
         if action.outcome != Outcome.DELIVERED:
@@ -401,6 +404,17 @@ class PartitionQueue(IntakeQueue):
             self._settle_segment(batch, segment, False)
             if offset >= 0:
                 offset += last - first
+
+    def _settle_named(self, action: Settle, now: float) -> None:
+        """Records that the broker refused by name: each has its own text, and equal texts share an error."""
+        errors: dict[str, AiokprodError] = {}
+        refusal, batch = action.refusal, action.batch
+        for position, (first, last) in zip(action.named, action.ranges, strict=True):
+            words = "" if refusal is None else refusal.words_of(position)
+            error = errors.get(words)
+            if error is None:
+                error = errors[words] = self.texts.error_of(action, now - batch.opened_at, position)
+            self._settle_segment(batch, Segment(first, last, -1, -1, error, action.attempts, now), False)
 
     def _settle_segment(self, batch: ProducerBatch, segment: Segment, is_told: bool) -> None:
         count = segment.last - segment.first
