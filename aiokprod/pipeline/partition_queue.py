@@ -425,9 +425,10 @@ class PartitionQueue(IntakeQueue):
         else:
             metrics.records_failed.add(count)
             if not is_told:
-                unwatched = len(batch.unwatched(segment))
+                unwatched = batch.unwatched(segment)
                 if unwatched:
-                    self.house.failed(segment.error, unwatched)
+                    kept = batch.keep(unwatched, segment) if self.house.settings.keep_failed_records else None
+                    self.house.failed(segment.error, len(unwatched), kept)
             self.house.undelivered(self.topic, self.partition, segment.error.persistence, count)
         freed = batch.settle(segment)
         self.house.acknowledged(batch, segment)
