@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Self
 from aiokprod.model import Persistence
 
 if TYPE_CHECKING:
-    from aiokprod.model import ColumnsReport, SendReport
+    from aiokprod.model import ColumnsReport, Record, SendReport
 
 FACTS = ("topic", "partition", "attempts", "elapsed_s", "persistence", "code", "broker", "row")
 
@@ -43,6 +43,8 @@ class AiokprodError(Exception):
 
     advice: str = ""
     default_persistence: Persistence | None = None
+    record: Record | None = None
+    """The record, for `on_delivery_error` alone, if the option `keep_failed_records` is on and the record was at hand."""
 
     def __init__(
         self,
@@ -288,7 +290,10 @@ class BrokerRejectedError(DeliveryError):
 
 
 class InvalidRecordError(BrokerRejectedError):
-    """The broker named this record as invalid (KIP-467)."""
+    """The broker refused this record: it named it as invalid (KIP-467), or it was alone in a refused batch.
+
+    A batch of several records that is refused without a name is a `BrokerRejectedError`.
+    """
 
     advice = "Correct the record; the others of its batch were not affected."
 

@@ -29,7 +29,9 @@ def printable(text: object, limit: int = TEXT_LIMIT) -> str:
     except Exception as broken:  # an exception of the user's, say
         raw = f"<{type(text).__name__} whose text raises {type(broken).__name__}>"
     cut = raw[:limit]
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+    shown = cut
+    if not cut.isprintable():
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
     return shown + ("..." if len(raw) > limit else "")
 
 

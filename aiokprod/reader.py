@@ -4,13 +4,16 @@
         async for record in reader.read("orders", 0):
             ...
 
-It reads from an offset up to the end the partition had when `read` was called (or to `stop`), and ends there.
+It reads from an offset up to the end the partition had when `read` was called (or to `stop`), and ends there. What a broker
+answers is bounded by what it was asked: batches are decoded in pieces between which the loop turns, and a broker that brings
+the reader no further fails it when the timeout is over.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -18,9 +21,18 @@ from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.silent_listener import SilentListener
 from aiokprod.cluster.snapshot import TopicSnapshot
 from aiokprod.config import ProducerConfig, ProducerOptions
-from aiokprod.errors import BrokerAnswerError, ClusterError, ConnectionLostError, UnknownTopicError
+from aiokprod.errors import (
+    BrokerAnswerError,
+    ClusterError,
+    ConnectionLostError,
+    ProtocolError,
+    RequestTimeoutError,
+    UnknownTopicError,
+)
+from aiokprod.logs import printable
 from aiokprod.metrics import Metrics
 from aiokprod.records.decoder import DecodedBatch, DecodedRecord, decode_batches
+from aiokprod.records.pieces import records_in_pieces
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from aiokprod.wire.messages.list_offsets import (
@@ -29,10 +41,16 @@ from aiokprod.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from aiokprod.wire.reader import ZERO_UUID
 
 LATEST = -1
 EARLIEST = -2
 PAUSE_S = 0.1
+TURN_S = 0.005
+"""The loop is held no longer at a time."""
+LOOK_EVERY = 64  # records between two looks at the clock
+UNPACKED_BYTES = 16 * 1024 * 1024
+"""What a batch may unpack to, if `max_bytes` is not large: sixteen times `max_bytes` else, and half of it for a record."""
 _LATER = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE,
@@ -90,7 +108,8 @@ class Reader:
         Raises:
             UnknownTopicError: it is not there.
         """
-        return [partition.partition for partition in (await self._topic(topic)).partitions]
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        return [partition.partition for partition in (await self._topic(topic, deadline)).partitions]
 
     async def earliest(self, topic: str, partition: int) -> int:
         """The first offset that can be read."""
@@ -119,11 +138,21 @@ class Reader:
                 answer: ListOffsetsResponse = await self._client.request(
                     request, node_id=node, timeout_s=self._left(deadline)
                 )
-                found = answer.topics[0].partitions[0]
-            except (ClusterError, IndexError) as lost:
+            except ClusterError as lost:
                 await self._again(topic, deadline, lost)
                 continue
+            found = None
+            for item in answer.topics:
+                for each in item.partitions:
+                    if item.name != topic or each.partition_index != partition:
+                        raise _answered_other(topic, partition, item.name, each.partition_index)
+                    found = found or each
+            if found is None:
+                await self._again(topic, deadline, _left_out(topic, partition))
+                continue
             if found.error_code == 0:
+                if found.offset < 0 and timestamp_ms < 0:
+                    raise ProtocolError(f"{topic}-{partition} ends at the offset {found.offset}, says broker {node}")
                 return found.offset
             await self._refused(topic, partition, found.error_code, deadline)
 
@@ -140,28 +169,55 @@ class Reader:
     ) -> AsyncIterator[DecodedRecord]:
         """Records from `start` (default: the earliest) up to, not including, `stop` (default: the end as of now).
 
+        A `stop` beyond the end is waited for, however long records take to come.
+
+        Args:
+            max_bytes: asked for at a time. A batch may be larger, but not unpack to more than 16 MiB or sixteen times this.
+
         Raises:
             UnknownTopicError, BrokerAnswerError, ClusterError: it cannot be read.
-            ProtocolError: what came is no record batch, or its checksum is wrong.
+            RequestTimeoutError: the broker has records, and for `timeout` seconds gave none that lead any further.
+            ProtocolError: what came is no record batch, its checksum is wrong, or it is about another partition.
         """
         at = await self.earliest(topic, partition) if start is None else start
         end = await self.latest(topic, partition, read_committed=read_committed) if stop is None else stop
         aborted: set[int] = set()
+        limit_bytes = max(UNPACKED_BYTES, 16 * max_bytes)
+        clock = asyncio.get_running_loop().time
+        moved_at = clock()
         while at < end:
             data = await self._fetch(topic, partition, at, read_committed, max_bytes)
-            transactions = sorted(data.aborted_transactions or (), key=lambda item: item.first_offset)
-            moved = False
+            transactions = deque(sorted(data.aborted_transactions or (), key=lambda item: item.first_offset))
+            before = at
+            turned_at = clock()
+            looked = 0
             for batch in decode_batches(data.records or b""):
+                if at >= end:
+                    break
                 while transactions and transactions[0].first_offset <= batch.base_offset:
-                    aborted.add(transactions.pop(0).producer_id)
-                moved = True
+                    aborted.add(transactions.popleft().producer_id)
+                pieces: Iterator[DecodedRecord | None] = iter((None,))
                 if not self._is_hidden(batch, aborted, read_committed):
-                    for record in batch.records():
-                        if at <= record.offset < end:
-                            yield record
+                    pieces = records_in_pieces(batch, limit_bytes, limit_bytes // 2)
+                for record in pieces:
+                    if record is not None and at <= record.offset < end:
+                        yield record
+                    looked += 1
+                    if (record is None or looked >= LOOK_EVERY) and clock() - turned_at >= TURN_S:
+                        await asyncio.sleep(0)
+                        turned_at = clock()
+                        looked = 0
                 at = max(at, batch.base_offset + batch.last_offset_delta + 1)
-            if not moved and data.high_watermark <= at:
-                await asyncio.sleep(PAUSE_S)
+            if at > before:
+                moved_at = clock()
+                continue
+            known_end = data.last_stable_offset if read_committed else data.high_watermark
+            if (stop is None or known_end > at) and clock() - moved_at >= self._timeout_s:
+                raise RequestTimeoutError(
+                    f"{topic}-{partition} goes on to {max(end, known_end) if stop is None else known_end}, and for "
+                    f"{self._timeout_s:g} s no broker gave a record from {at} on"
+                )
+            await asyncio.sleep(PAUSE_S)
 
     @staticmethod
     def _is_hidden(batch: DecodedBatch, aborted: set[int], read_committed: bool) -> bool:
@@ -194,33 +250,47 @@ class Reader:
                 answer: FetchResponse = await self._client.request(
                     request, node_id=node, timeout_s=self._left(deadline)
                 )
-                data = answer.responses[0].partitions[0]
-            except (ClusterError, IndexError) as lost:
+            except ClusterError as lost:
                 await self._again(topic, deadline, lost)
+                continue
+            if answer.error_code:
+                await self._refused(topic, partition, answer.error_code, deadline)
+                continue
+            topic_id = snapshot.topic_id
+            data = None
+            for item in answer.responses:
+                is_topic = item.topic == topic or (topic_id != ZERO_UUID and item.topic_id == topic_id)
+                for each in item.partitions:
+                    if not is_topic or each.partition_index != partition:
+                        raise _answered_other(topic, partition, item.topic or item.topic_id.hex(), each.partition_index)
+                    data = data or each
+            if data is None:
+                await self._again(topic, deadline, _left_out(topic, partition))
                 continue
             if data.error_code == 0:
                 return data
             await self._refused(topic, partition, data.error_code, deadline)
 
     # ------------------------------------------------------------------ leaders
-    async def _topic(self, topic: str) -> TopicSnapshot:
-        deadline = asyncio.get_running_loop().time() + self._timeout_s
+    async def _topic(self, topic: str, deadline: float) -> TopicSnapshot:
         while True:
             snapshot = self._client.topic(topic)
             if snapshot is not None and snapshot.partitions:
                 return snapshot
             self._client.want(topic)
+            lost: ClusterError | None = None
             try:
                 await self._client.refreshed(self._left(deadline))
-            except ClusterError as lost:
+            except ClusterError as error:
+                lost = error
+            if lost is not None or asyncio.get_running_loop().time() >= deadline:
                 known = self._client.last_error(topic)
-                raise UnknownTopicError(
-                    f"topic {topic!r} was not found: {name_of(known[0]) if known else lost}", topic=topic
-                ) from lost
+                why = name_of(known[0]) if known else lost or "no broker tells of its partitions"
+                raise UnknownTopicError(f"topic {topic!r} was not found: {why}", topic=topic) from lost
 
     async def _leader(self, topic: str, partition: int, deadline: float) -> tuple[int, int, TopicSnapshot]:
         while True:
-            snapshot = await self._topic(topic)
+            snapshot = await self._topic(topic, deadline)
             if partition >= len(snapshot.partitions):
                 raise UnknownTopicError(f"topic {topic!r} has {len(snapshot.partitions)} partitions", topic=topic)
             leader = snapshot.partitions[partition]
@@ -243,3 +313,12 @@ class Reader:
     @staticmethod
     def _left(deadline: float) -> float:
         return max(0.05, deadline - asyncio.get_running_loop().time())
+
+
+def _left_out(topic: str, partition: int) -> ConnectionLostError:
+    return ConnectionLostError(f"the broker's answer left {topic}-{partition} out", topic=topic, partition=partition)
+
+
+def _answered_other(topic: str, partition: int, answered: str, number: int) -> ProtocolError:
+    text = f"asked for {topic}-{partition}, a broker answered about {printable(answered)}-{number}"
+    return ProtocolError(text, topic=topic, partition=partition)

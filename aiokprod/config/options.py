@@ -67,6 +67,7 @@ class _Options(TypedDict, total=False):
     value_serializer: Any
     interceptors: Sequence[Any]
     on_delivery_error: Callable[..., object] | None
+    keep_failed_records: bool
     dialer: Any
 
 

@@ -139,6 +139,7 @@ class ProducerConfig:
     value_serializer: Any = _option(None, Serializer())
     interceptors: Sequence[Any] = _option((), Interceptors())
     on_delivery_error: Callable[..., object] | None = _option(None, PlainFunction("error"))
+    keep_failed_records: bool = _option(False, Flag())
     dialer: Any = _option(None, DialFunction())
 
     # ------------------------------------------------------------------ making

@@ -12,7 +12,7 @@ anywhere fails every Delivery with its cause and marks the pipeline failed; noth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from aiokprod.errors import AiokprodError, ClusterError, ProducerClosedError, Pr
 from aiokprod.hooks import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
-from aiokprod.model import CloseReport, Health, Persistence, ProducerState
+from aiokprod.model import CloseReport, Health, Persistence, ProducerState, Record
 from aiokprod.pipeline.aggregator import BrokerAggregator
 from aiokprod.pipeline.alarm import Alarm
 from aiokprod.pipeline.batch import ProducerBatch, Segment
@@ -325,8 +325,8 @@ class Pipeline(House, ClusterListener):
     def _grant(self) -> None:
         self.entrance.gate.grant()
 
-    def failed(self, error: AiokprodError, count: int) -> None:
-        self.effects.later(partial(self._unwatched.report, error, count))
+    def failed(self, error: AiokprodError, count: int, kept: Iterable[Record] | None = None) -> None:
+        self.effects.later(partial(self._unwatched.report, error, count, kept))
 
     def report(self, error: AiokprodError, count: int) -> None:
         """As `failed`, from outside of every state change."""

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Final
 
 from aiokprod.errors import AiokprodError
 from aiokprod.model import TimestampType
 from aiokprod.pipeline.batch_owner import BatchOwner
 from aiokprod.pipeline.delivery import Delivery, DeliveryState
+from aiokprod.pipeline.kept_records import KeptRecords
 from aiokprod.pipeline.outcomes import BatchOutcomes, Claim, Range, Segment
 from aiokprod.record_metadata import RecordMetadata
 from aiokprod.records.batch import encode_records
@@ -212,6 +214,23 @@ class ProducerBatch(BatchOutcomes):
             at += size
         self._retained = None
         self._was_restored = True
+
+    def keep(self, indices: Sequence[int], segment: Segment) -> KeptRecords:
+        """These records, which are about to fail. Ask before `settle`, which lets go of them.
+
+        A batch that fails as a whole is decoded when somebody looks. One that fails bit by bit is decoded now, once, and
+        has its cells from then on, as if it had been split: each bit would decode all of it again.
+        """
+        kept = KeptRecords(self.owner.topic, self.owner.partition, self.base_timestamp_ms, indices)
+        section = self._retained
+        if section is not None and segment.last - segment.first < self.count:
+            self._restore()
+            section = None
+        if section is None:
+            kept.hold_cells(self.values, self.keys, self.headers, self.timestamp_deltas)
+        else:
+            kept.hold_section(section, self._retained_codec, self.count, self.size_bytes)
+        return kept
 
     # ------------------------------------------------------------------ settling
     def settle(self, segment: Segment) -> int:

@@ -13,6 +13,7 @@ from typing import Final
 
 from aiokprod.pipeline.batch import BATCH_OVERHEAD_BYTES, ProducerBatch, Range, Segment
 from aiokprod.pipeline.batch_owner import BatchOwner
+from aiokprod.pipeline.kept_records import KeptRecords
 from aiokprod.record_metadata import RecordMetadata
 from aiokprod.records.column_rows import Section
 from aiokprod.records.compression import decompress
@@ -88,6 +89,11 @@ class ColumnBatch(ProducerBatch):
             return
         plain = decompress(self._retained_codec, bytes(self._retained), self.size_bytes)
         self.sizes, self.timestamp_deltas = record_sizes(plain, self.count)
+
+    def keep(self, indices: Sequence[int], segment: Segment) -> KeptRecords:
+        if segment.last - segment.first < self.count:
+            self._know_records()  # the section is taken apart
+        return super().keep(indices, segment)
 
     def settle(self, segment: Segment) -> int:
         if segment.last - segment.first < self.count:

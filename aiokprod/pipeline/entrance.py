@@ -32,7 +32,7 @@ from aiokprod.metrics import Metrics
 from aiokprod.model import Persistence, Record
 from aiokprod.pipeline.admission import AdmissionGate
 from aiokprod.pipeline.alarm import Alarm
-from aiokprod.pipeline.batch import ProducerBatch
+from aiokprod.pipeline.batch import ProducerBatch, Segment
 from aiokprod.pipeline.bulk import heard
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.dispatcher import TopicDispatcher
@@ -44,6 +44,7 @@ from aiokprod.pipeline.send_timeouts import SendTimeouts
 from aiokprod.pipeline.serializing import SerializingLine, let_go
 from aiokprod.pipeline.turns import Turns
 from aiokprod.pipeline.verdicts import is_topic_refused
+from aiokprod.records.decoder import decode_headers
 from aiokprod.wire.codes import ErrorCode, name_of
 
 # What a record does that finds no room (`Entrance.patience`).
@@ -362,7 +363,7 @@ class Entrance:
             self._loop.call_soon(self._interceptors.settled, record, 0, None, error)
         delivery, record.delivery = record.delivery, None
         if (delivery is None or not delivery.is_watched) and not isinstance(error, RecordRecalledError):
-            self._house.failed(error, 1)
+            self._house.failed(error, 1, self._kept(record))
         if delivery is not None:
             delivery.fire()
         record.value = record.key = record.headers = None
@@ -376,6 +377,22 @@ class Entrance:
 
     def _recall(self, record: ParkedRecord) -> None:
         self.fail_parked(record, RecordRecalledError("recalled", topic=record.topic))
+
+    def _kept(self, record: ParkedRecord) -> tuple[Record, ...] | None:
+        """The record, for `on_delivery_error`. While its serializer is at work there is nothing yet that could be sent."""
+        if record.draft is not None or not self._house.settings.keep_failed_records:
+            return None
+        headers = () if record.headers is None else decode_headers(record.headers)
+        return (
+            Record(
+                value=record.value,
+                key=record.key,
+                topic=record.topic,
+                partition=record.partition,
+                headers=headers,
+                timestamp_ms=record.timestamp_ms,
+            ),
+        )
 
     def _send_timed_out(self, delivery: Delivery) -> None:
         """A per-send timeout: the record leaves if it is not stamped; else only its handle fails."""
@@ -402,7 +419,10 @@ class Entrance:
             delivery.settle_here(error)
             holder.note_told(index)
             if not is_heard:
-                self._house.failed(error, 1)
+                kept = None
+                if self._house.settings.keep_failed_records:
+                    kept = holder.keep((index,), Segment(index, index + 1, -1, -1, error, 0, self._clock()))
+                self._house.failed(error, 1, kept)
 
     def _unblock(self, dispatcher: TopicDispatcher) -> None:
         """max.block.ms of a record that waits for this topic may be over."""

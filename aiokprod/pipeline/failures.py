@@ -6,8 +6,6 @@ its cause and not with "timed out" alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from aiokprod.errors import (
     AiokprodError,
     BrokerAnswerError,
@@ -24,13 +22,14 @@ from aiokprod.errors import (
     TopicAuthorizationError,
     UndeliveredAtCloseError,
 )
-from aiokprod.logs import printable
 from aiokprod.model import Persistence
 from aiokprod.pipeline.ledger import Outcome, Settle
+from aiokprod.pipeline.refusal import Refusal
 from aiokprod.pipeline.verdicts import ErrorKind, error_kind
 from aiokprod.wire.codes import name_of
 
-TEXT_LIMIT = 500  # characters of a broker's text that we repeat
+BY_VERDICT = ("rejected", "fatal")
+"""Reasons of the ledger that are the broker's answer to the batch itself."""
 
 
 class Failures:
@@ -42,22 +41,18 @@ class Failures:
         self.crash: BaseException | None = None
         self.gone: str | None = None  # why the partition is no more
         self._cause: BaseException | None = None
-        self._text = ""
 
-    def note(self, code: int, message: str | None, record_errors: Sequence[tuple[int, str | None]]) -> None:
+    def note(self, refusal: Refusal) -> None:
         """A broker answered an error."""
-        first = next((text for _, text in record_errors if text), None)
-        self._text = printable(message or first or "", TEXT_LIMIT)
-        cause = BrokerAnswerError(f"{name_of(code)} {self._text}".rstrip(), code=code)
-        self._cause = cause
+        self._cause = BrokerAnswerError(refusal.text(), code=refusal.code)
 
     def note_cause(self, cause: BaseException) -> None:
         """A connection failed, or the producer crashed."""
         self._cause = cause
 
-    def error_of(self, settle: Settle, elapsed_s: float) -> AiokprodError:
-        """The error of records the ledger gave up."""
-        error = self._error_of(settle)
+    def error_of(self, settle: Settle, elapsed_s: float, position: int = -1) -> AiokprodError:
+        """The error of records the ledger gave up; of one of them, if the broker named it by its position."""
+        error = self._error_of(settle, position)
         error.topic = self.topic
         error.partition = self.partition
         error.attempts = settle.attempts
@@ -67,11 +62,15 @@ class Failures:
         )
         if error.code is None:
             error.code = settle.code
-        if self._cause is not None:
+        refusal = settle.refusal
+        if settle.why in BY_VERDICT and refusal is not None:
+            # Not the last of the partition: other batches may have been answered since.
+            error.__cause__ = BrokerAnswerError(refusal.text(), code=refusal.code)
+        elif self._cause is not None:
             error.__cause__ = self._cause
         return error
 
-    def _error_of(self, settle: Settle) -> AiokprodError:
+    def _error_of(self, settle: Settle, position: int) -> AiokprodError:
         why = settle.why
         if why == "deadline":
             return DeliveryTimeoutError("delivery_timeout_ms passed" + self._last())
@@ -98,8 +97,11 @@ class Failures:
         code = settle.code
         if code is None:
             return BrokerRejectedError("the broker refused the batch" + self._last())
-        name = name_of(code)
-        text = f"{name}: {self._text}" if self._text else name
+        refusal = settle.refusal
+        if refusal is None or refusal.code != code:
+            text = name_of(code)
+        else:
+            text = refusal.text() if position < 0 else refusal.text_of(position)
         match error_kind(code):
             case ErrorKind.TOO_LARGE:
                 return RecordTooLargeError(f"the topic's max.message.bytes is smaller than the record ({text})")
@@ -108,7 +110,12 @@ class Failures:
             case ErrorKind.CLUSTER_AUTHORIZATION:
                 return ClusterAuthorizationError(f"{text}: idempotent writes are not allowed to this principal")
             case ErrorKind.INVALID_RECORD:
-                return InvalidRecordError(text)
+                count = sum(last - first for first, last in settle.ranges)
+                if position >= 0 or count == 1:
+                    return InvalidRecordError(text)
+                return BrokerRejectedError(
+                    f"{text}: the broker refused the batch, and named none of its {count} records as the cause"
+                )
             case _:
                 return BrokerRejectedError(text)
 

@@ -21,6 +21,7 @@ from aiokprod.metrics import Metrics
 from aiokprod.pipeline.encoded import Encoded
 from aiokprod.pipeline.ledger import NO_TOPIC_ID, Entry
 from aiokprod.pipeline.ports import House, Queue, ReadySet, Route
+from aiokprod.pipeline.refusal import Refusal
 from aiokprod.pipeline.verdicts import NO_ANSWER
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.batch import batch_header
@@ -266,16 +267,18 @@ class BrokerFlusher(ConnectionListener, Route):
         for queue, entry, attempt, key in request.sent:
             outcome = outcomes.get(key)
             if outcome is None:
-                queue.texts.note(NO_ANSWER, "the broker's answer left the partition out", ())
+                queue.texts.note(Refusal(NO_ANSWER, "the broker's answer left the partition out", (), 0))
                 queue.answer(entry, attempt, NO_ANSWER, -1, -1, (), now, now_ms)
                 continue
+            named: tuple[int, ...] = ()
             if outcome.error_code:
-                queue.texts.note(outcome.error_code, outcome.error_message, outcome.record_errors)
+                refusal = Refusal(outcome.error_code, outcome.error_message, outcome.record_errors, entry.count)
+                named = refusal.named
+                queue.texts.note(refusal)
+                if attempt == entry.attempt:
+                    entry.refusal = refusal
                 if outcome.leader_epoch >= 0:
                     self._house.leader_hint(queue, outcome, answer.endpoints)
-            named: tuple[int, ...] = ()
-            if outcome.record_errors:
-                named = tuple(sorted({index for index, _ in outcome.record_errors if 0 <= index < entry.count}))
             queue.answer(
                 entry,
                 attempt,

@@ -498,13 +498,17 @@ class Ledger:
     def _reject(self, head: Entry) -> None:
         """Refused for certain: the whole batch, or the records that were named (R4.1)."""
         assert head.code is not None
-        indices = head.positions(head.named) if judge(head.code).kind == Kind.INVALID else []
-        if 0 < len(indices) < head.count:
-            bad = [(index, index + 1) for index in indices]
-            self._out.append(Settle(head.batch, bad, Outcome.NOT, None, "rejected", head.code, head.attempt))
-            head.without(indices)
+        found = head.positions(head.named) if judge(head.code).kind == Kind.INVALID else []
+        if found:
+            bad = [(index, index + 1) for _, index in found]
+            named = tuple(position for position, _ in found)
+            code, attempt = head.code, head.attempt
+            self._out.append(Settle(head.batch, bad, Outcome.NOT, None, "rejected", code, attempt, head.refusal, named))
         else:
             self._settle(head, Outcome.NOT, None, "rejected")
+        if 0 < len(found) < head.count:
+            head.without([index for _, index in found])
+        else:
             self.entries.remove(head)
         self._close_up(head.first_sequence)
 
@@ -602,7 +606,9 @@ class Ledger:
 
     def _settle(self, entry: Entry, outcome: Outcome, base_offset: int | None, why: str) -> None:
         if not entry.dead:
-            self._out.append(Settle(entry.batch, entry.ranges, outcome, base_offset, why, entry.code, entry.attempt))
+            self._out.append(
+                Settle(entry.batch, entry.ranges, outcome, base_offset, why, entry.code, entry.attempt, entry.refusal)
+            )
 
     def _expire(self, entry: Entry, why: str) -> None:
         self._expire_outcome(entry, why)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 
 from aiokprod.pipeline.batch import ProducerBatch, Range
+from aiokprod.pipeline.refusal import Refusal
 
 NO_PRODUCER = -1
 
@@ -30,7 +31,7 @@ class Entry:
     __slots__ = (
         "_gone", "_ranges", "acked", "alone", "asked", "attempt", "batch", "before", "behind", "code", "count", "dead",
         "doubt", "encoded", "first_sequence", "flying", "is_sealed", "line", "named", "newest_ms", "ordinal",
-        "producer_epoch", "producer_id",
+        "producer_epoch", "producer_id", "refusal",
     )  # fmt: skip
 
     def __init__(self, ordinal: int, batch: ProducerBatch) -> None:
@@ -53,6 +54,7 @@ class Entry:
         self.asked = False  # no verdict yet, those behind will tell (R7)
         self.code: int | None = None  # last error of this round
         self.named: tuple[int, ...] = ()
+        self.refusal: Refusal | None = None  # the broker's words that came with the code
         self.encoded: object = None  # the partition queue's; None again whenever records leave
         self.line: Entries | None = None  # the linked line it is in, if it is in one
         self.before: Entry | None = None  # its neighbours there
@@ -114,11 +116,11 @@ class Entry:
             first = self._ranges[0][0]
         return self.batch.deadline_of(first)
 
-    def positions(self, named: tuple[int, ...]) -> list[int]:
-        """Indices in the batch of records named by their position in the entry."""
+    def positions(self, named: tuple[int, ...]) -> list[tuple[int, int]]:
+        """Of records named by their position in the entry: that position, and the index in the batch."""
         wanted = set(named)
         indices = [index for first, last in self.ranges for index in range(first, last)]
-        return [index for position, index in enumerate(indices) if position in wanted]
+        return [(position, index) for position, index in enumerate(indices) if position in wanted]
 
     def has(self, index: int) -> bool:
         """Is this record of the batch in the sealed entry?"""
@@ -301,7 +303,7 @@ class Action:
 class Settle(Action):
     """These records have their outcome."""
 
-    __slots__ = ("attempts", "base_offset", "batch", "code", "outcome", "ranges", "why")
+    __slots__ = ("attempts", "base_offset", "batch", "code", "named", "outcome", "ranges", "refusal", "why")
 
     def __init__(
         self,
@@ -312,6 +314,8 @@ class Settle(Action):
         why: str,
         code: int | None,
         attempts: int,
+        refusal: Refusal | None = None,
+        named: tuple[int, ...] = (),
     ) -> None:
         self.batch = batch
         self.ranges = ranges
@@ -320,6 +324,8 @@ class Settle(Action):
         self.why = why
         self.code = code
         self.attempts = attempts
+        self.refusal = refusal  # the broker's last words about the batch
+        self.named = named  # by position: one for each of the ranges, which are single records; (): none was named
 
     def __repr__(self) -> str:
         return f"<Settle {self.ranges} {self.outcome.name} offset {self.base_offset} {self.why}>"

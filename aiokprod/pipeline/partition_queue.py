@@ -392,6 +392,9 @@ class PartitionQueue(IntakeQueue):
         if code is not None and action.outcome != Outcome.DELIVERED and is_producer_fatal(code):
             self._effects.later(partial(self.house.crashed, self.texts.error_of(action, 0.0)))
         batch = action.batch
+        if action.named:
+            self._settle_named(action, now)
+            return
         offset = -1 if action.base_offset is None else action.base_offset
         error = None
         if action.outcome != Outcome.DELIVERED:
@@ -402,6 +405,17 @@ class PartitionQueue(IntakeQueue):
             if offset >= 0:
                 offset += last - first
 
+    def _settle_named(self, action: Settle, now: float) -> None:
+        """Records that the broker refused by name: each has its own text, and equal texts share an error."""
+        errors: dict[str, AiokprodError] = {}
+        refusal, batch = action.refusal, action.batch
+        for position, (first, last) in zip(action.named, action.ranges, strict=True):
+            words = "" if refusal is None else refusal.words_of(position)
+            error = errors.get(words)
+            if error is None:
+                error = errors[words] = self.texts.error_of(action, now - batch.opened_at, position)
+            self._settle_segment(batch, Segment(first, last, -1, -1, error, action.attempts, now), False)
+
     def _settle_segment(self, batch: ProducerBatch, segment: Segment, is_told: bool) -> None:
         count = segment.last - segment.first
         metrics = self.metrics
@@ -411,9 +425,10 @@ class PartitionQueue(IntakeQueue):
         else:
             metrics.records_failed.add(count)
             if not is_told:
-                unwatched = len(batch.unwatched(segment))
+                unwatched = batch.unwatched(segment)
                 if unwatched:
-                    self.house.failed(segment.error, unwatched)
+                    kept = batch.keep(unwatched, segment) if self.house.settings.keep_failed_records else None
+                    self.house.failed(segment.error, len(unwatched), kept)
             self.house.undelivered(self.topic, self.partition, segment.error.persistence, count)
         freed = batch.settle(segment)
         self.house.acknowledged(batch, segment)

@@ -1,17 +1,17 @@
 """What the stages ask of their neighbours. The assembly wires them; no stage imports another.
 
 Plain base classes, not Protocols: a call through a Protocol costs thirty times as much once compiled. Batches and wakes
-pass here, never records.
+pass here, never records, but for those that failed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from aiokprod.errors import AiokprodError
-from aiokprod.model import Persistence
+from aiokprod.model import Persistence, Record
 from aiokprod.pipeline.batch import ProducerBatch, Segment
 from aiokprod.pipeline.batch_owner import BatchOwner
 from aiokprod.pipeline.bulk import BulkSend
@@ -192,8 +192,11 @@ class House:
         """These bytes are free: they are granted after the state change under way."""
         raise AssertionError("abstract")
 
-    def failed(self, error: AiokprodError, count: int) -> None:
-        """So many records failed that no task and no callback waits for: reported after the state change under way."""
+    def failed(self, error: AiokprodError, count: int, kept: Iterable[Record] | None = None) -> None:
+        """So many records failed that no task and no callback waits for: reported after the state change under way.
+
+        `kept`: the records, one for each, where the user wants them (`keep_failed_records`) and they are at hand.
+        """
         raise AssertionError("abstract")
 
     def is_short_of_memory(self) -> bool:

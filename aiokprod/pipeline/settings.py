@@ -28,6 +28,7 @@ class PipelineSettings:
     availability_timeout_s: float
     codec: str
     codec_level: int | None
+    keep_failed_records: bool
 
     @property
     def broker_timeout_ms(self) -> int:
@@ -52,4 +53,5 @@ class PipelineSettings:
             retries=config.retries,
             codec=config.compression_type,
             codec_level=config.compression_level,
+            keep_failed_records=config.keep_failed_records and config.on_delivery_error is not None,
         )

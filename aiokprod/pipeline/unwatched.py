@@ -7,10 +7,12 @@ with counts. The option is called from the loop, outside the pipeline's steps, s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import repeat
 
 from aiokprod.errors import AiokprodError
 from aiokprod.logs import QUIET_S, StateLog
+from aiokprod.model import Record
 
 
 class UnwatchedFailures:
@@ -21,14 +23,14 @@ class UnwatchedFailures:
         self._log = log
         self._timer: asyncio.TimerHandle | None = None  # until counts that the log holds back are told
 
-    def report(self, error: AiokprodError, count: int) -> None:
-        """So many records failed this way, and no caller awaits them."""
+    def report(self, error: AiokprodError, count: int, kept: Iterable[Record] | None = None) -> None:
+        """So many records failed this way, and no caller awaits them. `kept`: the records themselves."""
         loop = asyncio.get_running_loop()
         self._log.records_lost(error, count)
         if self._log.holds_losses and self._timer is None:
             self._timer = loop.call_later(QUIET_S, self.tell_held)
         if self._on_delivery_error is not None:
-            loop.call_soon(self._tell, error, count)
+            loop.call_soon(self._tell, error, count, kept)
 
     def tell_held(self) -> None:
         """Have the log tell all it holds back: after a while, at a crash, and at the end of a producer."""
@@ -37,10 +39,12 @@ class UnwatchedFailures:
             self._timer = None
         self._log.tell_held()
 
-    def _tell(self, error: AiokprodError, count: int) -> None:
+    def _tell(self, error: AiokprodError, count: int, kept: Iterable[Record] | None) -> None:
         assert self._on_delivery_error is not None
-        for _ in range(count):
+        for record in repeat(None, count) if kept is None else kept:
             try:
-                self._on_delivery_error(error.clone())
+                told = error.clone()
+                told.record = record
+                self._on_delivery_error(told)
             except Exception as broken:
                 self._log.hook_failed("on_delivery_error", broken)

@@ -23,6 +23,8 @@ from aiokprod.records.crc import checksum
 
 DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
 CRC_AT = 17
+HEADERS_LIMIT = 30_000
+"""of a record that a reader is given: two bytes of hostile ones are a tuple each"""
 _HEADER = Struct(">qiibIhiqqqhii")
 
 HeaderPairs = tuple[tuple[str, bytes | None], ...]
@@ -87,6 +89,10 @@ class DecodedBatch:
     def section(self) -> bytes:
         """The record section, unpacked."""
         return decompress(self.codec, self._section, self.limit_bytes)
+
+    def packed(self) -> memoryview:
+        """The record section as it came."""
+        return self._section
 
     def records(self) -> list[DecodedRecord]:
         """All records of the batch."""
@@ -162,6 +168,26 @@ def record_sizes(section: bytes, count: int) -> tuple[list[int], list[int]]:
     return sizes, deltas
 
 
+def decode_record(batch: DecodedBatch, data: bytes, at: int) -> tuple[DecodedRecord, int, int]:
+    """The record that begins there and is there as a whole; its offset in the batch; where it ends.
+
+    Raises:
+        ProtocolError: it is none, or has more than `HEADERS_LIMIT` headers.
+    """
+    cursor = _Cursor(data)
+    cursor.at = at
+    length = cursor.varint()
+    end = cursor.at + length
+    cursor.skip(1)  # attributes, unused
+    timestamp_delta, offset_delta = cursor.varint(), cursor.varint()
+    key, value = cursor.nullable(), cursor.nullable()
+    headers = _headers(cursor, HEADERS_LIMIT)
+    if cursor.at != end:
+        raise ProtocolError("a record does not fill its length")
+    timestamp_ms = batch.max_timestamp_ms if batch.is_log_append_time else batch.base_timestamp_ms + timestamp_delta
+    return DecodedRecord(batch.base_offset + offset_delta, timestamp_ms, key, value, headers), offset_delta, end
+
+
 def _records(section: bytes, count: int) -> Iterator[tuple[int, int, bytes | None, bytes | None, HeaderPairs]]:
     if count > len(section):
         raise ProtocolError(f"{count} records in {len(section)} bytes")
@@ -187,9 +213,9 @@ def decode_headers(section: bytes) -> HeaderPairs:
     return _headers(_Cursor(section))
 
 
-def _headers(cursor: _Cursor) -> HeaderPairs:
+def _headers(cursor: _Cursor, limit: int = -1) -> HeaderPairs:
     count = cursor.varint()
-    if not 0 <= count <= len(cursor.data) - cursor.at:
+    if not 0 <= count <= len(cursor.data) - cursor.at or 0 <= limit < count:
         raise ProtocolError(f"a record with {count} headers")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):

@@ -11,9 +11,18 @@ from typing import Any
 import pytest
 
 from aiokprod import Producer
-from aiokprod.errors import AiokprodError, BootstrapError, BrokerAnswerError, ProtocolError, UnknownTopicError
+from aiokprod.errors import (
+    AiokprodError,
+    BootstrapError,
+    BrokerAnswerError,
+    ConnectionLostError,
+    ProtocolError,
+    RequestTimeoutError,
+    UnknownTopicError,
+)
 from aiokprod.reader import Reader
 from aiokprod.records.batch import batch_header, encode_records
+from aiokprod.records.compression import CODEC_BITS, compress
 from aiokprod.testing import MockCluster
 from aiokprod.wire.messages.fetch import (
     AbortedTransaction,
@@ -21,6 +30,11 @@ from aiokprod.wire.messages.fetch import (
     FetchRequest,
     FetchResponse,
     PartitionData,
+)
+from aiokprod.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
 )
 
 T0 = 1_700_000_000_000
@@ -285,6 +299,126 @@ def test_bytes_that_were_changed_on_the_way_are_no_records(at: int) -> None:
             cluster.answer_with("Fetch", answer, times=None)
             with pytest.raises(ProtocolError):
                 await numbers(reader)
+
+    run(scenario())
+
+
+def fetched(cluster: MockCluster, records: bytes | None, topic: str = "t", index: int = 0, end: int = 1) -> Any:
+    """Every Fetch is answered so, whatever was asked."""
+
+    def answer(request: object, version: int) -> FetchResponse:
+        found = PartitionData(partition_index=index, high_watermark=end, last_stable_offset=end, records=records)
+        item = FetchableTopicResponse(topic=topic, topic_id=cluster.topic_id(topic), partitions=[found])
+        return FetchResponse(responses=[item])
+
+    return answer
+
+
+@pytest.mark.parametrize("records", [None, batch(0, b"an old one"), batch(0, b"1", b"2")], ids=["none", "one", "two"])
+@pytest.mark.parametrize("stop", [None, 20])
+def test_a_broker_that_leads_no_further_fails_the_reader_when_its_time_is_over(
+    records: bytes | None, stop: int | None
+) -> None:
+    """finding B12: it was asked again and again, without a pause and without an end."""
+
+    async def scenario() -> None:
+        async with reading(20, timeout=0.5) as (cluster, reader):
+            cluster.answer_with("Fetch", fetched(cluster, records, end=20), times=None)
+            began = time.monotonic()
+            with pytest.raises(RequestTimeoutError, match=r"t-0 goes on to 20, and for 0\.5 s no broker gave a record"):
+                await numbers(reader, 5, stop)
+            assert time.monotonic() - began < 5
+            assert cluster.requests_seen("Fetch") < 10
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("topic", "index"), [("t", 1), ("u", 0), ("t", -1)])
+def test_an_answer_about_another_partition_is_none(topic: str, index: int) -> None:
+    """finding B12: its records came as those that were asked for."""
+
+    async def scenario() -> None:
+        async with reading(1) as (cluster, reader):
+            cluster.create_topic("u")
+            cluster.answer_with("Fetch", fetched(cluster, batch(0, b"0"), topic, index), times=None)
+            with pytest.raises(ProtocolError, match="asked for t-0, a broker answered about"):
+                await numbers(reader, 0, 1)
+
+            def offsets(request: object, version: int) -> ListOffsetsResponse:
+                found = ListOffsetsPartitionResponse(partition_index=index, offset=7)
+                return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic, partitions=[found])])
+
+            cluster.answer_with("ListOffsets", offsets, times=None)
+            with pytest.raises(ProtocolError, match="asked for t-0, a broker answered about"):
+                await reader.latest("t", 0)
+
+    run(scenario())
+
+
+def test_an_end_below_zero_is_no_end() -> None:
+    """As relatives of finding B12: nothing was read, and nothing was said."""
+
+    async def scenario() -> None:
+        async with reading(1) as (cluster, reader):
+
+            def offsets(request: object, version: int) -> ListOffsetsResponse:
+                found = ListOffsetsPartitionResponse(partition_index=0, offset=-1)
+                return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[found])])
+
+            cluster.answer_with("ListOffsets", offsets, times=None)
+            with pytest.raises(ProtocolError, match="t-0 ends at the offset -1"):
+                await numbers(reader)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("api", ["Fetch", "ListOffsets"])
+def test_an_answer_without_the_partition_is_asked_for_again_until_the_time_is_over(api: str) -> None:
+    async def scenario() -> None:
+        async with reading(3, timeout=0.5) as (cluster, reader):
+            empty = {"Fetch": FetchResponse(), "ListOffsets": ListOffsetsResponse()}[api]
+            cluster.answer_with(api, lambda request, version: empty)
+            assert await numbers(reader) == [0, 1, 2]
+            cluster.answer_with(api, lambda request, version: empty, times=None)
+            with pytest.raises(ConnectionLostError, match="left t-0 out"):
+                await numbers(reader)
+
+    run(scenario())
+
+
+def test_a_small_batch_that_stands_for_millions_of_records_is_decoded_between_turns_of_the_loop() -> None:
+    """finding B12: 6 KB of zstd were 9.6 million records, six seconds of the loop and 0.9 GiB."""
+    count = 200_000
+    plain = bytes(encode_records([b""] * count, None, None, [0] * count))
+    section = compress("zstd", None, plain)
+    header = batch_header(
+        section, count=count, attributes=CODEC_BITS["zstd"], base_timestamp_ms=T0, max_timestamp_ms=T0,
+        producer_id=-1, producer_epoch=-1, base_sequence=-1,
+    )  # fmt: skip
+
+    async def scenario() -> None:
+        async with reading(1) as (cluster, reader):
+            cluster.answer_with(
+                "Fetch", fetched(cluster, bytes(8) + bytes(header)[8:] + section, end=count), times=None
+            )
+            turns = 0
+            is_over = False
+
+            def turn() -> None:
+                nonlocal turns
+                turns += 1
+                if not is_over:
+                    asyncio.get_running_loop().call_soon(turn)
+
+            turn()
+            seen = 0
+            before = 0
+            async for _ in reader.read("t", 0, 0, count):
+                before = before or turns
+                seen += 1
+            is_over = True
+            assert seen == count
+            assert turns - before >= 10  # it takes more than ten times TURN_S, on any machine
 
     run(scenario())
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from aiokprod.errors import AiokprodError, DeliveryTimeoutError, RecordRecalledError
 from aiokprod.metrics import Metrics
-from aiokprod.model import Persistence, TimestampType
+from aiokprod.model import Persistence, Record, TimestampType
 from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.ports import House, IntakeQueue
@@ -174,7 +174,19 @@ class MemoryPartition(IntakeQueue):
         delivery = record.delivery
         assert delivery is not None
         if not isinstance(error, RecordRecalledError) and not delivery.is_watched:
-            self.house.failed(error, 1)
+            kept = None
+            if self.house.settings.keep_failed_records:
+                kept = (
+                    Record(
+                        value=record.value[0],
+                        key=record.key[0],
+                        topic=self.topic,
+                        partition=self.partition,
+                        headers=record.headers,
+                        timestamp_ms=record.timestamp_ms,
+                    ),
+                )
+            self.house.failed(error, 1, kept)
         self.house.undelivered(self.topic, self.partition, error.persistence, 1)
         record.settle(error, error.attempts, now)
         self._acknowledge(record, None, error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from aiokprod.errors import (
@@ -22,13 +24,20 @@ from aiokprod.errors import (
 from aiokprod.model import Persistence
 from aiokprod.pipeline.batch import ProducerBatch
 from aiokprod.pipeline.batch_owner import BatchOwner
-from aiokprod.pipeline.failures import TEXT_LIMIT, Failures
+from aiokprod.pipeline.failures import Failures
 from aiokprod.pipeline.ledger import Outcome, Settle
+from aiokprod.pipeline.refusal import TEXT_LIMIT, Refusal
 
 
-def settle(why: str, outcome: Outcome = Outcome.NOT, code: int | None = None) -> Settle:
+def settle(
+    why: str,
+    outcome: Outcome = Outcome.NOT,
+    code: int | None = None,
+    refusal: Refusal | None = None,
+    ranges: Sequence[tuple[int, int]] = ((0, 1),),
+) -> Settle:
     batch = ProducerBatch(BatchOwner(), 0.0, 1.0, 0, 0, 0)
-    return Settle(batch, [(0, 1)], outcome, None, why, code, 3)
+    return Settle(batch, list(ranges), outcome, None, why, code, 3, refusal)
 
 
 def error(why: str, outcome: Outcome = Outcome.NOT, code: int | None = None) -> AiokprodError:
@@ -92,13 +101,44 @@ def test_each_code_has_its_error_and_its_name(code: int, kind: type[AiokprodErro
 def test_what_a_broker_last_said_is_the_cause_and_part_of_the_text() -> None:
     """faults: P8"""
     texts = Failures("t", 0)
-    texts.note(19, "too few replicas", ())
-    texts.note(7, "the replicas took too long", ())
+    texts.note(Refusal(19, "too few replicas", (), 1))
+    texts.note(Refusal(7, "the replicas took too long", (), 1))
     made = texts.error_of(settle("deadline", Outcome.POSSIBLY, 7), 2.0)
     assert isinstance(made.__cause__, BrokerAnswerError)
     assert made.__cause__.code == 7
-    assert "REQUEST_TIMED_OUT the replicas took too long" in str(made)
+    assert "REQUEST_TIMED_OUT: the replicas took too long" in str(made)
     assert made.code == 7
+
+
+def test_a_verdict_tells_the_brokers_words_about_this_batch_and_not_the_last_ones_of_the_partition() -> None:
+    texts = Failures("t", 0)
+    refusal = Refusal(87, "no key", (), 1)
+    texts.note(refusal)
+    texts.note(Refusal(45, "the one behind it", (), 1))
+    made = texts.error_of(settle("rejected", code=87, refusal=refusal), 0.0)
+    assert made.message == "INVALID_RECORD: no key"
+    assert isinstance(made.__cause__, BrokerAnswerError)
+    assert made.__cause__.code == 87
+
+
+def test_a_batch_that_is_refused_without_a_name_is_told_as_that() -> None:
+    """faults: P24"""
+    refusal = Refusal(87, "not today", [(7, "nobody has this position")], 3)
+    several = settle("rejected", code=87, refusal=refusal, ranges=[(0, 2), (4, 5)])
+    made = Failures("t", 0).error_of(several, 0.0)
+    assert type(made) is BrokerRejectedError
+    assert "INVALID_RECORD: not today: the broker refused the batch, and named none of its 3 records" in str(made)
+    alone = Failures("t", 0).error_of(settle("rejected", code=87, refusal=refusal), 0.0)
+    assert type(alone) is InvalidRecordError  # there is no other that could be meant
+    assert alone.message == "INVALID_RECORD: not today"
+
+
+def test_a_record_refused_by_name_has_its_own_text() -> None:
+    """faults: P24"""
+    refusal = Refusal(87, "the batch", [(1, "second"), (0, "first"), (2, None)], 3)
+    of_all = settle("rejected", code=87, refusal=refusal, ranges=[(0, 1), (1, 2), (2, 3)])
+    made = [Failures("t", 0).error_of(of_all, 0.0, position).message for position in range(3)]
+    assert made == ["INVALID_RECORD: first", "INVALID_RECORD: second", "INVALID_RECORD: the batch"]
 
 
 def test_a_lost_connection_is_a_cause_too() -> None:
@@ -123,8 +163,9 @@ def test_a_crash_is_told_as_the_producers_end() -> None:
 def test_a_brokers_text_is_cut_and_printable() -> None:
     """faults: H13"""
     texts = Failures("t", 0)
-    texts.note(44, "\x1b[31mred\n" + "x" * 100_000, [(i, "y" * 10_000) for i in range(5_000)])
-    made = texts.error_of(settle("rejected", code=44), 0.0)
+    refusal = Refusal(44, "\x1b[31mred\n" + "x" * 100_000, [(i, "y" * 10_000) for i in range(5_000)], 5_000)
+    texts.note(refusal)
+    made = texts.error_of(settle("rejected", code=44, refusal=refusal), 0.0)
     assert len(str(made)) < 2 * TEXT_LIMIT + 200
     assert "\x1b" not in str(made)
     assert "\n" not in made.message

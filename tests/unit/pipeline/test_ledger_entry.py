@@ -64,7 +64,7 @@ def test_an_encoded_section_is_void_once_a_record_leaves() -> None:
     entry.without((1,))
     assert entry.encoded is None
     assert entry.halves() == ([(0, 1)], [(2, 3)])
-    assert entry.positions((1,)) == [2]
+    assert entry.positions((1,)) == [(1, 2)]
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -1,0 +1,125 @@
+"""Records out of pieces are the records of the whole section; and what they may cost is bounded."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiokprod.errors import ProtocolError
+from aiokprod.records.batch import batch_header, encode_records
+from aiokprod.records.compression import (
+    CODEC_BITS,
+    PIECE_BYTES,
+    compress,
+    decompress,
+    decompress_in_pieces,
+)
+from aiokprod.records.decoder import HEADERS_LIMIT, DecodedBatch, DecodedRecord, decode_batches
+from aiokprod.records.headers import encode_headers
+from aiokprod.records.pieces import records_in_pieces
+
+CODECS = sorted(CODEC_BITS)
+LIMIT = 1_000_000
+
+
+def facts(record: DecodedRecord) -> tuple[object, ...]:
+    return record.offset, record.timestamp_ms, record.key, record.value, record.headers
+
+
+def batch_of(
+    values: list[bytes | None], codec: str = "none", *, keys: list[bytes | None] | None = None, count: int | None = None,
+    headers: list[bytes | None] | None = None, section: bytes | None = None,
+) -> DecodedBatch:  # fmt: skip
+    plain = bytes(encode_records(values, keys, headers, list(range(len(values))))) if section is None else section
+    packed = compress(codec, None, plain)
+    header = batch_header(
+        packed, count=len(values) if count is None else count, attributes=CODEC_BITS[codec], base_timestamp_ms=7,
+        max_timestamp_ms=9, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+    )  # fmt: skip
+    (found,) = decode_batches(bytes(header) + packed)
+    return found
+
+
+def of_pieces(batch: DecodedBatch, limit: int = LIMIT, record_limit: int = LIMIT) -> list[DecodedRecord]:
+    return [record for record in records_in_pieces(batch, limit, record_limit) if record is not None]
+
+
+@given(
+    st.lists(st.tuples(st.none() | st.binary(max_size=300), st.none() | st.binary(max_size=20)), max_size=20),
+    st.sampled_from(CODECS),
+    st.sampled_from([0, 70_000, 200_000]),
+)
+def test_records_out_of_pieces_are_those_of_the_whole(
+    pairs: list[tuple[bytes | None, bytes | None]], codec: str, large: int
+) -> None:
+    values = [value for value, _ in pairs] + [Random(1).randbytes(large)]
+    keys = [key for _, key in pairs] + [None]
+    headers = [encode_headers([("h", key)]) if key else None for key in keys]
+    batch = batch_of(values, codec, keys=keys, headers=headers)
+    assert list(map(facts, of_pieces(batch))) == list(map(facts, batch.records()))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES + 3])
+def test_pieces_are_small_and_join_to_the_whole(codec: str, size: int) -> None:
+    for data in (bytes(size), Random(2).randbytes(size)):
+        pieces = list(decompress_in_pieces(codec, compress(codec, None, data), size))
+        assert b"".join(pieces) == data
+        assert max(map(len, pieces), default=0) <= PIECE_BYTES
+
+
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "none"])
+def test_no_more_is_unpacked_than_the_limit_and_nothing_before_it_is_asked_for(codec: str) -> None:
+    packed = compress(codec, None, bytes(10 * PIECE_BYTES))
+    pieces = decompress_in_pieces(codec, packed, 3 * PIECE_BYTES)
+    assert len(next(pieces)) <= PIECE_BYTES
+    with pytest.raises(ProtocolError, match="unpacks to more than"):
+        list(pieces)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "none"])
+def test_packed_data_that_is_cut_or_damaged_is_refused_as_the_whole_is(codec: str) -> None:
+    random = Random(3)
+    packed = compress(codec, None, random.randbytes(2_000) + bytes(70_000))
+    for _ in range(300):
+        broken = bytearray(packed[: random.randrange(len(packed))] if random.random() < 0.5 else packed)
+        if broken:
+            broken[random.randrange(len(broken))] ^= 1 << random.randrange(8)
+        try:
+            whole: bytes | None = decompress(codec, bytes(broken), LIMIT)
+        except ProtocolError:
+            whole = None
+        try:
+            joined: bytes | None = b"".join(decompress_in_pieces(codec, bytes(broken), LIMIT))
+        except ProtocolError:
+            joined = None
+        assert joined == whole
+
+
+@pytest.mark.parametrize(
+    ("batch", "text"),
+    [
+        (batch_of([b"v"], section=b"\xff\xff\xff\xff\xff\xff"), "length of a record is broken"),
+        (batch_of([b"v"], section=b"\x01"), "a record of -1 bytes"),
+        (batch_of([b"v"] * 2, section=bytes(encode_records([b"v"], None, None, [0]))), "a record ends early"),
+        (batch_of([b"v"], section=bytes(encode_records([b"v", b"w"], None, None, [0, 0]))), "bytes after"),
+        (batch_of([b"v"] * 2, section=2 * bytes(encode_records([b"v"], None, None, [0]))), "a record at 0 behind"),
+        (batch_of([b"v"], headers=[encode_headers([("", None)] * (HEADERS_LIMIT + 1))]), "headers"),
+        (batch_of([bytes(5_000)]), "at most 4000 are read"),
+    ],
+)
+def test_what_is_not_what_it_says_is_refused(batch: DecodedBatch, text: str) -> None:
+    with pytest.raises(ProtocolError, match=text):
+        of_pieces(batch, LIMIT, 4_000 if "4000" in text else LIMIT)
+
+
+def test_more_records_than_offsets_are_refused_before_one_is_made() -> None:
+    data = bytearray(bytes(batch_header(b"", count=5, attributes=0, base_timestamp_ms=0, max_timestamp_ms=0,
+                                        producer_id=-1, producer_epoch=-1, base_sequence=-1)))  # fmt: skip
+    data[23:27] = (0).to_bytes(4, "big")
+    (batch,) = decode_batches(bytes(data), check_crc=False)
+    with pytest.raises(ProtocolError, match="5 records in a batch of 1 offsets"):
+        of_pieces(batch)
