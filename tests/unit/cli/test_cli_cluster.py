@@ -90,6 +90,28 @@ def test_the_brokers_have_the_ports_one_after_the_other_and_unknown_topics_stay_
             process.terminate()
 
 
+def test_a_producer_goes_on_when_the_command_is_started_again() -> None:
+    async def life(first: str, arguments: list[str]) -> None:
+        async with Producer(first, delivery_timeout_ms=30_000, request_timeout_ms=20_000) as old:
+            assert [(await old.send("orders", b"before")).offset for _ in range(3)] == [0, 1, 2]
+            process.terminate()
+            await asyncio.to_thread(process.wait, LIMIT_S)
+            with cluster(*arguments) as (again, servers):
+                assert servers == first
+                assert (await old.send("orders", b"after")).offset == 0
+                async with Producer(servers) as young:  # the ids of producers that run are not given again
+                    assert [(await young.send("orders", b"v")).offset for _ in range(3)] == [1, 2, 3]
+                assert (await old.send("orders", b"after")).offset == 4
+                assert old.health().live
+                again.terminate()
+
+    with closing(_TwoPorts()) as ports:
+        arguments = ["--brokers", "1", "--port", str(ports.first), "--topic", "orders"]
+        ports.close()
+        with cluster(*arguments) as (process, servers):
+            asyncio.run(life(servers, arguments))
+
+
 class _TwoPorts:
     """Two neighbouring ports that were free a moment ago."""
 
