@@ -83,7 +83,7 @@ class ClusterParts:
         self._settings = settings
         self._clock = clock or loop.time
         self.log = StateLog("cluster", client_id=config.client_id)
-        self._is_mismatch_told = False  # loudly, once until it is right again (faults: T18)
+        self._strange_since: float | None = None  # another cluster answered, and ours has not since (faults: T18, T22)
         self.arrived: asyncio.Future[None] = loop.create_future()  # the first answer, or why there will be none
         self.tasks = OwnedTasks(self._crashed)
         self.pool = BrokerPool(
@@ -156,7 +156,7 @@ class ClusterParts:
 
     def _answered(self) -> None:
         """A Metadata answer came and was believed."""
-        self._is_mismatch_told = False
+        self._strange_since = None
         self._metrics.metadata_refreshes.add()
         self.route.succeeded(self.cache.snapshot.brokers.values())
         if not self.arrived.done():
@@ -165,9 +165,11 @@ class ClusterParts:
     def _failed(self, error: AiokprodError) -> None:
         """A refresh failed: say so, and see whether to begin again, or to give up starting."""
         self._metrics.metadata_errors.add()
-        if isinstance(error, ClusterIdMismatchError) and not self._is_mismatch_told:
-            self._is_mismatch_told = True
-            self.log.failed(error)
+        if isinstance(error, ClusterIdMismatchError):
+            if self._strange_since is None:
+                self._strange_since = self._clock()
+                self.log.failed(error)  # loudly, once until it is right again
+            self._give_up_strangers(error, self._strange_since)
         self.log.warned(f"metadata {type(error).__name__}", f"metadata could not be refreshed: {error}")
         hopeless = _hopeless(error)
         if hopeless is not None:
@@ -179,6 +181,28 @@ class ClusterParts:
             failing_s = self._clock() - failing_since
             if failing_s >= self._config.metadata_recovery_rebootstrap_trigger_ms / 1000:
                 self.route.rebootstrap(f"no metadata came for {failing_s:.0f} s")
+
+    def _give_up_strangers(self, error: ClusterIdMismatchError, since: float) -> None:
+        """The cluster was built again under its old names, it seems: end with that, instead of waiting for ever.
+
+        A name may lead elsewhere for a while, so it takes a request timeout in which every server, or every broker known,
+        belongs to the other cluster; where some of them cannot be reached, as long as a rebootstrap takes.
+
+        Raises:
+            ClusterIdMismatchError: enough of it; it ends the cache's task, and so the producer.
+        """
+        strange_s = self._clock() - since
+        are_all = self.route.are_strangers(self.cache.snapshot.brokers)
+        patience_ms = (
+            self._config.request_timeout_ms if are_all else self._config.metadata_recovery_rebootstrap_trigger_ms
+        )
+        if strange_s * 1000 >= max(patience_ms, self._config.request_timeout_ms):
+            told = ClusterIdMismatchError(
+                f"another cluster has answered for {strange_s:.0f} s, and ours has not: {error.message}",
+                broker=error.broker,
+            )
+            told.__cause__ = error
+            raise told
 
     def _give_up_start(self, error: AiokprodError) -> None:
         if not self.arrived.done():
