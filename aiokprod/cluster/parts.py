@@ -50,6 +50,9 @@ HOPELESS: Final = (AuthenticationError, TlsError, UnsupportedVersionError)
 """`start` does not wait for these to get better, if no bootstrap server says anything else (`# faults: S1, S8`)."""
 
 
+UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+TOLD_TOPICS: Final = 3  # named in one line
+
 LONGEST_PATIENCE_S: Final = 1.0
 """How long known brokers that answer no dial are waited for before the bootstrap servers are asked as well."""
 
@@ -150,9 +153,32 @@ class ClusterParts:
         """A new snapshot: connections first, so that whoever is told dials the right addresses."""
         if new.brokers is not old.brokers:
             self.pool.know(new.brokers.values())
+        self._tell_unknown(old, new)
         if old.version == 0:
             self.log.moved("SEARCHING", "CONNECTED", f"cluster {new.cluster_id}, {len(new.brokers)} brokers")
         self._listener.snapshot_changed(old, new)
+
+    def _tell_unknown(self, old: ClusterSnapshot, new: ClusterSnapshot) -> None:
+        """The first answer that a topic is not there: without a word, the wait for it would look like a hang."""
+        unknown = [
+            name
+            for name, topic in new.topics.items()
+            if topic.error_code == UNKNOWN and ((known := old.topics.get(name)) is None or known.error_code != UNKNOWN)
+        ]
+        if not unknown:
+            return
+        names = ", ".join(repr(name) for name in unknown[:TOLD_TOPICS])
+        more = f" and {len(unknown) - TOLD_TOPICS} more" if len(unknown) > TOLD_TOPICS else ""
+        how = (
+            "brokers do that themselves if auto.create.topics.enable is on"
+            if self._config.allow_auto_create_topics
+            else "brokers are not asked to do that, because allow_auto_create_topics is off"
+        )
+        self.log.warned(
+            f"unknown {names}{more}",
+            f"the cluster does not know {'topic' if len(unknown) == 1 else 'topics'} {names}{more}: records wait up to"
+            f" {self._config.max_block_ms / 1000:g} s (max_block_ms) for it to be created ({how})",
+        )
 
     def _answered(self) -> None:
         """A Metadata answer came and was believed."""

@@ -59,7 +59,7 @@ def bench() -> ModuleType:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_takes_records_until_a_signal_ends_it_without_a_word(number: signal.Signals) -> None:
     async def send(servers: str) -> None:
-        async with Producer(servers, allow_auto_create_topics=True, max_block_ms=10_000) as producer:
+        async with Producer(servers, max_block_ms=10_000) as producer:
             assert len(await producer.partitions_for("orders")) == 6
             assert len(await producer.partitions_for("audit")) == 1
             await producer.send("orders", b"v")
@@ -77,7 +77,7 @@ def test_it_takes_records_until_a_signal_ends_it_without_a_word(number: signal.S
 
 def test_the_brokers_have_the_ports_one_after_the_other_and_unknown_topics_stay_unknown() -> None:
     async def send(servers: str) -> None:
-        async with Producer(servers, allow_auto_create_topics=True, max_block_ms=200) as producer:
+        async with Producer(servers, max_block_ms=200) as producer:
             with pytest.raises(UnknownTopicError):
                 await producer.send("orders", b"v")
 
