@@ -95,6 +95,7 @@ class ClusterParts:
             tasks=self.tasks,
             ready=listener.connection_ready,
             failed=listener.dial_failed,
+            all_lost=self._all_lost,
             clock=self._clock,
             random=random,
         )
@@ -234,6 +235,10 @@ class ClusterParts:
         if not self.arrived.done():
             self.arrived.set_exception(error)
             self.arrived.exception()  # seen: after start_in_background nobody awaits it
+
+    def _all_lost(self) -> None:
+        """Are the brokers there? A producer that has nothing to send would learn it minutes later."""
+        self.cache.refresh("the last connection was lost")
 
     # -- asked by the pool ----------------------------------------------------------------------------------------
 
