@@ -467,7 +467,7 @@ class Producer(_Base):
                 raise self._refusal()
             gate = path.entrance.gate
             if not gate.has_room_now():
-                await gate.ready()
+                await path.entrance.ready()
             is_done = path.take(bulk, topic, values, timeout, TAKEN_AT_ONCE)
             if not is_done:
                 await asyncio.sleep(0)
@@ -534,7 +534,7 @@ class Producer(_Base):
 
         Cancellation: gives up its place in the line.
         """
-        await self._check_open().entrance.gate.ready()
+        await self._check_open().entrance.ready()
 
     async def flush(self) -> None:
         """Wait until everything sent before this call is settled; linger is cut short.

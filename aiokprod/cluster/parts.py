@@ -138,8 +138,9 @@ class ClusterParts:
         """One Metadata request to one broker."""
         snapshot = self.cache.snapshot
         connection = await self.route.connection(snapshot.brokers)
+        began = self._clock()
         try:
-            return await fetch_metadata(
+            answer = await fetch_metadata(
                 connection,
                 topics,
                 cluster_id=snapshot.cluster_id,
@@ -149,6 +150,8 @@ class ClusterParts:
         except AiokprodError as error:
             self.route.failed(connection, error)
             raise
+        self._metrics.metadata_seconds.record(self._clock() - began)
+        return answer
 
     def _changed(self, old: ClusterSnapshot, new: ClusterSnapshot) -> None:
         """A new snapshot: connections first, so that whoever is told dials the right addresses."""
@@ -249,6 +252,7 @@ class ClusterParts:
         slow = (
             asyncio.get_running_loop().call_later(self._slow_after_s, self.cache.refresh, why) if is_produce else None
         )
+        began = self._clock()
         try:
             connection = await self._open_checked(node, purpose, timeout_s)
         except AiokprodError as error:
@@ -261,6 +265,7 @@ class ClusterParts:
         if is_produce:
             connection.tell_slow(self._slow_after_s, partial(self.cache.refresh, why))
         self._metrics.connections_opened.add()
+        self._metrics.connection_setup_seconds.record(self._clock() - began)
         self._metrics.connections_open.add(1)
         connection.add_close_callback(self._count_closed)
         return connection

@@ -479,7 +479,7 @@ class Pipeline(House, ClusterListener):
 
     def measure(self) -> None:
         """Bring the gauges up to date."""
-        measure(self.metrics, self.entrance.gate, list(self.flushers.values()))
+        measure(self.metrics, self.entrance, list(self.flushers.values()))
 
     def undelivered(self, topic: str, partition: int | None, persistence: Persistence | None, count: int) -> None:
         if (self.is_closing or self.failure is not None) and persistence is not None:

@@ -13,7 +13,6 @@ from aiokprod.cluster.client import ClusterClient
 from aiokprod.logs import StateLog
 from aiokprod.metrics import INFINITY, Metrics
 from aiokprod.model import Health, Persistence, ProducerState
-from aiokprod.pipeline.admission import AdmissionGate
 from aiokprod.pipeline.entrance import Entrance
 from aiokprod.pipeline.flusher import BrokerFlusher
 from aiokprod.pipeline.partition_queue import PartitionQueue
@@ -101,10 +100,11 @@ def newest_error(client: ClusterClient, log: StateLog) -> str | None:
     return log.last_error
 
 
-def measure(metrics: Metrics, gate: AdmissionGate, flushers: Sequence[BrokerFlusher]) -> None:
+def measure(metrics: Metrics, entrance: Entrance, flushers: Sequence[BrokerFlusher]) -> None:
     """Bring the gauges up to date."""
-    metrics.buffer_used_bytes.set(gate.held_bytes)
-    metrics.buffer_waiting_records.set(gate.waiting_count)
+    metrics.buffer_used_bytes.set(entrance.gate.held_bytes)
+    metrics.buffer_waiting_records.set(entrance.gate.waiting_count)
+    metrics.parked_records.set(entrance.parked_for_topics)
     connections = [flusher.connection for flusher in flushers]
     metrics.requests_in_flight.set(sum(c.in_flight for c in connections if c is not None))
 
