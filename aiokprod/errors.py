@@ -262,7 +262,10 @@ class UnknownTopicError(DeliveryError):
     """The topic did not appear within max_block_ms."""
 
     default_persistence = Persistence.NOT_PERSISTED
-    advice = "Create the topic, or correct its name; allow_auto_create_topics lets the broker create it."
+    advice = (
+        "Create the topic, or correct its name. Brokers create one that is asked for only where auto.create.topics.enable"
+        " is on, and allow_auto_create_topics here."
+    )
 
 
 class PartitionOutOfRangeError(DeliveryError, ValueError):

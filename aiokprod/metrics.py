@@ -1,7 +1,7 @@
-"""Counters, gauges and histograms of every stage. One `Metrics` per producer; read from any thread.
+"""Counters and gauges of every stage, histograms of what takes time. One `Metrics` per producer; read from any thread.
 
-Written per batch, request or event, never per record, by the producer's loop alone; a reader copies plain numbers. The
-unit stands in the name (`_bytes`, `_seconds`) or it is a count.
+Written per batch, request or event, by the producer's loop alone; per record only where a record has to wait (for room, for
+its topic). A reader copies plain numbers. The unit stands in the name (`_bytes`, `_seconds`) or it is a count.
 """
 
 from __future__ import annotations
@@ -105,6 +105,11 @@ class Metrics:
         self.buffer_limit_bytes = Gauge()
         self.buffer_used_bytes = Gauge()
         self.buffer_waiting_records = Gauge()
+        self.buffer_wait_seconds = Histogram(SECONDS)
+        self.buffer_full_errors = Counter()
+        # topics
+        self.parked_records = Gauge()
+        self.parked_seconds = Histogram(SECONDS)
         # records
         self.records_delivered = Counter()
         self.records_failed = Counter()
@@ -128,10 +133,12 @@ class Metrics:
         # cluster
         self.metadata_refreshes = Counter()
         self.metadata_errors = Counter()
+        self.metadata_seconds = Histogram(SECONDS)
         self.connections_opened = Counter()
         self.connections_lost = Counter()
         self.connections_failed = Counter()
         self.connections_open = Gauge()
+        self.connection_setup_seconds = Histogram(SECONDS)
 
     def snapshot(self) -> dict[str, float | HistogramSnapshot]:
         """All of them by name, at this moment; from any thread."""

@@ -150,7 +150,10 @@ class ProducerState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """An answer without I/O: `ready` is for readiness probes, `live` for liveness (a Kafka that is down is not our death)."""
+    """An answer without I/O: `ready` is for readiness probes, `live` for liveness (a Kafka that is down is not our death).
+
+    docs/health.md says what each means, and after how long.
+    """
 
     state: ProducerState
     ready: bool
@@ -158,7 +161,9 @@ class Health:
     since: float
     """seconds since 1970, when the state began"""
     brokers_connected: int
+    """brokers there is an open connection to, whatever it is for"""
     buffered_bytes: int
+    """of `buffer_memory`: all records without an outcome"""
     oldest_record_s: float | None
-    """age in seconds of the oldest record without an outcome"""
+    """age in seconds of the oldest record without an outcome, in a batch or on its way to one"""
     last_error: str | None

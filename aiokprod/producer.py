@@ -466,9 +466,9 @@ class Producer(_Base):
             await self._room(bulk)
 
     async def _room(self, bulk: BulkSend) -> None:
-        gate = self._open_path().entrance.gate
-        if not gate.has_room_now():
-            await gate.ready(unless=bulk.limited())
+        entrance = self._open_path().entrance
+        if not entrance.gate.has_room_now():
+            await entrance.ready(unless=bulk.limited())
 
     def _open_path(self) -> SendPath:
         if self._path is None:
@@ -537,7 +537,7 @@ class Producer(_Base):
 
         Cancellation: gives up its place in the line.
         """
-        await self._check_open().entrance.gate.ready()
+        await self._check_open().entrance.ready()
 
     async def flush(self) -> None:
         """Wait until everything sent before this call is settled; linger is cut short.

@@ -82,7 +82,8 @@ class Reader:
             options["bootstrap_servers"] = servers
             self.config = ProducerConfig.of(**options)
         self._timeout_s = timeout
-        self._client = ClusterClient(self.config, Metrics(), SilentListener())
+        reading = self.config.replace(allow_auto_create_topics=False)  # to ask for a topic must not create it
+        self._client = ClusterClient(reading, Metrics(), SilentListener())
 
     async def start(self, timeout: float | None = 30.0) -> Self:
         """Connect; raises as `Producer.start` does."""

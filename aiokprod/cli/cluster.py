@@ -121,6 +121,11 @@ def ports_of(brokers: int, port: int) -> list[int] | None:
     return list(range(port, port + brokers)) if port else None
 
 
+def cluster_id_of(port: int) -> str | None:
+    """The same for each start on a port, or producers that run would take the restart for another cluster; None: any."""
+    return f"aiokprod-cluster-{port}" if port else None
+
+
 def start_line(cluster: MockCluster) -> str:
     """What whoever waits for the cluster looks for."""
     count = len(cluster.broker_ids)
@@ -158,7 +163,13 @@ def cluster(
         raise click.UsageError(f"{brokers} brokers from port {port} on: there is no port {ports[-1]}")
     check_ports(ports or ())
     waiter = Waiter()
-    made = MockCluster(brokers, ports=ports, auto_create_topics=not no_auto_create, kafka_version=kafka_version)
+    made = MockCluster(
+        brokers,
+        ports=ports,
+        auto_create_topics=not no_auto_create,
+        kafka_version=kafka_version,
+        cluster_id=cluster_id_of(port),
+    )
     with waiter.installed(), made as running:
         for name, partitions in topics:
             try:

@@ -173,6 +173,18 @@ class ClusterClient:
         parts = self._parts
         return None if parts is None else parts.cache.age_s()
 
+    @property
+    def failing_s(self) -> float | None:
+        """Seconds since no broker has answered what was asked of it; None: the last one asked did. From any thread."""
+        parts = self._parts
+        return None if parts is None else parts.cache.failing_s()
+
+    @property
+    def brokers_connected(self) -> int:
+        """How many brokers there is a connection to, whatever it is for. May be asked from any thread."""
+        parts = self._parts
+        return 0 if parts is None else parts.pool.brokers_connected()
+
     def last_error(self, name: str) -> tuple[int, Exception | None] | None:
         """Why a topic is not known: (error code of the last answer about it or 0, what the last refresh failed of)."""
         parts = self._parts

@@ -26,7 +26,7 @@ from aiokprod.cluster.bootstrap import BootstrapServers
 from aiokprod.cluster.connection import BrokerConnection
 from aiokprod.cluster.pool import BrokerPool, Purpose
 from aiokprod.cluster.snapshot import BrokerNode
-from aiokprod.errors import AiokprodError, AuthenticationError, ConnectionLostError
+from aiokprod.errors import AiokprodError, AuthenticationError, ClusterIdMismatchError, ConnectionLostError
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +71,7 @@ class ControlRoute:
         self._patience_s = patience_s
         self._suspect: int | None = None  # failed the last request
         self._silences = 0  # requests in a row that nothing came to
+        self._strangers: set[int] = set()  # brokers and servers that belong to another cluster, since ours answered
 
     async def connection(self, brokers: Iterable[int]) -> BrokerConnection:
         """A connection to any broker.
@@ -98,13 +99,17 @@ class ControlRoute:
             known = await self._known(ids)
             if known is not None:
                 return known
+        stranger = await self._stranger()
+        if stranger is not None:
+            return stranger
         raise self._bootstrap.error("no broker can be reached")
 
     async def _known(self, brokers: list[int]) -> BrokerConnection | None:
         idle = [connection for connection in self._open() if self._is_idle(connection)]
         if idle:
             return self._random.choice(idle)
-        others = [node for node in brokers if node != self._suspect and self._pool.may_dial_now(node, CONTROL)]
+        ours = [node for node in brokers if node not in self._strangers]
+        others = [node for node in ours if node != self._suspect and self._pool.may_dial_now(node, CONTROL)]
         self._random.shuffle(others)
         patience_s = self._patience_s if self.may_rebootstrap else None
         found = await self._race(others, BUSY_PATIENCE_S if self._open() else patience_s)
@@ -113,7 +118,7 @@ class ControlRoute:
         still_open = self._open()
         if still_open:
             return min(still_open, key=lambda connection: connection.in_flight)
-        if self._suspect in brokers and self._pool.may_dial_now(self._suspect, CONTROL):
+        if self._suspect in ours and self._pool.may_dial_now(self._suspect, CONTROL):
             return await self._race([self._suspect], patience_s)
         return None
 
@@ -133,12 +138,24 @@ class ControlRoute:
         usable = [connection for connection in is_open if self._is_idle(connection)] or is_open
         if usable and (len(is_open) == len(nodes) or self._is_idle(usable[0])):
             return self._random.choice(usable)
-        ids = [node.id for node in nodes if self._pool.may_dial_now(node.id, CONTROL)]
+        ours = [node.id for node in nodes if node.id not in self._strangers]
+        ids = [node_id for node_id in ours if self._pool.may_dial_now(node_id, CONTROL)]
         self._random.shuffle(ids)
         try:
             return await self._race(ids, None, [node for node in brokers if self._pool.is_dialling(node, CONTROL)])
         finally:
             self.note_causes()
+
+    async def _stranger(self) -> BrokerConnection | None:
+        """Where another cluster answered, when nobody else can be reached: that address may be right again."""
+        ids = [node_id for node_id in self._strangers if self._pool.may_dial_now(node_id, CONTROL)]
+        self._random.shuffle(ids)
+        return await self._race(ids, None)
+
+    def are_strangers(self, brokers: Iterable[int]) -> bool:
+        """Does every bootstrap server, or every one of these brokers, belong to another cluster? (`# faults: T22`)"""
+        servers = {node_id for _, _, node_id in self._bootstrap.addresses()}
+        return any(nodes and nodes <= self._strangers for nodes in (servers, set(brokers)))
 
     def note_causes(self) -> None:
         """Tell the bootstrap servers what dialling them failed of."""
@@ -192,6 +209,7 @@ class ControlRoute:
         self._is_beginning = False
         self._suspect = None
         self._silences = 0
+        self._strangers.clear()
         self._bootstrap.causes.clear()
 
     def _adopt(self, brokers: Sequence[BrokerNode]) -> None:
@@ -204,6 +222,8 @@ class ControlRoute:
     def failed(self, connection: BrokerConnection, error: AiokprodError) -> None:
         """A request for metadata failed there: ask another one next time."""
         self._suspect = connection.node_id
+        if isinstance(error, ClusterIdMismatchError):
+            self._strangers.add(connection.node_id)
         self._silences = self._silences + 1 if isinstance(error, ConnectionLostError) else 0
         if self._silences == SILENCES_BELIEVED and self.may_rebootstrap and not self._is_beginning:
             # The others were opened before it began, that to a bootstrap server too: each would cost a timeout.

@@ -137,6 +137,11 @@ class MetadataCache:
         """Seconds since the last answer; None before the first."""
         return None if self.refreshed_at is None else self._clock() - self.refreshed_at
 
+    def failing_s(self) -> float | None:
+        """Seconds since the first of the requests in a row that failed; None: the last one was answered."""
+        since = self.failing_since
+        return None if since is None else self._clock() - since
+
     # -- wishes ---------------------------------------------------------------------------------------------------
 
     def want(self, name: str) -> None:

@@ -50,6 +50,9 @@ HOPELESS: Final = (AuthenticationError, TlsError, UnsupportedVersionError)
 """`start` does not wait for these to get better, if no bootstrap server says anything else (`# faults: S1, S8`)."""
 
 
+UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+TOLD_TOPICS: Final = 3  # named in one line
+
 LONGEST_PATIENCE_S: Final = 1.0
 """How long known brokers that answer no dial are waited for before the bootstrap servers are asked as well."""
 
@@ -83,7 +86,7 @@ class ClusterParts:
         self._settings = settings
         self._clock = clock or loop.time
         self.log = StateLog("cluster", client_id=config.client_id)
-        self._is_mismatch_told = False  # loudly, once until it is right again (faults: T18)
+        self._strange_since: float | None = None  # another cluster answered, and ours has not since (faults: T18, T22)
         self.arrived: asyncio.Future[None] = loop.create_future()  # the first answer, or why there will be none
         self.tasks = OwnedTasks(self._crashed)
         self.pool = BrokerPool(
@@ -92,6 +95,7 @@ class ClusterParts:
             tasks=self.tasks,
             ready=listener.connection_ready,
             failed=listener.dial_failed,
+            all_lost=self._all_lost,
             clock=self._clock,
             random=random,
         )
@@ -134,8 +138,9 @@ class ClusterParts:
         """One Metadata request to one broker."""
         snapshot = self.cache.snapshot
         connection = await self.route.connection(snapshot.brokers)
+        began = self._clock()
         try:
-            return await fetch_metadata(
+            answer = await fetch_metadata(
                 connection,
                 topics,
                 cluster_id=snapshot.cluster_id,
@@ -145,18 +150,43 @@ class ClusterParts:
         except AiokprodError as error:
             self.route.failed(connection, error)
             raise
+        self._metrics.metadata_seconds.record(self._clock() - began)
+        return answer
 
     def _changed(self, old: ClusterSnapshot, new: ClusterSnapshot) -> None:
         """A new snapshot: connections first, so that whoever is told dials the right addresses."""
         if new.brokers is not old.brokers:
             self.pool.know(new.brokers.values())
+        self._tell_unknown(old, new)
         if old.version == 0:
             self.log.moved("SEARCHING", "CONNECTED", f"cluster {new.cluster_id}, {len(new.brokers)} brokers")
         self._listener.snapshot_changed(old, new)
 
+    def _tell_unknown(self, old: ClusterSnapshot, new: ClusterSnapshot) -> None:
+        """The first answer that a topic is not there: without a word, the wait for it would look like a hang."""
+        unknown = [
+            name
+            for name, topic in new.topics.items()
+            if topic.error_code == UNKNOWN and ((known := old.topics.get(name)) is None or known.error_code != UNKNOWN)
+        ]
+        if not unknown:
+            return
+        names = ", ".join(repr(name) for name in unknown[:TOLD_TOPICS])
+        more = f" and {len(unknown) - TOLD_TOPICS} more" if len(unknown) > TOLD_TOPICS else ""
+        how = (
+            "brokers do that themselves if auto.create.topics.enable is on"
+            if self._config.allow_auto_create_topics
+            else "brokers are not asked to do that, because allow_auto_create_topics is off"
+        )
+        self.log.warned(
+            f"unknown {names}{more}",
+            f"the cluster does not know {'topic' if len(unknown) == 1 else 'topics'} {names}{more}: records wait up to"
+            f" {self._config.max_block_ms / 1000:g} s (max_block_ms) for it to be created ({how})",
+        )
+
     def _answered(self) -> None:
         """A Metadata answer came and was believed."""
-        self._is_mismatch_told = False
+        self._strange_since = None
         self._metrics.metadata_refreshes.add()
         self.route.succeeded(self.cache.snapshot.brokers.values())
         if not self.arrived.done():
@@ -165,9 +195,11 @@ class ClusterParts:
     def _failed(self, error: AiokprodError) -> None:
         """A refresh failed: say so, and see whether to begin again, or to give up starting."""
         self._metrics.metadata_errors.add()
-        if isinstance(error, ClusterIdMismatchError) and not self._is_mismatch_told:
-            self._is_mismatch_told = True
-            self.log.failed(error)
+        if isinstance(error, ClusterIdMismatchError):
+            if self._strange_since is None:
+                self._strange_since = self._clock()
+                self.log.failed(error)  # loudly, once until it is right again
+            self._give_up_strangers(error, self._strange_since)
         self.log.warned(f"metadata {type(error).__name__}", f"metadata could not be refreshed: {error}")
         hopeless = _hopeless(error)
         if hopeless is not None:
@@ -180,10 +212,36 @@ class ClusterParts:
             if failing_s >= self._config.metadata_recovery_rebootstrap_trigger_ms / 1000:
                 self.route.rebootstrap(f"no metadata came for {failing_s:.0f} s")
 
+    def _give_up_strangers(self, error: ClusterIdMismatchError, since: float) -> None:
+        """The cluster was built again under its old names, it seems: end with that, instead of waiting for ever.
+
+        A name may lead elsewhere for a while, so it takes a request timeout in which every server, or every broker known,
+        belongs to the other cluster; where some of them cannot be reached, as long as a rebootstrap takes.
+
+        Raises:
+            ClusterIdMismatchError: enough of it; it ends the cache's task, and so the producer.
+        """
+        strange_s = self._clock() - since
+        are_all = self.route.are_strangers(self.cache.snapshot.brokers)
+        patience_ms = (
+            self._config.request_timeout_ms if are_all else self._config.metadata_recovery_rebootstrap_trigger_ms
+        )
+        if strange_s * 1000 >= max(patience_ms, self._config.request_timeout_ms):
+            told = ClusterIdMismatchError(
+                f"another cluster has answered for {strange_s:.0f} s, and ours has not: {error.message}",
+                broker=error.broker,
+            )
+            told.__cause__ = error
+            raise told
+
     def _give_up_start(self, error: AiokprodError) -> None:
         if not self.arrived.done():
             self.arrived.set_exception(error)
             self.arrived.exception()  # seen: after start_in_background nobody awaits it
+
+    def _all_lost(self) -> None:
+        """Are the brokers there? A producer that has nothing to send would learn it minutes later."""
+        self.cache.refresh("the last connection was lost")
 
     # -- asked by the pool ----------------------------------------------------------------------------------------
 
@@ -194,6 +252,7 @@ class ClusterParts:
         slow = (
             asyncio.get_running_loop().call_later(self._slow_after_s, self.cache.refresh, why) if is_produce else None
         )
+        began = self._clock()
         try:
             connection = await self._open_checked(node, purpose, timeout_s)
         except AiokprodError as error:
@@ -206,6 +265,7 @@ class ClusterParts:
         if is_produce:
             connection.tell_slow(self._slow_after_s, partial(self.cache.refresh, why))
         self._metrics.connections_opened.add()
+        self._metrics.connection_setup_seconds.record(self._clock() - began)
         self._metrics.connections_open.add(1)
         connection.add_close_callback(self._count_closed)
         return connection

@@ -66,6 +66,7 @@ class BrokerPool:
         tasks: where dials run; its owner ends them before `close`.
         ready: told of each new produce connection.
         failed: told of each produce dial that failed; both never within a call of `dial`.
+        all_lost: told when the last connection there was has ended, not by our will.
         clock: seconds, monotonic; the time of the loop.
         random: for jitter.
     """
@@ -78,6 +79,7 @@ class BrokerPool:
         tasks: OwnedTasks,
         ready: Callable[[int, BrokerConnection], None],
         failed: Callable[[int, AiokprodError], None],
+        all_lost: Callable[[], None] = lambda: None,
         clock: Callable[[], float],
         random: Random,
     ) -> None:
@@ -85,6 +87,7 @@ class BrokerPool:
         self._tasks = tasks
         self._ready = ready
         self._failed = failed
+        self._all_lost = all_lost
         self._clock = clock
         self._random = random
         least_s, most_s = config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000
@@ -161,6 +164,14 @@ class BrokerPool:
     def open_for(self, purpose: Purpose) -> list[BrokerConnection]:
         """All connections of a purpose that may be used now."""
         return [lease.connection for key, lease in self._leases.items() if key[1] is purpose and lease.is_usable]
+
+    def brokers_connected(self) -> int:
+        """How many brokers there is an open connection to, of whatever purpose. Asked from any thread.
+
+        Behind a bootstrap server may be one of the brokers that are known, so these count only when none of those does.
+        """
+        ids = {node_id for (node_id, _), lease in list(self._leases.items()) if lease.connection.is_open}
+        return sum(node_id >= 0 for node_id in ids) or len(ids)
 
     def may_dial_now(self, node_id: int, purpose: Purpose) -> bool:
         """Is the broker known, without a connection, and not in backoff?"""
@@ -290,6 +301,8 @@ class BrokerPool:
         pace = self._paces.get(connection.node_id)
         if pace is not None and not lease.is_dropped:
             pace.lost(now, now - lease.opened_at, self._random.random())
+        if not self._leases and not lease.is_dropped:
+            self._all_lost()
 
     @staticmethod
     def _drop(lease: Lease, why: str) -> None:

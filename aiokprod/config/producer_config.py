@@ -115,7 +115,7 @@ class ProducerConfig:
     metadata_max_idle_ms: float = _option(300_000, milliseconds(1))
     metadata_recovery_strategy: str = _option("rebootstrap", Choice(("rebootstrap", "none")))
     metadata_recovery_rebootstrap_trigger_ms: float = _option(300_000, milliseconds(0))
-    allow_auto_create_topics: bool = _option(False, Flag())
+    allow_auto_create_topics: bool = _option(True, Flag())
     client_dns_lookup: str = _option(
         "use_all_dns_ips", Choice(("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"))
     )

@@ -38,7 +38,7 @@ from aiokprod.pipeline.entrance import Entrance
 from aiokprod.pipeline.flusher import BrokerFlusher
 from aiokprod.pipeline.flushes import Flushes
 from aiokprod.pipeline.housekeeping import keep_house
-from aiokprod.pipeline.inspection import measure, newest_error, oldest_record_s, unsettled
+from aiokprod.pipeline.inspection import health, measure, unsettled
 from aiokprod.pipeline.ledger import Entry, Ledger
 from aiokprod.pipeline.parked import ParkedRecord, Waits
 from aiokprod.pipeline.partition_queue import PartitionQueue
@@ -474,25 +474,12 @@ class Pipeline(House, ClusterListener):
 
     def health(self, state: ProducerState, since: float) -> Health:
         """Read from any thread: plain attributes only."""
-        gate = self.entrance.gate
-        oldest_s = oldest_record_s(self.entrance, self.loop.time())
-        is_late = oldest_s is not None and oldest_s > self.settings.linger_s + self.settings.request_timeout_s
-        if state is ProducerState.READY and (not self.client.snapshot.brokers or is_late):
-            state = ProducerState.DEGRADED
-        return Health(
-            state=state,
-            ready=state is ProducerState.READY and not gate.waiting_count,
-            live=self.failure is None,
-            since=since,
-            brokers_connected=sum(1 for flusher in list(self.flushers.values()) if flusher.connection is not None),
-            buffered_bytes=gate.held_bytes,
-            oldest_record_s=oldest_s,
-            last_error=newest_error(self.client, self._log),
-        )
+        now, is_live = self.loop.time(), self.failure is None
+        return health(self.settings, self.client, self.entrance, self._log, state, since, now, is_live=is_live)
 
     def measure(self) -> None:
         """Bring the gauges up to date."""
-        measure(self.metrics, self.entrance.gate, list(self.flushers.values()))
+        measure(self.metrics, self.entrance, list(self.flushers.values()))
 
     def undelivered(self, topic: str, partition: int | None, persistence: Persistence | None, count: int) -> None:
         if (self.is_closing or self.failure is not None) and persistence is not None:

@@ -74,6 +74,7 @@ class Entrance:
         self.topics: dict[str, TopicDispatcher] = {}  # whose names are valid ones
         self.column_turns = Turns()
         """of `send_columns`, by topic: rows of one call do not come between those of another"""
+        self.parked_for_topics = 0  # records that have room, and wait for their topic or partition
         self.is_open = True
         self.patience = WAITS_IF_IT_MAY  # of the record that is being taken; set around one call of `send`
         self._house = house
@@ -272,6 +273,7 @@ class Entrance:
         """The gate gave the record room."""
         if self.effects.is_guarded:
             self.effects.check_outside("a waiting record is admitted")
+        self._metrics.buffer_wait_seconds.record(self._clock() - record.sent_at)
         self.effects.begin()
         try:
             self._admitted(record)
@@ -282,6 +284,7 @@ class Entrance:
         record.is_charged = True
         dispatcher = self.dispatcher(record.topic)
         if dispatcher.accept(record):
+            self.parked_for_topics += 1
             record.asked = self._client.next_request
             self._watch(dispatcher, record)
             self._client.want(record.topic)
@@ -305,7 +308,16 @@ class Entrance:
         """
         if not self.gate.try_charge(charge_bytes):
             self._room_is_short()
+            began = self._clock()
             await self.gate.charge(charge_bytes)
+            self._metrics.buffer_wait_seconds.record(self._clock() - began)
+
+    async def ready(self, unless: Delivery | None = None) -> None:
+        """Wait until a record has room, first in, first out: see `AdmissionGate.ready`."""
+        began = self._clock()
+        await self.gate.ready(unless)
+        if (waited_s := self._clock() - began) > 0:
+            self._metrics.buffer_wait_seconds.record(waited_s)
 
     def dispatcher(self, topic: str) -> TopicDispatcher:
         """Of this topic, made when it is first asked for."""
@@ -329,11 +341,18 @@ class Entrance:
         """A batch has taken the record: its bytes are the batch's now."""
         record.is_charged = False
         record.is_over = True
+        self._left_topic(record)
         if self._interceptors:
             assert record.delivery is not None
             holder, index = record.delivery.place()
             self._interceptors.moved(record, holder, index)
         self._flushes.finished(record.generation)
+
+    def _left_topic(self, record: ParkedRecord) -> None:
+        """The record waits no more, if it did, for its topic or partition."""
+        if record.waits is Waits.METADATA or record.waits is Waits.PARTITION:
+            self.parked_for_topics -= 1
+            self._metrics.parked_seconds.record(self._clock() - record.sent_at)
 
     def fail_parked(self, record: ParkedRecord, error: AiokprodError) -> None:
         """The record has its outcome without ever having been in a batch: certainly not persisted."""
@@ -349,7 +368,9 @@ class Entrance:
         record.is_over = True
         record.failure = error
         record.settled_at = self._clock()
+        self._left_topic(record)
         if record.in_line:
+            self._metrics.buffer_wait_seconds.record(record.settled_at - record.sent_at)
             self.gate.leave(record)
         else:
             self.gate.release(record)
@@ -462,6 +483,7 @@ class Entrance:
     def buffer_full(self, topic: str) -> BufferFullError:
         """The error of a send that finds no room."""
         gate = self.gate
+        self._metrics.buffer_full_errors.add(1)
         return BufferFullError(
             f"{gate.used_bytes} of {gate.limit_bytes} bytes of buffer_memory are taken and "
             f"{gate.waiting_bytes} bytes wait for room",

@@ -36,7 +36,7 @@ def test_every_record_of_a_producer_is_claimed_where_it_is(tmp_path: Path) -> No
     claims = Claims(tmp_path, run=11, stream=4)
 
     async def scenario() -> None:
-        async with MockCluster() as cluster:
+        async with MockCluster(auto_create_topics=False) as cluster:
             cluster.create_topic("t", partitions=3)
             before_us = time.time_ns() // 1000
             async with Producer(cluster.bootstrap_servers, interceptors=[claims]) as producer:
@@ -71,7 +71,7 @@ def test_failures_are_claimed_with_their_persistence(tmp_path: Path) -> None:
     claims = Claims(tmp_path, run=11)
 
     async def scenario() -> None:
-        async with MockCluster() as cluster:
+        async with MockCluster(auto_create_topics=False) as cluster:
             cluster.create_topic("t")
             async with Producer(
                 cluster.bootstrap_servers, interceptors=[claims], max_block_ms=1_000, value_serializer=JsonSerializer()
@@ -101,7 +101,7 @@ def test_a_record_that_is_refused_for_its_partition_is_claimed_and_so_are_all_ot
     claims = Claims(tmp_path)
 
     async def scenario() -> None:
-        async with MockCluster() as cluster:
+        async with MockCluster(auto_create_topics=False) as cluster:
             cluster.create_topic("t")
             async with Producer(cluster.bootstrap_servers, interceptors=[claims]) as producer:
                 await producer.send("t", b"1")
@@ -167,7 +167,7 @@ def test_what_an_acknowledgement_is_worth_depends_on_the_producer(
     claims = Claims(tmp_path)
 
     async def scenario() -> None:
-        async with MockCluster() as cluster:
+        async with MockCluster(auto_create_topics=False) as cluster:
             cluster.create_topic("t")
             async with Producer(cluster.bootstrap_servers, interceptors=[claims], **options) as producer:
                 await producer.send("t", b"1")

@@ -28,7 +28,7 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 
 @pytest.fixture
 def cluster() -> Iterator[MockCluster]:
-    with MockCluster() as started:
+    with MockCluster(auto_create_topics=False) as started:
         started.create_topic("orders", partitions=1)
         yield started
 

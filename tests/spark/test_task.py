@@ -236,9 +236,19 @@ def test_what_the_broker_refuses_is_told_with_row_partition_and_reason(mock_kafk
     assert (error.topic, error.partition, error.row, error.persistence) == ("t", 1, 1, Persistence.NOT_PERSISTED)
 
 
+def test_a_topic_that_is_not_there_is_created_as_sparks_own_sink_does(mock_kafka: MockCluster) -> None:
+    assert write(mock_kafka, table(value=[b"a", b"b"])).rows == 2
+    assert mock_kafka.topics == {"t": 1}
+
+
 def test_an_unknown_topic_is_told_with_the_rows(mock_kafka: MockCluster) -> None:
     with pytest.raises(UnknownTopicError) as caught:
-        write(mock_kafka, table(value=[b"a", b"b"]), kafka__max__block__ms="500")  # for the start, and for the topic
+        write(
+            mock_kafka,
+            table(value=[b"a", b"b"]),
+            kafka__max__block__ms="500",  # for the start, and for the topic
+            kafka__allow__auto__create__topics="false",
+        )
     assert "Topic 't', rows 0 to 1 of this task." in caught.value.__notes__
 
 

@@ -27,7 +27,7 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 @asynccontextmanager
 async def started(**options: Any) -> AsyncIterator[tuple[MockCluster, Producer]]:
-    async with MockCluster() as cluster:
+    async with MockCluster(auto_create_topics=False) as cluster:
         cluster.create_topic("t", partitions=3)
         async with Producer(cluster.bootstrap_servers, **options) as producer:
             for partition in range(3):

@@ -45,6 +45,10 @@ class MemoryCluster(ClusterClient):
     def snapshot(self) -> ClusterSnapshot:
         return self._log.snapshot()
 
+    @property
+    def brokers_connected(self) -> int:
+        return 1
+
     def topic(self, name: str) -> TopicSnapshot | None:
         return self._log.topic(name)
 

@@ -10,7 +10,6 @@ requests or brokers behind it.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -20,7 +19,7 @@ from aiokprod.errors import AiokprodError, ProducerFailedError, UndeliveredAtClo
 from aiokprod.hooks import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
-from aiokprod.model import Health, Persistence, ProducerState
+from aiokprod.model import Persistence
 from aiokprod.pipeline.assembly import Pipeline
 from aiokprod.pipeline.dispatcher import NEWEST, TopicDispatcher
 from aiokprod.pipeline.entrance import Entrance
@@ -150,9 +149,6 @@ class MemoryPipeline(Pipeline):
             if partition.pending_count:
                 counts[partition.topic, partition.partition, Persistence.NOT_PERSISTED] = partition.pending_count
         return counts
-
-    def health(self, state: ProducerState, since: float) -> Health:
-        return dataclasses.replace(super().health(state, since), brokers_connected=1)
 
 
 def _error_at_the_end(cause: BaseException | None) -> AiokprodError:

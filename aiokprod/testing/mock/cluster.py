@@ -72,6 +72,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         ssl_context: a server context; every listener then speaks TLS.
         max_request_bytes: socket.request.max.bytes.
         seed: makes topic ids and the cluster id repeatable.
+        cluster_id: a name that stays the same over restarts; producers that run take such a cluster for the one they know.
         now_ms: the brokers' wall clock, milliseconds since 1970.
         network: a network in memory instead of sockets, for virtual time (`aiokprod.testing.virtual`).
     """
@@ -101,6 +102,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         ssl_context: ssl.SSLContext | None = None,
         max_request_bytes: int = 104_857_600,
         seed: int | None = None,
+        cluster_id: str | None = None,
         now_ms: Callable[[], int] = _wall_clock_ms,
         network: MemoryNetwork | None = None,
     ) -> None:
@@ -118,6 +120,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         self._producer_byte_rates: dict[str, float] = {}
         self._state = ClusterState(
             seed=seed,
+            cluster_id=cluster_id,
             default_partitions=default_partitions,
             auto_create_topics=auto_create_topics,
             validate_records=validate_records,

@@ -21,6 +21,8 @@ from .partition import NO_LEADER, Partition
 
 ZERO_ID: Final = bytes(16)
 
+LARGEST_FIRST_PRODUCER_ID: Final = 1 << 40
+
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
@@ -76,9 +78,10 @@ class ClusterState:
         expiration_ms: int = 86_400_000,
         topic_defaults: Mapping[str, str] | None = None,
         waits_for_min_insync: bool = True,
+        cluster_id: str | None = None,
     ) -> None:
         self._random = random.Random(seed)
-        self.cluster_id = f"mock-{self._random.randbytes(8).hex()}"
+        self.cluster_id = f"mock-{self._random.randbytes(8).hex()}" if cluster_id is None else cluster_id
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
@@ -88,7 +91,9 @@ class ClusterState:
         self.expiration_ms = expiration_ms
         self.topic_defaults = dict(topic_defaults or {})
         self.waits_for_min_insync = waits_for_min_insync
-        self._next_producer_id = 1000
+        # A cluster with a name of its own may be a restart, and producers of its earlier life go on: their ids must not
+        # be given again, or two producers would share their sequences.
+        self._next_producer_id = 1000 if cluster_id is None else self._random.randrange(1000, LARGEST_FIRST_PRODUCER_ID)
 
     def __repr__(self) -> str:
         return f"<ClusterState nodes={list(self.nodes)} topics={len(self.topics)}>"

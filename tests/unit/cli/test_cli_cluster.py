@@ -59,7 +59,7 @@ def bench() -> ModuleType:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_takes_records_until_a_signal_ends_it_without_a_word(number: signal.Signals) -> None:
     async def send(servers: str) -> None:
-        async with Producer(servers, allow_auto_create_topics=True, max_block_ms=10_000) as producer:
+        async with Producer(servers, max_block_ms=10_000) as producer:
             assert len(await producer.partitions_for("orders")) == 6
             assert len(await producer.partitions_for("audit")) == 1
             await producer.send("orders", b"v")
@@ -77,7 +77,7 @@ def test_it_takes_records_until_a_signal_ends_it_without_a_word(number: signal.S
 
 def test_the_brokers_have_the_ports_one_after_the_other_and_unknown_topics_stay_unknown() -> None:
     async def send(servers: str) -> None:
-        async with Producer(servers, allow_auto_create_topics=True, max_block_ms=200) as producer:
+        async with Producer(servers, max_block_ms=200) as producer:
             with pytest.raises(UnknownTopicError):
                 await producer.send("orders", b"v")
 
@@ -88,6 +88,28 @@ def test_the_brokers_have_the_ports_one_after_the_other_and_unknown_topics_stay_
             assert servers == f"127.0.0.1:{first},127.0.0.1:{first + 1}"
             asyncio.run(send(servers))
             process.terminate()
+
+
+def test_a_producer_goes_on_when_the_command_is_started_again() -> None:
+    async def life(first: str, arguments: list[str]) -> None:
+        async with Producer(first, delivery_timeout_ms=30_000, request_timeout_ms=20_000) as old:
+            assert [(await old.send("orders", b"before")).offset for _ in range(3)] == [0, 1, 2]
+            process.terminate()
+            await asyncio.to_thread(process.wait, LIMIT_S)
+            with cluster(*arguments) as (again, servers):
+                assert servers == first
+                assert (await old.send("orders", b"after")).offset == 0
+                async with Producer(servers) as young:  # the ids of producers that run are not given again
+                    assert [(await young.send("orders", b"v")).offset for _ in range(3)] == [1, 2, 3]
+                assert (await old.send("orders", b"after")).offset == 4
+                assert old.health().live
+                again.terminate()
+
+    with closing(_TwoPorts()) as ports:
+        arguments = ["--brokers", "1", "--port", str(ports.first), "--topic", "orders"]
+        ports.close()
+        with cluster(*arguments) as (process, servers):
+            asyncio.run(life(servers, arguments))
 
 
 class _TwoPorts:

@@ -30,7 +30,7 @@ def test_start_learns_the_brokers(run: Run) -> None:
             assert {node.id: (node.host, node.port) for node in snapshot.brokers.values()} == r.cluster.announced
             assert len(r.listener.changes) == 1
             assert [len(request.topics) for request in r.metadata_requests] == [0]
-            assert not r.metadata_requests[0].allow_auto_topic_creation
+            assert r.metadata_requests[0].allow_auto_topic_creation
             assert 0 <= (r.client.metadata_age_s or 0) < 5
 
     run(scenario())

@@ -18,6 +18,7 @@ from aiokprod.errors import (
     AuthenticationError,
     BootstrapError,
     BrokerAnswerError,
+    ClusterIdMismatchError,
     ConnectionLostError,
     RequestTimeoutError,
 )
@@ -409,5 +410,31 @@ def test_what_a_request_to_a_server_failed_of_is_told_too() -> None:
         rig.refuse = refused
         with pytest.raises(BootstrapError, match="no metadata"):
             await rig.ask()
+
+    scene(play)
+
+
+# -- another cluster ----------------------------------------------------------------------------------------------
+
+
+def test_who_belongs_to_another_cluster_is_asked_when_all_others_have_been() -> None:  # faults: T18, T22
+    async def play(rig: Rig) -> None:
+        rig.arrived()
+        asked: list[int] = []
+        everyone = set(BROKERS) | {-1, -2, -3}
+        for _ in range(len(everyone)):
+            assert not rig.route.are_strangers(everyone)
+            connection = await rig.ask()
+            mismatch = ClusterIdMismatchError("another cluster")
+            connection.close(mismatch)
+            rig.route.failed(connection, mismatch)  # type: ignore[arg-type]
+            asked.append(connection.node_id)
+        assert set(asked[:3]) == set(BROKERS)
+        assert set(asked) == everyone
+        assert rig.route.are_strangers(BROKERS)
+        await asyncio.sleep(2)
+        connection = await rig.ask()
+        rig.arrived()
+        assert not rig.route.are_strangers(BROKERS)
 
     scene(play)

@@ -223,7 +223,7 @@ async def tasks_that_give_up(network: VirtualNetwork, size: int) -> Counts:
 @scenario
 async def timeouts_that_are_all_different(network: VirtualNetwork, size: int) -> Counts:
     """Five records at a time, each with a timeout of its own that is long after its outcome."""
-    async with MockCluster(brokers=1, network=network, seed=1) as cluster:
+    async with MockCluster(brokers=1, network=network, seed=1, auto_create_topics=False) as cluster:
         cluster.create_topic("t", partitions=1)
         async with Producer(cluster.bootstrap_servers, dialer=network.dial) as producer:
             await producer.partitions_for("t")

@@ -22,7 +22,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 @asynccontextmanager
 async def started(*topics: str, partitions: int = 1, **options: Any) -> AsyncIterator[tuple[MockCluster, Producer]]:
     """A cluster of three brokers with these topics, and a producer that retries fast."""
-    async with MockCluster() as cluster:
+    async with MockCluster(auto_create_topics=False) as cluster:
         for topic in topics:
             cluster.create_topic(topic, partitions=partitions)
         quick: dict[str, Any] = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5}

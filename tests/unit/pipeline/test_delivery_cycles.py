@@ -188,7 +188,7 @@ def test_who_keeps_deliveries_and_is_called_back_by_their_producer_is_freed() ->
     """A Delivery that leads back to its producer would close a circle that no collector sees."""
 
     async def scenario() -> None:
-        async with MockCluster() as cluster:
+        async with MockCluster(auto_create_topics=False) as cluster:
             cluster.create_topic("t")
             keeper = Keeper(cluster.bootstrap_servers)
             await keeper.use()

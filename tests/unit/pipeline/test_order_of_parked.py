@@ -24,7 +24,7 @@ def test_the_room_of_a_record_that_metadata_fails_goes_to_no_record_before_older
         return 0
 
     async def scenario(network: VirtualNetwork) -> None:
-        async with MockCluster(brokers=1, network=network, seed=1) as cluster:
+        async with MockCluster(brokers=1, network=network, seed=1, auto_create_topics=False) as cluster:
             cluster.create_topic("t", partitions=1)
             options = room(10_000, max_waiting_bytes=1_000_000, partitioner=choose, dialer=network.dial)
             async with Producer(cluster.bootstrap_servers, **options) as producer:

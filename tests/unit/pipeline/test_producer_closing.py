@@ -61,7 +61,7 @@ def test_a_second_close_during_a_slow_hook_waits_and_gets_the_same_report() -> N
 
 def test_the_earliest_bound_of_all_callers_counts() -> None:
     async def scenario(network: Any, random: Any) -> None:
-        async with MockCluster(brokers=1, network=network, seed=1) as cluster:
+        async with MockCluster(brokers=1, network=network, seed=1, auto_create_topics=False) as cluster:
             cluster.create_topic("t", partitions=1)
             loop = asyncio.get_running_loop()
             for bounds, expected in (((30, 0), 0.0), ((30, 3, 20), 3.0), ((None, 5), 5.0), ((4, None), 4.0)):

@@ -65,7 +65,7 @@ def test_after_asyncio_run_a_producer_is_closed_on_another_loop_with_a_report_of
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     noting = Noting()
-    with MockCluster(brokers=1) as cluster:
+    with MockCluster(brokers=1, auto_create_topics=False) as cluster:
         cluster.create_topic("t", partitions=1)
         producer = Producer(cluster.bootstrap_servers, interceptors=[noting])
         cluster.release(asyncio.run(leave_records(producer, cluster)))
@@ -94,7 +94,7 @@ def test_after_asyncio_run_a_producer_is_closed_on_another_loop_with_a_report_of
 
 @pytest.mark.filterwarnings("ignore:unclosed")  # asyncio, of the transports
 def test_after_a_loop_that_was_just_closed_a_producer_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
-    with MockCluster(brokers=1) as cluster:
+    with MockCluster(brokers=1, auto_create_topics=False) as cluster:
         cluster.create_topic("t", partitions=1)
         producer = Producer(cluster.bootstrap_servers)
         cluster.release(run_and_leave(leave_records(producer, cluster)))
@@ -143,7 +143,7 @@ def test_a_start_or_a_close_that_its_loop_left_behind_is_no_dead_end(state: str,
             print(metadata.offset, report.is_clean, producer.health().state.name)
 
         kept = []
-        with MockCluster(brokers=1) as cluster:
+        with MockCluster(brokers=1, auto_create_topics=False) as cluster:
             cluster.create_topic("t", partitions=1)
             cluster.create_topic("u", partitions=1)
             producer = Producer(cluster.bootstrap_servers)
@@ -160,7 +160,7 @@ def test_a_start_or_a_close_that_its_loop_left_behind_is_no_dead_end(state: str,
 
 
 def test_the_sockets_are_closed_when_asyncio_run_ends() -> None:
-    with MockCluster(brokers=1) as cluster:
+    with MockCluster(brokers=1, auto_create_topics=False) as cluster:
         cluster.create_topic("t", partitions=1)
 
         async def scenario() -> None:
@@ -185,7 +185,7 @@ def test_a_dropped_producer_is_closed_in_the_background_and_its_records_arrive()
     async def scenario() -> None:
         told: list[str] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
-        async with MockCluster(brokers=1) as cluster:
+        async with MockCluster(brokers=1, auto_create_topics=False) as cluster:
             cluster.create_topic("t", partitions=1)
 
             async def careless() -> Any:
@@ -206,7 +206,7 @@ def test_a_dropped_producer_is_closed_in_the_background_and_its_records_arrive()
 
 def test_a_producer_that_can_still_be_reached_is_not_dropped() -> None:
     async def scenario() -> None:
-        async with MockCluster(brokers=1) as cluster:
+        async with MockCluster(brokers=1, auto_create_topics=False) as cluster:
             cluster.create_topic("t", partitions=1)
 
             async def sender() -> Any:
@@ -250,7 +250,7 @@ def test_a_script_that_forgets_to_close_says_so(keep: str) -> None:
                 producer.send("t", b"1")
             {keep}
 
-        with MockCluster(brokers=1) as cluster:
+        with MockCluster(brokers=1, auto_create_topics=False) as cluster:
             cluster.create_topic("t", partitions=1)
             asyncio.run(main())
         """)

@@ -56,7 +56,7 @@ def test_a_producer_that_ends_meanwhile_ends_the_taking(how: str, kind: str, exp
     """finding 33: all of the source was read, and one error kept for each of its values."""
 
     async def scenario(network: VirtualNetwork) -> None:
-        async with MockCluster(brokers=1, network=network, seed=1) as cluster:
+        async with MockCluster(brokers=1, network=network, seed=1, auto_create_topics=False) as cluster:
             cluster.create_topic("t")
             producer = Producer(cluster.bootstrap_servers, dialer=network.dial)
             await producer.start()

@@ -43,7 +43,7 @@ def test_records_at_their_serializers_fail_with_the_producer(how: str) -> None:
 
     async def scenario(network: VirtualNetwork) -> None:
         told = Told()
-        async with MockCluster(brokers=1, network=network, seed=1) as cluster:
+        async with MockCluster(brokers=1, network=network, seed=1, auto_create_topics=False) as cluster:
             cluster.create_topic("t")
             options: dict[str, Any] = {"value_serializer": slow, "on_delivery_error": told, "dialer": network.dial}
             producer = Producer(cluster.bootstrap_servers, **options)

@@ -30,7 +30,7 @@ async def started(
     network: VirtualNetwork, *, partitions: int = 1, brokers: int = 1, **options: Any
 ) -> AsyncIterator[tuple[MockCluster, Producer]]:
     """A cluster with the topic "t", and a producer that knows it. Nothing may have crashed at the end."""
-    async with MockCluster(brokers=brokers, network=network, seed=1) as cluster:
+    async with MockCluster(brokers=brokers, network=network, seed=1, auto_create_topics=False) as cluster:
         cluster.create_topic("t", partitions=partitions)
         options = {"dialer": network.dial} | options
         async with Producer(cluster.bootstrap_servers, **options) as producer:

@@ -1,0 +1,115 @@
+"""Topics that are not there: brokers are asked to create them, and the log says what is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from virtual_rig import kinds, outcomes, run
+
+from aiokprod import Producer
+from aiokprod.errors import UnknownTopicError
+from aiokprod.reader import Reader
+from aiokprod.testing import MockCluster
+from aiokprod.testing.virtual import VirtualNetwork
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_the_first_record_creates_its_topic_at_once_where_brokers_do_that(caplog: pytest.LogCaptureFixture) -> None:
+    # faults: T1
+    async def scenario(network: VirtualNetwork) -> None:
+        async with (
+            MockCluster(brokers=3, network=network, default_partitions=4) as cluster,
+            Producer(cluster.bootstrap_servers, dialer=network.dial) as producer,
+        ):
+            async with asyncio.timeout(1):
+                await producer.send("orders", b"v")
+            assert cluster.topics == {"orders": 4}
+
+    run(scenario)
+    (warning,) = warnings_of(caplog)
+    assert "does not know topic 'orders': records wait up to 60 s (max_block_ms)" in warning
+    assert "auto.create.topics.enable" in warning
+
+
+def test_a_wait_for_topics_that_never_come_is_told_once(caplog: pytest.LogCaptureFixture) -> None:  # faults: T2
+    async def scenario(network: VirtualNetwork) -> None:
+        async with (
+            MockCluster(brokers=1, network=network, auto_create_topics=False) as cluster,
+            Producer(cluster.bootstrap_servers, dialer=network.dial, max_block_ms=30_000) as producer,
+        ):
+            waiting = [producer.send(topic, b"v") for topic in ("a", "b") for _ in range(100)]
+            await asyncio.sleep(10)
+            late = producer.send("c", b"v")
+            assert set(kinds(await outcomes([*waiting, late]))) == {"UnknownTopicError"}
+            cluster.create_topic("a")
+            await producer.send("a", b"v")
+
+    run(scenario)
+    told = [text for text in warnings_of(caplog) if "does not know" in text]
+    assert len(told) == 2
+    assert "topics 'a', 'b': records wait up to 30 s (max_block_ms) for it to be created" in told[0]
+    assert "topic 'c'" in told[1]
+
+
+def test_a_topic_that_was_deleted_is_told_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with (
+            MockCluster(brokers=1, network=network, auto_create_topics=False) as cluster,
+            Producer(cluster.bootstrap_servers, dialer=network.dial, max_block_ms=5_000) as producer,
+        ):
+            cluster.create_topic("a")
+            await producer.send("a", b"v")
+            assert not warnings_of(caplog)
+            cluster.delete_topic("a")
+            sent = producer.send("a", b"v")
+            await asyncio.sleep(3)
+            assert len([text for text in warnings_of(caplog) if "does not know topic 'a'" in text]) == 1
+            cluster.create_topic("a")
+            await sent
+
+    run(scenario)
+
+
+def test_with_many_unknown_topics_a_line_names_three_of_them(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with (
+            MockCluster(brokers=1, network=network, auto_create_topics=False) as cluster,
+            Producer(cluster.bootstrap_servers, dialer=network.dial, max_block_ms=1_000) as producer,
+        ):
+            await outcomes([producer.send(f"t{number}", b"v") for number in range(1_000)])
+
+    run(scenario)
+    (told,) = (text for text in warnings_of(caplog) if "does not know" in text)
+    assert "topics 't0', 't1', 't2' and 997 more:" in told  # not a thousand lines
+
+
+def test_no_topic_is_created_where_the_user_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        options = {"allow_auto_create_topics": False, "max_block_ms": 2_000}
+        async with (
+            MockCluster(brokers=1, network=network) as cluster,
+            Producer(cluster.bootstrap_servers, dialer=network.dial, **options) as producer,  # type: ignore[arg-type]
+        ):
+            with pytest.raises(UnknownTopicError, match=r"auto\.create\.topics\.enable"):
+                await producer.send("orders", b"v")
+            assert cluster.topics == {}
+
+    run(scenario)
+    assert any("allow_auto_create_topics is off" in text for text in warnings_of(caplog))
+
+
+def test_a_reader_creates_no_topic() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with MockCluster(brokers=1, network=network) as cluster:
+            options = {"dialer": network.dial, "allow_auto_create_topics": True}
+            async with Reader(cluster.bootstrap_servers, timeout=2.0, **options) as reader:  # type: ignore[arg-type]
+                with pytest.raises(UnknownTopicError):
+                    await reader.partitions("orders")
+            assert cluster.topics == {}
+
+    run(scenario)
