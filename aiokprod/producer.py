@@ -23,6 +23,7 @@ from weakref import WeakSet
 from aiokprod.closing import Closing, tell_unclean
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.config.call_timeouts import check_timeout
+from aiokprod.delivery_type import Delivery
 from aiokprod.errors import (
     AiokprodError,
     ConfigError,
@@ -41,7 +42,6 @@ from aiokprod.model import CloseReport, ColumnsReport, Health, ProducerState, Se
 from aiokprod.pipeline.assembly import Pipeline
 from aiokprod.pipeline.bulk import BulkSend
 from aiokprod.pipeline.columns import ColumnsSend
-from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.intake import Intake
 from aiokprod.pipeline.send_call import SendAttribute, SendCall
 from aiokprod.pipeline.send_path import SendPath
@@ -56,7 +56,7 @@ from aiokprod.unclosed import Unclosed, weakly
 from aiokprod.wire.messages.metadata import MetadataRequest
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
-HeadersArgument = Sequence[tuple[str, bytes | None]] | dict[str, bytes | None]
+HeadersArgument = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 HOOK_CLOSE_S = 0.5  # what an async close() of a serializer may take: close() returns within a second of its bound
 TAKEN_AT_ONCE = 500  # records send_many takes before it lets the loop run
 
@@ -349,7 +349,7 @@ class Producer(_Base):
             value: bytes (or what `value_serializer` takes); None is a tombstone.
             key: bytes (or what `key_serializer` takes); None is no key, b"" is a key.
             partition: this one; else the partitioner chooses.
-            headers: (str, bytes) pairs, or a dict.
+            headers: (str, bytes) pairs, or a mapping.
             timestamp_ms: milliseconds since 1970; None is now.
             timeout: seconds for this record alone; the producer's delivery_timeout_ms holds besides.
 
@@ -365,7 +365,7 @@ class Producer(_Base):
         path = self._path
         if path is None:
             raise self._refusal()
-        return path.send(topic, value, key, partition, headers, timestamp_ms, timeout)
+        return path.send(topic, value, key, partition, headers, timestamp_ms, timeout)  # type: ignore[return-value]
 
     @_marked
     def try_send(
@@ -383,7 +383,7 @@ class Producer(_Base):
         path = self._path
         if path is None:
             raise self._refusal()
-        return path.try_send(topic, value, key, partition, headers, timestamp_ms, timeout)
+        return path.try_send(topic, value, key, partition, headers, timestamp_ms, timeout)  # type: ignore[return-value]
 
     def send_threadsafe(
         self,
