@@ -173,6 +173,20 @@ class ProducerConfig:
         return build(cls, mapping, options)
 
     @classmethod
+    def from_properties(cls, path: str | os.PathLike[str], **options: Unpack[ProducerOptions]) -> Self:
+        """From a file of `name=value` lines, as Java clients, librdkafka and kcat have them; keyword arguments win.
+
+        Names and values are read as by `from_mapping`, the lines as by java.util.Properties: `#` begins a comment, a
+        backslash takes away the meaning of the character behind it.
+
+        Raises:
+            ConfigError: the file cannot be read, or something in it is wrong.
+        """
+        from aiokprod.config.properties import read
+
+        return cls.from_mapping(read(path), **options)
+
+    @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Unpack[ProducerOptions]) -> Self:
         """From AIOKPROD_<OPTION> and a closed list of KAFKA_ aliases; keyword arguments win."""
         from aiokprod.config.environment import build
