@@ -35,6 +35,7 @@ from aiokprod.errors import (
     UsageError,
     WrongLoopError,
 )
+from aiokprod.foreign_calls import ForeignCalls
 from aiokprod.forms import is_compiled
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
@@ -95,7 +96,7 @@ def _closed_while_starting() -> ProducerClosedError:
     return ProducerClosedError("close() was called while the producer was being started")
 
 
-class _Base:
+class _Base(ForeignCalls):
     """Where the compiled form has `send`: who patches `Producer.send` finds no attribute of its own there, and a function."""
 
 
