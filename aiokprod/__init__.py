@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     compiled: bool
     from aiokprod import errors as errors
     from aiokprod.config import ProducerConfig as ProducerConfig
+    from aiokprod.delivery_type import Delivery as Delivery
     from aiokprod.errors import SendColumnsError as SendColumnsError
     from aiokprod.hooks import ProducerInterceptor as ProducerInterceptor
     from aiokprod.model import CloseReport as CloseReport
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from aiokprod.model import Record as Record
     from aiokprod.model import SendReport as SendReport
     from aiokprod.model import TimestampType as TimestampType
-    from aiokprod.pipeline.delivery import Delivery as Delivery
     from aiokprod.producer import Producer as Producer
     from aiokprod.record_metadata import RecordMetadata as RecordMetadata
     from aiokprod.records.columns import BytesColumn as BytesColumn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,7 +42,7 @@ class Record:
     key: Any = None
     topic: str | None = None
     partition: int | None = None
-    headers: Sequence[tuple[str, bytes | None]] | dict[str, bytes | None] = ()
+    headers: Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None] = ()
     timestamp_ms: int | None = None
     timeout: float | None = None
 

@@ -23,6 +23,7 @@ from weakref import WeakSet
 from aiokprod.closing import Closing, tell_unclean
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.config.call_timeouts import check_timeout
+from aiokprod.delivery_type import Delivery
 from aiokprod.errors import (
     AiokprodError,
     ConfigError,
@@ -34,6 +35,7 @@ from aiokprod.errors import (
     UsageError,
     WrongLoopError,
 )
+from aiokprod.foreign_calls import ForeignCalls
 from aiokprod.forms import is_compiled
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
@@ -41,7 +43,6 @@ from aiokprod.model import CloseReport, ColumnsReport, Health, ProducerState, Se
 from aiokprod.pipeline.assembly import Pipeline
 from aiokprod.pipeline.bulk import BulkSend
 from aiokprod.pipeline.columns import ColumnsSend
-from aiokprod.pipeline.delivery import Delivery
 from aiokprod.pipeline.intake import Intake
 from aiokprod.pipeline.send_call import SendAttribute, SendCall
 from aiokprod.pipeline.send_path import SendPath
@@ -56,7 +57,7 @@ from aiokprod.unclosed import Unclosed, weakly
 from aiokprod.wire.messages.metadata import MetadataRequest
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
-HeadersArgument = Sequence[tuple[str, bytes | None]] | dict[str, bytes | None]
+HeadersArgument = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 HOOK_CLOSE_S = 0.5  # what an async close() of a serializer may take: close() returns within a second of its bound
 TAKEN_AT_ONCE = 500  # records send_many takes before it lets the loop run
 
@@ -95,7 +96,7 @@ def _closed_while_starting() -> ProducerClosedError:
     return ProducerClosedError("close() was called while the producer was being started")
 
 
-class _Base:
+class _Base(ForeignCalls):
     """Where the compiled form has `send`: who patches `Producer.send` finds no attribute of its own there, and a function."""
 
 
@@ -349,7 +350,7 @@ class Producer(_Base):
             value: bytes (or what `value_serializer` takes); None is a tombstone.
             key: bytes (or what `key_serializer` takes); None is no key, b"" is a key.
             partition: this one; else the partitioner chooses.
-            headers: (str, bytes) pairs, or a dict.
+            headers: (str, bytes) pairs, or a mapping.
             timestamp_ms: milliseconds since 1970; None is now.
             timeout: seconds for this record alone; the producer's delivery_timeout_ms holds besides.
 
@@ -365,7 +366,7 @@ class Producer(_Base):
         path = self._path
         if path is None:
             raise self._refusal()
-        return path.send(topic, value, key, partition, headers, timestamp_ms, timeout)
+        return path.send(topic, value, key, partition, headers, timestamp_ms, timeout)  # type: ignore[return-value]
 
     @_marked
     def try_send(
@@ -383,7 +384,7 @@ class Producer(_Base):
         path = self._path
         if path is None:
             raise self._refusal()
-        return path.try_send(topic, value, key, partition, headers, timestamp_ms, timeout)
+        return path.try_send(topic, value, key, partition, headers, timestamp_ms, timeout)  # type: ignore[return-value]
 
     def send_threadsafe(
         self,

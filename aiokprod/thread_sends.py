@@ -6,7 +6,7 @@ thread: copy what could change  ->  loop: send  ->  done callback of the Deliver
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -25,9 +25,15 @@ def send_from_thread(
     """
     future: Future[RecordMetadata] = Future()
     frozen = [bytes(each) if isinstance(each, bytearray | memoryview) else each for each in arguments]
-    options["headers"] = headers.copy() if isinstance(headers, list | dict) else headers
+    options["headers"] = _copied(headers)
     loop.call_soon_threadsafe(partial(_send, future, send, *frozen, **options))
     return future
+
+
+def _copied(headers: Any) -> Any:
+    if isinstance(headers, Mapping):
+        return dict(headers)
+    return headers.copy() if isinstance(headers, list) else headers
 
 
 def _send(future: Future[RecordMetadata], send: Callable[..., Delivery], *arguments: Any, **options: Any) -> None:

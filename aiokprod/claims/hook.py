@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -113,7 +114,7 @@ class Claims(ProducerInterceptor):
 
     def on_send(self, record: Record) -> Record:
         headers = record.headers
-        pairs = list(headers.items() if isinstance(headers, dict) else headers or ())
+        pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
         seq = self._seq
         self._seq = seq + 1
         self._sent_us[seq] = time.time_ns() // 1000

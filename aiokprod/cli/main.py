@@ -21,7 +21,7 @@ def main() -> None:
 
     @click.group()
     @click.version_option(
-        __version__, prog_name="aiokprod", message=f"%(prog)s %(version)s ({'compiled' if compiled else 'sources'})"
+        __version__, prog_name="aiokprod", message=f"%(prog)s %(version)s ({'compiled' if compiled else 'pure Python'})"
     )
     def aiokprod() -> None:
         """An asyncio-native Apache Kafka producer: try it, and develop with it."""

@@ -1,8 +1,9 @@
 """Options of other clients, by their names with dots: what each is called here, or why it is not here. Pure tables.
 
-Three ways: another name (`RENAMED`, the values read by `mapping`), nothing lost by doing without (`IGNORED`: one warning
-in the log), or something the user counts on (`REFUSED`: an error that says what to use instead). Values with which the
-other client would do what we do anyway are `settled`: no warning, no error. docs/configuration.md shows all three.
+Four ways: another name (`RENAMED`, the values read by `mapping`), nothing lost by doing without (`IGNORED`: one warning
+in the log), an option of something else that stands in the same file (`OF_OTHERS`: one warning for all of them), or
+something the user counts on (`REFUSED`: an error that says what to use instead). Values with which the other client would
+do what we do anyway are `settled`: no warning, no error. docs/configuration.md shows all of them.
 """
 
 from __future__ import annotations
@@ -72,7 +73,6 @@ _CALLBACK = "await what send() returns, or give it add_done_callback(); for reco
 _METRICS = "read producer.metrics() instead"
 _LOG = "set levels on logging.getLogger('aiokprod')"
 _NEGOTIATED = "versions are negotiated with each broker"
-_CONSUMER = "it is an option of consumers, and this is a producer: leave it out"
 _TRANSACTIONS = "transactions are not there yet"
 _STORES = "Java key and trust stores are not read: set ssl_cafile, ssl_certfile and ssl_keyfile (PEM)"
 _TLS = "make an ssl.SSLContext and pass it as ssl_context"
@@ -137,7 +137,6 @@ REFUSED: Final = {
     "oauth.cb": Absent(_SASL),
     "oauthbearer.token.refresh.cb": Absent(_SASL),
     "sasl.oauth.token.provider": Absent(_SASL),
-    "sasl.jaas.config": Absent("set sasl_username and sasl_password"),
     "enable.sasl.oauthbearer.unsecure.jwt": Absent(_SASL, _FALSE),
     "ssl.keystore.location": Absent(_STORES),
     "ssl.keystore.password": Absent(f"{_STORES}; ssl_key_password opens an encrypted key"),
@@ -166,19 +165,44 @@ REFUSED: Final = {
     "transactional.id": Absent(_TRANSACTIONS),
     "transaction.timeout.ms": Absent(_TRANSACTIONS),
     "plugin.library.paths": Absent("pass interceptors as Python objects"),
-    **dict.fromkeys(
-        (
-            "group.id", "group.instance.id", "group.protocol", "group.remote.assignor", "auto.offset.reset",
-            "enable.auto.commit", "auto.commit.interval.ms", "enable.auto.offset.store", "max.poll.records",
-            "max.poll.interval.ms", "session.timeout.ms", "heartbeat.interval.ms", "isolation.level",
-            "fetch.min.bytes", "fetch.max.bytes", "fetch.max.wait.ms", "fetch.wait.max.ms", "fetch.message.max.bytes",
-            "max.partition.fetch.bytes", "partition.assignment.strategy", "key.deserializer", "value.deserializer",
-            "check.crcs", "enable.partition.eof", "queued.min.messages", "queued.max.messages.kbytes", "client.rack",
-            "exclude.internal.topics", "default.api.timeout.ms", "consumer.timeout.ms",
-        ),
-        Absent(_CONSUMER),
-    ),
-}  # fmt: skip
+}
+
+JAAS: Final = "sasl.jaas.config"
+"""Java's user name and password in one text; `jaas` reads it."""
+
+_CONSUMERS: Final = (
+    "group.id", "group.instance.id", "group.protocol", "group.remote.assignor", "auto.offset.reset",
+    "enable.auto.commit", "auto.commit.interval.ms", "enable.auto.offset.store", "max.poll.records",
+    "max.poll.interval.ms", "session.timeout.ms", "heartbeat.interval.ms", "isolation.level",
+    "fetch.min.bytes", "fetch.max.bytes", "fetch.max.wait.ms", "fetch.wait.max.ms", "fetch.message.max.bytes",
+    "fetch.error.backoff.ms", "fetch.queue.backoff.ms", "max.partition.fetch.bytes", "partition.assignment.strategy",
+    "key.deserializer", "value.deserializer", "check.crcs", "enable.partition.eof", "queued.min.messages",
+    "queued.max.messages.kbytes", "client.rack", "exclude.internal.topics", "default.api.timeout.ms", "consumer.timeout.ms",
+    "group.protocol.type", "coordinator.query.interval.ms", "rebalance.cb", "consume.cb", "offset.commit.cb",
+    "offset.store.method", "auto.commit.enable",
+)  # fmt: skip
+OF_OTHERS_STARTS: Final = {
+    "schema.registry.": "a client of a schema registry (give value_serializer a function that encodes)",
+    "basic.auth.": "a client of a schema registry (give value_serializer a function that encodes)",
+}
+
+# The default partitioner of librdkafka hashes keys with CRC-32, ours and Java's with murmur2: under a configuration of
+# librdkafka's the same keys land in other partitions. These names are librdkafka's alone, also when ours are written
+# with dots (`sasl.username`).
+LIBRDKAFKA: Final = frozenset((
+    "metadata.broker.list", "request.required.acks", "message.timeout.ms", "queue.buffering.max.ms",
+    "queue.buffering.max.kbytes", "queue.buffering.max.messages", "message.send.max.retries", "compression.codec",
+    "max.in.flight", "socket.send.buffer.bytes", "socket.receive.buffer.bytes", "message.max.bytes",
+    "socket.timeout.ms", "topic.metadata.refresh.interval.ms", "receive.message.max.bytes", "sasl.mechanisms",
+    "ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.certificate.pem", "log.queue",
+    "log.connection.close", "log.thread.name",
+    "socket.keepalive.enable", "socket.nagle.disable", "socket.max.fails", "broker.address.family", "broker.address.ttl",
+    "sticky.partitioning.linger.ms", "queue.buffering.backpressure.threshold", "topic.metadata.refresh.sparse",
+    "topic.metadata.refresh.fast.interval.ms", "topic.metadata.propagation.max.ms", "reconnect.backoff.jitter.ms",
+    "message.copy.max.bytes", "delivery.report.only.error", "api.version.request", "api.version.fallback.ms",
+    "api.version.request.timeout.ms", "broker.version.fallback", "statistics.interval.ms",
+    "enable.ssl.certificate.verification",
+))  # fmt: skip
 
 REFUSED_STARTS: Final = {
     "sasl.oauthbearer.": Absent(_SASL),
@@ -196,6 +220,18 @@ def dotted(name: str) -> str:
 def ignored(name: str) -> Absent | None:
     """Why doing without this one is no loss; None if it is not such an option."""
     return IGNORED.get(dotted(name))
+
+
+def of_others(name: str) -> str | None:
+    """Whose option this is, if it is none of a producer's but stands in the files that producers are given."""
+    if dotted(name) in _CONSUMERS:
+        return "consumers"
+    return next((whose for start, whose in OF_OTHERS_STARTS.items() if dotted(name).startswith(start)), None)
+
+
+def is_of_librdkafka(name: str) -> bool:
+    """Is it a name that only librdkafka (confluent-kafka) has? Ours are written with underscores."""
+    return "." in name and name in LIBRDKAFKA
 
 
 def refused(name: str) -> Absent | None:

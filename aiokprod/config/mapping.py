@@ -6,7 +6,18 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aiokprod.config.foreign_names import CODEC_LEVELS, PARTITIONER_NAMES, RENAMED, dotted, ignored, refused
+from aiokprod.config.foreign_names import (
+    CODEC_LEVELS,
+    JAAS,
+    PARTITIONER_NAMES,
+    RENAMED,
+    dotted,
+    ignored,
+    is_of_librdkafka,
+    of_others,
+    refused,
+)
+from aiokprod.config.jaas import credentials
 from aiokprod.config.option_checks import shown
 from aiokprod.config.option_texts import kinds, named_as_written, typed
 from aiokprod.config.unknown import unknown_option
@@ -30,11 +41,15 @@ def build(config: type[ConfigT], mapping: Mapping[str, Any], options: Mapping[st
             raise ConfigError(f"an option's name must be a str, not {shown(name)} ({type(name).__name__})")
         reading.take(name, value)
     reading.take_level()
+    reading.tell_others()
     try:
-        return config.of(**{**reading.values, **options})
+        built = config.of(**{**reading.values, **options})
     except ConfigError as error:
         written = {ours: name for ours, name in reading.written.items() if ours not in options}
         raise named_as_written(error, written) from None
+    if "partitioner" not in reading.values and options.get("partitioner") is None:
+        _tell_partitioner([name for name in mapping if is_of_librdkafka(name)])
+    return built
 
 
 class _Reading:
@@ -45,6 +60,7 @@ class _Reading:
         self.written: dict[str, str] = {}
         self._kinds = kinds
         self._levels: dict[str, tuple[str, Any]] = {}
+        self._others: dict[str, list[str]] = {}
 
     def take(self, name: str, value: Any) -> None:
         """One option. None is what other clients write for "not set"."""
@@ -54,6 +70,14 @@ class _Reading:
         if absent is not None:
             if value is not None and _text(value) not in absent.settled:
                 _do_without(name, absent.advice, is_error=refused(name) is not None)
+            return
+        whose = None if name in self._kinds else of_others(name)
+        if whose is not None:
+            if value is not None:
+                self._others.setdefault(whose, []).append(name)
+            return
+        if dotted(name) == JAAS:
+            self._take_jaas(name, value)
             return
         if dotted(name) in CODEC_LEVELS:
             if value is not None:
@@ -72,6 +96,18 @@ class _Reading:
         if level is not None and (name, level) != ("compression.gzip.level", -1):  # -1: zlib's default
             self._set("compression_level", level, name)
 
+    def tell_others(self) -> None:
+        """One warning for all options of consumers, and of whatever else: templates of files are full of them."""
+        for whose, names in self._others.items():
+            listed = ", ".join(shown(name) for name in names)
+            _log.warning("%s: ignored, as a producer has no such options; they are those of %s", listed, whose)
+
+    def _take_jaas(self, name: str, value: Any) -> None:
+        if value is None or not str(value).strip():
+            return
+        for option, text in credentials(str(value)).items():
+            self._set(option.replace(".", "_"), text, name)
+
     def _set(self, ours: str, value: Any, name: str) -> None:
         if ours in self.values and self.values[ours] != value:
             raise ConfigError(
@@ -88,6 +124,16 @@ _SYSTEM_BUFFER = (
     "socket.send.buffer.bytes",
     "socket.receive.buffer.bytes",
 )
+
+
+def _tell_partitioner(names: list[str]) -> None:
+    if names:
+        _log.info(
+            "keys land in other partitions than with librdkafka (confluent-kafka), whose option %r was given: it hashes them"
+            " with CRC-32 (partitioner='crc32', its consistent_random), this producer with murmur2, as Java's"
+            " (partitioner='uniform_sticky'); give the one that is meant",
+            names[0],
+        )
 
 
 def _meant(name: str, ours: str, value: Any) -> Any:

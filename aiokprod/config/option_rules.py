@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from aiokprod.config.option_checks import shown
+from aiokprod.config.options import MechanismName
 from aiokprod.errors import ConfigError
 
 LEVELS: Final = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS: Final[tuple[str, ...]] = get_args(MechanismName)
 DELIVERY_TIMEOUT_MS: Final = 120_000
 IDEMPOTENT_IN_FLIGHT: Final = 5  # broker: it remembers the last five batches of a producer per partition
 

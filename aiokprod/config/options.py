@@ -1,20 +1,34 @@
-"""`ProducerOptions`: the options as keyword arguments, for type checkers. The meaning stands in `ProducerConfig`."""
+"""`ProducerOptions`: the options as keyword arguments, for type checkers. The meaning stands in `ProducerConfig`.
+
+What an option with a closed list of names may be is written here once; the checks read it.
+"""
 
 from __future__ import annotations
 
 import os
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from aiokprod.config.secret import Secret
+
+AcksName = Literal["all", "-1", "0", "1", -1, 0, 1]
+CodecName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+PartitionerName = Literal[
+    "uniform_sticky", "sticky", "round_robin", "random", "murmur2", "murmur2_random", "crc32", "consistent", "fnv1a",
+    "fnv1a_reference",
+]  # fmt: skip
+ProtocolName = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+MechanismName = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+RecoveryName = Literal["rebootstrap", "none"]
+LookupName = Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
 
 
 class _Options(TypedDict, total=False):
     """All but the servers."""
 
     client_id: str | None
-    acks: int | str | None
+    acks: AcksName | None
     enable_idempotence: bool | None
     retries: int
     max_in_flight_requests_per_connection: int
@@ -28,9 +42,9 @@ class _Options(TypedDict, total=False):
     max_request_size: int
     buffer_memory: int
     max_waiting_bytes: int | None
-    compression_type: str
+    compression_type: CodecName
     compression_level: int | None
-    partitioner: str | Callable[..., int]
+    partitioner: PartitionerName | Callable[..., int]
     partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: float
     partitioner_ignore_keys: bool
@@ -43,15 +57,15 @@ class _Options(TypedDict, total=False):
     connections_max_idle_ms: float
     metadata_max_age_ms: float
     metadata_max_idle_ms: float
-    metadata_recovery_strategy: str
+    metadata_recovery_strategy: RecoveryName
     metadata_recovery_rebootstrap_trigger_ms: float
     allow_auto_create_topics: bool
-    client_dns_lookup: str
+    client_dns_lookup: LookupName
     send_buffer_bytes: int | None
     receive_buffer_bytes: int | None
     max_frame_bytes: int
-    security_protocol: str
-    sasl_mechanism: str | None
+    security_protocol: ProtocolName
+    sasl_mechanism: MechanismName | None
     sasl_username: str | None
     sasl_password: str | Secret | None
     ssl_context: ssl.SSLContext | None

@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import count
-from typing import Any, Self, Unpack, cast
+from typing import Any, Self, Unpack, cast, get_args
 
 from aiokprod.config import option_rules
 from aiokprod.config.option_checks import (
@@ -43,18 +43,23 @@ from aiokprod.config.option_checks import (
     shown,
     size,
 )
-from aiokprod.config.options import ConfigOptions, ProducerOptions
+from aiokprod.config.options import (
+    CodecName,
+    ConfigOptions,
+    LookupName,
+    PartitionerName,
+    ProducerOptions,
+    ProtocolName,
+    RecoveryName,
+)
 from aiokprod.config.secret import Secret
 from aiokprod.config.servers import parse_servers
 from aiokprod.config.unknown import unknown_option
 from aiokprod.errors import ConfigError
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-PARTITIONERS = (
-    "uniform_sticky", "sticky", "round_robin", "random", "murmur2", "murmur2_random", "crc32", "consistent", "fnv1a",
-    "fnv1a_reference",
-)  # fmt: skip
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+CODECS: tuple[str, ...] = get_args(CodecName)
+PARTITIONERS: tuple[str, ...] = get_args(PartitionerName)
+PROTOCOLS: tuple[str, ...] = get_args(ProtocolName)
 _LISTS = ("bootstrap_servers", "interceptors")
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 _SECRETS = ("sasl_password", "ssl_key_password", "ssl_key_pem")
@@ -113,12 +118,10 @@ class ProducerConfig:
     connections_max_idle_ms: float = _option(540_000, milliseconds(1, -1, "never"))
     metadata_max_age_ms: float = _option(300_000, milliseconds(0, -1, "never"))
     metadata_max_idle_ms: float = _option(300_000, milliseconds(1))
-    metadata_recovery_strategy: str = _option("rebootstrap", Choice(("rebootstrap", "none")))
+    metadata_recovery_strategy: str = _option("rebootstrap", Choice(get_args(RecoveryName)))
     metadata_recovery_rebootstrap_trigger_ms: float = _option(300_000, milliseconds(0))
     allow_auto_create_topics: bool = _option(True, Flag())
-    client_dns_lookup: str = _option(
-        "use_all_dns_ips", Choice(("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"))
-    )
+    client_dns_lookup: str = _option("use_all_dns_ips", Choice(get_args(LookupName)))
     send_buffer_bytes: int | None = _option(None, size(1))
     receive_buffer_bytes: int | None = _option(None, size(1))
     max_frame_bytes: int = _option(104_857_600, size(1024))
@@ -169,6 +172,20 @@ class ProducerConfig:
         from aiokprod.config.mapping import build
 
         return build(cls, mapping, options)
+
+    @classmethod
+    def from_properties(cls, path: str | os.PathLike[str], **options: Unpack[ProducerOptions]) -> Self:
+        """From a file of `name=value` lines, as Java clients, librdkafka and kcat have them; keyword arguments win.
+
+        Names and values are read as by `from_mapping`, the lines as by java.util.Properties: `#` begins a comment, a
+        backslash takes away the meaning of the character behind it.
+
+        Raises:
+            ConfigError: the file cannot be read, or something in it is wrong.
+        """
+        from aiokprod.config.properties import read
+
+        return cls.from_mapping(read(path), **options)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Unpack[ProducerOptions]) -> Self:

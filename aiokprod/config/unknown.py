@@ -1,16 +1,27 @@
-"""The error for an option nobody knows."""
+"""The error for an option that there is not."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher, get_close_matches
+from typing import Final
 
-from aiokprod.config.foreign_names import CODEC_LEVELS, RENAMED, dotted, ignored, refused
+from aiokprod.config.foreign_names import CODEC_LEVELS, JAAS, RENAMED, dotted, ignored, of_others, refused
 from aiokprod.errors import ConfigError
+
+NEAR: Final = 0.5
+SAME_FIRST_WORD: Final = 0.25  # "queue.time" is nearer to "queue.buffering.max.ms" than to "request.timeout.ms"
 
 
 def unknown_option(name: str, known: Sequence[str]) -> ConfigError:
-    """The error for an option nobody knows: what another client's is called here, or the nearest name."""
+    """The error for an option that there is not: what another client's is called here, or the nearest name."""
+    whose = of_others(name)
+    if whose is not None:
+        return ConfigError(
+            f"option {name!r} has no meaning here: it is one of {whose}, and this is a producer: leave it out"
+        )
+    if dotted(name) == JAAS:
+        return ConfigError(f"option {name!r}: set sasl_username and sasl_password (from_mapping reads {JAAS} too)")
     absent = refused(name) or ignored(name)
     if absent is not None:
         return ConfigError(f"option {name!r} has no meaning here: {absent.advice}")
@@ -19,8 +30,30 @@ def unknown_option(name: str, known: Sequence[str]) -> ConfigError:
         ours = name.replace(".", "_")
     if ours is not None:
         return ConfigError(f"unknown option {name!r}: it is called {ours!r} here (from_mapping takes other names too)")
-    near = get_close_matches(name, known, 1, 0.5) or get_close_matches(name.lower(), known, 1, 0.5)
     return ConfigError(
-        f"unknown option {name!r}: "
-        + (f"did you mean {near[0]!r}?" if near else "leave it out (docs/configuration.md lists the options)")
+        f"unknown option {name!r}: {_advice(name, known) or 'leave it out (docs/configuration.md lists the options)'}"
     )
+
+
+def _advice(name: str, known: Sequence[str]) -> str | None:
+    near = get_close_matches(name, known, 1, NEAR) or get_close_matches(name.lower(), known, 1, NEAR)
+    foreign = None if name.isupper() else _nearest_foreign(name)
+    if foreign is not None and (not near or _likeness(name, foreign) > _likeness(name, near[0])):
+        return f"did you mean {foreign!r}, which is {RENAMED[dotted(foreign)]!r} here?"
+    return f"did you mean {near[0]!r}?" if near else None
+
+
+def _nearest_foreign(name: str) -> str | None:
+    """The nearest name of another client, spelled as `name` is."""
+    spelled = [each if "." in name else each.replace(".", "_") for each in RENAMED]
+    likely = _at_least(name, spelled)
+    return max(likely, key=lambda each: _likeness(name, each), default=None)
+
+
+def _at_least(name: str, names: Iterable[str]) -> list[str]:
+    return [each for each in names if _likeness(name, each) >= NEAR]
+
+
+def _likeness(name: str, other: str) -> float:
+    words = [dotted(each.lower()).partition(".")[0] for each in (name, other)]
+    return SequenceMatcher(None, name.lower(), other).ratio() + (SAME_FIRST_WORD if words[0] == words[1] else 0.0)

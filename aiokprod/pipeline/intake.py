@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import math
 import re
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import (
@@ -102,7 +102,7 @@ class Intake:
     def header_pairs(headers: object, topic: str) -> HeaderList:
         """A copy of the headers, all checked, their values bytes."""
         pairs: Iterable[object]
-        if isinstance(headers, dict):
+        if isinstance(headers, Mapping):
             pairs = headers.items()
         elif isinstance(headers, Iterable) and not isinstance(headers, str | bytes):
             pairs = headers

@@ -15,9 +15,9 @@ from difflib import get_close_matches
 from typing import Final, Self
 
 from aiokprod.config import ProducerConfig
+from aiokprod.config.jaas import credentials
 from aiokprod.config.option_texts import BOOLEANS
 from aiokprod.errors import ConfigError
-from aiokprod.spark.jaas import credentials
 
 DEFAULT_IN_FLIGHT_BYTES: Final = 33_554_432  # as the buffer.memory of Kafka's producers
 DEFAULT_BATCH_SIZE: Final = 524_288  # half of what a broker takes; eight times the core's, as rows come in crowds here
@@ -126,7 +126,7 @@ def _whole(options: Mapping[str, str], name: str, default: int, least: int, most
 def _producer_config(properties: dict[str, str]) -> ProducerConfig:
     jaas = properties.pop("sasl.jaas.config", "")
     if jaas.strip():
-        properties = credentials(jaas) | properties
+        properties = credentials(jaas, "kafka.") | properties
     if not any(name.replace(".", "_") in _SIZES for name in properties):
         properties = properties | {"batch.size": str(DEFAULT_BATCH_SIZE)}
     try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from aiokprod.delivery_type import Delivery
 from aiokprod.errors import AiokprodError
 from aiokprod.model import ColumnsPartition, ColumnsPlacement, ColumnsReport
-from aiokprod.pipeline.delivery import Delivery
 from aiokprod.producer import Producer
 from aiokprod.records.column_rows import ColumnTable
 from aiokprod.records.decoder import decode_headers

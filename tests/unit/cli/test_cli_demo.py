@@ -109,5 +109,5 @@ def test_the_command_tells_its_version_and_its_verbs() -> None:
         command = [sys.executable, "-m", "aiokprod", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
-    assert aiokprod("--version") == f"aiokprod {__version__} ({'compiled' if compiled else 'sources'})\n"
+    assert aiokprod("--version") == f"aiokprod {__version__} ({'compiled' if compiled else 'pure Python'})\n"
     assert "demo" in aiokprod("--help")

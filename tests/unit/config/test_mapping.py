@@ -9,6 +9,7 @@ import pytest
 from aiokprod import Producer
 from aiokprod.config import ProducerConfig
 from aiokprod.config.foreign_names import CODEC_LEVELS, IGNORED, REFUSED, REFUSED_STARTS, RENAMED
+from aiokprod.config.secret import Secret
 from aiokprod.errors import ConfigError
 from aiokprod.testing import MemoryProducer
 
@@ -113,7 +114,6 @@ def test_two_names_of_one_option_may_agree_and_may_not_differ() -> None:
         ("transactional.id", "transactions"),
         ("transactional_id", "transactions"),
         ("queue.buffering.max.messages", "buffer_memory"),
-        ("sasl.jaas.config", "sasl_username"),
         ("dr_cb", "on_delivery_error"),
         ("dr_msg_cb", "add_done_callback"),
         ("on_delivery", "add_done_callback"),
@@ -124,9 +124,6 @@ def test_two_names_of_one_option_may_agree_and_may_not_differ() -> None:
         ("oauth_cb", "SCRAM"),
         ("sasl.oauthbearer.token.endpoint.url", "SCRAM"),
         ("sasl.kerberos.service.name", "SCRAM"),
-        ("group.id", "consumers"),
-        ("group_id", "consumers"),
-        ("auto.offset.reset", "consumers"),
         ("key.serializer", "key_serializer"),
         ("ssl.keystore.location", "ssl_certfile"),
         ("socks5_proxy", "dialer"),
@@ -235,3 +232,105 @@ def test_a_producer_takes_a_mapping_as_other_clients_do(make: Any) -> None:
         assert "'HUSH'" not in str(raised.value)
     with pytest.raises(ConfigError, match=r"bootstrap_servers is a mapping: .*from_mapping"):
         make(bootstrap_servers=given)
+
+
+CLOUD_OF_CONFLUENT = {  # the template for Python, as its page gives it
+    "bootstrap.servers": "pkc-12345.eu-central-1.aws.confluent.cloud:9092", "security.protocol": "SASL_SSL",
+    "sasl.mechanisms": "PLAIN", "sasl.username": "KEY", "sasl.password": "SECRET", "session.timeout.ms": "45000",
+    "client.id": "ccloud-python-client",
+}  # fmt: skip
+CLOUD_OF_JAVA = {
+    "bootstrap.servers": "pkc-12345.eu-central-1.aws.confluent.cloud:9092", "security.protocol": "SASL_SSL",
+    "sasl.jaas.config": (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required username='KEY' password='SECRET';"
+    ),
+    "sasl.mechanism": "PLAIN", "client.dns.lookup": "use_all_dns_ips", "session.timeout.ms": "45000", "acks": "all",
+    "schema.registry.url": "https://registry", "basic.auth.credentials.source": "USER_INFO",
+    "basic.auth.user.info": "SR_KEY:SR_SECRET",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("template", [CLOUD_OF_CONFLUENT, CLOUD_OF_JAVA])
+def test_the_templates_of_confluent_cloud_are_taken_as_they_are(template: dict[str, str]) -> None:
+    config = ProducerConfig.from_mapping(template)
+    assert (config.security_protocol, config.sasl_mechanism, config.sasl_username) == ("SASL_SSL", "PLAIN", "KEY")
+    assert isinstance(config.sasl_password, Secret) and config.sasl_password.reveal() == "SECRET"
+
+
+def test_options_of_consumers_are_ignored_with_one_warning_that_lists_them(caplog: pytest.LogCaptureFixture) -> None:
+    options = {
+        "session.timeout.ms": 45_000,
+        "group_id": "g",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": None,
+    }
+    from_mapping(**options)
+    (warning,) = caplog.records
+    assert warning.levelname == "WARNING"
+    message = warning.getMessage()
+    assert "'session.timeout.ms', 'group_id', 'auto.offset.reset'" in message and "consumers" in message
+    assert "enable.auto.commit" not in message  # None: not set
+
+
+def test_a_keyword_that_is_an_option_of_consumers_stays_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"'group_id' .* consumers, and this is a producer: leave it out"):
+        ProducerConfig.of(bootstrap_servers="kafka", group_id="g")  # type: ignore[typeddict-item]
+
+
+def test_a_login_module_gives_user_and_password_and_must_agree_with_them() -> None:
+    jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p";'
+    sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": jaas}
+    assert from_mapping(**sasl).sasl_username == "u"
+    assert from_mapping(**sasl, sasl_username="u").sasl_username == "u"
+    assert "p'" not in refused("sasl_username", "same one", **sasl, sasl_username="v")
+    refused("sasl.jaas.config must be", **{**sasl, "sasl.jaas.config": "Krb5LoginModule required;"})
+
+
+@pytest.mark.parametrize("name", ["queue.buffering.max.ms", "message.timeout.ms", "statistics.interval.ms"])
+def test_keys_that_land_in_other_partitions_than_with_librdkafka_are_told_once(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "aiokprod.config")
+    options = {name: 0 if name.startswith("statistics") else 130_000, "request.required.acks": "all"}
+    from_mapping(**options)
+    (line,) = caplog.records
+    assert line.levelname == "INFO"
+    assert all(word in line.getMessage() for word in (name, "CRC-32", "partitioner='crc32'", "murmur2"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"linger.ms": 5, "acks": "all"},  # Java's names as well
+        {"queue_buffering_max_ms": 5},
+        {"queue.buffering.max.ms": 5, "partitioner": "consistent_random"},
+        {"queue.buffering.max.ms": 5, "partitioner": "uniform_sticky"},
+    ],
+)
+def test_nothing_is_told_of_partitions_where_it_is_known_what_is_meant(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "aiokprod.config")
+    from_mapping(**options)
+    assert caplog.records == []
+
+
+def test_a_keyword_that_says_the_partitioner_is_enough(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "aiokprod.config")
+    ProducerConfig.from_mapping({"metadata.broker.list": "kafka:9092"}, partitioner="crc32")
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("queue.time", "'queue.buffering.max.ms', which is 'linger_ms' here"),
+        ("queue.buffering.ms", "'queue.buffering.max.ms', which is 'linger_ms' here"),
+        ("queue_buffering_kbytes", "'queue_buffering_max_kbytes', which is 'buffer_memory' here"),
+        ("message.timeout", "'message.timeout.ms', which is 'delivery_timeout_ms' here"),
+        ("request.timeout", "'request.timeout.ms'?"),
+        ("lingr.ms", "'linger.ms'?"),
+    ],
+)
+def test_a_slip_is_answered_with_the_nearest_name_of_any_client(name: str, near: str) -> None:
+    refused(f"did you mean {near}", **{name: "1"})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import ChainMap, OrderedDict, deque
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -280,6 +281,11 @@ def test_a_serializer_sees_topic_headers_and_data_and_may_add_headers() -> None:
     record = Record(topic="t", value=[1], headers={"a": b"b"})
     assert checks.serialize(record) == []
     assert checks.frozen(record)[1:3] == (b"[1]", encode_headers([("a", b"b"), ("schema", b"t")]))
+
+
+@pytest.mark.parametrize("make", [dict, MappingProxyType, ChainMap, OrderedDict])
+def test_headers_may_be_any_mapping(make: Any) -> None:
+    assert intake().header_pairs(make({"a": b"b", "n": None}), "t") == [("a", b"b"), ("n", None)]
 
 
 @pytest.mark.parametrize("which", ["key", "value"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -44,6 +45,27 @@ def test_records_of_several_threads_arrive_each_in_the_order_of_its_calls() -> N
 
 async def in_thread(call: Any) -> Any:
     return await asyncio.get_running_loop().run_in_executor(None, call)
+
+
+def test_headers_in_any_mapping_are_copied_by_the_call() -> None:
+    async def scenario() -> None:
+        async with MemoryProducer() as producer:
+            below = {"h": b"before"}
+
+            def work() -> Future[RecordMetadata]:
+                taken = producer.send_threadsafe("t", b"v", headers=MappingProxyType(below))
+                below["h"] = b"after"
+                return taken
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()  # the loop has not run since
+            await producer.flush()
+            while not producer.records:
+                await asyncio.sleep(0)
+            assert producer.records[0].headers == (("h", b"before"),)
+
+    run(scenario())
 
 
 def test_what_could_change_is_copied_by_the_call() -> None:

@@ -1,0 +1,54 @@
+"""`sasl.jaas.config`, as configurations of Java clients and of Spark have it: user name and password out of it. Pure.
+
+Nothing of the text shows in an error: it holds the password. Each character is looked at a few times at most, whatever
+the text is: it may come from outside.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from aiokprod.errors import ConfigError
+
+_MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
+_FLAG: Final = re.compile(r"\w+")
+# Matched where the setting before ended, never searched for: each attempt begins at another place.
+_SETTING: Final = re.compile(r'\s*(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|([^\s;"\']+))', re.DOTALL)
+
+
+def credentials(config: str, prefix: str = "") -> dict[str, str]:
+    """`sasl.username` and `sasl.password` of a login module for PLAIN or SCRAM.
+
+    Args:
+        config: the text.
+        prefix: what stands before the options' names where the user wrote them, for the error.
+
+    Raises:
+        ConfigError: it is another module's, or one of the two is missing.
+    """
+    found = _settings(config)
+    if "username" not in found or "password" not in found:
+        raise ConfigError(
+            f"{prefix}sasl.jaas.config must be 'org.apache.kafka.common.security.plain.PlainLoginModule required"
+            f' username="..." password="...";\' (or scram.ScramLoginModule); else set {prefix}sasl.username and'
+            f" {prefix}sasl.password"
+        )
+    return {"sasl.username": found["username"], "sasl.password": found["password"]}
+
+
+def _settings(config: str) -> dict[str, str]:
+    """Those of the one module; none if the text is something else."""
+    parts = config.split(None, 2)
+    if len(parts) < 3 or parts[0].rpartition(".")[2] not in _MODULES or not _FLAG.fullmatch(parts[1]):
+        return {}
+    text, position, found = parts[2], 0, {}
+    while (match := _SETTING.match(text, position)) is not None:
+        found[match[1]] = _content(match)
+        position = match.end()
+    return found if text[position:].strip() in ("", ";") else {}
+
+
+def _content(match: re.Match[str]) -> str:
+    quoted = match[2] if match[2] is not None else match[3]
+    return match[4] if quoted is None else re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)

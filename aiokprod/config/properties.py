@@ -1,0 +1,86 @@
+"""Files of `name=value` lines: properties of Java clients, configurations of librdkafka and kcat. Pure but for `read`.
+
+The form is that of java.util.Properties: `=`, `:` or a space behind the name, `#` and `!` begin a comment, a backslash at
+the end continues the line, and one before a character takes away its meaning. No error shows a value: it may be a secret.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from aiokprod.errors import ConfigError
+
+_NAME: Final = re.compile(r"(?:[^\\=:\s]|\\.)+")
+_BETWEEN: Final = re.compile(r"\s*[=:]?\s*")
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_MEANINGS: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The options in a file.
+
+    Raises:
+        ConfigError: it cannot be read, or a line of it is no `name=value`.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{os.fspath(path)!r} cannot be read: {error.strerror or type(error).__name__}") from None
+    except ValueError:  # not UTF-8, or a NUL in the path
+        raise ConfigError(f"{os.fspath(path)!r} is no file with text in UTF-8") from None
+    return parse(text, os.fspath(path))
+
+
+def parse(text: str, file: str) -> dict[str, str]:
+    """The options in a text; `file` is its name in errors."""
+    options: dict[str, str] = {}
+    where: dict[str, int] = {}
+    for number, line in _logical_lines(text):
+        if line.startswith("["):
+            raise ConfigError(f"{file}, line {number} is a section: options are lines of name=value, without sections")
+        match = _NAME.match(line)
+        if match is None:
+            raise ConfigError(f"{file}, line {number} has no name: write name=value")
+        name = _unescaped(match[0])
+        between = _BETWEEN.match(line, match.end())
+        assert between is not None  # it may be empty
+        value = _unescaped(line[between.end() :])
+        if options.get(name, value) != value:
+            raise ConfigError(f"{file}: {name!r} has two values, in lines {where[name]} and {number}")
+        options[name], where[name] = value, number
+    return options
+
+
+def _logical_lines(text: str) -> list[tuple[int, str]]:
+    """(number of its first line, line without what begins it), comments left out and continuations joined."""
+    lines: list[tuple[int, str]] = []
+    pieces: list[str] = []
+    begin = 0
+    for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), 1):
+        line = raw.lstrip(" \t\f")
+        if not pieces:
+            if not line or line[0] in "#!":
+                continue
+            begin = number
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            pieces.append(line[:-1])
+            continue
+        lines.append((begin, "".join([*pieces, line])))
+        pieces = []
+    if pieces:
+        lines.append((begin, "".join(pieces)))
+    return lines
+
+
+def _unescaped(text: str) -> str:
+    def meaning(match: re.Match[str]) -> str:
+        escape = match[1]
+        if len(escape) == 5:
+            return chr(int(escape[1:], 16))
+        return _MEANINGS.get(escape, escape)
+
+    return _ESCAPE.sub(meaning, text)

@@ -1,0 +1,77 @@
+"""What users write, for type checkers alone: it is never run (tests/typing/test_types_of_users.py)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import assert_type
+
+from aiokprod import Delivery, Producer, ProducerConfig, Record, RecordMetadata
+from aiokprod.testing import MemoryProducer
+
+
+async def headers(producer: Producer) -> None:
+    named: dict[str, bytes] = {"source": b"lab"}
+    perhaps: dict[str, bytes | None] = {"source": None}
+    mapping: Mapping[str, bytes] = MappingProxyType(named)
+    pairs: list[tuple[str, bytes]] = [("source", b"lab")]
+    for given in (named, perhaps, mapping, pairs, tuple(pairs)):
+        await producer.send("orders", b"value", headers=given)
+        producer.try_send("orders", b"value", headers=given)
+        producer.send_threadsafe("orders", b"value", headers=given)
+        Record(value=b"value", headers=given)
+
+
+async def deliveries(producer: Producer, memory: MemoryProducer) -> None:
+    delivery: Delivery = producer.send("orders", b"value")
+    many: list[Delivery] = [delivery, producer.try_send("orders", b"value"), memory.send("orders", b"value")]
+    done, pending = await asyncio.wait([delivery], timeout=1)
+    assert_type(done, set[Delivery])
+    assert_type(pending, set[Delivery])
+    for settled in done:
+        assert_type(settled.result(), RecordMetadata)
+        assert_type(settled.attempts, int | None)
+    await asyncio.wait({asyncio.create_task(delivery.wait())})
+    assert_type(await delivery, RecordMetadata)
+    assert_type(await asyncio.gather(*many), list[RecordMetadata])
+    assert_type(await asyncio.wait_for(delivery, 1), RecordMetadata)
+    assert_type(await asyncio.shield(delivery), RecordMetadata)
+    for first in asyncio.as_completed(many):
+        assert_type(await first, RecordMetadata)
+
+    def told(settled: Delivery) -> None:
+        settled.exception()
+
+    delivery.add_done_callback(told)
+    delivery.remove_done_callback(told)
+    delivery.recall()
+
+
+def options() -> None:
+    Producer(
+        "localhost:9092",
+        acks="all",
+        compression_type="zstd",
+        security_protocol="SASL_SSL",
+        sasl_mechanism="PLAIN",
+        partitioner="murmur2_random",
+        metadata_recovery_strategy="none",
+        client_dns_lookup="use_all_dns_ips",
+    )
+    config = ProducerConfig(bootstrap_servers=["localhost:9092"], acks=-1, partitioner=lambda key, all_, free: 0)
+    config.replace(acks=1, compression_type="none")
+    Producer(config, acks=0)
+    Producer({"linger.ms": "5", "bootstrap.servers": "localhost:9092"})
+
+
+def wrong_options(some_text: str) -> None:
+    """Each line is an error; an ignore that is not needed is one, too."""
+    Producer("localhost:9092", acks="al")  # type: ignore[arg-type]
+    Producer("localhost:9092", acks=2)  # type: ignore[arg-type]
+    Producer("localhost:9092", compression_type="zst")  # type: ignore[arg-type]
+    Producer("localhost:9092", compression_type=some_text)  # type: ignore[arg-type]
+    Producer("localhost:9092", security_protocol="TLS")  # type: ignore[arg-type]
+    Producer("localhost:9092", partitioner="murmur")  # type: ignore[arg-type]
+    Producer("localhost:9092", sasl_mechanism="SCRAM")  # type: ignore[arg-type]
+    Producer("localhost:9092", lingr_ms=5)  # type: ignore[call-arg]

@@ -1,0 +1,76 @@
+"""Methods of other clients are answered with ours, and cost the own ones nothing."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+from unittest.mock import create_autospec
+
+import pytest
+
+from aiokprod import Producer
+from aiokprod.foreign_calls import NAMES
+from aiokprod.testing import MemoryProducer
+
+
+@pytest.mark.parametrize(
+    ("name", "client", "ours"),
+    [
+        ("stop", "aiokafka", "await producer.close()"),
+        ("send_and_wait", "aiokafka", "await producer.send(...)"),
+        ("client", "aiokafka", "producer.health()"),
+        ("produce", "confluent-kafka", "producer.send(...)"),
+        ("poll", "confluent-kafka", "nothing is polled"),
+        ("list_topics", "confluent-kafka", "partitions_for"),
+        ("begin_transaction", "aiokafka, confluent-kafka and kafka-python", "transactions are not there yet"),
+        ("bootstrap_connected", "kafka-python", "producer.health()"),
+    ],
+)
+def test_a_name_of_another_client_is_answered_with_ours(name: str, client: str, ours: str) -> None:
+    for producer in (Producer("localhost:9092"), MemoryProducer(), Producer, MemoryProducer):
+        with pytest.raises(AttributeError) as raised:
+            getattr(producer, name)
+        assert f"no {name!r}" in str(raised.value)
+        assert client in str(raised.value) and ours in str(raised.value)
+        assert not hasattr(producer, name)
+
+
+def test_what_is_advised_is_there() -> None:
+    for advice in NAMES.values():
+        for called in re.findall(r"producer\.(\w+)\(", advice.ours):
+            assert callable(getattr(Producer, called)), called
+
+
+def test_any_other_name_is_an_attribute_error_of_python() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'sned'"):
+        Producer("localhost:9092").sned  # type: ignore[attr-defined]
+
+
+def test_attributes_are_looked_up_as_of_a_class_without_getattr() -> None:
+    """With it each `producer.send` would pass a slower way, whatever the name is."""
+    assert not any(
+        "__getattr__" in kind.__dict__ or "__getattribute__" in kind.__dict__ for kind in Producer.__mro__[:-1]
+    )
+
+
+def test_nothing_foreign_is_shown_by_dir_of_a_producer_or_by_inspect() -> None:
+    producer = Producer("localhost:9092")
+    assert not NAMES.keys() & set(dir(producer))
+    assert {"send", "close", "config"} <= set(dir(producer))
+    assert not NAMES.keys() & {name for name, _ in inspect.getmembers(producer)}
+
+
+def test_an_attribute_of_the_user_wins() -> None:
+    class Mine(Producer):
+        def poll(self) -> int:
+            return 7
+
+    producer: Any = Producer("localhost:9092")
+    producer.stop = "mine"
+    assert (producer.stop, Mine("localhost:9092").poll()) == ("mine", 7)
+
+
+def test_a_mock_made_of_the_class_has_our_methods() -> None:
+    mock = create_autospec(Producer, instance=True)
+    assert callable(mock.send) and callable(mock.metrics)
