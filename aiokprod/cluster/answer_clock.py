@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 from aiokprod.wire.exchange import Entry, Exchange
@@ -68,7 +69,7 @@ class AnswerClock:
         self._bytes_came = False
         self._stopped = False
         self._slow: Callable[[], None] | None = None
-        self._slow_after_s = 0.0
+        self._slow_after_s = inf  # nothing is told as slow
         self._told_slow: Entry | None = None  # the head that was told as slow
 
     def tell_slow(self, after_s: float, slow: Callable[[], None]) -> None:
@@ -86,6 +87,16 @@ class AnswerClock:
 
     def look(self) -> None:
         """The queue changed: make sure that the timer fires no later than there is something to see."""
+        deadline = self._exchange.deadline()
+        if deadline is None:
+            return
+        fires_at = self._fires_at
+        if (
+            self._timer is not None
+            and fires_at <= deadline
+            and fires_at <= self._exchange.head_clock_started + self._slow_after_s
+        ):
+            return  # nearly always
         due = self._due()
         if due is None or self._stopped or self._judged is not None:
             return

@@ -24,7 +24,7 @@ from typing import Any, cast
 from aiokprod.cluster import connection_loss
 from aiokprod.cluster.answer_clock import AnswerClock
 from aiokprod.cluster.connection_listener import ConnectionListener
-from aiokprod.cluster.control_request import ControlCall, RequestMessage, ask, checked_seconds
+from aiokprod.cluster.control_request import LONGEST_S, ControlCall, RequestMessage, ask, checked_seconds
 from aiokprod.cluster.hang_up import HangUp
 from aiokprod.cluster.throttle import Throttle
 from aiokprod.errors import ConnectionLostError, ProtocolError
@@ -180,7 +180,8 @@ class BrokerConnection(asyncio.Protocol):
             ConnectionLostError: the connection is not open; nothing was written and the token is not kept.
             TypeError, ConfigError: the timeout is none; likewise.
         """
-        timeout_s = checked_seconds(timeout_s)
+        if type(timeout_s) is not float or not -LONGEST_S < timeout_s < LONGEST_S:
+            timeout_s = checked_seconds(timeout_s)
         transport = self._transport
         if self._cause is not None or transport is None or transport.is_closing():
             raise self._lost_error()

@@ -121,7 +121,7 @@ class BrokerFlusher(ConnectionListener, Route):
                 self._house.dial(self.node_id)
             return
         settings = self._settings
-        while connection.is_open and connection.is_writable and connection.in_flight < settings.requests_in_flight:
+        while connection.is_writable and connection.in_flight < settings.requests_in_flight:
             taken = self.aggregator.collect(
                 self._loop.time(), wall_ms(), urgent or connection.in_flight == 0, settings.max_request_bytes
             )

@@ -100,7 +100,10 @@ class Entry:
         if not self.is_sealed:
             self.is_sealed = True
             self._ranges, self.newest_ms = self.batch.sealed_view()
-            self.count = sum(last - first for first, last in self._ranges)
+            count = 0
+            for first, last in self._ranges:
+                count += last - first
+            self.count = count
 
     def deadline(self) -> float:
         """Of its oldest record."""

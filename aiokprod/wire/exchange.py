@@ -91,23 +91,25 @@ class Exchange:
     """
 
     __slots__ = (
-        "_clock_started",
         "_frames",
         "_grace_given",
         "_muted_until",
         "_next_correlation_id",
         "_pending",
-        "_requests",
         "failure",
+        "head_clock_started",
         "max_mute_s",
+        "requests",
     )
 
     def __init__(self, *, max_frame_bytes: int, max_mute_s: float, first_correlation_id: int = 0) -> None:
         self._frames = FrameReader(max_frame_bytes)
         self._pending: deque[Entry] = deque()
-        self._requests = 0
+        self.requests = 0
+        """Without an answer; markers are not counted."""
+        self.head_clock_started = 0.0
+        """Meaningless while nothing is pending."""
         self._next_correlation_id = first_correlation_id
-        self._clock_started = 0.0  # of the head; meaningless while nothing is pending
         self._grace_given = 0.0  # to the head
         self._muted_until = 0.0
         self.max_mute_s = max_mute_s
@@ -127,7 +129,7 @@ class Exchange:
         if not self._pending:
             self._start_clock(now)
         self._pending.append(entry)
-        self._requests += 1
+        self.requests += 1
 
     def push_marker(self, token: object) -> bool:
         """Queue a marker behind what is pending; False if nothing is, and it counts as returned at once."""
@@ -149,41 +151,46 @@ class Exchange:
             return settled
         try:
             frames, pending = self._frames, self._pending
+            whole = frames.whole(data, pending[0].max_answer_bytes) if pending else None
+            if whole is not None:
+                self._settle(whole, now, settled)
+                return settled
             frames.take(data)
             while True:
                 frame = frames.next_frame(pending[0].max_answer_bytes if pending else ANY_SIZE)
                 if frame is None:
                     break
                 self._settle(frame, now, settled)
-            if not self._requests and self._frames.buffered_bytes:
+            if not self.requests and frames.buffered_bytes:
                 raise ProtocolError("the broker began an answer to no request")
         except ProtocolError as error:
             self.failure = error.with_traceback(None)  # it is kept, and would keep the bytes
         return settled
 
     def _settle(self, frame: bytes, now: float, settled: list[Settled]) -> None:
-        if not self._pending:
+        pending = self._pending
+        if not pending:
             raise ProtocolError(f"the broker sent {len(frame)} bytes that nobody asked for")
-        head = self._pending[0]
+        head = pending[0]
         correlation_id, body = read_response_header(frame, head.flexible_response)
         if correlation_id != head.correlation_id:
             raise ProtocolError(
                 f"answer with correlation id {correlation_id} where {head.correlation_id} is due"
                 f" (api key {head.api_key} version {head.version}): answers must come in order"
             )
-        self._pending.popleft()
-        self._requests -= 1
+        pending.popleft()
+        self.requests -= 1
         settled.append(Settled(head, body))
-        while self._pending and self._pending[0].is_marker:
-            settled.append(Settled(self._pending.popleft(), NO_BODY))
-        if self._pending:
+        while pending and pending[0].is_marker:
+            settled.append(Settled(pending.popleft(), NO_BODY))
+        if pending:
             self._start_clock(now)
 
     def abandon(self) -> list[Entry]:
         """Empty the queue, oldest first, because the connection is over."""
         abandoned = list(self._pending)
         self._pending.clear()
-        self._requests = 0
+        self.requests = 0
         return abandoned
 
     # -- time -----------------------------------------------------------------------------------------------------
@@ -197,7 +204,7 @@ class Exchange:
         if until > self._muted_until:
             # What the head's clock had counted so far stays counted; only the muted stretch is left out.
             if self._pending:
-                self._clock_started += until - max(now, self._muted_until)
+                self.head_clock_started += until - max(now, self._muted_until)
             self._muted_until = until
         return self._muted_until
 
@@ -209,7 +216,7 @@ class Exchange:
         """When the oldest request times out; None while nothing is owed."""
         if not self._pending:
             return None
-        return self._clock_started + self._pending[0].timeout_s + self._grace_given
+        return self.head_clock_started + self._pending[0].timeout_s + self._grace_given
 
     def extend_grace(self, grace_s: float, now: float) -> bool:
         """Give the head at least `grace_s` from now; once per head, else False (and nothing changes)."""
@@ -220,7 +227,7 @@ class Exchange:
         return True
 
     def _start_clock(self, now: float) -> None:
-        self._clock_started = max(now, self._muted_until)
+        self.head_clock_started = max(now, self._muted_until)
         self._grace_given = 0.0
 
     # -- looking --------------------------------------------------------------------------------------------------
@@ -229,15 +236,6 @@ class Exchange:
     def head(self) -> Entry | None:
         """The oldest unanswered request."""
         return self._pending[0] if self._pending else None
-
-    @property
-    def head_clock_started(self) -> float:
-        return self._clock_started
-
-    @property
-    def requests(self) -> int:
-        """Requests without an answer; markers are not counted."""
-        return self._requests
 
     @property
     def buffered_bytes(self) -> int:
@@ -250,4 +248,4 @@ class Exchange:
 
     def __repr__(self) -> str:
         state = "poisoned" if self.failure is not None else "open"
-        return f"<Exchange {state} requests={self._requests} places={len(self._pending)}>"
+        return f"<Exchange {state} requests={self.requests} places={len(self._pending)}>"

@@ -12,7 +12,7 @@ from aiokprod.errors import ProtocolError
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer
 
-_LENGTH = Struct(">i")
+_INT32 = Struct(">i")
 _REQUEST_HEADER = Struct(">hhi")
 API_VERSIONS = 18
 HTTP_STARTS = (b"HTTP", b"GET ", b"POST", b"<htm", b"<!DO")
@@ -52,6 +52,22 @@ class FrameReader:
         if self.failure is None:
             self._buffer += data
 
+    def whole(self, data: bytes | bytearray | memoryview, max_bytes: int) -> bytes | None:
+        """The frame, if these bytes are one and nothing is held: nearly always so, and then nothing has to be. None: give
+        them to `take`, which judges them. `max_bytes` as for `next_frame`."""
+        size = len(data) - 4
+        if (
+            size < SMALLEST_FRAME
+            or size > max_bytes
+            or size > self.max_frame_bytes
+            or self._buffer
+            or self.failure is not None
+            or type(data) is not bytes
+            or _INT32.unpack_from(data)[0] != size
+        ):
+            return None
+        return data[4:]
+
     def next_frame(self, max_bytes: int) -> bytes | None:
         """The next frame, if it is complete. A length is judged as soon as it is there.
 
@@ -65,7 +81,7 @@ class FrameReader:
             raise self.failure
         buffer, at = self._buffer, self._at
         size = len(buffer) - at
-        length: int = _LENGTH.unpack_from(buffer, at)[0] if size >= 4 else 0
+        length: int = _INT32.unpack_from(buffer, at)[0] if size >= 4 else 0
         if size >= 4 and not SMALLEST_FRAME <= length <= min(max_bytes, self.max_frame_bytes):
             self.failure = self._refuse(bytes(buffer[at : at + 8]), length, min(max_bytes, self.max_frame_bytes))
             buffer.clear()
@@ -112,6 +128,9 @@ def response_header_flexible(api_key: int, version: int, flexible_from: int) -> 
 
 def read_response_header(frame: bytes | memoryview, flexible: bool) -> tuple[int, memoryview]:
     """Correlation id and body."""
+    start = 5 if flexible else 4
+    if len(frame) >= start and not (flexible and frame[4]):  # no tags, as ever
+        return _INT32.unpack_from(frame)[0], memoryview(frame)[start:]
     reader = Reader(frame)
     correlation_id = reader.int32()
     if flexible:

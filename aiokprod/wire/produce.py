@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from aiokprod.wire.reader import ZERO_UUID, Budget, Reader
+from aiokprod.wire.reader import ZERO_UUID, Budget, Reader, too_many
 from aiokprod.wire.writer import Writer
 
 FLEXIBLE_FROM: Final = 9
@@ -132,16 +132,18 @@ def decode_produce(
     """
     flexible = version >= FLEXIBLE_FROM
     reader = Reader(body)
-    partitions = Budget(EXCESS + 2 * max_partitions if max_partitions >= 0 else ANY)
+    partitions_left = EXCESS + 2 * max_partitions if max_partitions >= 0 else ANY
     records = Budget(EXCESS + 2 * max_records if max_records >= 0 else ANY)
     answer = ProduceAnswer()
     topics = reader.count(flexible)
-    partitions.take(topics)
-    partitions.left += topics
+    if topics > partitions_left:
+        raise too_many(topics, partitions_left)
     for _ in range(topics):
         name, topic_id = ("", reader.uuid()) if version >= BY_ID_FROM else (reader.string(flexible), ZERO_UUID)
         count = reader.count(flexible)
-        partitions.take(count)
+        if count > partitions_left:
+            raise too_many(count, partitions_left)
+        partitions_left -= count
         for _ in range(count):
             answer.outcomes.append(_outcome(reader, version, flexible, name, topic_id, records))
         if flexible:
@@ -176,8 +178,9 @@ def _outcome(
     outcome.log_start_offset = log_start_offset
     if version >= 8:
         named = reader.count(flexible)
-        records.take(named)
-        outcome.record_errors = reader.indexed_texts(named, flexible)
+        if named:
+            records.take(named)
+            outcome.record_errors = reader.indexed_texts(named, flexible)
         outcome.error_message = reader.nullable_string(flexible)
     if flexible:
         for _ in range(reader.tag_count()):

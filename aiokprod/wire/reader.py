@@ -38,8 +38,12 @@ class Budget:
     def take(self, count: int) -> None:
         """Raises ProtocolError when it is used up, before the elements are read."""
         if count > self.left:
-            raise ProtocolError(f"an array of {count} elements where {self.left} at most are taken")
+            raise too_many(count, self.left)
         self.left -= count
+
+
+def too_many(count: int, most: int) -> ProtocolError:
+    return ProtocolError(f"an array of {count} elements where {most} at most are taken")
 
 
 def _text(raw: bytes) -> str:
@@ -223,6 +227,10 @@ class Reader:
 
     def skip_tags(self) -> None:
         """Skip tagged fields nobody here knows."""
+        at = self._pos
+        if at < self._end and not self._data[at]:  # none, as ever
+            self._pos = at + 1
+            return
         for _ in range(self.tag_count()):
             self.unsigned_varint()
             self._take(self.unsigned_varint())

@@ -105,6 +105,32 @@ def test_each_frame_may_have_a_limit_of_its_own() -> None:  # faults: H25
     assert reader.buffered_bytes == 0
 
 
+def test_bytes_that_are_one_frame_are_not_buffered() -> None:
+    reader = FrameReader(LIMIT)
+    assert reader.whole(frame(b"hello"), LIMIT) == b"hello"
+    assert reader.whole(frame(bytes(LIMIT)), LIMIT + 1) == bytes(LIMIT)
+    assert len(reader._buffer) == 0
+
+
+def test_whatever_else_the_bytes_are_is_left_to_the_buffer() -> None:  # faults: H1, H2, H25, N11
+    good = frame(b"hello")
+    others = [good[:-1], good + b"\0", good + good, good[:3], b"", frame(b"abc"), frame(bytes(LIMIT + 1)), b"HTTP/1.1"]
+    for other in others:
+        reader = FrameReader(LIMIT)
+        assert reader.whole(other, 2 * LIMIT) is None, other
+    assert reader.whole(good, 4) is None, "longer than this one may be"
+    assert reader.whole(memoryview(good), LIMIT) is None, "not the caller's own"
+    reader.take(good[:2])
+    assert reader.whole(good, LIMIT) is None, "another frame has begun"
+
+
+def test_after_a_bad_length_no_whole_frame_is_believed() -> None:
+    reader = FrameReader(LIMIT)
+    with pytest.raises(ProtocolError):
+        reader.feed(struct.pack(">i", -1))
+    assert reader.whole(frame(b"good"), LIMIT) is None
+
+
 def test_bytes_that_were_handed_out_are_not_kept() -> None:
     reader = FrameReader(LIMIT)
     for _ in range(1_000):
