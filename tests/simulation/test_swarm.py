@@ -45,7 +45,8 @@ def test_the_same_seed_is_the_same_world_and_the_same_run() -> None:
 
 
 def digests(seeds: Sequence[int]) -> dict[str, str]:
-    return {f"{seed}": sha256(play(draw_world(seed)).story.encode()).hexdigest() for seed in seeds}
+    runs = {seed: play(draw_world(seed)) for seed in seeds}
+    return {f"{seed}": f"{sha256(run.story.encode()).hexdigest()} {run.drawn_next}" for seed, run in runs.items()}
 
 
 def test_a_seed_is_the_same_run_in_every_process() -> None:
