@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from swarm.draw import draw_world
@@ -12,6 +19,15 @@ from swarm.world_values import World
 SEEDS = int(os.environ.get("AIOKPROD_SWARM_SEEDS", "300"))
 FIRST = int(os.environ.get("AIOKPROD_SWARM_FIRST", "0"))
 PARTS = 20
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _looked_at_once() -> Iterator[None]:
+    """What was there before is no garbage of any world: the collections between worlds leave it out."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -26,6 +42,27 @@ def test_the_same_seed_is_the_same_world_and_the_same_run() -> None:
         world = draw_world(seed)
         first, again = play(world), play(World.from_json(draw_world(seed).to_json()))
         assert first.records and first.story == again.story
+
+
+def digests(seeds: Sequence[int]) -> dict[str, str]:
+    runs = {seed: play(draw_world(seed)) for seed in seeds}
+    return {f"{seed}": f"{sha256(run.story.encode()).hexdigest()} {run.drawn_next}" for seed, run in runs.items()}
+
+
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    """Whatever was played there before it, and whatever the hashes of the process are."""
+    with_columns = [seed for seed in range(400) if any(s.kind == "columns" for s in draw_world(seed).operations)]
+    seeds = (*with_columns[:5], 3, 17, *with_columns[5:8])
+    told = []
+    for hashes, order in (("1", seeds), ("2", seeds[::-1])):
+        code = f"import json, sys; sys.path[:0] = {sys.path!r}\nfrom test_swarm import digests\n"
+        code += f"print(json.dumps(digests({order})))"
+        environment = {**os.environ, "PYTHONHASHSEED": hashes}
+        command = [sys.executable, "-c", code]
+        folder = Path(__file__).parent
+        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=True)
+        told.append(json.loads(done.stdout))
+    assert told[0] == told[1] == digests(seeds)
 
 
 def test_most_worlds_are_survivable() -> None:

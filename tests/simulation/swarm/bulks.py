@@ -123,6 +123,7 @@ class Bulks:
 
     def _ended(self, call: Call) -> None:
         call.ended = self.scene.now()
+        self.scene.tell(str(call))
         if isinstance(call.error, TopicAuthorizationError) and not self.scene.was_refused_since(call.began):
             self.books.wrong("stale refusal", f"{call}")
 

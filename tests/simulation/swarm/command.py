@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import time
 from collections import Counter
@@ -58,6 +59,8 @@ def _one(given: argparse.Namespace) -> int:
 
 
 def _many(first: int, seeds: int, operations: int | None) -> int:
+    gc.collect()
+    gc.freeze()  # what was there before is no garbage of any world
     began = time.process_time()
     kinds: Counter[str] = Counter()
     firsts: dict[str, int] = {}

@@ -74,6 +74,7 @@ def _play(world: World, run: Run) -> None:
             open_calls = [str(call) for call in scenes[0].books.calls if call.ended is None] if scenes else []
             run.wrongs.append(Wrong(kind, f"{hang}; under way: {open_calls[:5]}"))
         run.virtual_s = loop.time()
+        run.drawn_next = [chance.random() for chance in (loop._random, loop.threads.random) if chance is not None]
     if scenes and world.end.get("second_loop"):
         second_loop(scenes[0])
     if scenes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -13,7 +14,7 @@ from aiokprod.testing.faults import Rule
 from aiokprod.testing.virtual import VirtualNetwork
 
 from .books import Account, Books
-from .hooks import Hooks
+from .hooks import Hooks, number_of
 from .world_values import Step, World
 
 DEFAULT_DELIVERY_S = 120.0
@@ -98,7 +99,10 @@ class Scene:
         self.tasks: dict[asyncio.Task[Any], str] = {}  # of the world's own, and what they do
         self.healed_at: float | None = None
         self.topic_events: dict[str, list[tuple[float, str, int]]] = {}  # (time, made grown deleted, partitions)
-        self.buried: list[tuple[str, int, int, bytes | None]] = []  # logs of topics that were deleted
+        self.buried: list[tuple[str, int, int, bytes | None]] = []
+        """logs of topics that were deleted"""
+        self.graves: dict[str, list[Counter[int]]] = {}
+        """of each of them, which records it had, and how often"""
         self.refusals: dict[Rule, float] = {}
         """of topics, and when each was last seen in force"""
         self._sampled = 0
@@ -176,8 +180,14 @@ class Scene:
 
     def bury(self, topic: str) -> None:
         """Keep the log of a topic that is about to go."""
+        self.graves.setdefault(topic, []).append(self.counted(topic))
         for record in self.cluster.records(topic):
             self.buried.append((topic, record.partition, record.offset, record.value))
+
+    def counted(self, topic: str) -> Counter[int]:
+        """How often each record is in the topic as it is now."""
+        there = self.cluster.records(topic) if self.partitions_of(topic) else ()
+        return Counter(number_of(record.value) for record in there)
 
     def was_refused_since(self, began: float) -> bool:
         """May an answer have said TOPIC_AUTHORIZATION_FAILED since then, or have been on its way?"""

@@ -119,7 +119,11 @@ class Wrong:
 
 @dataclass(slots=True)
 class Run:
-    """What playing a world gave."""
+    """What playing a world gave.
+
+    Attributes:
+        drawn_next: by the loop and by its threads, after the end: the same only if as much was drawn before.
+    """
 
     world: World
     wrongs: list[Wrong] = field(default_factory=list)
@@ -127,6 +131,7 @@ class Run:
     records: int = 0
     delivered: int = 0
     virtual_s: float = 0.0
+    drawn_next: list[float] = field(default_factory=list)
 
     @property
     def kinds(self) -> set[str]:
