@@ -27,8 +27,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--file", type=Path, help="a world as JSON, instead of a seed")
     parser.add_argument("--json", action="store_true", help="print the world as JSON too")
     parser.add_argument("--log", action="store_true", help="show the producer's log")
+    parser.add_argument(
+        "--without", metavar="NAME", help="seeds until the defect is found whose mend is taken out; or all"
+    )
+    parser.add_argument(
+        "--themed", action="store_true", help="with --without: only worlds of the theme that shows it most"
+    )
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO if given.log else logging.CRITICAL + 1)
+    if given.without is not None:
+        return _without(given.without, given.seeds, given.themed)
     if given.file is not None or given.replay is not None or given.shrink is not None:
         return _one(given)
     return _many(given.first, given.seeds, given.operations)
@@ -67,6 +75,15 @@ def _many(first: int, seeds: int, operations: int | None) -> int:
     for kind, count in kinds.most_common():
         print(f"{count:6}  {kind:45} first {firsts[kind]}")
     return 1 if failing else 0
+
+
+def _without(name: str, seeds: int, is_themed: bool) -> int:
+    from .without.defects import DEFECTS, EVERY
+    from .without.hunting import table
+
+    defects = list(DEFECTS) if name == "all" else [EVERY[each] for each in name.split(",")]
+    hunts = table(defects, seeds, print, is_themed=is_themed)
+    return 1 if any(found.seed is None for found in hunts) else 0
 
 
 def _played(seed: int, operations: int | None) -> Run:

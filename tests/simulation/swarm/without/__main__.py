@@ -1,0 +1,40 @@
+"""python tests/simulation/swarm/without NAME FIRST SEEDS [themed]: plays worlds with a mend taken out, tells in JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+if __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from swarm.without.defects import EVERY
+from swarm.without.patching import TakenOut
+
+
+def main(name: str, first: int, seeds: int, is_themed: bool) -> None:
+    """To the last seed, unless the caller has seen enough and ends this process. `is_themed`: those of its theme alone."""
+    defect = EVERY[name]
+    taken_out = TakenOut(defect)
+    taken_out.install()
+    from swarm.draw import Draw, draw_world
+    from swarm.play import play
+
+    taken_out.check()
+    logging.basicConfig(level=logging.CRITICAL + 1)
+    for seed in range(first, first + seeds):
+        if is_themed and defect.theme and Draw(seed).theme != defect.theme:
+            continue
+        world = draw_world(seed)
+        if not defect.needs(world):
+            continue
+        print(json.dumps({"begins": seed}), flush=True)
+        wrongs = play(world).wrongs
+        if wrongs:
+            print(json.dumps({"seed": seed, "wrongs": [[wrong.kind, wrong.text] for wrong in wrongs]}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), "themed" in sys.argv[4:])

@@ -1,0 +1,363 @@
+"""Defects of what waits (room, serializers, linger), of what is told to whom, and of what is kept."""
+
+from __future__ import annotations
+
+from .needs import both, fills_the_buffer, has, has_argument, has_hook, has_option, has_value, lingers
+from .patching import Change, Defect
+
+DEFECTS = (
+    # ------------------------------------------------------------------ serializers
+    Defect(
+        "serializing_line_loses_its_records",
+        "when the task of a serializing line is cancelled its records are in no place any more",
+        (
+            Change(
+                "pipeline.entrance",
+                "            self._lines.pop(topic, None)\n",
+                "            self._lines.pop(topic, None)\n"
+                "            for parked in line.waiting:\n"
+                "                self.dispatcher(topic).waiting.pop(parked, None)\n",
+            ),
+        ),
+        ("never settled", "unsettled after close", "flush hangs"),
+        both(has_hook("serializer"), has("sabotage")),
+    ),
+    Defect(
+        "serializers_have_no_deadline",
+        "a record whose serializer hangs waits for ever, and with it those behind",
+        (
+            Change(
+                "pipeline.entrance",
+                "        parked.draft = record\n",
+                "        parked.draft = record\n        parked.block_deadline += 1e9\n",
+            ),
+        ),
+        ("settled late", "never settled", "flush hangs", "flush is late"),
+        has_hook("serializer", "hang_every"),
+        theme="dressed",
+    ),
+    Defect(
+        "serializing_is_not_charged",
+        "records that wait for their serializers take no room",
+        (
+            Change(
+                "pipeline.entrance",
+                "min(estimated_bytes + self.overhead_bytes, self.gate.limit_bytes)",
+                "0",
+            ),
+        ),
+        ("more accepted than there is room",),
+        both(has_hook("serializer"), fills_the_buffer),
+        theme="dressed",
+    ),
+    Defect(
+        "many_is_taken_by_serializers",
+        "send_many takes its whole source while its records wait at their serializers for want of room",
+        (
+            Change(
+                "pipeline.admission",
+                "return not self.waiting_count and not self.waiting_bytes and",
+                "return not self.waiting_count and",
+            ),
+        ),
+        ("more accepted than there is room", "send_many is refused room"),
+        both(has_hook("serializer"), has("many")),
+        theme="dressed",
+    ),
+    Defect(
+        "coroutines_of_serializers_are_left",
+        "a record that leaves while its serializer waits its turn leaves a coroutine that nothing awaits",
+        (
+            Change(
+                "pipeline.serializing",
+                "                result.close()\n",
+                "                pass\n",
+            ),
+        ),
+        ("a warning",),
+        has_hook("serializer"),
+        theme="dressed",
+    ),
+    # ------------------------------------------------------------------ arguments
+    Defect(
+        "wrong_timeout_beside_a_serializer",
+        "an awaitable serializer, and a timeout that is a text: noticed after the record was counted",
+        (
+            Change(
+                "pipeline.entrance",
+                "        timeout_s = intake.checked_options(record)\n",
+                "        timeout_s = record.timeout if isinstance(record.timeout, str) else intake.checked_options(record)\n",
+            ),
+        ),
+        ("bare TypeError", "flush hangs"),
+        both(has_hook("serializer"), has("misuse")),
+    ),
+    Defect(
+        "timeout_that_is_no_number",
+        "an awaitable serializer, and a timeout that is NaN: alarms ring no more",
+        (
+            Change(
+                "pipeline.entrance",
+                "        timeout_s = intake.checked_options(record)\n",
+                "        timeout_s = record.timeout if record.timeout != record.timeout else intake.checked_options(record)\n",
+            ),
+        ),
+        ("per-send timeout is late", "settled late", "flush hangs", "never settled", "spin", "timers are left"),
+        both(has_hook("serializer"), has("misuse")),
+    ),
+    Defect(
+        "huge_timeout",
+        "a timeout that no float holds is noticed after the record was taken",
+        (
+            Change(
+                "pipeline.intake",
+                "                seconds = math.inf\n",
+                "                return timeout\n",
+            ),
+        ),
+        ("bare OverflowError", "flush hangs", "never settled"),
+        has("misuse"),
+    ),
+    # ------------------------------------------------------------------ room and linger
+    Defect(
+        "flush_lingers",
+        "a flush does not cut the linger of a batch that is opened later, for a record that had waited",
+        (
+            Change(
+                "pipeline.partition_queue",
+                "if generation < house.flushes.generation or house.is_short",
+                "if house.is_short",
+            ),
+            Change("pipeline.partition_queue", "            or batch.generation < house.flushes.generation\n", ""),
+        ),
+        ("flush lingers in calm",),
+        lingers,
+        theme="calm",
+    ),
+    Defect(
+        "full_buffer_lingers",
+        "a batch that is opened while records wait for room lingers all the same",
+        (
+            Change(
+                "pipeline.partition_queue",
+                "house.flushes.generation or house.is_short_of_memory():",
+                "house.flushes.generation:",
+            ),
+        ),
+        ("slow in calm", "waits for room in calm", "fails in calm", "flush lingers in calm"),
+        both(lingers, fills_the_buffer),
+        theme="calm",
+    ),
+    Defect(
+        "flush_waits_for_what_comes_later",
+        "an open batch takes records that are sent after the flush that waits for it",
+        (Change("pipeline.assembly", "            queue.seal()  # what", "            self.ready(queue)  # what"),),
+        ("flush is late", "flush hangs"),
+        lingers,
+    ),
+    Defect(
+        "try_send_waits",
+        "try_send waits for room unless the buffer is full to the last byte",
+        (
+            Change(
+                "pipeline.entrance",
+                "patience == NEVER_WAITS or (",
+                "(patience == NEVER_WAITS and gate.used_bytes >= gate.limit_bytes) or (",
+            ),
+        ),
+        ("try_send waits",),
+        both(has_value("via", "try_send"), fills_the_buffer),
+        theme="calm",
+    ),
+    Defect(
+        "many_is_refused_room",
+        "send_many refuses records where max_waiting_bytes is less than one of them",
+        (
+            Change(
+                "pipeline.entrance",
+                "(patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))",
+                "not gate.may_wait(charge_bytes)",
+            ),
+        ),
+        ("send_many is refused room",),
+        both(has("many"), has_option("max_waiting_bytes")),
+        theme="bulk",
+    ),
+    Defect(
+        "record_that_never_fits",
+        "a record as large as the buffer waits for room that there can never be",
+        (Change("pipeline.intake", "config.buffer_memory - RECORD_OVERHEAD_BYTES\n", "config.buffer_memory\n"),),
+        ("never fits",),
+    ),
+    Defect(
+        "partitioner_overshoots_the_buffer",
+        "a record is charged after its partition is chosen: what the partitioner sends meanwhile finds its room",
+        (
+            Change(
+                "pipeline.entrance",
+                "                gate.used_bytes += charge_bytes  # before the partition is chosen: a user's "
+                "partitioner may send, too\n",
+                "",
+            ),
+            Change(
+                "pipeline.entrance",
+                "                    self.not_taken(charge_bytes)\n                    raise\n",
+                "                    raise\n                gate.used_bytes += charge_bytes\n",
+            ),
+        ),
+        ("bytes above the limit",),
+        both(has_hook("partitioner", "reenter_every"), fills_the_buffer),
+    ),
+    # ------------------------------------------------------------------ who is told
+    Defect(
+        "send_timeout_in_silence",
+        "the per-send timeout of a record that nothing waits for is told to nothing",
+        (Change("pipeline.partition_queue", "index, error, is_told=False)", "index, error, is_told=True)"),),
+        ("fails in silence",),
+        has_argument("timeout"),
+        theme="timeouts",
+    ),
+    Defect(
+        "cancelled_many_is_silent",
+        "what a send_many had taken when it was cancelled, or its source raised, fails in silence",
+        (Change("producer", "            bulk.release()\n            raise\n", "            raise\n"),),
+        ("fails in silence",),
+        has("many"),
+        theme="bulk",
+    ),
+    Defect(
+        "refused_many_is_silent",
+        "what a send_many had taken when the producer was closed fails in silence",
+        (
+            Change(
+                "producer",
+                "        except BaseException:\n            bulk.release()\n",
+                "        except asyncio.CancelledError:\n            bulk.release()\n",
+            ),
+        ),
+        ("fails in silence",),
+        has("many"),
+        theme="bulk",
+    ),
+    Defect(
+        "cancelled_many_forgets_timeouts",
+        "the per-send timeouts that a cancelled send_many had heard of are told to nothing",
+        (
+            Change(
+                "pipeline.bulk",
+                "        for _, delivery in self.timed:\n            holder, index",
+                "        for _, delivery in list[tuple[int, Delivery]]():\n            holder, index",
+            ),
+        ),
+        ("fails in silence",),
+        has("many"),
+        theme="timeouts",
+    ),
+    Defect(
+        "many_waits_beyond_its_timeout",
+        "send_many(timeout=) waits for records that are stamped for as long as they take",
+        (
+            Change(
+                "pipeline.bulk",
+                "            if has_timeout:\n                self.timed.append((self.count, delivery))\n",
+                "",
+            ),
+        ),
+        ("send_many's timeout is late",),
+        has("many"),
+        theme="timeouts",
+    ),
+    Defect(
+        "timeouts_of_many_are_reported",
+        "on_delivery_error is told of per-send timeouts that a send_many waits for",
+        (Change("pipeline.entrance", "delivery.is_watched or holder.is_heard(index)", "delivery.is_watched"),),
+        ("reported too often",),
+        has("many"),
+        theme="timeouts",
+    ),
+    Defect(
+        "timed_out_and_reported_again",
+        "a stamped record whose per-send timeout was reported is reported again when it fails",
+        (
+            Change(
+                "pipeline.entrance",
+                "            holder.note_told(index)\n",
+                "            if is_heard:\n                holder.note_told(index)\n",
+            ),
+        ),
+        ("reported too often",),
+        has_argument("timeout"),
+        theme="timeouts",
+    ),
+    Defect(
+        "timed_out_and_told_twice",
+        "a stamped record whose per-send timeout a task was told of is reported, too, when it fails",
+        (
+            Change(
+                "pipeline.entrance",
+                "            holder.note_told(index)\n",
+                "            if not is_heard:\n                holder.note_told(index)\n",
+            ),
+        ),
+        ("reported too often",),
+        has_argument("timeout"),
+        theme="timeouts",
+    ),
+    Defect(
+        "parked_record_of_many_is_told_twice",
+        "a record that fails while send_many takes it is in the report, and reported to on_delivery_error",
+        (
+            Change(
+                "pipeline.entrance",
+                "                delivery.add_done_callback(heard)\n            record.value",
+                "                pass\n            record.value",
+            ),
+        ),
+        ("reported too often",),
+        has("many"),
+    ),
+    Defect(
+        "many_drains_its_source",
+        "send_many reads its whole source though the producer has failed",
+        (
+            Change(
+                "pipeline.send_path",
+                "            if not entrance.is_open or isinstance(",
+                '            if type(refused).__name__ == "ProducerClosedError" or isinstance(',
+            ),
+        ),
+        ("send_many drains its source",),
+        has("many"),
+        theme="bulk",
+    ),
+    # ------------------------------------------------------------------ what is kept
+    Defect(
+        "polls_are_all_kept",
+        "each poll of a pending Delivery is noted by its batch",
+        (
+            Change(
+                "pipeline.delivery",
+                "if not self.is_watched and (watch is None or not watch.is_registered):",
+                "if not self.is_watched:",
+            ),
+        ),
+        ("watched grows",),
+        has_value("watch", "poll"),
+        theme="timeouts",
+    ),
+    Defect(
+        "timeouts_keep_what_has_settled",
+        "settled deliveries stay until their per-send timeouts are over",
+        (Change("pipeline.send_timeouts", "        for _ in range(count):\n", "        for _ in range(0):\n"),),
+        ("settled deliveries are kept",),
+        has_argument("timeout_step"),
+        theme="timeouts",
+    ),
+    Defect(
+        "unknown_topics_are_kept",
+        "names of topics that do not exist are kept for ever",
+        (Change("pipeline.entrance", "if not dispatcher.is_needed and self.topics", "if False and self.topics"),),
+        ("topics are kept",),
+        has("tenants"),
+    ),
+)
