@@ -205,7 +205,10 @@ def _create(draw: Draw) -> Args:
 
 
 def _grow(draw: Draw) -> Args:
-    return {"topic": _place(draw)["topic"], "more": draw.pick(1, 2)}
+    args: Args = {"topic": _place(draw)["topic"], "more": draw.pick(1, 2)}
+    if draw.theme == "learn" and draw.random.random() < 0.4:
+        args["unseen"] = draw.pick(1, 2, 3)
+    return args
 
 
 def _delete(draw: Draw) -> Args:

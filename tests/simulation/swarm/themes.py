@@ -63,7 +63,7 @@ THEMES: dict[str, Theme] = {
     ),
     # Topics and partitions that are not known yet, or refused, or new.
     "learn": Theme(
-        ("late_topic", "small_buffer", "two_topics", "young_metadata"),
+        ("late_topic", "small_buffer", "two_topics", "young_metadata", "old_brokers"),
         (
             "missing_partition",
             "wrong_first",

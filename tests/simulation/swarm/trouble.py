@@ -193,7 +193,10 @@ class Trouble:
     def _create(self, topic: str, partitions: int) -> None:
         self.scene.create_topic(topic, partitions, {})
 
-    def _grow(self, topic: str, more: int) -> None:
+    def _grow(self, topic: str, more: int, unseen: int = 0) -> None:
+        """`unseen`: so many answers about the topic are errors that pass; what is sent meanwhile waits for another reason."""
+        if unseen and self.scene.partitions_of(topic):
+            self._fail("LEADER_NOT_AVAILABLE", "Metadata", topic=topic, times=unseen)
         self.scene.grow_to(topic, self.scene.partitions_of(topic) + more)
 
     def _delete(self, topic: str, seconds: float, partitions: int | None = None) -> None:
