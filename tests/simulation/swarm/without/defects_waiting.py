@@ -21,6 +21,7 @@ DEFECTS = (
         ),
         ("never settled", "unsettled after close", "flush hangs"),
         both(has_hook("serializer"), has("sabotage")),
+        theme="third_parties",
     ),
     Defect(
         "serializers_have_no_deadline",
@@ -91,6 +92,7 @@ DEFECTS = (
         ),
         ("bare TypeError", "flush hangs"),
         both(has_hook("serializer"), has("misuse")),
+        theme="dressed",
     ),
     Defect(
         "timeout_that_is_no_number",
@@ -104,6 +106,7 @@ DEFECTS = (
         ),
         ("per-send timeout is late", "settled late", "flush hangs", "never settled", "spin", "timers are left"),
         both(has_hook("serializer"), has("misuse")),
+        theme="dressed",
     ),
     Defect(
         "huge_timeout",
@@ -117,6 +120,7 @@ DEFECTS = (
         ),
         ("bare OverflowError", "flush hangs", "never settled"),
         has("misuse"),
+        theme="dressed",
     ),
     # ------------------------------------------------------------------ room and linger
     Defect(
@@ -328,7 +332,7 @@ DEFECTS = (
         ),
         ("send_many drains its source",),
         has("many"),
-        theme="bulk",
+        theme="third_parties",
     ),
     # ------------------------------------------------------------------ what is kept
     Defect(
