@@ -153,7 +153,7 @@ def _options(draw: Draw) -> Args:
     batch = (
         random.choice([0, 100, 300, 1_000])
         if has("small_batches")
-        else random.choice([1_000, 16_384, 65_536, 1_000_000])
+        else random.choice([65_536, 1_000_000] if draw.theme == "press" else [1_000, 16_384, 65_536, 1_000_000])
     )
     request_ms = random.choice([100, 500]) if has("short_requests") else random.choice([1_000, 5_000, 30_000])
     linger_ms = random.choice([300, 3_000, 20_000]) if has("long_linger") else random.choice([0, 0, 1, 5, 50])

@@ -124,8 +124,8 @@ def _press(draw: Draw, _: World) -> Args:
     """More than is compressed on the loop, for one partition, as a rule."""
     args = _send(draw, draw.pick("drop", "await", "gather"))
     args |= {"count": draw.pick(40, 80), "size": draw.pick(500, 1_000, 2_000), "partition": 0, "spread": None}
-    if draw.random.random() < 0.4:
-        args["recalled"] = [draw.random.randrange(5), draw.random.randrange(80)]
+    if draw.random.random() < 0.8:  # in the turn before the thread begins, as a rule
+        args["recalled"] = [draw.pick(0, 1, 1, 1, 2, 2, 3), draw.random.randrange(80)]
     return args
 
 
