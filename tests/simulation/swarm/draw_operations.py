@@ -18,6 +18,7 @@ BAD: list[tuple[str, object]] = [
     ("timestamp_ms", 2**63), ("timestamp_ms", "now"), ("value", 5), ("key", 5), ("topic", ""), ("topic", "a b"), ("topic", 5),
     ("headers", [("a", 5)]), ("headers", 7), ("headers", [("a",)]),
 ]  # fmt: skip
+TIMEOUTS_THAT_ARE_NONE = [bad for bad in BAD if bad[0] == "timeout"]
 
 
 def draw_operation(draw: Draw, world: World, at: float) -> Step:
@@ -180,7 +181,7 @@ def _cancel(draw: Draw, _: World) -> Args:
 
 
 def _misuse(draw: Draw, _: World) -> Args:
-    what, bad = draw.random.choice(BAD)
+    what, bad = draw.random.choice(TIMEOUTS_THAT_ARE_NONE if draw.theme == "dressed" else BAD)
     return {"topic": draw.topic(), "what": what, "bad": bad}
 
 

@@ -77,6 +77,7 @@ THEMES: dict[str, Theme] = {
         ),
         ("of_topic", "grow", "grow", "create", "delete", "recreate", "delay"),
         without=frozenset({"serializer", "reaction", "two_producers", "sudden_end"}),
+        paces=(0.001, 0.02, 0.3, 2.0, 2.0),
     ),
     # Things happen in the same moment: a leader dies when metadata arrives.
     "lockstep": Theme(
