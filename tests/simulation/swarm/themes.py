@@ -36,6 +36,9 @@ PLAIN = frozenset(
     {"serializer", "partitioner", "reaction", "two_producers", "slow_start", "late_topic", "sudden_end", "second_loop"}
 )
 
+EXPIRING = ("tight", "timeouts")
+"""Themes whose worlds go on until records have expired: all is well again at the end, and then none does."""
+
 THEMES: dict[str, Theme] = {
     # A full buffer, and a leader that is away until records expire.
     "tight": Theme(
