@@ -7,15 +7,18 @@ from swarm.without.defects import DEFECTS, EVERY, NOTHING, SHOWN_ELSEWHERE
 from swarm.without.hunting import hunt
 from swarm.without.patching import Change, Defect, StaleError, code_with
 
-SOON = {
-    "coroutines_of_serializers_are_left": 60,
-    "flush_lingers": 90,
-    "send_timeout_in_silence": 120,
-    "serializers_have_no_deadline": 60,
-    "try_send_waits": 30,
-    "unanswered_requests_recurse": 120,
-}
-"""Defects of each kind, and within how many seeds they are found."""
+SOON = (
+    "bound_of_the_second_close",
+    "cancelled_many_is_silent",
+    "coroutines_of_serializers_are_left",
+    "send_timeout_in_silence",
+    "serializers_have_no_deadline",
+    "try_send_waits",
+    "unanswered_requests_recurse",
+    "younger_overtakes_parked",
+)
+"""Some of each kind, each found within a hundred seeds or so when this was written."""
+MOST_SEEDS = 800  # those of one theme are played, about sixty
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
@@ -40,7 +43,7 @@ def test_text_that_is_no_longer_there_is_told() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOON)
 def test_a_defect_whose_mend_is_taken_out_is_found(name: str) -> None:
-    found = hunt(EVERY[name], SOON[name], is_themed=True)
+    found = hunt(EVERY[name], MOST_SEEDS, is_themed=True)
     assert found.seed is not None, f"{found.row()}: {found.others}"
 
 

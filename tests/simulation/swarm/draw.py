@@ -7,7 +7,7 @@ from typing import Any
 
 from .draw_faults import FAULTS, draw_fault
 from .draw_operations import OPERATIONS, draw_operation
-from .themes import THEMES, WILD, Theme
+from .themes import EXPIRING, THEMES, WILD, Theme
 from .world_values import Args, Step, World
 
 OPTIONS = (
@@ -105,7 +105,7 @@ def draw_world(seed: int, operations: int | None = None) -> World:
     if draw.faults:
         for _ in range(random.choice(draw.troubles)):
             when = random.choice(world.operations).at if random.random() < 0.5 else random.uniform(0.0, at)
-            if draw.theme == "tight" and random.random() < 0.3:
+            if draw.theme in EXPIRING and random.random() < 0.3:
                 # Something is away when the first records come.
                 when = min((step.at for step in world.operations if step.kind != "start"), default=0.0)
             world.faults.append(draw_fault(draw, round(when, 6)))
@@ -153,7 +153,7 @@ def _options(draw: Draw) -> Args:
     batch = (
         random.choice([0, 100, 300, 1_000])
         if has("small_batches")
-        else random.choice([1_000, 16_384, 65_536, 1_000_000])
+        else random.choice([65_536, 1_000_000] if draw.theme == "press" else [1_000, 16_384, 65_536, 1_000_000])
     )
     request_ms = random.choice([100, 500]) if has("short_requests") else random.choice([1_000, 5_000, 30_000])
     linger_ms = random.choice([300, 3_000, 20_000]) if has("long_linger") else random.choice([0, 0, 1, 5, 50])
@@ -294,7 +294,7 @@ def _end(draw: Draw, world: World) -> Args:
     }
     if "tenants" in draw.operations and random.random() < 0.7:
         end["settle_s"] = 40.0
-    if draw.theme == "tight" and random.random() < 0.7:
+    if draw.theme in EXPIRING and random.random() < 0.7:
         end["settle_s"] = min(delivery_s + 1.0, 40.0)  # all is well again at the end: before, records are to expire
     if draw.has("second_loop"):
         end["second_loop"] = True

@@ -18,6 +18,7 @@ BAD: list[tuple[str, object]] = [
     ("timestamp_ms", 2**63), ("timestamp_ms", "now"), ("value", 5), ("key", 5), ("topic", ""), ("topic", "a b"), ("topic", 5),
     ("headers", [("a", 5)]), ("headers", 7), ("headers", [("a",)]),
 ]  # fmt: skip
+TIMEOUTS_THAT_ARE_NONE = [bad for bad in BAD if bad[0] == "timeout"]
 
 
 def draw_operation(draw: Draw, world: World, at: float) -> Step:
@@ -124,8 +125,8 @@ def _press(draw: Draw, _: World) -> Args:
     """More than is compressed on the loop, for one partition, as a rule."""
     args = _send(draw, draw.pick("drop", "await", "gather"))
     args |= {"count": draw.pick(40, 80), "size": draw.pick(500, 1_000, 2_000), "partition": 0, "spread": None}
-    if draw.random.random() < 0.4:
-        args["recalled"] = [draw.random.randrange(5), draw.random.randrange(80)]
+    if draw.random.random() < 0.8:  # in the turn before the thread begins, as a rule
+        args["recalled"] = [draw.pick(0, 1, 1, 1, 2, 2, 3), draw.random.randrange(80)]
     return args
 
 
@@ -180,7 +181,7 @@ def _cancel(draw: Draw, _: World) -> Args:
 
 
 def _misuse(draw: Draw, _: World) -> Args:
-    what, bad = draw.random.choice(BAD)
+    what, bad = draw.random.choice(TIMEOUTS_THAT_ARE_NONE if draw.theme == "dressed" else BAD)
     return {"topic": draw.topic(), "what": what, "bad": bad}
 
 

@@ -194,7 +194,11 @@ def _judge_error(scene: Scene, account: Account, error: AiokprodError, at: float
             wrong("refused room too early", f"{account}: at {at:.3f} s: {error!r:.200}")
     if isinstance(error, PartitionOutOfRangeError) and account.existed and not scene.was_deleted(account.topic):
         wrong("partition out of range that exists", f"{account}: {error!r:.200}")
-    if isinstance(error, TopicAuthorizationError) and not scene.refusals and not _may_be_rejected(scene):
+    if (
+        isinstance(error, TopicAuthorizationError)
+        and not scene.was_refused_since(account.sent_at)
+        and not _may_be_rejected(scene)
+    ):
         wrong("refused topic that nobody refused", f"{account}: {error!r:.200}")
     if isinstance(error, UnknownTopicError) and not isinstance(error, TopicAuthorizationError):
         if "is not there after" in str(error) and at < account.sent_at + block_s - EARLY_S:
@@ -212,7 +216,8 @@ def _closed_at(scene: Scene, account: Account, at: float) -> bool:
 
 
 def _may_be_rejected(scene: Scene) -> bool:
-    codes = {step.args.get("code") for step in scene.world.faults if step.kind == "fail"}
+    fails = [step.args for step in scene.world.faults if step.kind == "fail"]
+    codes = {args.get("code") for args in fails if args.get("api") != "Metadata"}
     return bool(codes & {"INVALID_RECORD", "POLICY_VIOLATION", "INVALID_TIMESTAMP", "TOPIC_AUTHORIZATION_FAILED"})
 
 

@@ -36,6 +36,9 @@ PLAIN = frozenset(
     {"serializer", "partitioner", "reaction", "two_producers", "slow_start", "late_topic", "sudden_end", "second_loop"}
 )
 
+EXPIRING = ("tight", "timeouts")
+"""Themes whose worlds go on until records have expired: all is well again at the end, and then none does."""
+
 THEMES: dict[str, Theme] = {
     # A full buffer, and a leader that is away until records expire.
     "tight": Theme(
@@ -78,6 +81,7 @@ THEMES: dict[str, Theme] = {
         ),
         ("of_topic", "grow", "grow", "create", "delete", "recreate", "delay"),
         without=frozenset({"serializer", "reaction", "two_producers", "sudden_end"}),
+        paces=(0.001, 0.02, 0.3, 2.0, 2.0),
     ),
     # Things happen in the same moment: a leader dies when metadata arrives.
     "lockstep": Theme(

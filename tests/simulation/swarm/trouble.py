@@ -195,7 +195,7 @@ class Trouble:
 
     def _grow(self, topic: str, more: int, unseen: int = 0) -> None:
         """`unseen`: so many answers about the topic are errors that pass; what is sent meanwhile waits for another reason."""
-        if unseen:
+        if unseen and self.scene.partitions_of(topic):
             self._fail("LEADER_NOT_AVAILABLE", "Metadata", topic=topic, times=unseen)
         self.scene.grow_to(topic, self.scene.partitions_of(topic) + more)
 

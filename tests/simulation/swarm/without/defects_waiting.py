@@ -19,8 +19,9 @@ DEFECTS = (
                 "                self.dispatcher(topic).waiting.pop(parked, None)\n",
             ),
         ),
-        ("never settled", "unsettled after close", "flush hangs"),
+        ("never settled", "unsettled after close", "flush hangs", "send_many hangs"),
         both(has_hook("serializer"), has("sabotage")),
+        theme="third_parties",
     ),
     Defect(
         "serializers_have_no_deadline",
@@ -91,6 +92,7 @@ DEFECTS = (
         ),
         ("bare TypeError", "flush hangs"),
         both(has_hook("serializer"), has("misuse")),
+        theme="dressed",
     ),
     Defect(
         "timeout_that_is_no_number",
@@ -102,8 +104,16 @@ DEFECTS = (
                 "        timeout_s = record.timeout if record.timeout != record.timeout else intake.checked_options(record)\n",
             ),
         ),
-        ("per-send timeout is late", "settled late", "flush hangs", "never settled", "spin", "timers are left"),
+        (
+            "timeout that was not asked for",
+            "per-send timeout is late",
+            "settled late",
+            "flush hangs",
+            "never settled",
+            "spin",
+        ),
         both(has_hook("serializer"), has("misuse")),
+        theme="dressed",
     ),
     Defect(
         "huge_timeout",
@@ -117,6 +127,7 @@ DEFECTS = (
         ),
         ("bare OverflowError", "flush hangs", "never settled"),
         has("misuse"),
+        theme="dressed",
     ),
     # ------------------------------------------------------------------ room and linger
     Defect(
@@ -328,7 +339,7 @@ DEFECTS = (
         ),
         ("send_many drains its source",),
         has("many"),
-        theme="bulk",
+        theme="third_parties",
     ),
     # ------------------------------------------------------------------ what is kept
     Defect(

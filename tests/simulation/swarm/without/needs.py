@@ -37,7 +37,7 @@ def has_bad_records(world: World) -> bool:
     """A partition that does not exist, or a partitioner that raises or strays."""
     there = {topic["name"]: topic["partitions"] for topic in world.topics}
     for step in world.operations:
-        places = [step.args.get("partition"), *(step.args.get("partitions") or ())]
+        places = [step.args.get("partition"), step.args.get("first_partition"), *(step.args.get("partitions") or ())]
         if any(isinstance(place, int) and place >= there.get(str(step.args.get("topic")), 0) for place in places):
             return True
     return has_hook("partitioner", "raise_every", "stray_every")(world)
