@@ -21,6 +21,7 @@ ON_OLDER: Final = frozenset({
     "test_an_answer_lost_after_the_append_is_asked_for_again_and_told_with_its_offset",
     "test_answers_lost_again_and_again_with_five_in_flight_make_no_copy",
     "test_what_times_out_while_all_brokers_are_frozen_is_told_exactly",
+    "test_a_partition_gives_its_numbers_up_where_a_batch_past_its_deadline_never_came",
     "test_without_idempotence_a_copy_is_explained_by_a_second_attempt",
     "test_the_metadata_says_what_the_acknowledgement_told",
     # brokers that go and come back

@@ -158,6 +158,46 @@ def test_what_times_out_while_all_brokers_are_frozen_is_told_exactly(cluster: Ka
     assert said[POSSIBLY] <= 3 * 5 * (1_000 // 80)
 
 
+@pytest.mark.parametrize("lost", ["answers", "requests"])
+def test_a_partition_gives_its_numbers_up_where_a_batch_past_its_deadline_never_came(
+    cluster: KafkaCluster, kafka_name: str, lost: str
+) -> None:  # faults: I5, I8
+    cluster.create_topic(kafka_name, partitions=2)
+    has_come = lost == "answers"  # then the next batch's numbers fit, and there is nothing to give up
+
+    async def scenario() -> None:
+        options = {"request_timeout_ms": 2_000, "delivery_timeout_ms": 10_000}
+        async with Producer(cluster.bootstrap_servers, **options) as producer:  # type: ignore[arg-type]
+            for partition in (0, 1):
+                assert (await producer.send(kafka_name, b"0", partition=partition)).offset == 0
+            rule = cluster.proxy.swallow_next(
+                "Produce", topic=kafka_name, partition=0, times=None, before_serving=not has_come
+            )
+            with pytest.raises(DeliveryTimeoutError) as raised:
+                await producer.send(kafka_name, b"1", partition=0)
+            assert raised.value.persistence is Persistence.POSSIBLY_PERSISTED
+            rule.cancel()
+            assert await offset_of(producer, kafka_name, b"2") == 1 + has_come
+            assert (producer.metrics()["epoch_bumps"] > 0) == (not has_come)
+            assert (await producer.send(kafka_name, b"1", partition=1)).offset == 1
+            assert await offset_of(producer, kafka_name, b"3") == 2 + has_come
+
+    asyncio.run(scenario())
+    numbers = [0, 1, 2, 3] if has_come else [0, 2, 3]
+    assert log_of(cluster, kafka_name) == {0: list(enumerate(numbers)), 1: [(0, 0), (1, 1)]}
+
+
+async def offset_of(producer: Producer, topic: str, value: bytes) -> int | None:
+    """Where a record of partition 0 is. It has time: a producer with little delivery timeout may need another try."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return (await producer.send(topic, value, partition=0)).offset
+        except DeliveryTimeoutError as late:
+            assert late.persistence is Persistence.NOT_PERSISTED, "sent again it would be there twice"
+            assert time.monotonic() < deadline
+
+
 def test_close_while_all_brokers_are_frozen_accounts_for_each_record(cluster: KafkaCluster, kafka_name: str) -> None:
     # faults: L11
     cluster.create_topic(kafka_name, partitions=3)

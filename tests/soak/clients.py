@@ -57,6 +57,14 @@ class Client:
         """Where its book is."""
         return self._folder / f"{life}.book"
 
+    def has_delivered(self) -> bool:
+        """Is a record of the present life acknowledged?"""
+        book = self.book(self.lives[-1])
+        if not book.exists():
+            return False
+        with book.open("rb") as lines:
+            return any(line.startswith(b"o ") for line in lines)
+
     def log(self, life: str) -> Path:
         """What it wrote to standard error."""
         return self._folder / f"{life}.log"

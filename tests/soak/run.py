@@ -29,6 +29,7 @@ from verdict import CANARY, complaints_of
 from aiokprod.testing import KafkaCluster
 from aiokprod.testing.kafka_cluster import ClusterSecurity
 
+UNDER_WAY_S = 120.0  # on a busy machine it takes a while until every client has begun
 CALM_S = 3.0  # before the first deed
 SESSION_S = 5.0  # so long may a client stay that does not log in again
 LISTENERS = (PLAIN, LOGIN, TLS)
@@ -106,6 +107,7 @@ class Soak:
         try:
             for client in clients:
                 client.start()
+            _under_way(clients)
             time.sleep(CALM_S)
             began = time.monotonic()
             with _counting(cluster, dials):
@@ -166,6 +168,13 @@ def security_of(listener: str, certificates: Certificates) -> dict[str, str]:
             "sasl_password": PASSWORD,
         }
     return {"security_protocol": TLS, "ssl_cafile": str(certificates.files.authority)} if listener == TLS else {}
+
+
+def _under_way(clients: Sequence[Client]) -> None:
+    """Wait until a record of each client has been acknowledged, or there is nothing that a fault could meet."""
+    until = time.monotonic() + UNDER_WAY_S
+    while not all(client.has_delivered() for client in clients) and time.monotonic() < until:
+        time.sleep(0.2)
 
 
 def _drain(clients: Sequence[Client]) -> dict[str, int | None]:

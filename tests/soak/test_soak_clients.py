@@ -29,6 +29,7 @@ def test_a_killed_workload_leaves_its_book_and_the_next_life_has_its_own(tmp_pat
     client.start()
     try:
         wait_for(client.book("five-0"), b"five-0/0")
+        assert not client.has_delivered()
         client.kill()
         client.start()
         wait_for(client.book("five-1"), b"five-1/0")
@@ -51,3 +52,15 @@ def test_a_workload_that_fails_is_not_excused_by_a_later_kill(tmp_path: Path) ->
     finally:
         client.end()
     assert client.killed_at == {}
+
+
+def test_a_client_is_under_way_when_a_record_of_its_present_life_was_acknowledged(tmp_path: Path) -> None:
+    client = Client("five", tmp_path, JOB)
+    client.lives.append("five-0")
+    assert not client.has_delivered()
+    client.book("five-0").write_bytes(b"i 0 1.0 to 0 - 10\n")
+    assert not client.has_delivered()
+    client.book("five-0").write_bytes(b"i 0 1.0 to 0 - 10\no 0 1.5 0 0\n")
+    assert client.has_delivered()
+    client.lives.append("five-1")
+    assert not client.has_delivered()
