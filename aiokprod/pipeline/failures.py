@@ -110,8 +110,10 @@ class Failures:
             case ErrorKind.CLUSTER_AUTHORIZATION:
                 return ClusterAuthorizationError(f"{text}: idempotent writes are not allowed to this principal")
             case ErrorKind.INVALID_RECORD:
+                if position >= 0:
+                    return InvalidRecordError(text)
                 count = sum(last - first for first, last in settle.ranges)
-                if position >= 0 or count == 1:
+                if count == 1:
                     return InvalidRecordError(text)
                 return BrokerRejectedError(
                     f"{text}: the broker refused the batch, and named none of its {count} records as the cause"
