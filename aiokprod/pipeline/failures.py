@@ -70,6 +70,14 @@ class Failures:
             error.__cause__ = self._cause
         return error
 
+    @staticmethod
+    def named_as(error: AiokprodError, refusal: Refusal, position: int) -> AiokprodError:
+        """The error of another record of the same batch that was named too: thousands may be, each in its own words."""
+        other = error.clone()
+        other.message = refusal.text_of(position)
+        other.args = (other.message,)
+        return other
+
     def _error_of(self, settle: Settle, position: int) -> AiokprodError:
         why = settle.why
         if why == "deadline":
