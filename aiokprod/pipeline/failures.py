@@ -70,6 +70,14 @@ class Failures:
             error.__cause__ = self._cause
         return error
 
+    @staticmethod
+    def named_as(error: AiokprodError, refusal: Refusal, position: int) -> AiokprodError:
+        """The error of another record of the same batch that was named too: thousands may be, each in its own words."""
+        other = error.clone()
+        other.message = refusal.text_of(position)
+        other.args = (other.message,)
+        return other
+
     def _error_of(self, settle: Settle, position: int) -> AiokprodError:
         why = settle.why
         if why == "deadline":
@@ -110,8 +118,10 @@ class Failures:
             case ErrorKind.CLUSTER_AUTHORIZATION:
                 return ClusterAuthorizationError(f"{text}: idempotent writes are not allowed to this principal")
             case ErrorKind.INVALID_RECORD:
+                if position >= 0:
+                    return InvalidRecordError(text)
                 count = sum(last - first for first, last in settle.ranges)
-                if position >= 0 or count == 1:
+                if count == 1:
                     return InvalidRecordError(text)
                 return BrokerRejectedError(
                     f"{text}: the broker refused the batch, and named none of its {count} records as the cause"

@@ -37,6 +37,7 @@ from aiokprod.pipeline.ledger import (
 )
 from aiokprod.pipeline.parked import ParkedRecord
 from aiokprod.pipeline.ports import House, IntakeQueue
+from aiokprod.pipeline.refusal import Refusal
 from aiokprod.pipeline.verdicts import is_producer_fatal
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.column_rows import Section
@@ -392,8 +393,8 @@ class PartitionQueue(IntakeQueue):
         if code is not None and action.outcome != Outcome.DELIVERED and is_producer_fatal(code):
             self._effects.later(partial(self.house.crashed, self.texts.error_of(action, 0.0)))
         batch = action.batch
-        if action.named:
-            self._settle_named(action, now)
+        if action.named and action.refusal is not None:
+            self._settle_named(action, action.refusal, now)
             return
         offset = -1 if action.base_offset is None else action.base_offset
         error = None
@@ -405,15 +406,20 @@ class PartitionQueue(IntakeQueue):
             if offset >= 0:
                 offset += last - first
 
-    def _settle_named(self, action: Settle, now: float) -> None:
+    def _settle_named(self, action: Settle, refusal: Refusal, now: float) -> None:
         """Records that the broker refused by name: each has its own text, and equal texts share an error."""
         errors: dict[str, AiokprodError] = {}
-        refusal, batch = action.refusal, action.batch
+        batch = action.batch
+        any_error: AiokprodError | None = None
         for position, (first, last) in zip(action.named, action.ranges, strict=True):
-            words = "" if refusal is None else refusal.words_of(position)
+            words = refusal.words_of(position)
             error = errors.get(words)
             if error is None:
-                error = errors[words] = self.texts.error_of(action, now - batch.opened_at, position)
+                if any_error is None:
+                    error = any_error = self.texts.error_of(action, now - batch.opened_at, position)
+                else:
+                    error = self.texts.named_as(any_error, refusal, position)
+                errors[words] = error
             self._settle_segment(batch, Segment(first, last, -1, -1, error, action.attempts, now), False)
 
     def _settle_segment(self, batch: ProducerBatch, segment: Segment, is_told: bool) -> None:

@@ -148,7 +148,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
             transactions=self._transactions,
             faults=self._faults,
             counters=self.counters,
-            advertised=_advertised(release, api_versions or {}, with_sasl=bool(sasl_mechanisms)),
+            advertised=_advertised(release, api_versions or {}),
             features={**({TRANSACTION_VERSION: version} if version else {}), **(features or {})},
             now_ms=now_ms,
             host=host,
@@ -355,12 +355,11 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         return self._home.call(lambda: self._state.expire_producers(self._now_ms()))
 
 
-def _advertised(
-    release: KafkaRelease, caps: Mapping[str | int, tuple[int, int] | None], *, with_sasl: bool
-) -> dict[int, tuple[int, int]]:
-    ranges = release.advertised({api.key: (api.advertised_from, api.max_version) for api in APIS.values()})
-    if not with_sasl:
-        del ranges[api_key_of("SaslHandshake")], ranges[api_key_of("SaslAuthenticate")]
+def _advertised(release: KafkaRelease, caps: Mapping[str | int, tuple[int, int] | None]) -> dict[int, tuple[int, int]]:
+    ranges = release.advertised(
+        {api.key: (api.advertised_from, api.max_version) for api in APIS.values()},
+        {api.key: api.min_version for api in APIS.values()},
+    )
     for name, cap in caps.items():
         key = api_key_of(name)
         if cap is None:

@@ -1,8 +1,9 @@
 """What brokers of several Kafka releases advertise, and which rules of transactions they keep.
 
 `MockCluster(kafka_version=...)` names one. The ranges of older releases are those of the `ApiKeys` of kafka-clients
-2.1.1, 2.8.2 and 3.9.1; the newest release offers what our codecs know. A lower bound is the real one, even where the
-mock only serves what is newer: a request below that closes the connection.
+2.1.1, 2.8.2 and 3.9.1; the newest release offers what our codecs know. What is offered is served: where the codecs begin
+later than the release, so does the mock. One exception is Kafka's own: from 4.0 on Produce is offered from version 0 and
+hangs up on anything below 3, as real brokers do (some clients look at the lower bound only).
 """
 
 from __future__ import annotations
@@ -35,11 +36,18 @@ class KafkaRelease:
     """Whether the high watermark waits for min.insync replicas (KIP-966); before, a batch whose in-sync set has become
     too small is answered 20. broker: 6.3c"""
 
-    def advertised(self, served: Ranges) -> Ranges:
-        """What of the served APIs a broker of this release advertises."""
+    def advertised(self, newest: Ranges, lowest: Mapping[int, int]) -> Ranges:
+        """What of the served APIs a broker of this release advertises.
+
+        Args:
+            newest: what the newest release advertises.
+            lowest: from which version on each API is served.
+        """
         if self.ranges is None:
-            return dict(served)
-        return {key: self.ranges[key] for key in served if key in self.ranges}
+            return dict(newest)
+        return {
+            key: (max(self.ranges[key][0], lowest[key]), self.ranges[key][1]) for key in newest if key in self.ranges
+        }
 
 
 def _from_zero(highest: Mapping[int, int]) -> Ranges:

@@ -1,7 +1,7 @@
 """SaslHandshake and SaslAuthenticate: who is let in. The state of an exchange lives in the connection's `SaslGate`.
 
-A broker without mechanisms asks nobody; one with mechanisms serves nothing but ApiVersions and these two until the
-exchange is over. After a failed one the answer is written and the connection closed.
+A broker without mechanisms asks nobody, and tells a client so that tries; one with mechanisms serves nothing but
+ApiVersions and these two until the exchange is over. After a failed one the answer is written and the connection closed.
 """
 
 from __future__ import annotations
@@ -74,8 +74,9 @@ def sasl_handshake(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeRe
     response = SaslHandshakeResponse(mechanisms=list(gate.mechanisms))
     try:
         call.refuse_by_script()
-        if not gate.mechanisms:
-            raise RefusalError(ErrorCode.ILLEGAL_SASL_STATE)
+        if not gate.mechanisms:  # broker: 18.6
+            response.error_code = int(ErrorCode.ILLEGAL_SASL_STATE)
+            return response
         if request.mechanism not in gate.mechanisms:
             raise RefusalError(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
         gate.begin(request.mechanism, raw=call.version == 0)
@@ -91,6 +92,10 @@ def sasl_authenticate(call: Call, request: SaslAuthenticateRequest) -> SaslAuthe
     response = SaslAuthenticateResponse(error_message=None)
     try:
         call.refuse_by_script()
+        if not gate.mechanisms:  # broker: 18.6
+            response.error_code = int(ErrorCode.ILLEGAL_SASL_STATE)
+            response.error_message = "SaslAuthenticate request received after successful authentication"
+            return response
         response.auth_bytes = gate.step(request.auth_bytes, call.broker.monotonic())
         if gate.user is not None:
             response.session_lifetime_ms = round(gate.session_lifetime_s * 1000) if call.version >= 1 else 0

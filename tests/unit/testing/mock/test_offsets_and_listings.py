@@ -210,9 +210,9 @@ def test_a_transaction_is_described() -> None:
         ({"transaction_version": 1}, (0, 13), (0, 5), (0, 2), 1),
         ({"transaction_version": 0}, (0, 13), (0, 5), (0, 2), None),
         ({"features": {"transaction.version": 1}}, (0, 13), (0, 5), (0, 2), 1),
-        ({"kafka_version": "3.9.1"}, (0, 11), (0, 4), (0, 1), None),
-        ({"kafka_version": "2.8"}, (0, 9), (0, 3), None, None),
-        ({"kafka_version": "2.1"}, (0, 7), (0, 1), None, None),
+        ({"kafka_version": "3.9.1"}, (3, 11), (0, 4), (0, 1), None),
+        ({"kafka_version": "2.8"}, (3, 9), (0, 3), None, None),
+        ({"kafka_version": "2.1"}, (3, 7), (0, 1), None, None),
         ({"kafka_version": "2.8", "api_versions": {"Produce": (3, 5)}}, (3, 5), (0, 3), None, None),
     ],
 )

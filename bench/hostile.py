@@ -1,0 +1,417 @@
+"""What an answer costs that no honest broker gives: `python bench/hostile.py`. About two minutes.
+
+Each case is a cluster in a process of its own, which answers one request with too much, and a client in another, which must
+come through: the record is acknowledged, or the read ends with an error. Two figures of the client: how long its loop was held
+at a time (processor time of its thread, so that a busy machine does not matter), and by how much its memory grew at most.
+
+`--tree DIR` plays the client of another checkout; `--markdown` prints a row of a table for each case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+UNTIL = {"fetch, small batch": 9_500_000, "fetch, as large as may be": 1_400_000, "fetch, small batches": 60_000}
+ROOT = Path(__file__).resolve().parents[1]
+MB = 1_000_000
+PLAY_S = 150.0
+ALLOWED_STALL_MS = 50.0
+ALLOWED_MB = 32 * 1024 * 1024 / MB
+CASES = {
+    "metadata, partitions": "90 MB of Metadata: partitions of the topic",
+    "metadata, brokers": "90 MB of Metadata: brokers",
+    "metadata, as large as may be": "2 MB of Metadata: 40,000 partitions, which is let through",
+    "produce, partitions": "90 MB of Produce: partitions",
+    "produce, record errors": "53 MB of Produce: a million records by name",
+    "produce, as large as may be": "Produce: each of 2,500 records by name with a text of its own, which is let through",
+    "api versions": "90 MB of ApiVersions",
+    "init producer id": "90 MB of InitProducerId: an unknown field",
+    "find coordinator": "90 MB of FindCoordinator: coordinators",
+    "sasl handshake": "90 MB of SaslHandshake: mechanisms",
+    "sasl authenticate": "90 MB of SaslAuthenticate: a text",
+    "list offsets": "90 MB of ListOffsets: partitions, to the reader",
+    "fetch, partitions": "90 MB of Fetch: partitions, to the reader",
+    "fetch, records": "90 MB of Fetch: one batch, to the reader",
+    "fetch, small batch": "6 KB of Fetch: one batch of zstd with 9.5 million records, to the reader",
+    "fetch, small batches": "4 MB of Fetch: 60,000 batches of one record, which are let through",
+    "fetch, large record": "8 MB of Fetch: one record, which is let through",
+    "fetch, as large as may be": "40 KB of Fetch: one batch of gzip with 1.4 million records, which is let through",
+}
+
+
+# ---------------------------------------------------------------------- the cluster
+def serve(case: str) -> None:
+    """Print where the cluster listens, and answer until stdin ends."""
+    from aiokprod.testing import MockCluster
+
+    sasl: dict[str, Any] = {}
+    if case.startswith("sasl"):
+        sasl = {"sasl_mechanisms": ("PLAIN",), "users": {"u": "p"}}
+    with MockCluster(brokers=1, **sasl) as cluster:
+        cluster.create_topic("t", partitions=1)
+        if case.startswith("fetch"):
+            asyncio.run(one_record(cluster.bootstrap_servers))  # what is read when the fault is over
+        api, answer = answer_of(case, cluster)
+        cluster.answer_with(api, answer)
+        print(cluster.bootstrap_servers, flush=True)
+        sys.stdin.read()
+
+
+async def one_record(servers: str) -> None:
+    from aiokprod import Producer
+
+    async with Producer(servers) as producer:
+        await producer.send("t", b"v")
+
+
+def repeated(message: Any, element: Any, version: int, count: int, *, flexible: bool) -> bytes:
+    """The body of the message, with so many times the one element it has."""
+    from aiokprod.wire.writer import Writer
+
+    one, whole = Writer(), Writer()
+    element.write(one, version)
+    message.write(whole, version)
+    piece, body = bytes(one.out), bytes(whole.out)
+    mark = b"\x02" if flexible else (1).to_bytes(4, "big")
+    at = body.index(mark + piece)
+    counted = Writer()
+    counted.count(count, flexible)
+    return body[:at] + bytes(counted.out) + piece * count + body[at + len(mark + piece) :]
+
+
+def batches(kind: str) -> bytes:
+    """Record batches for the answers to Fetch."""
+    from aiokprod.records.batch import batch_header, encode_records
+    from aiokprod.records.compression import CODEC_BITS, compress
+
+    codec, count = {"zstd": ("zstd", 9_500_000), "gzip": ("gzip", 1_400_000), "empty": ("none", 1)}.get(
+        kind, ("none", 0)
+    )
+    section = b""
+    if count:
+        # As `encode_records` makes them, of records that are nothing but their offset: seven to ten bytes each.
+        pieces = [bytes(encode_records([b""], None, None, [0]))]
+        first = pieces[0]
+        assert first[0] == 2 * (len(first) - 1)
+        from aiokprod.records.varint import encode
+
+        def record(delta: int) -> bytes:
+            body = b"\0\0" + encode(delta) + first[4:]
+            return encode(len(body)) + body
+
+        section = compress(codec, None, b"".join(map(record, range(count))) if kind == "gzip" else first * count)
+    elif kind == "record":
+        section = bytes(encode_records([bytes(8 * MB)], None, None, [0]))
+        count = 1
+    elif kind == "large":
+        section = bytes(90 * MB)
+        count = 1
+    header = batch_header(
+        section, count=count, attributes=CODEC_BITS[codec], base_timestamp_ms=0, max_timestamp_ms=0, producer_id=-1,
+        producer_epoch=-1, base_sequence=-1,
+    )  # fmt: skip
+    if kind == "empty":
+        return b"".join(at.to_bytes(8, "big") + bytes(header)[8:] + section for at in range(60_000))
+    return bytes(header) + section
+
+
+def answer_of(case: str, cluster: Any) -> tuple[str, Callable[[Any, int], object]]:
+    """The API and what is answered to it."""
+    from aiokprod.wire.messages import (
+        api_versions,
+        fetch,
+        find_coordinator,
+        init_producer_id,
+        list_offsets,
+        metadata,
+        produce,
+        sasl_authenticate,
+        sasl_handshake,
+    )
+
+    topic_id = cluster.topic_id("t")
+    host, port = cluster.bootstrap_servers.split(":")
+    node = metadata.MetadataResponseBroker(node_id=1, host=host, port=int(port))
+
+    def filled(message: Any, element: Any, size_bytes: int, flexible_from: int, count: int = 0) -> Any:
+        from aiokprod.wire.writer import Writer
+
+        def answer(request: Any, version: int) -> bytes:
+            writer = Writer()
+            element.write(writer, version)
+            many = count or size_bytes // max(1, len(writer.out))
+            return repeated(message, element, version, many, flexible=version >= flexible_from)
+
+        return answer
+
+    if case.startswith("metadata"):
+        partition = metadata.MetadataResponsePartition(
+            partition_index=0, leader_id=1, leader_epoch=0, replica_nodes=[1], isr_nodes=[1]
+        )
+        topic = metadata.MetadataResponseTopic(name="t", topic_id=topic_id, partitions=[partition])
+        message = metadata.MetadataResponse(
+            brokers=[node], cluster_id=cluster.cluster_id, controller_id=1, topics=[topic]
+        )
+        if case == "metadata, brokers":
+            return "Metadata", filled(message, node, 90 * MB, 9)
+        return "Metadata", filled(message, partition, 90 * MB, 9, 40_000 if "may be" in case else 0)
+    if case.startswith("produce"):
+        errors: list[produce.BatchIndexAndErrorMessage] = []
+        if case == "produce, record errors":
+            errors = [produce.BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message="x" * 46)]
+        elif case == "produce, as large as may be":
+            errors = [
+                produce.BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=f"{at} is wrong".ljust(150))
+                for at in range(2_500)
+            ]
+        outcome = produce.PartitionProduceResponse(index=0, error_code=87, base_offset=-1, record_errors=errors)
+        of_topic = produce.TopicProduceResponse(name="t", topic_id=topic_id, partition_responses=[outcome])
+        answered = produce.ProduceResponse(responses=[of_topic])
+        if case == "produce, partitions":
+            return "Produce", filled(answered, outcome, 90 * MB, 9)
+        if case == "produce, record errors":
+            return "Produce", filled(answered, errors[0], 53 * MB, 9, 1_000_000)
+        return "Produce", lambda request, version: answered
+    if case == "api versions":
+        key = api_versions.ApiVersion(api_key=3, min_version=0, max_version=12)
+        return "ApiVersions", filled(api_versions.ApiVersionsResponse(api_keys=[key]), key, 90 * MB, 3)
+    if case == "init producer id":
+
+        def with_unknown_field(request: Any, version: int) -> bytes:
+            from aiokprod.wire.writer import Writer
+
+            writer = Writer()
+            init_producer_id.InitProducerIdResponse(producer_id=7, producer_epoch=0).write(writer, version)
+            size = Writer()
+            size.count(90 * MB - 1, True)  # an unsigned varint of one more
+            return bytes(writer.out[:-1]) + b"\x01\x63" + bytes(size.out) + bytes(90 * MB)
+
+        return "InitProducerId", with_unknown_field
+    if case == "find coordinator":
+        found = find_coordinator.Coordinator(key="k", node_id=1, host=host, port=int(port))
+        return "FindCoordinator", filled(
+            find_coordinator.FindCoordinatorResponse(coordinators=[found]), found, 90 * MB, 3
+        )
+    if case == "sasl handshake":
+        many = 90 * MB // 16
+        names = b"".join([bytes(2), many.to_bytes(4, "big"), b"\x00\x0eABCDEFGHIJKLMN" * many])
+        assert sasl_handshake.SaslHandshakeRequest.MAX_VERSION == 1
+        return "SaslHandshake", lambda request, version: names
+    if case == "sasl authenticate":
+        text = sasl_authenticate.SaslAuthenticateResponse(auth_bytes=bytes(90 * MB))
+        return "SaslAuthenticate", lambda request, version: text
+    if case == "list offsets":
+        offset = list_offsets.ListOffsetsPartitionResponse(partition_index=0, offset=7)
+        of = list_offsets.ListOffsetsTopicResponse(name="t", partitions=[offset])
+        return "ListOffsets", filled(list_offsets.ListOffsetsResponse(topics=[of]), offset, 90 * MB, 6)
+    kind = {
+        "small batch": "zstd",
+        "as large as may be": "gzip",
+        "small batches": "empty",
+        "large record": "record",
+    }.get(case[7:], "large")
+    records = None if case == "fetch, partitions" else batches(kind)
+    data = fetch.PartitionData(
+        partition_index=0, high_watermark=9_500_000, last_stable_offset=9_500_000, records=records
+    )
+    answers = fetch.FetchResponse(
+        responses=[fetch.FetchableTopicResponse(topic="t", topic_id=topic_id, partitions=[data])]
+    )
+    if case == "fetch, partitions":
+        return "Fetch", filled(answers, data, 90 * MB, 12)
+    return "Fetch", lambda request, version: answers
+
+
+# ---------------------------------------------------------------------- the client
+def memory_kb(name: str) -> int:
+    """VmRSS or VmHWM of this process."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1])
+    raise AssertionError(name)
+
+
+class Heartbeat:
+    """How much processor time the loop's thread takes between two turns of the loop, at most."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self._last = time.thread_time()
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_soon(self._beat)
+
+    def _beat(self) -> None:
+        now = time.thread_time()
+        self.longest_s = max(self.longest_s, now - self._last)
+        self._last = now
+        self._timer = self._loop.call_soon(self._beat)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+
+async def play(case: str, servers: str) -> dict[str, Any]:
+    """What the client needs for it, with the imports paid for before."""
+    from aiokprod import Producer
+    from aiokprod.errors import AiokprodError
+    from aiokprod.reader import Reader
+
+    options: dict[str, Any] = {}
+    if case.startswith("sasl"):
+        options = {
+            "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p",
+        }  # fmt: skip
+    await warm_up()
+    before_kb = memory_kb("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+    heart = Heartbeat()
+    began = time.monotonic()
+    end = "came through"
+    try:
+        async with asyncio.timeout(PLAY_S):
+            if case.startswith(("list", "fetch")):
+                async with Reader(servers, **options) as reader:
+                    if case == "list offsets":
+                        await reader.latest("t", 0)
+                    else:
+                        async for _ in reader.read("t", 0, 0, UNTIL.get(case, 1)):
+                            pass
+            elif case == "find coordinator":
+                await asks_for_a_coordinator(servers)
+            else:
+                async with Producer(servers, linger_ms=500, **options) as producer:
+                    count = 2_500 if case == "produce, as large as may be" else 1
+                    await producer.partitions_for("t")
+                    deliveries: list[Any] = []
+                    for number in range(count):
+                        deliveries.append(producer.send("t", b"v", partition=0))
+                        if number % 100 == 99 and number < count - 100:
+                            await asyncio.sleep(0)  # the loop is held by answers only
+                    for delivery in deliveries:
+                        with suppress(AiokprodError):
+                            await delivery
+    except (AiokprodError, TimeoutError, ExceptionGroup) as error:
+        end = f"{type(error).__name__}: {str(error)[:120]}"
+    heart.stop()
+    grown = (memory_kb("VmHWM") - before_kb) * 1024 / MB
+    return {
+        "stall_ms": round(heart.longest_s * 1000, 1),
+        "grown_mb": round(max(0.0, grown), 1),
+        "seconds": round(time.monotonic() - began, 2),
+        "end": end,
+    }
+
+
+async def warm_up() -> None:
+    """One of each, so that what is loaded and compiled once is not in the figures."""
+    from aiokprod import Producer
+    from aiokprod.reader import Reader
+
+    servers = os.environ["WARM_UP"]
+    async with Producer(servers) as producer:
+        await asyncio.gather(*(producer.send("warm", b"v") for _ in range(5_000)))
+    async with Reader(servers) as reader:
+        async for _ in reader.read("warm", 0):
+            pass
+
+
+async def asks_for_a_coordinator(servers: str) -> None:
+    from aiokprod import ProducerConfig
+    from aiokprod.cluster.client import ClusterClient
+    from aiokprod.cluster.silent_listener import SilentListener
+    from aiokprod.metrics import Metrics
+    from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest
+
+    client = ClusterClient(ProducerConfig(bootstrap_servers=servers), Metrics(), SilentListener())
+    await client.start(30)
+    try:
+        await client.request(FindCoordinatorRequest(coordinator_keys=["k"]), timeout_s=PLAY_S)
+    finally:
+        await client.close()
+
+
+# ---------------------------------------------------------------------- both
+def child(*arguments: str, tree: Path, **variables: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, **variables, "PYTHONPATH": str(tree), "AIOKPROD_PURE": "1"}
+    return subprocess.Popen(
+        [sys.executable, __file__, *arguments], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, cwd="/",
+    )  # fmt: skip
+
+
+def measure(case: str, tree: Path) -> dict[str, Any]:
+    """The figures of one case."""
+    hostile = child("--serve", case, tree=ROOT)
+    plain = child("--serve-plain", tree=ROOT)
+    try:
+        assert hostile.stdout is not None and plain.stdout is not None
+        servers, warm = hostile.stdout.readline().strip(), plain.stdout.readline().strip()
+        player = child("--play", case, "--servers", servers, tree=tree, WARM_UP=warm)
+        out, _ = player.communicate(timeout=2 * PLAY_S)
+        if not out:
+            return {"stall_ms": 0.0, "grown_mb": 0.0, "seconds": 0.0, "end": f"ended with status {player.returncode}"}
+        found: dict[str, Any] = json.loads(out)
+        return found
+    finally:
+        for process in (hostile, plain):
+            process.communicate()
+
+
+def serve_plain() -> None:
+    """A cluster without faults."""
+    from aiokprod.testing import MockCluster
+
+    with MockCluster(brokers=1) as cluster:
+        cluster.create_topic("warm", partitions=1)
+        print(cluster.bootstrap_servers, flush=True)
+        sys.stdin.read()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all if none is named")
+    parser.add_argument("--tree", type=Path, default=ROOT)
+    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--serve")
+    parser.add_argument("--serve-plain", action="store_true")
+    parser.add_argument("--play")
+    parser.add_argument("--servers")
+    asked = parser.parse_args()
+    if asked.serve_plain:
+        serve_plain()
+    elif asked.serve:
+        serve(asked.serve)
+    elif asked.play:
+        print(json.dumps(asyncio.run(play(asked.play, asked.servers))), flush=True)
+    else:
+        return show(asked.cases or list(CASES), asked.tree.resolve(), markdown=asked.markdown)
+    return 0
+
+
+def show(cases: list[str], tree: Path, *, markdown: bool) -> int:
+    """1 if a case is dearer than is allowed."""
+    status = 0
+    for case in cases:
+        found = measure(case, tree)
+        is_dear = found["stall_ms"] > ALLOWED_STALL_MS or found["grown_mb"] > ALLOWED_MB
+        status |= is_dear
+        row = f"{found['stall_ms']:,.0f} ms", f"{found['grown_mb']:,.0f} MB", f"{found['seconds']:.1f} s", found["end"]
+        if markdown:
+            print(f"| {CASES[case]} | {row[0]} | {row[1]} | {row[3]} |", flush=True)
+        else:
+            print(f"{case:30}{row[0]:>12}{row[1]:>12}{row[2]:>10}  {'DEAR ' if is_dear else ''}{row[3]}", flush=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
