@@ -21,6 +21,8 @@ from typing import Any, ClassVar, Final, NoReturn, Self, TypeVar, Unpack
 from weakref import WeakSet
 
 from aiokprod.closing import Closing, tell_unclean
+from aiokprod.cluster.connection_settings import check_files
+from aiokprod.cluster.running_loop import running_loop
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.config.call_timeouts import check_timeout
 from aiokprod.delivery_type import Delivery
@@ -115,7 +117,7 @@ class Producer(_Base):
         **options: the options of `ProducerConfig`.
 
     Raises:
-        ConfigError: an option is unknown, has the wrong type or conflicts with another.
+        ConfigError: an option is unknown, has the wrong type or conflicts with another; a file cannot be read, or is no PEM.
         CodecUnavailableError: the package of `compression_type` is not installed.
     """
 
@@ -135,6 +137,7 @@ class Producer(_Base):
             options["bootstrap_servers"] = servers
             config = ProducerConfig.of(**options)
         check_codec(config.compression_type, config.compression_level)
+        self._check_files(config)
         self.config = config
         self._metrics = Metrics()
         self._log = StateLog("producer", client_id=config.client_id)
@@ -154,6 +157,10 @@ class Producer(_Base):
         self._unclosed: Unclosed | None = None  # while it is started
         self._left = CloseReport.empty()  # of a start whose loop was closed before the producer was
 
+    def _check_files(self, config: ProducerConfig) -> None:
+        """What is wrong with the files of certificates is known now, not when the application starts."""
+        check_files(config)
+
     # ------------------------------------------------------------------ life
     async def start(self, timeout: float | None = 30.0, *, wait: bool = True) -> Self:
         """Connect. `wait=False` comes up without a cluster and connects in the background.
@@ -168,10 +175,12 @@ class Producer(_Base):
             AuthenticationError, TlsError: the cluster refused us, or we it.
             ProducerClosedError, ProducerFailedError: it is closing, or has failed: await `close()` first.
             ConfigError: `timeout` is no number of seconds; nothing was started.
+            UsageError: no event loop of asyncio runs (under trio, say).
 
         Cancellation: nothing is left behind; the producer can be started again.
         """
         check_timeout("timeout of start()", timeout)
+        loop = running_loop()
         if self._has_lost_its_loop():
             await self._leave_loop()
         closes = self._closes
@@ -188,7 +197,7 @@ class Producer(_Base):
         if self._pipeline is not None and self._forks == _Forks.count:
             raise self._pipeline.closed_error()
         self._intake.configure()
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._forks = _Forks.count
         self._closing, self._left = None, CloseReport.empty()
         self._metrics.buffer_limit_bytes.set(self.config.buffer_memory)

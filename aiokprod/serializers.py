@@ -35,10 +35,28 @@ class StringSerializer:
 
 
 class JsonSerializer:
-    """Anything `json.dumps` takes, compact UTF-8; None stays None (a tombstone)."""
+    """Anything `json.dumps` takes, compact UTF-8; None stays None (a tombstone).
+
+    Args:
+        default: as `json.dumps` has it: called with what JSON does not know (a datetime, a Decimal), it returns what to
+            write instead, or raises TypeError. `default=str` is the simplest.
+    """
+
+    def __init__(self, *, default: Callable[[Any], Any] | None = None) -> None:
+        self._default = default
 
     def __call__(self, topic: str, headers: HeaderList, data: Any) -> Serialized:
-        return None if data is None else json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
+        """Raises SerializationError: the data is no JSON; the cause says why."""
+        if data is None:
+            return None
+        try:
+            text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, default=self._default)
+        except (TypeError, ValueError) as error:
+            if self._default is not None:
+                raise  # its text may hold what is in the record
+            how = "; JsonSerializer(default=...) says how to write it" if isinstance(error, TypeError) else ""
+            raise SerializationError(f"JsonSerializer: {error}{how}", topic=topic) from error
+        return text.encode()
 
 
 def three_arguments(serializer: Any, option: str) -> Callable[[str, HeaderList, Any], Any] | None:

@@ -26,6 +26,7 @@ from aiokprod.cluster.connection_settings import ConnectionSettings
 from aiokprod.cluster.control_request import RequestMessage, checked_seconds
 from aiokprod.cluster.parts import ClusterParts
 from aiokprod.cluster.pool import Purpose
+from aiokprod.cluster.running_loop import running_loop
 from aiokprod.cluster.snapshot import BrokerNode, ClusterSnapshot, TopicSnapshot
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import ConnectionLostError, RequestTimeoutError
@@ -110,6 +111,7 @@ class ClusterClient:
     def _begin(self) -> ClusterParts:
         if self._parts is not None:
             raise AssertionError("the client has been started")
+        running_loop()
         settings = self._settings or ConnectionSettings.from_config(self._config)
         parts = self._parts = ClusterParts(
             self._config, self._metrics, self._listener, settings, clock=self._clock, random=self._random

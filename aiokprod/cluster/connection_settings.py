@@ -18,7 +18,7 @@ from aiokprod.cluster.sasl import plain
 from aiokprod.cluster.sasl.mechanism import Mechanism
 from aiokprod.cluster.sasl.plain import Plain
 from aiokprod.cluster.sasl.scram import ScramSha256, ScramSha512
-from aiokprod.cluster.tls import TlsFiles, accept_context, build_context
+from aiokprod.cluster.tls import TlsFiles, accept_context, build_context, check_readable
 from aiokprod.config import ProducerConfig, Secret
 from aiokprod.errors import ConfigError
 from aiokprod.logs import StateLog
@@ -99,18 +99,29 @@ class ConnectionSettings:
 def _ssl_context(config: ProducerConfig) -> ssl.SSLContext:
     if config.ssl_context is not None:
         return accept_context(config.ssl_context)
-    return build_context(
-        TlsFiles(
-            ca_file=config.ssl_cafile,
-            ca_pem=config.ssl_ca_pem,
-            certificate_file=config.ssl_certfile,
-            certificate_pem=config.ssl_cert_pem,
-            key_file=config.ssl_keyfile,
-            key_pem=_secret(config.ssl_key_pem),
-            key_password=_secret(config.ssl_key_password),
-            check_host_name=config.ssl_check_hostname,
-        )
+    return build_context(_files(config))
+
+
+def _files(config: ProducerConfig) -> TlsFiles:
+    return TlsFiles(
+        ca_file=config.ssl_cafile,
+        ca_pem=config.ssl_ca_pem,
+        certificate_file=config.ssl_certfile,
+        certificate_pem=config.ssl_cert_pem,
+        key_file=config.ssl_keyfile,
+        key_pem=_secret(config.ssl_key_pem),
+        key_password=_secret(config.ssl_key_password),
+        check_host_name=config.ssl_check_hostname,
     )
+
+
+def check_files(config: ProducerConfig) -> None:
+    """Look at the files that a config names, without loading them: a start does that, and may find newer ones.
+
+    Raises:
+        ConfigError: one cannot be read, or holds no PEM.
+    """
+    check_readable(_files(config))
 
 
 def _mechanisms(config: ProducerConfig) -> Callable[[], Mechanism]:

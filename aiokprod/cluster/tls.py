@@ -65,6 +65,22 @@ def build_context(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
+def check_readable(files: TlsFiles) -> None:
+    """Is there PEM of the right kind in each file that is named?
+
+    Raises:
+        ConfigError: a file is missing, or not what it should be.
+    """
+    named = (
+        (CERTIFICATE, "ssl_cafile", files.ca_file),
+        (CERTIFICATE, "ssl_certfile", files.certificate_file),
+        (PRIVATE_KEY, "ssl_keyfile", files.key_file),
+    )
+    for kind, option, path in named:
+        if path is not None:
+            _want(kind, _read(option, path), option, path)
+
+
 def accept_context(context: ssl.SSLContext) -> ssl.SSLContext:
     """Take a context the user made, as it is; what it leaves unchecked is logged (`# faults: S3`)."""
     if context.verify_mode != ssl.CERT_REQUIRED:

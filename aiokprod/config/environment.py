@@ -51,6 +51,9 @@ NOT_TEXTS: Final = frozenset(
 def build(config: type[ConfigT], environ: Mapping[str, str], options: Mapping[str, Any]) -> ConfigT:
     """Read the environment, below the given options."""
     found, written = read_environment(environ, config)
+    if not {**found, **options}.get("bootstrap_servers"):
+        servers = f"{PREFIX}BOOTSTRAP_SERVERS"
+        raise ConfigError(f"{servers} is not set: set it to at least one host:port, or pass bootstrap_servers")
     try:
         return config.of(**{**found, **options})
     except ConfigError as error:

@@ -183,7 +183,13 @@ class Pipeline(House, ClusterListener):
     def _error_of_parked(self, record: ParkedRecord) -> AiokprodError:
         error = self.closed_error(record.topic)
         if error.__cause__ is None and record.waits in (Waits.METADATA, Waits.PARTITION):
-            error.__cause__ = self.entrance.unknown_topic(record.topic, self.loop.time() - record.sent_at)
+            cause = self.entrance.unknown_topic(record.topic, self.loop.time() - record.sent_at)
+            error = ProducerClosedError(
+                f"the producer was closed while the record waited: {cause.message}",
+                topic=record.topic,
+                persistence=Persistence.NOT_PERSISTED,
+            )
+            error.__cause__ = cause
         return error
 
     # `Closing` calls these three and `flush`. No coroutine awaits while an exception is on its way: compiled, such an

@@ -219,6 +219,9 @@ class Intake:
                 continue
             try:
                 result = serializer(topic, headers, getattr(record, name))
+            except SerializationError as told:  # in words of its own
+                told.topic = topic
+                raise
             except Exception as broken:
                 raise SerializationError(f"{name}_serializer raised {type(broken).__name__}", topic=topic) from broken
             setattr(record, name, result)
@@ -233,6 +236,9 @@ class Intake:
             if inspect.isawaitable(result):
                 try:
                     setattr(record, name, await result)
+                except SerializationError as told:
+                    told.topic = record.topic
+                    raise
                 except Exception as broken:
                     raise SerializationError(
                         f"{name}_serializer raised {type(broken).__name__}", topic=record.topic

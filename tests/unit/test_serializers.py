@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from aiokprod.errors import ConfigError, SerializationError
@@ -61,3 +63,28 @@ def test_a_view_of_what_is_no_more_is_no_result() -> None:
     view.release()
     with pytest.raises(SerializationError, match=r"value_serializer returned .*released"):
         checked(view, "value", "orders")
+
+
+def test_json_says_what_it_cannot_write_and_how_to_have_it_written() -> None:
+    with pytest.raises(
+        SerializationError, match=r"type datetime is not JSON serializable; JsonSerializer\(default"
+    ) as told:
+        JsonSerializer()("orders", [], {"at": datetime(2026, 1, 2)})
+    assert isinstance(told.value.__cause__, TypeError)
+    assert told.value.topic == "orders"
+    written = JsonSerializer(default=str)("orders", [], {"at": datetime(2026, 1, 2)})
+    assert written == b'{"at":"2026-01-02 00:00:00"}'
+    around: list[object] = []
+    around.append(around)
+    with pytest.raises(SerializationError, match="Circular reference detected"):
+        JsonSerializer()("orders", [], around)
+
+
+def test_what_a_default_of_the_user_raises_stays_as_it_is() -> None:
+    """Its text may hold what is in the record."""
+
+    def refuse(data: object) -> object:
+        raise TypeError(f"cannot write {data!r}")
+
+    with pytest.raises(TypeError, match="cannot write"):
+        JsonSerializer(default=refuse)("orders", [], {"at": object()})

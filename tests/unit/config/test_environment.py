@@ -123,11 +123,17 @@ def test_an_argument_that_is_wrong_does_not_blame_the_variable_it_replaces() -> 
     assert "AIOKPROD" not in str(raised.value)
 
 
+def test_without_servers_the_variable_to_set_is_named() -> None:
+    with pytest.raises(ConfigError, match="AIOKPROD_BOOTSTRAP_SERVERS is not set"):
+        ProducerConfig.from_env({})
+    assert ProducerConfig.from_env({}, bootstrap_servers="given:1").bootstrap_addresses == (("given", 1),)
+
+
 def test_texts_become_the_options_types() -> None:
     config = ProducerConfig.from_env(
-        {**BASE, "AIOKPROD_LINGER_MS": "7.5", "AIOKPROD_RETRIES": "3", "AIOKPROD_ALLOW_AUTO_CREATE_TOPICS": "true"}
+        {**BASE, "AIOKPROD_LINGER_MS": "7.5", "AIOKPROD_RETRIES": "3", "AIOKPROD_ALLOW_AUTO_CREATE_TOPICS": "false"}
     )
-    assert (config.linger_ms, config.retries, config.allow_auto_create_topics) == (7.5, 3, True)
+    assert (config.linger_ms, config.retries, config.allow_auto_create_topics) == (7.5, 3, False)
 
 
 def test_an_alias_counts_and_our_own_name_wins() -> None:

@@ -303,6 +303,25 @@ def test_a_serializer_that_raises_fails_its_record_without_showing_its_text(whic
     assert raised.value.topic == "t"
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "awaitable"])
+def test_a_serializer_may_fail_a_record_in_words_of_its_own(is_async: bool) -> None:
+    def refuse(data: object) -> bytes:
+        raise SerializationError("no schema for orders")
+
+    async def refuse_later(data: object) -> bytes:
+        return refuse(data)
+
+    async def scenario() -> None:
+        checks = intake(value_serializer=refuse_later if is_async else refuse)
+        record = Record(topic="t", value=2)
+        with pytest.raises(SerializationError, match="no schema for orders") as raised:
+            checks.serialize(record)
+            await checks.finish(record)
+        assert raised.value.topic == "t"
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("result", ["text", 7, [b"x"], object()])
 def test_a_serializer_that_returns_no_bytes_fails_its_record(result: object) -> None:
     """faults: M12"""

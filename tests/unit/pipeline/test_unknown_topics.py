@@ -9,7 +9,7 @@ import pytest
 from virtual_rig import kinds, outcomes, run
 
 from aiokprod import Producer
-from aiokprod.errors import UnknownTopicError
+from aiokprod.errors import ProducerClosedError, UnknownTopicError
 from aiokprod.reader import Reader
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
@@ -113,3 +113,24 @@ def test_a_reader_creates_no_topic() -> None:
             assert cluster.topics == {}
 
     run(scenario)
+
+
+def test_records_that_wait_at_close_fail_with_what_the_cluster_said(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with (
+            MockCluster(brokers=1, network=network, auto_create_topics=False) as cluster,
+            Producer(cluster.bootstrap_servers, dialer=network.dial) as producer,
+        ):
+            awaited = producer.send("orders", b"v")
+            producer.send("orders", b"v")
+            waiting = asyncio.create_task(awaited.wait())
+            await asyncio.sleep(2)
+            await producer.close(0)
+            with pytest.raises(
+                ProducerClosedError, match=r"topic 'orders' is not there after 2\.0 s: UNKNOWN_TOPIC"
+            ) as told:
+                await waiting
+            assert isinstance(told.value.__cause__, UnknownTopicError)
+
+    run(scenario)
+    assert any("1 records failed" in text and "UNKNOWN_TOPIC_OR_PARTITION" in text for text in warnings_of(caplog))
