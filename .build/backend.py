@@ -44,7 +44,8 @@ INTERPRETED = {
     "vectorised_partitions.py",
     "column_encoder.py",
 }
-MYPYC = ["mypy>=1.18"]
+# The releases whose runtime `corrected` knows: a newer one is tried out first (tests/unit/test_build.py says how).
+MYPYC = ["mypy>=2.4,<2.5"]
 SPARK_MODULE = "pyspark_aiokprod.py"
 
 
@@ -58,6 +59,24 @@ def sources() -> list[str]:
     return [str(path) for path in found if path.name not in INTERPRETED]
 
 
+THREE_ARGUMENTS = "PyObject_CallFunctionObjArgs(_m, type, value, traceback, NULL)"
+ONE_ARGUMENT = "PyObject_CallOneArg(_m, value)"
+
+
+def corrected(runtime: str) -> str:
+    """mypyc's `misc_ops.c` with the one call that is wrong.
+
+    Raises:
+        RuntimeError: it is not there exactly once: this mypyc is another one, and what would be compiled is not known.
+    """
+    if runtime.count(THREE_ARGUMENTS) != 1:
+        raise RuntimeError(
+            f"mypyc's misc_ops.c has {runtime.count(THREE_ARGUMENTS)} times '{THREE_ARGUMENTS}', where it must be once:"
+            f" build with {MYPYC[0]}, or without AIOKPROD_COMPILE, which gives the pure form"
+        )
+    return runtime.replace(THREE_ARGUMENTS, ONE_ARGUMENT)
+
+
 def use_throw_of_today(extensions: list[setuptools.Extension]) -> None:
     """What is thrown into a compiled coroutine goes on to what it awaits as one exception.
 
@@ -66,12 +85,9 @@ def use_throw_of_today(extensions: list[setuptools.Extension]) -> None:
     """
     from mypyc.build import include_dir
 
-    runtime = Path(include_dir(), "misc_ops.c").read_text(encoding="utf-8")
+    runtime = corrected(Path(include_dir(), "misc_ops.c").read_text(encoding="utf-8"))
     folder = Path("build", "runtime")
     folder.mkdir(parents=True, exist_ok=True)
-    runtime = runtime.replace(
-        "PyObject_CallFunctionObjArgs(_m, type, value, traceback, NULL)", "PyObject_CallOneArg(_m, value)"
-    )
     Path(folder, "misc_ops.c").write_text(runtime, encoding="utf-8")
     for extension in extensions:
         extension.include_dirs.insert(0, str(folder))

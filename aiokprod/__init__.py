@@ -86,7 +86,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy (PEP 562): the pytest plugin is imported in every test run of everybody who has us installed.
+    # Lazy (PEP 562): the pytest plugin is imported in every test run wherever the package is installed.
     if name == "errors":
         return import_module("aiokprod.errors")
     if name == "compiled":

@@ -17,7 +17,7 @@ class Persistence(Enum):
     NOT_PERSISTED = "not persisted"
     """Certainly not: it is safe to send it again."""
     POSSIBLY_PERSISTED = "possibly persisted"
-    """Nobody can tell without reading the log: sending it again may write it twice."""
+    """Only the log itself can tell: sending it again may write it twice."""
 
 
 class TimestampType(Enum):
@@ -67,7 +67,7 @@ class ColumnsPartition:
     bytes: int = 0
     """of the delivered ones, as records, before compression"""
     first_offset: int | None = None
-    """None: nothing was delivered, or nobody told (acks=0)"""
+    """None: nothing was delivered, or no broker told (acks=0)"""
     last_offset: int | None = None
     """others may have written between"""
     failed: int = 0

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from aiokprod.config import ProducerConfig
 from aiokprod.reader import Reader
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ CREATE_TIME: Final = 0  # our reader does not tell whose clock it was: an audit 
 AT_ONCE: Final = 4  # partitions that are read beside each other
 
 
-async def read_back(servers: str | Sequence[str], topics: Sequence[str], folder: str | Path) -> int:
+async def read_back(servers: str | Sequence[str] | ProducerConfig, topics: Sequence[str], folder: str | Path) -> int:
     """Write what the topics have now into the folder; how many records that was. Transactions that failed are left out.
 
     Raises:
@@ -32,7 +33,9 @@ async def read_back(servers: str | Sequence[str], topics: Sequence[str], folder:
         OSError: it cannot be written.
     """
     await asyncio.to_thread(_make_empty, Path(folder))
-    async with Reader(servers) as reader:
+    reader = Reader(servers)
+    try:
+        await reader.start(reader.config.start_timeout)
         turn = asyncio.Semaphore(AT_ONCE)
 
         async def one(topic: str, partition: int) -> int:
@@ -45,6 +48,8 @@ async def read_back(servers: str | Sequence[str], topics: Sequence[str], folder:
                 tasks = [group.create_task(one(topic, partition)) for topic, partition in partitions]
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None  # one says what is wrong; the others are of the same cluster or disk
+    finally:
+        await reader.close()
     return sum(task.result() for task in tasks)
 
 

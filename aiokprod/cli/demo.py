@@ -1,7 +1,8 @@
 """`aiokprod demo`: the main job, shown. Records through the whole pipeline, faults midway, everything read back.
 
 By default on an embedded in-process cluster of three brokers (real sockets); `--real` starts a local Apache Kafka of
-three brokers; `--bootstrap` takes any cluster (there no faults are made). The exit status follows the verdict.
+three brokers; `--bootstrap` (or `--config`) takes any cluster (there no faults are made). The exit status follows the
+verdict: 0 clean, 1 not, 2 there is none.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import random
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from aiokprod.cli.check import Verdict, judge_log
+from aiokprod.config import ProducerConfig
+from aiokprod.config.command_line import config_of, given_options
 from aiokprod.errors import AiokprodError
 from aiokprod.producer import Producer
 from aiokprod.reader import Reader
@@ -69,7 +72,7 @@ def lines_of(path: Path) -> Iterator[bytes]:
 async def show(cluster: DemoCluster, values: Iterable[bytes], count: int, topic: str, console: Console) -> Run:
     """Send everything, break something in the middle, and note what was acknowledged."""
     run = Run()
-    async with Producer(cluster.bootstrap_servers, request_timeout_ms=5_000) as producer:
+    async with Producer(cluster.config) as producer:
         partitions = await producer.partitions_for(topic)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console, transient=True) as progress:
@@ -134,7 +137,7 @@ async def _send(
 async def read_back(cluster: DemoCluster, topic: str, console: Console, total: int) -> dict[int, list[bytes]]:
     """Everything in the topic, by partition, in the order of the log."""
     log: dict[int, list[bytes]] = {}
-    async with Reader(cluster.bootstrap_servers) as reader:
+    async with Reader(cluster.config) as reader:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, console=console, transient=True) as progress:
             bar = progress.add_task("read back", total=total)
@@ -163,10 +166,28 @@ def report(console: Console, run: Run, verdict: Verdict) -> None:
     console.print(f"[bold {colour}]{verdict.line}[/]")
 
 
-@click.command()
-@click.option("--records", default=200_000, show_default=True, help="How many records to make up.")
+class NoVerdictError(click.ClickException):
+    """The demonstration could not be made: one line, no traceback."""
+
+    exit_code = 2
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error).strip().partition("\n")[0] or type(error).__name__)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--records", type=click.IntRange(1), default=200_000, show_default=True, help="How many records to make up."
+)
 @click.option("--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Send its lines instead.")
 @click.option("--bootstrap", help="Use this cluster (host:port,...) and break nothing.")
+@click.option(
+    "--config",
+    "options_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Options of the connection (TLS, SASL), a name=value in each line.",
+)
+@click.option("-X", "pairs", metavar="NAME=VALUE", multiple=True, help="One such option (repeatable).")
 @click.option("--real", is_flag=True, help="Start a local Apache Kafka (Java 17 and Maven).")
 @click.option("--seed", default=1, show_default=True, help="Of the made-up records.")
 @click.option(
@@ -181,25 +202,43 @@ def report(console: Console, run: Run, verdict: Verdict) -> None:
     help="With --spark: where the verdict and its pictures go.",
 )
 def demo(
-    records: int, file: Path | None, bootstrap: str | None, real: bool, seed: int, spark: bool, folder: Path
+    records: int,
+    file: Path | None,
+    bootstrap: str | None,
+    options_file: Path | None,
+    pairs: Sequence[str],
+    real: bool,
+    seed: int,
+    spark: bool,
+    folder: Path,
 ) -> None:
     """Send records through the whole pipeline, break something midway, read everything back."""
-    if spark:
-        if bootstrap or file:
-            raise click.UsageError("--spark makes up its rows and starts its own cluster: no --bootstrap, no --file")
-        from aiokprod.cli.spark_demo import show as show_spark
+    is_given = bool(bootstrap or options_file or pairs)
+    if spark and (is_given or file):
+        raise click.UsageError("--spark makes up its rows and starts its own cluster: no --bootstrap, no --file")
+    if is_given and real:
+        raise click.UsageError("--real and --bootstrap (or --config, -X) exclude each other")
+    try:
+        if spark:
+            from aiokprod.cli.spark_demo import show as show_spark
 
-        sys.exit(show_spark(records, folder))
-    if bootstrap and real:
-        raise click.UsageError("--bootstrap and --real exclude each other")
+            sys.exit(show_spark(records, folder))
+        config = config_of(given_options(bootstrap, options_file, pairs)) if is_given else None
+        sys.exit(_demonstrated(config, real, records, file, seed))
+    except (AiokprodError, OSError) as error:
+        raise NoVerdictError(error) from None
+
+
+def _demonstrated(config: ProducerConfig | None, real: bool, records: int, file: Path | None, seed: int) -> int:
+    """The exit status."""
     console = Console(highlight=False)
     topic = f"aiokprod-demo-{uuid.uuid4().hex[:8]}"
     if file is not None:
         records = sum(1 for _ in lines_of(file))
     values = made_up(records, seed) if file is None else lines_of(file)
     with contextlib.ExitStack() as stack:
-        if bootstrap:
-            cluster = external(bootstrap)
+        if config is not None:
+            cluster = external(config)
         else:
             cluster = stack.enter_context(local_kafka() if real else embedded())
         console.print(f"{records:,} records to topic {topic} on {cluster.title}")
@@ -208,4 +247,4 @@ def demo(
         log = asyncio.run(read_back(cluster, topic, console, len(run.acknowledged)))
     verdict = judge_log(run.in_send_order(), log)
     report(console, run, verdict)
-    sys.exit(0 if verdict.is_clean and not run.failures else 1)
+    return 0 if verdict.is_clean and not run.failures else 1

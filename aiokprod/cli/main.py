@@ -19,7 +19,7 @@ def main() -> None:
     from aiokprod.cli.cluster import cluster
     from aiokprod.cli.demo import demo
 
-    @click.group()
+    @click.group(context_settings={"help_option_names": ["-h", "--help"]})
     @click.version_option(
         __version__, prog_name="aiokprod", message=f"%(prog)s %(version)s ({'compiled' if compiled else 'pure Python'})"
     )

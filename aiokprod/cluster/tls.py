@@ -7,9 +7,12 @@ Invariants: certificates and host names are verified unless the user said otherw
 from __future__ import annotations
 
 import logging
+import os
 import re
 import ssl
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -127,20 +130,52 @@ def _load_own_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
     key_text = key_text if key is None else _read("ssl_keyfile", key)
     _want(CERTIFICATE, certificate_text, certificate_option, certificate)
     _want(PRIVATE_KEY, key_text, key_option, key or (certificate if key_option == "ssl_certfile" else None))
-    # OpenSSL loads a chain from files only. The directory is readable by us alone and gone at the end.
-    with tempfile.TemporaryDirectory(prefix="aiokprod-") as directory:
+    with ExitStack() as texts:  # OpenSSL loads a chain from files only
         if certificate is None:
-            certificate = str(Path(directory, "certificate.pem"))
-            Path(certificate).write_bytes(certificate_text.encode())
+            certificate = texts.enter_context(_as_file(certificate_text))
         if key is None and files.key_pem is not None:
-            key = str(Path(directory, "key.pem"))
-            Path(key).write_bytes(key_text.encode())
+            key = texts.enter_context(_as_file(key_text))
         try:
             # A callable: without one OpenSSL would ask the terminal for the password of an encrypted key.
             context.load_cert_chain(certificate, key, lambda: files.key_password.reveal() if files.key_password else "")
         except (OSError, ValueError) as error:
             meaning = _unloadable(error, key_text, files.key_password, certificate_option)
             raise ConfigError(f"{key_option}: {meaning}") from None
+
+
+@contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """A path at which OpenSSL finds the text: in memory where the system has that (Linux).
+
+    Elsewhere a file that this user alone can read, in a directory of its own, and both are gone at the end; if the process
+    is killed in that moment, they stay.
+    """
+    with ExitStack() as stack:
+        descriptor = _in_memory()
+        if descriptor is None:
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aiokprod-")), "text.pem")
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        else:
+            path = Path(f"/proc/self/fd/{descriptor}")
+        stack.callback(os.close, descriptor)
+        left = memoryview(text.encode())
+        while left:
+            left = left[os.write(descriptor, left) :]
+        yield str(path)
+
+
+def _in_memory() -> int | None:
+    """The descriptor of a file without a name; None where there is none, or no path to it."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    try:
+        descriptor = os.memfd_create("aiokprod", os.MFD_CLOEXEC)
+    except OSError:  # forbidden by a sandbox
+        return None
+    if Path(f"/proc/self/fd/{descriptor}").exists():
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def _check_encoding(option: str, is_fine: bool) -> None:

@@ -69,7 +69,9 @@ class Absent:
 
 
 _JAVA = "Java classes cannot run here: "
-_CALLBACK = "await what send() returns, or give it add_done_callback(); for records nobody awaits set on_delivery_error"
+_CALLBACK = (
+    "await what send() returns, or give it add_done_callback(); for records that are not awaited set on_delivery_error"
+)
 _METRICS = "read producer.metrics() instead"
 _LOG = "set levels on logging.getLogger('aiokprod')"
 _NEGOTIATED = "versions are negotiated with each broker"

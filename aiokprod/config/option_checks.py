@@ -156,7 +156,7 @@ class ClientId(Check):
 
 @dataclass(frozen=True, slots=True)
 class SecretText(Check):
-    """A text nobody may see: not in an error either."""
+    """A text that is shown nowhere, not in an error either."""
 
     def describe(self) -> str:
         return "a str or a Secret, not empty"

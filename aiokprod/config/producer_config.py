@@ -5,7 +5,7 @@ what options may be together in `option_rules`. docs/configuration.md is the use
 compares the two.
 
 Invariants: an object of this class is valid; which options were given (and not derived) is remembered, so that
-`replace` derives anew; a secret shows nowhere.
+`replace` derives again; a secret shows nowhere.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class ProducerConfig:
         return build(cls, os.environ if environ is None else environ, options)
 
     def replace(self, **changes: Unpack[ProducerOptions]) -> Self:
-        """A copy with other values; what was given before stays given, what was derived is derived anew."""
+        """A copy with other values; what was given before stays given, what was derived is derived again."""
         copy = type(self).__new__(type(self))
         copy._fill({**self._given(), **changes})
         if self.idempotent:  # else it was told before
@@ -224,7 +224,7 @@ class ProducerConfig:
 
     @classmethod
     def _checked(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options that say something, each right by itself, in a form that nobody else can change."""
+        """The options that say something, each right by itself, in a form that cannot be changed from outside."""
         for name in options:
             if name not in cls.__dataclass_fields__:
                 raise unknown_option(name, cls.names())

@@ -1,7 +1,7 @@
 """Bootstrap addresses: "host:port, host:port", a list of them, IPv6 in brackets. Pure.
 
 Java and librdkafka take "SSL://host:port" and disregard or compare the scheme. Here it is refused: a scheme that says
-one thing and `security_protocol` another would send a password where nobody wants it.
+one thing and `security_protocol` another would send a password where it is not wanted.
 """
 
 from __future__ import annotations

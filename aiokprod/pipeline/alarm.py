@@ -1,7 +1,7 @@
 """`Alarm`: many things to look at later, one timer of the loop.
 
 There are three: batches whose linger ends or backoff is over, partitions whose oldest record expires, and records that
-have waited for room or metadata as long as they may (`max_block_ms`). A late or needless call is harmless: whoever is
+have waited for room or metadata as long as they may (`max_block_ms`). A late or needless call is harmless: what is
 called looks at the facts again.
 """
 

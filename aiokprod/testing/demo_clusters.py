@@ -22,11 +22,16 @@ class DemoCluster:
     """A cluster, how to make a topic on it, and how to break it."""
 
     title: str
-    bootstrap_servers: str
+    config: ProducerConfig
+    """of what connects to it"""
     create_topic: Callable[[str, int], None]
     break_something: Callable[[str], list[str]]
     records_in: Callable[[str], int]
     """how many records are in a topic"""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self.config.bootstrap_addresses)
 
 
 @contextmanager
@@ -52,7 +57,9 @@ def embedded() -> Iterator[DemoCluster]:
         def records_in(topic: str) -> int:
             return len(cluster.records(topic))
 
-        yield DemoCluster("three embedded brokers", cluster.bootstrap_servers, create, break_something, records_in)
+        yield DemoCluster(
+            "three embedded brokers", _own(cluster.bootstrap_servers), create, break_something, records_in
+        )
 
 
 @contextmanager
@@ -60,7 +67,7 @@ def local_kafka() -> Iterator[DemoCluster]:
     """Apache Kafka in three local JVM processes."""
     from aiokprod.testing.kafka_cluster import KafkaCluster
 
-    with KafkaCluster(brokers=3) as cluster:
+    with KafkaCluster(brokers=3, proxied=True) as cluster:
 
         def create(topic: str, partitions: int) -> None:
             cluster.create_topic(topic, partitions=partitions)
@@ -69,9 +76,11 @@ def local_kafka() -> Iterator[DemoCluster]:
             leaders = cluster.leaders(topic)
             victim = leaders[0]
             target = next(node for node in cluster.brokers if node != victim)
+            cluster.proxy.drop_answer("Produce", topic=topic, times=1)
             cluster.move_leader(topic, 1, next(node for node in cluster.brokers if node != leaders[1]))
             cluster.broker(victim).kill()
             return [
+                "dropped an acknowledgement after the append, and the connection with it",
                 f"moved the leader of partition 1 off broker {leaders[1]}",
                 f"killed broker {victim} (-9); {target} goes on",
             ]
@@ -80,33 +89,38 @@ def local_kafka() -> Iterator[DemoCluster]:
             return sum(cluster.end_offsets(topic))
 
         yield DemoCluster(
-            "three brokers of Apache Kafka", cluster.bootstrap_servers, create, break_something, records_in
+            "three brokers of Apache Kafka", _own(cluster.bootstrap_servers), create, break_something, records_in
         )
 
 
-def external(bootstrap_servers: str) -> DemoCluster:
+def _own(bootstrap_servers: str) -> ProducerConfig:
+    return ProducerConfig.of(bootstrap_servers=bootstrap_servers, request_timeout_ms=5_000)
+
+
+def external(config: ProducerConfig) -> DemoCluster:
     """A cluster of the user's: nothing is broken there."""
 
     def create(topic: str, partitions: int) -> None:
-        asyncio.run(_create_topic(bootstrap_servers, topic, partitions))
+        asyncio.run(_create_topic(config, topic, partitions))
 
     def records_in(topic: str) -> int:
-        return asyncio.run(_records_in(bootstrap_servers, topic))
+        return asyncio.run(_records_in(config, topic))
 
-    return DemoCluster(bootstrap_servers, bootstrap_servers, create, lambda topic: [], records_in)
+    title = ",".join(f"{host}:{port}" for host, port in config.bootstrap_addresses)
+    return DemoCluster(title, config, create, lambda topic: [], records_in)
 
 
-async def _records_in(bootstrap_servers: str, topic: str) -> int:
-    async with Reader(bootstrap_servers) as reader:
+async def _records_in(config: ProducerConfig, topic: str) -> int:
+    async with Reader(config) as reader:
         partitions = await reader.partitions(topic)
         ends = [await reader.latest(topic, partition) for partition in partitions]
         return sum(ends) - sum([await reader.earliest(topic, partition) for partition in partitions])
 
 
-async def _create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
-    client = ClusterClient(ProducerConfig.of(bootstrap_servers=bootstrap_servers), Metrics(), SilentListener())
-    await client.start(30.0)
+async def _create_topic(config: ProducerConfig, topic: str, partitions: int) -> None:
+    client = ClusterClient(config, Metrics(), SilentListener())
     try:
+        await client.start(config.start_timeout)
         request = CreateTopicsRequest(
             topics=[CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1)], timeout_ms=30_000
         )

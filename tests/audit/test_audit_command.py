@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from aiokprod.cli.audit import audit
+from aiokprod.config import ProducerConfig
 from aiokprod.errors import UnknownTopicError
 from aiokprod.spark.audit import Finding, SchemaError, Verdict, command
 from aiokprod.spark.audit.command import main
@@ -69,3 +71,50 @@ def test_without_spark_the_command_explains_itself_and_what_is_missing(monkeypat
     assert done.stderr.startswith("not judged: the audit needs Spark")
     assert 'pip install "aiokprod[audit]"' in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["claims"],
+        ["claims", "--topic", "orders"],
+        ["claims", "--bootstrap", "kafka:9092"],
+        ["claims", "--config", "client.properties"],
+        ["claims", "--log", "log", "--topic", "orders"],
+        ["claims", "--log", "log", "--bootstrap", "kafka:9092"],
+        ["claims", "--log", "log", "-X", "client.id=a"],
+        ["claims", "--log", "log", "--kafka-source"],
+    ],
+)
+def test_a_dump_and_a_cluster_exclude_each_other_and_one_is_needed(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "--bootstrap" in capsys.readouterr().err
+
+
+def test_options_of_a_file_and_of_pairs_reach_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configs: list[ProducerConfig] = []
+
+    async def reads(config: ProducerConfig, topics: list[str], folder: Path) -> int:
+        configs.append(config)
+        raise OSError("enough")
+
+    monkeypatch.setattr(command, "read_back", reads)
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=kafka:9093\nsecurity.protocol=SSL\nclient.id=file\n")
+    assert main(["claims", "--config", str(file), "-X", "client.id=pair", "--topic", "orders"]) == 2
+    (config,) = configs
+    assert (config.bootstrap_addresses, config.security_protocol, config.client_id) == (
+        (("kafka", 9093),),
+        "SSL",
+        "pair",
+    )
+
+
+def test_a_cluster_that_is_not_there_is_one_line_within_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["claims", "--bootstrap", "127.0.0.1:1", "-X", "start.timeout.ms=300", "--topic", "orders"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("not judged: ") and "127.0.0.1" in told and told.count("\n") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiokprod.claims import Status
-from aiokprod.spark.audit import Finding, Latencies, LateRecord, NamedRecord, Verdict
+from aiokprod.spark.audit import Finding, Latencies, LateRecord, NamedRecord, Verdict, page
 from aiokprod.spark.audit.files import write
 from aiokprod.spark.audit.latency import BUCKETS_PER_OCTAVE, quantiles_us
 
@@ -95,6 +96,19 @@ def test_the_page_is_whole_and_escapes_what_it_shows(tmp_path: Path) -> None:
     assert 'class="wrong"' in text
     for drawn in text.split("<svg")[1:]:
         ElementTree.fromstring("<svg" + drawn.partition("</svg>")[0] + "</svg>")
+
+
+def test_a_topic_whose_name_begins_with_an_underscore_is_in_the_legends() -> None:
+    from matplotlib.figure import Figure
+
+    shown = bad()
+    shown.timeline = {"_internal": Counter({1_700_000_000: 5}), "orders": Counter({1_700_000_000: 7})}
+    shown.latencies = [replace(each, topic="_internal") for each in shown.latencies]
+    timeline, distribution = Figure().subplots(1, 2)
+    page._draw_timeline(timeline, shown)
+    page._draw_distribution(distribution, shown, "ack", ["_internal"])
+    assert [text.get_text().strip() for text in timeline.get_legend().get_texts()] == ["_internal", "orders"]
+    assert [text.get_text().strip() for text in distribution.get_legend().get_texts()] == ["_internal"]
 
 
 def test_without_matplotlib_the_page_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,13 @@ import argparse
 import asyncio
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiokprod.claims.readback import read_back
+from aiokprod.config.command_line import config_of, given_options
 from aiokprod.errors import AiokprodError
 from aiokprod.spark.audit.files import write
 from aiokprod.spark.audit.run import run
@@ -32,8 +33,15 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m aiokp
     """Run it; the exit status."""
     parser = _parser(program)
     options = parser.parse_args(arguments)
-    if bool(options.bootstrap) != bool(options.topic) or (options.kafka_source and not options.bootstrap):
-        parser.error("--bootstrap and --topic belong together, and --kafka-source needs them")
+    is_read_back = not options.log
+    if is_read_back != bool(options.topic) or (
+        not is_read_back and (options.kafka_source or _is_cluster_given(options))
+    ):
+        parser.error(
+            "--bootstrap (or --config, -X) and --topic belong together, and --kafka-source needs them, not --log"
+        )
+    if is_read_back and not _is_cluster_given(options):
+        parser.error("one of --log and --bootstrap (or --config) is needed")
     try:
         import pyspark  # noqa: F401
     except ImportError as missing:
@@ -72,9 +80,14 @@ def _parser(program: str) -> argparse.ArgumentParser:
         epilog="Exit status: 0 clean, 1 something is wrong, 2 it could not be judged, or not all of it.",
     )
     parser.add_argument("claims", help="the folder that Claims wrote")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--log", help="a Parquet dump with the columns of Spark's Kafka source")
-    source.add_argument("--bootstrap", help="read the topics back from this cluster (host:port,...)")
+    parser.add_argument("--log", help="a Parquet dump with the columns of Spark's Kafka source")
+    parser.add_argument("--bootstrap", help="instead of --log: read the topics back from this cluster (host:port,...)")
+    parser.add_argument(
+        "--config", metavar="FILE", help="options of the connection (TLS, SASL), a name=value in each line"
+    )
+    parser.add_argument(
+        "-X", dest="pairs", metavar="NAME=VALUE", action="append", default=[], help="one such option (repeatable)"
+    )
     parser.add_argument("--topic", action="append", default=[], help="with --bootstrap (repeatable)")
     parser.add_argument(
         "--kafka-source",
@@ -95,11 +108,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
 def _audited(options: argparse.Namespace) -> Verdict:
     with tempfile.TemporaryDirectory() as scratch:
         log = options.log
-        if options.bootstrap and not options.kafka_source:
+        given = given_options(options.bootstrap, options.config, options.pairs) if options.topic else {}
+        if given and not options.kafka_source:
             log = options.dump or Path(scratch)
-            asyncio.run(read_back(options.bootstrap, options.topic, log))
+            asyncio.run(read_back(config_of(given), options.topic, log))
         with _session(options.master) as spark:
-            found = _kafka_source(spark, options.bootstrap, options.topic) if options.kafka_source else log
+            found = _kafka_source(spark, given, options.topic) if options.kafka_source else log
             return run(
                 spark,
                 options.claims,
@@ -127,11 +141,15 @@ def _session(master: str | None) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def _kafka_source(spark: SparkSession, servers: str, topics: Sequence[str]) -> DataFrame:
-    """Everything that is in the topics as of now, without what failed transactions left."""
+def _is_cluster_given(options: argparse.Namespace) -> bool:
+    return bool(options.bootstrap or options.config or options.pairs)
+
+
+def _kafka_source(spark: SparkSession, given: Mapping[str, str], topics: Sequence[str]) -> DataFrame:
+    """Everything that is in the topics at this moment, without what failed transactions left."""
     return (
         spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", servers)
+        .options(**{f"kafka.{name}": value for name, value in given.items()})
         .option("subscribe", ",".join(topics))
         .option("includeHeaders", "true")
         .option("startingOffsets", "earliest")

@@ -125,6 +125,11 @@ def _plots(verdict: Verdict) -> list[str]:
     return plots
 
 
+def _in_legend(topic: str) -> str:
+    """matplotlib leaves out of a legend what begins with an underscore, as a topic's name may."""
+    return f" {topic}" if topic.startswith("_") else topic
+
+
 def _draw_timeline(axes: Axes, verdict: Verdict) -> None:
     """Records of the log by the second of their timestamp."""
     first = min(second for counts in verdict.timeline.values() for second in counts)
@@ -135,7 +140,10 @@ def _draw_timeline(axes: Axes, verdict: Verdict) -> None:
         for second, records in counts.items():
             points[(second - first) // width] += records
         axes.step(
-            [width * number for number in range(len(points))], [p / width for p in points], where="post", label=topic
+            [width * number for number in range(len(points))],
+            [p / width for p in points],
+            where="post",
+            label=_in_legend(topic),
         )
     begin = datetime.fromtimestamp(first, UTC).strftime("%Y-%m-%d %H:%M:%S")
     axes.set_title("Records in the log, by their timestamps")
@@ -151,7 +159,7 @@ def _draw_distribution(axes: Axes, verdict: Verdict, kind: str, topics: Sequence
             if (each.kind, each.topic) == (kind, topic):
                 counts.update(each.buckets)
         buckets = sorted(counts)
-        axes.plot([bucket_middle_us(b) / 1e3 for b in buckets], [counts[b] for b in buckets], label=topic)
+        axes.plot([bucket_middle_us(b) / 1e3 for b in buckets], [counts[b] for b in buckets], label=_in_legend(topic))
     axes.set(xscale="log", xlabel="ms", ylabel="records")
     axes.legend()
 

@@ -98,7 +98,16 @@ def _fetch(home: Path, pom: bytes, what: str, properties: Mapping[str, str]) -> 
         written = Path(scratch) / "pom.xml"
         written.write_bytes(pom)
         jars = Path(scratch) / "jars"
-        command = [maven, "-q", "-B", "-f", str(written), *(f"-D{key}={value}" for key, value in properties.items())]
+        # -C: a jar whose checksum is not the repository's is an error, and not a warning.
+        command = [
+            maven,
+            "-q",
+            "-B",
+            "-C",
+            "-f",
+            str(written),
+            *(f"-D{key}={value}" for key, value in properties.items()),
+        ]
         command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
         try:
             done = subprocess.run(

@@ -2,18 +2,20 @@
 
 Ports come from below the range the kernel uses for outgoing connections: a broker that is down must find its port free
 when it comes back, and a client that dials a dead port inside that range can be connected to itself. Parallel test runs
-keep apart by a lock file per port, held until `release`.
+keep apart by a lock file per port, held until `release`, in a directory of this user's own. Runs of two users are kept
+apart by the look whether a port is free.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
+import stat
 import sys
 import tempfile
 from pathlib import Path
-from typing import IO
 
 from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
 
@@ -26,14 +28,13 @@ class PortReservation:
 
     def __init__(self, random_source: random.Random | None = None) -> None:
         self._random = random_source or random.Random()
-        self._locks: dict[int, IO[bytes]] = {}
-        self._directory = Path(tempfile.gettempdir()) / "aiokprod-ports"
+        self._locks: dict[int, int] = {}  # port -> descriptor of its lock file
 
     def take(self) -> int:
         """A port nobody listens on and no other reservation holds.
 
         Raises:
-            KafkaClusterError: a thousand tries found none.
+            KafkaClusterError: a thousand tries found none, or the directory of the locks is not this user's own.
         """
         for _ in range(1000):
             port = self._random.randrange(LOWEST_PORT, HIGHEST_PORT)
@@ -44,7 +45,7 @@ class PortReservation:
     def release(self) -> None:
         """Give every port back. May be called twice."""
         for lock in self._locks.values():
-            lock.close()
+            os.close(lock)
         self._locks.clear()
 
     def _lock(self, port: int) -> bool:
@@ -52,20 +53,35 @@ class PortReservation:
             return True
         import fcntl
 
-        self._directory.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(OSError):  # the directory of another user's run: shared by all, as /tmp is
-            self._directory.chmod(0o1777)
-        try:
-            lock = (self._directory / str(port)).open("ab")
-        except PermissionError:
-            return False
+        path = _lock_directory() / str(port)
+        lock = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            lock.close()
+            os.close(lock)
             return False
         self._locks[port] = lock
         return True
+
+
+def _lock_directory() -> Path:
+    """Where the locks of this user's runs are.
+
+    The temporary folder is shared: what lies there under our name may be a link, or another user's. Neither is used, and
+    its mode is not changed.
+
+    Raises:
+        KafkaClusterError: it is something else than a directory of this user that no other one can write to.
+    """
+    directory = Path(tempfile.gettempdir()) / f"aiokprod-ports-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise KafkaClusterError(
+            f"{directory} is not a directory that only its owner, this user, can write to: remove it, or set TMPDIR"
+        )
+    return directory
 
 
 def is_open(port: int) -> bool:

@@ -69,6 +69,7 @@ def fetch(folder: Path) -> Path:
             "mvn",
             "-q",
             "-B",
+            "-C",  # a checksum that is wrong is an error
             "-f",
             str(folder / "pom.xml"),
             "dependency:copy-dependencies",

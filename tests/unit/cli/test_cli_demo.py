@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from aiokprod import __version__, compiled
 from aiokprod.cli.demo import PARTITIONS, demo, lines_of, made_up
+from aiokprod.config.command_line import START_TIMEOUT_MS, config_of, given_options
 from aiokprod.testing import MockCluster
 
 
@@ -111,3 +113,57 @@ def test_the_command_tells_its_version_and_its_verbs() -> None:
 
     assert aiokprod("--version") == f"aiokprod {__version__} ({'compiled' if compiled else 'pure Python'})\n"
     assert "demo" in aiokprod("--help")
+
+
+@pytest.mark.parametrize("servers", ["127.0.0.1:1", "no-such-host.invalid:9092"])
+def test_a_cluster_that_is_not_there_is_one_line_within_seconds(servers: str) -> None:
+    began = time.monotonic()
+    result = run("--bootstrap", servers, "--records", "10", "-X", "start.timeout.ms=300")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
+    assert servers.partition(":")[0] in result.stderr
+    assert time.monotonic() - began < 20  # and not the 30 s of a producer's start
+
+
+def test_a_command_waits_five_seconds_for_a_cluster_unless_it_is_told_otherwise() -> None:
+    assert config_of(given_options("kafka:9092")).start_timeout_ms == START_TIMEOUT_MS == 5_000
+    assert config_of(given_options("kafka:9092", None, ["start_timeout_ms=7000"])).start_timeout_ms == 7_000
+
+
+@pytest.mark.parametrize("records", ["-5", "0"])
+def test_a_number_of_records_below_one_is_refused(records: str) -> None:
+    result = run("--records", records)
+    assert result.exit_code == 2 and "--records" in result.stderr
+
+
+def test_options_of_a_file_and_of_pairs_reach_the_connection(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    with MockCluster() as cluster:
+        file.write_text(
+            f"metadata.broker.list=127.0.0.1:1\nclient.id=from-file\nrequest.timeout.ms=4000\n# {cluster}\n"
+        )
+        result = run(
+            "--config", str(file), "-X", f"bootstrap.servers={cluster.bootstrap_servers}", "-X", "client_id=from-pair",
+            "--bootstrap", cluster.bootstrap_servers, "--records", "100",
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+        assert {seen.client_id for seen in cluster.requests("Produce")} == {"from-pair"}
+
+
+@pytest.mark.parametrize("pair", ["secret-of-mine", "=secret-of-mine"])
+def test_a_pair_that_is_none_is_told_without_its_text(pair: str) -> None:
+    result = run("-X", pair)
+    assert result.exit_code == 2
+    assert "-X takes name=value" in result.stderr and "secret-of-mine" not in result.stderr
+
+
+@pytest.mark.parametrize("more", [["--config", __file__], ["-X", "linger.ms=5"]])
+def test_a_started_cluster_takes_no_options_of_a_connection(more: list[str]) -> None:
+    assert "exclude each other" in run("--real", *more).output
+
+
+@pytest.mark.parametrize("verb", [[], ["demo"], ["cluster"]])
+def test_every_command_has_a_short_help(verb: list[str]) -> None:
+    command = [sys.executable, "-m", "aiokprod", *verb, "-h"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.startswith("Usage: aiokprod") and "-h, --help" in done.stdout

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -279,3 +281,51 @@ def test_a_text_where_a_path_belongs_is_named_and_not_shown(option: str, meant: 
 
 def test_comments_beyond_ascii_stand_in_a_pem_text() -> None:
     build_context(TlsFiles(certificate_pem="# Größe\n" + CERTIFICATE_PEM, key_pem=Secret("# Größe\n" + KEY_PEM)))
+
+
+BOTH: dict[str, Any] = {"certificate_pem": CERTIFICATE_PEM, "key_pem": Secret(KEY_PEM)}
+
+
+def test_a_key_that_is_given_as_a_text_is_written_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "is not there"))  # whatever is written there fails
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    build_context(TlsFiles(**BOTH))
+    with pytest.raises(ConfigError):
+        build_context(TlsFiles(certificate_pem=CERTIFICATE_PEM, key_pem=Secret(ENCRYPTED_KEY_PEM)))
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+def test_without_files_in_memory_a_key_is_in_a_file_of_this_user_alone_and_gone_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delattr(os, "memfd_create")
+    seen: list[tuple[int, int]] = []
+    plain_open = os.open
+
+    def looked_at(path: Any, flags: int, mode: int = 0o777, **options: Any) -> int:
+        descriptor = plain_open(path, flags, mode, **options)
+        if str(path).endswith(".pem"):
+            seen.append((stat.S_IMODE(os.fstat(descriptor).st_mode), stat.S_IMODE(Path(path).parent.stat().st_mode)))
+            assert flags & os.O_EXCL
+        return descriptor
+
+    monkeypatch.setattr(os, "open", looked_at)
+    build_context(TlsFiles(**BOTH))
+    assert seen == [(0o600, 0o700)] * 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_where_files_in_memory_are_forbidden_or_have_no_path_a_context_is_made_all_the_same(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(name: str, flags: int) -> int:
+        if fails:
+            raise PermissionError("a sandbox")
+        return os.dup(2)
+
+    monkeypatch.setattr(os, "memfd_create", forbidden)
+    if not fails:
+        monkeypatch.setattr(Path, "exists", lambda path: False)
+    build_context(TlsFiles(**BOTH))

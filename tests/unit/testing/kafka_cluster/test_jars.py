@@ -21,6 +21,7 @@ for word in "$@"; do
 done
 /bin/mkdir -p "$out" && : > "$out/kafka-$version.jar"
 echo run >> "$COUNT_FILE"
+echo "$@" >> "$COUNT_FILE.words"
 """
 FAILING_MAVEN = "#!/bin/sh\necho 'no such version'\nexit 1\n"
 Tool = Callable[[str, str], None]
@@ -51,6 +52,12 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
     assert cache_directory() == Path.home() / ".cache/aiokprod/kafka"
     monkeypatch.setenv("AIOKPROD_KAFKA_CACHE", "/named")
     assert cache_directory() == Path("/named")
+
+
+def test_a_jar_whose_checksum_is_wrong_is_an_error_of_maven(tool: Tool, tmp_path: Path) -> None:
+    tool("mvn", GOOD_MAVEN)
+    kafka_classpath("9.9.9")
+    assert "-C" in (tmp_path / "count.words").read_text().split()  # --strict-checksums
 
 
 def test_jars_are_fetched_once_whoever_asks(tool: Tool, tmp_path: Path) -> None:
