@@ -435,7 +435,7 @@ class Producer(_Base):
         Args:
             topic: of each value, and of each `Record` that names none.
             values: values or `Record`s; an iterable or an async one. Taken only as fast as there is room.
-            timeout: seconds for each record.
+            timeout: seconds for each record, from when it is taken.
 
         Returns:
             How many were delivered, and the offsets per partition; no object per record.

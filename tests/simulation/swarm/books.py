@@ -178,6 +178,7 @@ class Books:
         self.reports: dict[int, list[tuple[float, AiokprodError]]] = {}  # on_delivery_error, by producer
         self.outcomes: dict[int, list[tuple[int, object]]] = {}  # on_outcome, by producer: (number, outcome)
         self.wrongs: list[tuple[str, str]] = []
+        self.misused = -1  # number of the record that is being sent with a value that may not say it
         self.nested = False  # a partitioner sends in the middle of another send
 
     def wrong(self, kind: str, text: str) -> None:

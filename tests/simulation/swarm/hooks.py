@@ -104,7 +104,8 @@ class Interceptor(ProducerInterceptor):
 
     def on_send(self, record: Record) -> Record:
         self._calls += 1
-        self._numbers[id(record)] = (record, number_of(record.value))
+        number = number_of(record.value)
+        self._numbers[id(record)] = (record, self._scene.books.misused if number < 0 else number)
         if each(self._calls, self._plan.get("raise_every")):
             raise DeliberateError("the interceptor raises")
         return record

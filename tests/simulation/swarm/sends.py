@@ -312,6 +312,7 @@ class Sends:
         value = value_of(account.number, 5)
         call: dict[str, Any] = {"topic": args["topic"], "value": value, args["what"]: args["bad"]}
         charged, topic = life.producer.health().buffered_bytes, call.pop("topic")
+        self.books.misused = account.number
         try:
             account.delivery = life.producer.send(topic, call.pop("value"), **call)
         except AiokprodError as refused:
@@ -321,6 +322,8 @@ class Sends:
         except Exception as bare:
             account.refused = bare
             self.books.wrong(f"bare {type(bare).__name__}", f"{step} raised {bare!r:.200}")
+        finally:
+            self.books.misused = -1
 
     def _life(self, args: dict[str, Any]) -> Life:
         return self.scene.lives[int(args.get("producer", 0)) % len(self.scene.lives)]

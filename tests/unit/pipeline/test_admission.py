@@ -230,6 +230,41 @@ def test_two_cancelled_and_granted_in_one_tick_leave_the_third_its_turn() -> Non
         asyncio.run(scenario(order))
 
 
+@pytest.mark.parametrize("how", ["settled", "room", "cancelled", "settled and room", "settled and cancelled"])
+def test_a_task_waits_for_room_until_a_record_has_its_outcome(how: str) -> None:
+    async def scenario() -> None:
+        desk = GateDesk()
+        g = desk.gate
+        assert g.try_charge(LIMIT)
+        record = parked(asyncio.get_running_loop(), charge_bytes=1)
+        delivery = record.delivery
+        assert delivery is not None
+        task = asyncio.create_task(g.ready(unless=delivery))
+        other = asyncio.create_task(g.ready())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not task.done()
+        if "settled" in how:
+            record.failure = ProducerClosedError("its outcome")
+            delivery.fire()
+        if "room" in how:
+            desk.free(LIMIT)
+        if "cancelled" in how:
+            task.cancel()
+        await asyncio.wait({task}, timeout=5)
+        assert task.cancelled() is ("cancelled" in how)
+        assert not delivery.is_watched
+        if "room" not in how:
+            assert not other.done()
+            desk.free(LIMIT)
+        await asyncio.wait_for(other, 5)
+        if "settled" in how:
+            assert g.try_charge(LIMIT)
+            await asyncio.wait_for(g.ready(unless=delivery), 5)  # known already
+
+    asyncio.run(scenario())
+
+
 def test_tasks_wait_behind_records_and_closing_tells_them_at_once() -> None:
     """faults: M5"""
 
