@@ -85,7 +85,7 @@ class Bulks:
         for index in range(count):
             if index == args.get("raise_at"):
                 raise DeliberateError("the source raises")
-            if self.scene.now() > life.failed_at.get(call.life, math.inf) + 0.1:
+            if life.has_failed and call.life == life.key:
                 call.facts["taken_after_failure"] = call.facts.get("taken_after_failure", 0) + 1
             account = self.books.account(args["topic"], None, life.key, "many", size)
             account.due_at = account.sent_at + life.delivery_s

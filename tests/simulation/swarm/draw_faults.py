@@ -103,6 +103,8 @@ def _no_identity(draw: Draw) -> Args:
 
 
 def _api(draw: Draw) -> str:
+    if draw.theme == "timeouts" and draw.random.random() < 0.6:
+        return "Produce"  # for records that are on their way
     api: str = draw.pick("Produce", "Produce", "Produce", "Metadata", "ApiVersions", "InitProducerId")
     return api
 

@@ -257,7 +257,7 @@ def _wrong_ping(draw: Draw, _: World) -> Args:
 
 def _close(draw: Draw, _: World) -> Args:
     args: Args = {"timeout": draw.pick(0, 0.2, 5.0, 30.0), "after": draw.pick(None, None, after_of(draw))}
-    if draw.random.random() < 0.15:
+    if draw.random.random() < (0.3 if draw.theme == "lives" else 0.15):
         args["timeout"] = draw.pick(None, "5", -1)
     if draw.random.random() < 0.4:
         args["twice"] = True

@@ -205,7 +205,7 @@ class Scene:
             limit = life.producer.config.buffer_memory
             if used < 0:
                 self.books.wrong("bytes below zero", f"{used} bytes are charged")
-            if used > limit and not self.world.hooks.get("partitioner", {}).get("reenter_every"):
+            if used > limit:
                 self.books.wrong("bytes above the limit", f"{used} bytes are charged, buffer_memory is {limit}")
             if health.state is ProducerState.FAILED and life.key not in life.failed_at:
                 life.failed_at[life.key] = self.now()

@@ -109,7 +109,7 @@ THEMES: dict[str, Theme] = {
         without=PLAIN,
     ),
     "third_parties": Theme(
-        ("serializer", "interceptor"),
+        ("serializer", "interceptor", "small_buffer"),
         ("sabotage", "many_endless", "many", "drop", "await", "columns", "restart"),
         others=0.05,
     ),
