@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import cast
 
 import pytest
-from kafka_versions import versions_for
+from kafka_versions import is_left_out, versions_for
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    return True if is_left_out(collection_path.name) else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -288,7 +288,8 @@ def test_a_topic_that_never_comes_fails_at_max_block_and_frees_its_bytes(
 def test_records_without_a_key_go_to_partitions_that_have_a_leader(
     cluster: KafkaCluster, kafka_name: str
 ) -> None:  # faults: T20
-    cluster.create_topic(kafka_name, partitions=6, replication_factor=1)
+    # Brokers before 3.7 want two replicas in sync of a partition that has only one.
+    cluster.create_topic(kafka_name, partitions=6, replication_factor=1, config={"min.insync.replicas": "1"})
     leaders = cluster.leaders(kafka_name)
     down = leaders[0]
 

@@ -23,6 +23,7 @@ from sending import send_numbered
 from aiokprod import Persistence, Producer, RecordMetadata
 from aiokprod.errors import AiokprodError, ClusterAuthorizationError, ProducerFailedError, TopicAuthorizationError
 from aiokprod.testing import KafkaCluster
+from aiokprod.testing.checker import Outcome
 from aiokprod.testing.kafka_cluster import ClusterSecurity
 from aiokprod.testing.kafka_cluster.spec import HOST, INTERNAL, version_tuple
 
@@ -40,6 +41,9 @@ class Rights:
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._admin = AdminClient({"bootstrap.servers": f"{HOST}:{cluster.brokers[1].node.bound[INTERNAL]}"})
+
+    def close(self) -> None:
+        del self._admin  # that is how its connections end: before the cluster does
 
     def grant(self, topic: str, *operations: AclOperation, user: str = "alice") -> None:
         for done in self._admin.create_acls([AclBinding(*rule(topic, each, user)) for each in operations]).values():
@@ -73,10 +77,11 @@ def cluster(kafka_version: str) -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture(scope="module")
-def rights(cluster: KafkaCluster) -> Rights:
+def rights(cluster: KafkaCluster) -> Iterator[Rights]:
     found = Rights(cluster)
     found.grant(ELSEWHERE, WRITE)
-    return found
+    yield found
+    found.close()
 
 
 def producer_of(cluster: KafkaCluster, user: str = "alice", **options: Any) -> Producer:
@@ -165,7 +170,7 @@ def test_a_right_that_is_taken_away_under_load_fails_the_records_of_its_topic_al
     told: dict[str, list[Told]] = {kafka_name: [], ELSEWHERE: []}
     first = cluster.end_offsets(ELSEWHERE)[0]
 
-    def outcomes(topic: str, since: int) -> set[object]:
+    def outcomes(topic: str, since: int) -> set[Outcome | None]:
         return {record.outcome for record in told[topic][since:]} - {None}
 
     async def scenario() -> None:

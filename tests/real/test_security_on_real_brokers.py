@@ -28,6 +28,8 @@ WRONG = "canary of another mine"
 CANARY = "canary"
 PACKAGE = str(Path(aiokprod.__file__).parent)
 SESSION_MS = 4_000  # after which the broker hangs up on a client that has not authenticated anew
+RESETS = 8
+PATIENCE_S = 120.0
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
@@ -138,7 +140,9 @@ def test_records_arrive_once_and_in_order_while(
         time.sleep(3 * SESSION_MS / 1000)
 
     def reset() -> None:
-        for _ in range(10):
+        deadline = time.monotonic() + PATIENCE_S
+        while cluster.proxy.connections() < opened + RESETS:  # each time there is a new one to reset
+            assert time.monotonic() < deadline, "no new connection"
             time.sleep(0.3)
             cluster.proxy.close_connections(abort=True)
 
@@ -154,6 +158,7 @@ def test_records_arrive_once_and_in_order_while(
             return producer.metrics()
 
     told: list[Told] = []
+    opened = cluster.proxy.connections()
     deed = wait_for_sessions if trouble == "sessions end" else reset
     cluster.create_topic(kafka_name, partitions=3)
     with caplog.at_level(logging.DEBUG):

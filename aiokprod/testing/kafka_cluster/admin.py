@@ -102,6 +102,8 @@ class Admin(Asking):
             (result,) = self._controller(request, create_topics.CreateTopicsResponse).topics
             if tries and result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
                 return True  # the attempt whose answer was lost
+            if result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:
+                return False  # what a controller says that has just lost its session with ZooKeeper
             return done(f"CreateTopics {name}", result.error_code, result.error_message)
 
         self._until(f"topic {name} is created", attempt)
