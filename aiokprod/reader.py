@@ -292,7 +292,7 @@ class Reader:
     async def _leader(self, topic: str, partition: int, deadline: float) -> tuple[int, int, TopicSnapshot]:
         while True:
             snapshot = await self._topic(topic, deadline)
-            if partition >= len(snapshot.partitions):
+            if not 0 <= partition < len(snapshot.partitions):
                 raise UnknownTopicError(f"topic {topic!r} has {len(snapshot.partitions)} partitions", topic=topic)
             leader = snapshot.partitions[partition]
             if leader.leader_id >= 0:

@@ -260,7 +260,7 @@ def test_an_offset_that_is_not_there_is_told_at_once(start: int) -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize(("topic", "partition"), [("never", 0), ("t", 7)])
+@pytest.mark.parametrize(("topic", "partition"), [("never", 0), ("t", 7), ("t", -1)])
 def test_what_does_not_exist_is_told_when_the_time_is_over(topic: str, partition: int) -> None:
     async def scenario() -> None:
         async with reading(timeout=0.5) as (_, reader):

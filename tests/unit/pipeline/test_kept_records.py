@@ -24,8 +24,8 @@ from aiokprod.errors import (
 )
 from aiokprod.testing.virtual import VirtualNetwork
 
-KEEPS = {"keep_failed_records": True}
-QUICK = {"request_timeout_ms": 1_000, "delivery_timeout_ms": 2_000}
+KEEPS: dict[str, Any] = {"keep_failed_records": True}
+QUICK: dict[str, Any] = {"request_timeout_ms": 1_000, "delivery_timeout_ms": 2_000}
 NOW = 1_700_000_000_000
 LARGE = Random(1).randbytes(1_000)  # and not smaller when it is compressed
 
