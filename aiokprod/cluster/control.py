@@ -147,7 +147,7 @@ class ControlRoute:
             self.note_causes()
 
     async def _stranger(self) -> BrokerConnection | None:
-        """Where another cluster answered, when nobody else can be reached: that address may be right again."""
+        """Where another cluster answered, when nothing else can be reached: that address may be right again."""
         ids = [node_id for node_id in self._strangers if self._pool.may_dial_now(node_id, CONTROL)]
         self._random.shuffle(ids)
         return await self._race(ids, None)

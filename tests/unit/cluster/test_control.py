@@ -417,7 +417,7 @@ def test_what_a_request_to_a_server_failed_of_is_told_too() -> None:
 # -- another cluster ----------------------------------------------------------------------------------------------
 
 
-def test_who_belongs_to_another_cluster_is_asked_when_all_others_have_been() -> None:  # faults: T18, T22
+def test_addresses_of_another_cluster_are_asked_when_all_others_have_been() -> None:  # faults: T18, T22
     async def play(rig: Rig) -> None:
         rig.arrived()
         asked: list[int] = []

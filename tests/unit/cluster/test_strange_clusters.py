@@ -127,7 +127,7 @@ def test_names_that_lead_to_another_cluster_for_a_while_cost_nothing() -> None: 
         names.move(EVERY_NAME, ours)
         await asyncio.gather(*sent)
         assert (count(ours), count(theirs)) == (6, 0)
-        names.move(EVERY_NAME, theirs)  # the time begins anew
+        names.move(EVERY_NAME, theirs)  # the time begins again
         sent = send_everywhere(producer)
         await asyncio.sleep(20)
         names.move(EVERY_NAME, ours)
