@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     class Delivery(delivery.Delivery, asyncio.Future[RecordMetadata]):  # type: ignore[misc] # both have slots
         """The answer of one record; see `aiokprod.pipeline.delivery.Delivery`."""
 
+        set_result: None  # type: ignore[assignment] # only the producer settles a Delivery
+        set_exception: None  # type: ignore[assignment]
+
         def add_done_callback(self, fn: Callable[[Self], object], *, context: Context | None = None) -> None: ...
         def remove_done_callback(self, fn: Callable[[Self], object]) -> int: ...
 

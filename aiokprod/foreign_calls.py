@@ -40,7 +40,10 @@ NAMES: Final = {
 
 
 class ForeignCall:
-    """A name that the class does not have: looking it up raises an AttributeError that names ours."""
+    """A name that a producer does not have: looking it up there raises an AttributeError that names ours.
+
+    Of the class it is this object itself, as tools ask a class for everything that `dir` lists; it cannot be called.
+    """
 
     __slots__ = ("_name",)
 
@@ -48,8 +51,16 @@ class ForeignCall:
         self._name = name
 
     def __get__(self, producer: object, owner: type) -> Any:
+        if producer is None:
+            return self
+        raise AttributeError(f"{owner.__name__} has no {self._told()}")
+
+    def _told(self) -> str:
         clients, ours = NAMES[self._name]
-        raise AttributeError(f"{owner.__name__} has no {self._name!r}, which is a name of {clients}: {ours}")
+        return f"{self._name!r}, which is a name of {clients}: {ours}"
+
+    def __repr__(self) -> str:
+        return f"<no {self._told()}>"
 
 
 class ForeignCalls:

@@ -26,7 +26,8 @@ counts: DataFrame
 log: DataFrame
 table: pyarrow.Table
 """
-GIVEN: Final = {"docs/audit.md": OF_SPARK, "docs/spark.md": OF_SPARK}
+OF_LETTERS: Final = "from aiokprod import Producer\nfrom aiokprod.errors import AiokprodError\n"
+GIVEN: Final = {"docs/audit.md": OF_SPARK, "docs/spark.md": OF_SPARK, "docs/dead_letters.md": OF_LETTERS}
 """What the examples of a page take for granted."""
 # In a section of these pages each block goes on where the one before ended.
 ONE_PROGRAM_A_SECTION: Final = ("docs/frameworks.md",)

@@ -48,6 +48,11 @@ async def deliveries(producer: Producer, memory: MemoryProducer) -> None:
     delivery.recall()
 
 
+def what_a_future_has_and_a_delivery_has_not(delivery: Delivery, metadata: RecordMetadata) -> None:
+    delivery.set_result(metadata)  # type: ignore[misc]
+    delivery.set_exception(ValueError())  # type: ignore[misc]
+
+
 def options() -> None:
     Producer(
         "localhost:9092",

@@ -28,12 +28,20 @@ from aiokprod.testing import MemoryProducer
     ],
 )
 def test_a_name_of_another_client_is_answered_with_ours(name: str, client: str, ours: str) -> None:
-    for producer in (Producer("localhost:9092"), MemoryProducer(), Producer, MemoryProducer):
+    for producer in (Producer("localhost:9092"), MemoryProducer()):
         with pytest.raises(AttributeError) as raised:
             getattr(producer, name)
         assert f"no {name!r}" in str(raised.value)
         assert client in str(raised.value) and ours in str(raised.value)
         assert not hasattr(producer, name)
+
+
+def test_the_class_can_be_asked_for_everything_that_dir_lists() -> None:
+    every = {name: getattr(Producer, name) for name in dir(Producer)}
+    assert not any(callable(every[name]) for name in NAMES)
+    assert "await producer.close()" in repr(every["stop"])
+    with pytest.raises(TypeError, match="not callable"):
+        create_autospec(Producer, instance=True).stop()
 
 
 def test_what_is_advised_is_there() -> None:

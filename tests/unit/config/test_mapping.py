@@ -274,7 +274,7 @@ def test_options_of_consumers_are_ignored_with_one_warning_that_lists_them(caplo
 
 def test_a_keyword_that_is_an_option_of_consumers_stays_an_error() -> None:
     with pytest.raises(ConfigError, match=r"'group_id' .* consumers, and this is a producer: leave it out"):
-        ProducerConfig.of(bootstrap_servers="kafka", group_id="g")  # type: ignore[typeddict-item]
+        ProducerConfig.of(bootstrap_servers="kafka", group_id="g")  # type: ignore[call-arg]
 
 
 def test_a_login_module_gives_user_and_password_and_must_agree_with_them() -> None:
