@@ -97,7 +97,7 @@ DEFECTS = (
                 "        return False\n        is_closing = self._closing is not None and not self._closing.is_done\n",
             ),
         ),
-        ("dead after its loop", "bare RuntimeError", "bare WrongLoopError"),
+        ("dead after its loop", "the world crashes"),
         ends("second_loop"),
     ),
     Defect(
