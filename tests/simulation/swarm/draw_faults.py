@@ -47,7 +47,8 @@ def outage_s(draw: Draw) -> float:
     """How long something is away."""
     request_s, delivery_s = draw.options["request_timeout_ms"] / 1000, draw.options["delivery_timeout_ms"] / 1000
     if draw.theme in EXPIRING and draw.random.random() < 0.7:
-        return round(float(delivery_s) * draw.pick(1.0, 1.1, 1.5) + draw.pick(0.0, 0.001, 0.01, 0.1), 6)
+        away_s: float = delivery_s * draw.pick(1.0, 1.1, 1.5) + draw.pick(0.0, 0.001, 0.01, 0.1)
+        return round(away_s, 6)
     seconds: float = draw.pick(0.003, 0.05, 0.5, 2.0, request_s, min(delivery_s, 30.0) + 0.01)
     return seconds
 
