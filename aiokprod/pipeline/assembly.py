@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
+from math import inf
 from typing import Any
 
 from aiokprod.backoff import Backoff
@@ -301,21 +302,26 @@ class Pipeline(House, ClusterListener):
             self._wakes.set(since + self.settings.linger_s, queue)
         else:
             self.ready(queue)
-        if not queue.is_watching_deadline:
-            queue.is_watching_deadline = True
-            # From the send, not from now: the record may have been parked until its topic was known.
-            self._expiries.set(since + self.settings.delivery_timeout_s, queue)
+        # From the send, not from now: the record may have been parked until its topic was known.
+        deadline = since + self.settings.delivery_timeout_s
+        if deadline < queue.looks_at:
+            queue.looks_at = deadline
+            self._expiries.set(deadline, queue)
 
     def _expire(self, queue: Queue) -> None:
-        queue.is_watching_deadline = False
+        if queue.looks_at > self.loop.time():
+            return  # an alarm before this one was set meanwhile, and it has rung
+        queue.looks_at = inf
         try:
             queue.expire()
         except Exception as bug:
             self.crashed(bug)
         deadline = queue.ledger.next_deadline()
         if deadline is not None:
-            queue.is_watching_deadline = True
-            self._expiries.set(max(deadline, self.loop.time() + 0.005), queue)
+            deadline = max(deadline, self.loop.time() + 0.005)
+            if deadline < queue.looks_at:
+                queue.looks_at = deadline
+                self._expiries.set(deadline, queue)
 
     def acknowledged(self, batch: ProducerBatch, segment: Segment) -> None:
         if self._has_interceptors:

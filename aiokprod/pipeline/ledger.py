@@ -79,6 +79,8 @@ class Ledger:
         self._last_ack = 0.0
         self._last_time_ms = 0
         self._ordinal = 0
+        self._newest_at = 0.0  # when the last batch was opened
+        self._falls_due_in_order = True  # no batch is due before one in front of it
         self._failures = 0  # rounds that failed one after the other
         self._retry_delay = retry_delay
         self._retries = retries
@@ -92,6 +94,13 @@ class Ledger:
         self.seal()
         self._ordinal += 1
         entry = Entry(self._ordinal, batch)
+        if not self.entries:
+            self._falls_due_in_order = True
+        elif batch.opened_at < self._newest_at:
+            # Records that waited longer than what is before them: for a serializer while columns were taken, or for room
+            # behind columns, whose time begins when they have theirs.
+            self._falls_due_in_order = False
+        self._newest_at = batch.opened_at
         self.entries.append(entry)
         return entry
 
@@ -292,20 +301,26 @@ class Ledger:
 
     # ------------------------------------------------------------------ deadlines (R8)
     def next_deadline(self) -> float | None:
-        """When the oldest record without an outcome falls due."""
+        """When the first record without an outcome falls due."""
+        first: float | None = None
         for entry in self.entries:
             if entry.is_open_ended:
-                return entry.deadline()
-        return None
+                deadline = entry.deadline()
+                if self._falls_due_in_order:
+                    return deadline
+                if first is None or deadline < first:
+                    first = deadline
+        return first
 
     def tick(self, now: float, now_ms: int) -> list[Action]:
-        """Deadlines fall due, from the head."""
+        """Deadlines fall due, each when its time has come."""
         due: list[Entry] = []
         for entry in self.entries:
             if entry.is_open_ended:
-                if entry.deadline() > now:
+                if entry.deadline() <= now:
+                    due.append(entry)
+                elif self._falls_due_in_order:
                     break
-                due.append(entry)
         for entry in due:
             if entry.is_sent or entry.is_stamped:
                 self._expire(entry, "deadline")
@@ -469,14 +484,17 @@ class Ledger:
         if self.transactional and self._has_failed():
             return None
         gap: int | None = None
+        first: int | None = None  # of those that stay: what expires behind them closes up from there
         for entry in self._sent():
             if entry.dead and not entry.acked:
                 if entry.is_stamped and not entry.doubt and gap is None and not self._is_overtaken(entry):
-                    gap = entry.first_sequence
+                    gap = entry.first_sequence if first is None else first
                 self.entries.remove(entry)
             elif entry.is_stamped and not entry.acked and not entry.doubt and self._is_overtaken(entry):
                 self._settle(entry, Outcome.NOT, None, "overtaken")
                 self.entries.remove(entry)
+            elif entry.is_stamped and not entry.acked and first is None:
+                first = entry.first_sequence
         return gap
 
     def _lose_identity(self, head: Entry, kind: Kind, now: float, now_ms: int) -> None:

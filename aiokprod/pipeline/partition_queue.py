@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 
 from aiokprod.errors import AiokprodError, RecordRecalledError
 from aiokprod.metrics import Metrics
@@ -67,7 +68,7 @@ class PartitionQueue(IntakeQueue):
         self.node = ledger.node  # where it is registered; follows ledger.node
         self.open_batch: ProducerBatch | None = None
         self.compressing: Entry | None = None  # in a worker thread
-        self.is_watching_deadline = False
+        self.looks_at = inf
         self._is_return_due = False  # the chaser came back while batches were still in flight: see `returned`
         self._incarnation = incarnation  # of the topic, where brokers tell no topic ids
         self._append_time_ms = -1

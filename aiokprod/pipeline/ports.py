@@ -34,7 +34,7 @@ class Queue(BatchOwner):
     ledger: Ledger
     texts: Failures
     node: int  # where it is registered; -1: no leader
-    is_watching_deadline: bool  # the alarm of the house is set for it
+    looks_at: float  # when the alarm of the house rings for it (loop time); inf: it is not set
 
     def candidate(self, now: float, now_ms: int, urgent: bool) -> Entry | None:
         """The batch that may go now. `urgent`: nothing is in flight to that broker, or an answer just came."""

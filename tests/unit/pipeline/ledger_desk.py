@@ -61,13 +61,13 @@ class Desk:
         return NOW_MS + int(self.now * 1000)
 
     # ------------------------------------------------------------------ what happens
-    def send(self, count: int = 1, *, timestamp_ms: int | None = None) -> Entry:
-        """One batch of so many records, full."""
+    def send(self, count: int = 1, *, timestamp_ms: int | None = None, waited_s: float = 0.0) -> Entry:
+        """One batch of so many records, full, which have waited for so long."""
         stamp = self.now_ms if timestamp_ms is None else timestamp_ms
-        batch = ProducerBatch(self._owner, self.now, DELIVERY_TIMEOUT_S, 0, 0, stamp)
+        batch = ProducerBatch(self._owner, self.now - waited_s, DELIVERY_TIMEOUT_S, 0, 0, stamp)
         entry = self.ledger.open(batch)
         for _ in range(count):
-            batch.append(b"%d" % next(self._numbers), None, None, stamp, 10, self.now)
+            batch.append(b"%d" % next(self._numbers), None, None, stamp, 10, self.now - waited_s)
         self.ledger.seal()
         return entry
 

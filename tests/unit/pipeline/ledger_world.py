@@ -38,7 +38,8 @@ FAULTS = ("few", "corrupt", "timed out", "few after", "moved", "unknown, refused
 class FakeBatch:
     """What a ledger asks of a ProducerBatch, with numbers for records."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadline: float) -> None:
+        self.opened_at = deadline  # all have the same time
         self.records: list[int] = []
         self.deadlines: list[float] = []
         self.settled: set[int] = set()
@@ -280,7 +281,7 @@ class World:
 
     def append(self, deadline: float, timestamp: int) -> None:
         if self.open is None or self.open.closed or not self.open.unsettled_count:
-            self.open = FakeBatch()
+            self.open = FakeBatch(deadline)
             self.open.max_timestamp_ms = timestamp
             self.ledger.open(self.open)
         self.open.records.append(self.sent)
@@ -292,10 +293,13 @@ class World:
         self.append(math.inf, 0)
         self.seal()
 
-    def expire_one(self) -> None:
-        entry = next((e for e in self.ledger.entries if e.is_open_ended), None)
-        if entry is not None:
-            entry.batch.deadlines = [-1.0] * len(entry.batch.deadlines)
+    def expire_one(self, which: int = 0) -> None:
+        """This one of those without an outcome. One behind others waited before it came here."""
+        open_ended = [entry for entry in self.ledger.entries if entry.is_open_ended]
+        if which < len(open_ended):
+            batch = open_ended[which].batch
+            batch.deadlines = [-1.0] * len(batch.deadlines)
+            self.ledger._falls_due_in_order = which == 0
             self.act(self.ledger.tick(self.now, self.now))
 
     def seal(self) -> None:
@@ -487,8 +491,8 @@ def moves(world: World, budget: int) -> Iterator[tuple[bool, str, tuple[object, 
         for keep in (0, 9):
             yield True, "move", (1 - world.leader, keep)
             yield True, "restart", (world.leader, False, keep)
-        if world.ledger.entries:
-            yield True, "expire_one", ()
+        for which in range(sum(entry.is_open_ended for entry in world.ledger.entries)):
+            yield True, "expire_one", (which,)
 
 
 def state(world: World, budget: int) -> int:
@@ -566,6 +570,9 @@ def run(seed: int, kind: Kind, ledger: type[Ledger] = Ledger) -> World:
     if kind.ages and not kind.backdated and draw() < 0.5:
         world.expiration, patience = 200, 60
     world.patience = patience
+    # In some worlds records waited before they came here, so their time is over before that of those in front.
+    waits = random.Random(f"waits {seed}")
+    waited = (0, 0, 40, 120) if waits.random() < 0.3 else (0,)
     unknowns, wide, active = draw() < 0.2, draw() < 0.5, rng.randrange(80, 400)
     faults = FAULTS if unknowns else tuple(fault for fault in FAULTS if not fault.startswith("unknown"))
     purge_at = active + 60 if draw() < 0.05 else -1
@@ -585,7 +592,9 @@ def run(seed: int, kind: Kind, ledger: type[Ledger] = Ledger) -> World:
         if dice < 0.16:
             if world.sent < world.records:
                 back = kind.backdated and draw() < 0.4
-                world.append(world.now + patience, world.now - 2 * EXPIRATION if back else world.now)
+                world.append(
+                    world.now + patience - waits.choice(waited), world.now - 2 * EXPIRATION if back else world.now
+                )
                 if draw() < 0.6:
                     world.seal()
         elif dice < 0.40:

@@ -32,6 +32,45 @@ def test_an_expired_head_fails_possibly_and_the_flow_goes_on_behind_it() -> None
     assert not desk.bumps and not desk.chases
 
 
+def test_a_batch_that_waited_longer_than_the_one_in_front_is_due_first() -> None:
+    desk = Desk()
+    desk.sleep(100.0)
+    desk.send()
+    desk.send(waited_s=90.0)
+    desk.send(waited_s=20.0)
+    assert desk.ledger.next_deadline() == 10.0 + DELIVERY_TIMEOUT_S
+    desk.sleep(DELIVERY_TIMEOUT_S - 90.0)
+    assert desk.told == {1: (NOT, None)}
+    desk.sleep(70.0)
+    assert desk.told == {1: (NOT, None), 2: (NOT, None)}
+    assert desk.ledger.next_deadline() == 100.0 + DELIVERY_TIMEOUT_S
+    desk.sleep(20.0)
+    assert desk.records(NOT) == [0, 1, 2]
+    assert desk.ledger.next_deadline() is None
+
+
+def test_a_batch_that_expires_behind_one_that_is_sent_again_leaves_no_hole_in_the_numbers() -> None:
+    desk = Desk()
+    desk.sleep(100.0)
+    desk.warm()
+    head, late, last = desk.send(2), desk.send(waited_s=90.0), desk.send()
+    assert desk.fly() == [head, late, last]
+    assert [entry.first_sequence for entry in (head, late, last)] == [1, 3, 4]
+    for entry in (head, late, last):
+        desk.answer(entry, NOT_LEADER)
+    desk.sleep(DELIVERY_TIMEOUT_S - 90.0)
+    assert desk.told[3] == (NOT, None)
+    desk.returned()
+    desk.backoff()
+    assert desk.fly() == [head]  # the guard is up again
+    desk.answer(head, 0, 1)
+    assert desk.fly() == [last]
+    assert (head.first_sequence, last.first_sequence) == (1, 3)
+    desk.answer(last, 0, 3)
+    assert desk.records(DELIVERED) == [0, 1, 2, 4]
+    assert not desk.bumps
+
+
 def test_four_behind_an_expired_head_are_delivered_without_a_drain() -> None:
     """faults: I8"""
     desk = Desk()

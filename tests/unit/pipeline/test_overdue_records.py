@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from array import array
 
+import pytest
 from virtual_rig import kinds, log, outcomes, room, run, started, waits_for
 
-from aiokprod import Delivery, Producer
+from aiokprod import BytesColumn, Delivery, Producer, SendColumnsError
 from aiokprod.model import ProducerState
 from aiokprod.testing.virtual import VirtualNetwork
 
@@ -38,6 +40,41 @@ def test_a_record_that_is_overdue_is_not_admitted_by_the_room_of_another_one_tha
             assert producer.health().buffered_bytes == 0
             metrics = producer.metrics()
             assert (metrics["records_failed"], metrics["records_delivered"]) == (3, 3)
+
+    run(scenario)
+
+
+def test_a_record_behind_columns_that_were_taken_later_is_told_at_its_own_time() -> None:
+    """Their time begins when there is room for them, and its time began when it was sent: it is due before them."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        options = room(
+            10_000, max_waiting_bytes=100_000, delivery_timeout_ms=10_000, request_timeout_ms=5_000, linger_ms=0
+        )
+        async with started(network, **options) as (cluster, producer):
+            await producer.send("t", b"0")
+            loop = asyncio.get_running_loop()
+            cluster.refuse_connections(1)
+            cluster.close_connections()
+            began = loop.time()
+            first = producer.send("t", b"f" * 5_000)
+            await asyncio.sleep(1.0)
+            second = producer.send("t", b"s" * 4_000)
+            await asyncio.sleep(1.0)
+            rows = BytesColumn(array("i", range(0, 1_001, 100)), b"c" * 1_000)
+            columns = asyncio.create_task(producer.send_columns("t", rows))
+            await asyncio.sleep(1.0)
+            behind = producer.send("t", b"x" * 4_800)
+            assert waits_for(behind) == "waiting for room"
+            assert kinds(await outcomes([first, second])) == ["DeliveryTimeoutError"] * 2
+            await asyncio.sleep(0.1)
+            assert behind.state.stage == "open batch"
+            assert kinds(await outcomes([behind])) == ["DeliveryTimeoutError"]
+            assert loop.time() - began < 13.1, "it was sent three seconds after the first"
+            assert not columns.done()
+            with pytest.raises(SendColumnsError):
+                await columns
+            assert 19.9 < loop.time() - began < 20.1, "they had room when the first had failed"
 
     run(scenario)
 

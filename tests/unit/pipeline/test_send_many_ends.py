@@ -95,6 +95,7 @@ def test_a_timeout_ends_the_call_though_the_buffer_stays_full(count: int, kind: 
             producer = Producer(
                 cluster.bootstrap_servers,
                 dialer=network.dial,
+                allow_auto_create_topics=False,
                 buffer_memory=8_000,
                 max_request_size=3_000,
                 batch_size=3_000,
@@ -139,6 +140,7 @@ def test_a_value_that_an_async_source_gave_is_sent_though_the_call_is_cancelled_
             producer = Producer(
                 cluster.bootstrap_servers,
                 dialer=network.dial,
+                allow_auto_create_topics=False,
                 buffer_memory=8_000,
                 max_request_size=3_000,
                 batch_size=3_000,
