@@ -211,11 +211,12 @@ def test_authentication_can_be_failed_by_script() -> None:
     asyncio.run(scenario())
 
 
-def test_a_broker_that_asks_nobody_offers_no_handshake() -> None:
+def test_a_listener_without_sasl_refuses_a_handshake_and_goes_on() -> None:
     async def scenario() -> None:
         async with MockCluster(1) as cluster, RawClient(cluster) as client:
-            client.send(SaslHandshakeRequest(mechanism="PLAIN"), 1)
-            assert await client.is_closed()
+            for _ in range(2):
+                answer = await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse, 1)
+                assert answer.error_code == 34  # ILLEGAL_SASL_STATE
 
     asyncio.run(scenario())
 

@@ -175,10 +175,13 @@ def test_a_marker_is_a_control_batch_of_its_producer(commits: bool, key: bytes) 
 
 def test_releases_offer_what_they_had() -> None:
     served = {0: (0, 13), 1: (4, 18), 10: (0, 6), 22: (0, 5), 66: (0, 2), 999: (0, 1)}
-    assert RELEASES["4.3"].advertised(served) == served
-    assert RELEASES["3.9"].advertised(served) == {0: (0, 11), 1: (0, 17), 10: (0, 6), 22: (0, 5), 66: (0, 1)}
-    assert RELEASES["2.8"].advertised(served) == {0: (0, 9), 1: (0, 12), 10: (0, 3), 22: (0, 4)}
-    assert RELEASES["2.1"].advertised(served) == {0: (0, 7), 1: (0, 10), 10: (0, 2), 22: (0, 1)}
+    lowest = dict.fromkeys(served, 0)
+    assert RELEASES["4.3"].advertised(served, lowest) == served
+    assert RELEASES["3.9"].advertised(served, lowest) == {0: (0, 11), 1: (0, 17), 10: (0, 6), 22: (0, 5), 66: (0, 1)}
+    assert RELEASES["2.8"].advertised(served, lowest) == {0: (0, 9), 1: (0, 12), 10: (0, 3), 22: (0, 4)}
+    assert RELEASES["2.1"].advertised(served, lowest) == {0: (0, 7), 1: (0, 10), 10: (0, 2), 22: (0, 1)}
+    later = lowest | {0: 3, 1: 4}
+    assert RELEASES["2.1"].advertised(served, later) == {0: (3, 7), 1: (4, 10), 10: (0, 2), 22: (0, 1)}
 
 
 def test_a_release_is_found_by_its_number() -> None:
