@@ -74,7 +74,7 @@ class StateLog:
         self.last_error_at = 0.0  # monotonic seconds
         self._logger = logging.getLogger(name)
         self._limiter = RateLimiter()
-        self._losses: dict[tuple[str, str | None], tuple[float, int, Loss]] = {}  # told at, held back since, the newest
+        self._losses: dict[tuple[str, str | None], tuple[float, int, Loss]] = {}  # told at, held back since, the first of these
         self.holds_losses = False
         self._extra = {
             "kafka_client_id": client_id, "kafka_broker": printable(broker) if isinstance(broker, str) else broker,
@@ -102,12 +102,17 @@ class StateLog:
 
     def records_lost(self, error: AiokprodError, count: int) -> None:
         """Records failed that no caller awaited. The counts of all lines add up, once `tell_held` was called."""
-        loss = Loss(type(error).__name__, error.topic, error.partition, f"{type(error).__name__}: {printable(error)}")
+        kind, now = (type(error).__name__, error.topic), monotonic()
+        last_at, held, first = self._losses.get(kind, (-inf, 0, None))
+        is_quiet = now - last_at < QUIET_S
+        if is_quiet and held and first is not None:
+            # The text of the first is told with the count: thousands may fail in one turn, and a text costs more than a count.
+            self._losses[kind] = (last_at, held + count, first)
+            return
+        loss = Loss(kind[0], error.topic, error.partition, f"{kind[0]}: {printable(error)}")
         self._remember(loss.text)
-        kind, now = (loss.error, loss.topic), monotonic()
-        last_at, held, _ = self._losses.get(kind, (-inf, 0, loss))
-        if now - last_at < QUIET_S:
-            self._losses[kind] = (last_at, held + count, loss)
+        if is_quiet:
+            self._losses[kind] = (last_at, count, loss)
             self.holds_losses = True
             return
         if len(self._losses) >= KINDS_LIMIT:

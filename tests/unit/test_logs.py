@@ -129,3 +129,21 @@ asyncio.run(main())
     lines = [line for line in done.stderr.splitlines() if "no caller awaited" in line]
     assert sum(int(line.split(" records failed")[0].split()[-1]) for line in lines) == 100
     assert "STARTING" not in done.stderr  # of INFO nothing shows that was not asked for
+
+
+def test_a_burst_of_failures_is_counted_and_not_written_out_one_by_one() -> None:
+    """A broker may name thousands of records in one answer; the text of each would hold the loop."""
+    written: list[int] = []
+
+    class Spelled(UndeliveredAtCloseError):
+        def __str__(self) -> str:
+            written.append(1)
+            return super().__str__()
+
+    log = StateLog("producer")
+    for number in range(1_000):
+        log.records_lost(Spelled(f"number {number}", topic="t"), 1)
+    assert len(written) == 2, "the first of all, and the first of those that are held back"
+    assert log.last_error is not None and "number 1" in log.last_error
+    log.tell_held()
+    assert len(written) == 2
