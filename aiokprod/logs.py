@@ -74,7 +74,9 @@ class StateLog:
         self.last_error_at = 0.0  # monotonic seconds
         self._logger = logging.getLogger(name)
         self._limiter = RateLimiter()
-        self._losses: dict[tuple[str, str | None], tuple[float, int, Loss]] = {}  # told at, held back since, the first of these
+        self._losses: dict[
+            tuple[str, str | None], tuple[float, int, Loss]
+        ] = {}  # told at, held back since, the first of these
         self.holds_losses = False
         self._extra = {
             "kafka_client_id": client_id, "kafka_broker": printable(broker) if isinstance(broker, str) else broker,

@@ -218,8 +218,8 @@ class ProducerBatch(BatchOutcomes):
     def keep(self, indices: Sequence[int], segment: Segment) -> KeptRecords:
         """These records, which are about to fail. Ask before `settle`, which lets go of them.
 
-        A batch that fails as a whole is decoded when somebody looks. One that fails bit by bit is decoded now, once, and
-        has its cells from then on, as if it had been split: each bit would decode all of it again.
+        A batch that fails as a whole is decoded when its records are looked at. One that fails bit by bit is decoded now, once,
+        and has its cells from then on, as if it had been split: each bit would decode all of it again.
         """
         kept = KeptRecords(self.owner.topic, self.owner.partition, self.base_timestamp_ms, indices)
         section = self._retained

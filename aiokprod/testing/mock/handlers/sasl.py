@@ -1,6 +1,6 @@
 """SaslHandshake and SaslAuthenticate: who is let in. The state of an exchange lives in the connection's `SaslGate`.
 
-A broker without mechanisms asks nobody, and tells a client so that tries; one with mechanisms serves nothing but
+A broker without mechanisms asks for no login, and says so to a client that tries one; one with mechanisms serves nothing but
 ApiVersions and these two until the exchange is over. After a failed one the answer is written and the connection closed.
 """
 
