@@ -70,6 +70,22 @@ class Account:
             return BOTH
         return sum(change for at, change in self.listeners if at < moment) > 0
 
+    def waited_for_since(self, moment: float) -> float | None:
+        """Since when there has been a listener without a break up to this moment; None: there was none just before it.
+
+        A record that waits for its partition's batch is urgent only while it has a listener.
+        """
+        count, since = 0, None
+        for at, change in self.listeners:
+            if at >= moment - 1e-6:
+                break
+            count += change
+            if count <= 0:
+                since = None
+            elif since is None:
+                since = at
+        return since
+
     def record_outcome(self) -> AiokprodError | RecordMetadata | None:
         """What became of the record itself, whatever its handle was told; None: nothing yet, or not to be learnt."""
         if self.delivery is None:

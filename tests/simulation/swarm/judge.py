@@ -186,7 +186,7 @@ def _judge_error(scene: Scene, account: Account, error: AiokprodError, at: float
         never_sent = account.delivery is not None and not account.delivery.attempts
         if never_sent and account.due_at is not None and at < account.due_at - EARLY_S:
             wrong("delivery timeout is early", f"{account}: at {at:.3f} s, due at {account.due_at:.3f} s")
-        if scene.healed_at is not None and at > scene.healed_at + PATIENCE_S and not scene.hooks_are_slow:
+        if scene.is_well_since(at - PATIENCE_S, life) and not scene.hooks_are_slow:
             wrong("timeout in a healthy cluster", f"{account}: {at - scene.healed_at:.1f} s after all was well again")
     block_s = min(life.block_s, life.delivery_s)
     if isinstance(error, BufferFullError) and at < account.sent_at + block_s - EARLY_S:
@@ -227,14 +227,14 @@ def _judge_calm(scene: Scene, account: Account, at: float, outcome: object) -> N
         return
     world, life = scene.world, scene.lives[account.life[0]]
     late_topic = scene.topic_events[account.topic][0][0]
-    waits_since = min((when for when, change in account.listeners if change > 0), default=None)
-    served_by = max(account.sent_at, late_topic) + 3.0
+    waits_since = account.waited_for_since(at)
+    served_by = max(account.sent_at, late_topic) + scene.calm_s(life)
     if (
         waits_since is not None
         and account.via in ("send", "try_send")
         and "raise_every" not in world.hooks.get("partitioner", {})
     ):
-        if at > max(served_by, waits_since + 3.0):
+        if at > max(served_by, waits_since + scene.calm_s(life)):
             scene.books.wrong("slow in calm", f"{account}: awaited since {waits_since:.3f} s, settled at {at:.3f} s")
     elif at > served_by + life.linger_s + 3.0:
         scene.books.wrong("slow in calm", f"{account}: settled at {at:.3f} s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable
 from typing import Any
 
@@ -183,7 +184,7 @@ class Lives:
         """When the closing of this life is to be over: the most impatient of its calls says so."""
         calls = [c for c in self.books.calls if c.kind == "close" and c.life == call.life and c.error is None]
         given = [(c.began, c.facts["timeout"]) for c in calls]
-        return min(began + timeout for began, timeout in given if isinstance(timeout, int | float))
+        return min((began + timeout for began, timeout in given if isinstance(timeout, int | float)), default=math.inf)
 
     # ------------------------------------------------------------------ waiting
     def flush(self, step: Step) -> None:

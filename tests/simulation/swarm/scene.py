@@ -49,7 +49,9 @@ class Life:
         self.hooks = Hooks(scene, index)
         options = {**scene.world.options, **self.hooks.options()}
         self.way = Way(scene.network)
-        options["client_id"] = f"swarm-{index}"  # one of its own would count the producers of the process
+        options["client_id"] = (
+            f"swarm-{scene.world.seed}-{index}"  # one of its own would count the producers of the process
+        )
         self.producer = Producer(scene.cluster.bootstrap_servers, dialer=self.way.dial, **options)
         config = self.producer.config
         linger_s, request_s = config.linger_ms / 1000, config.request_timeout_ms / 1000
@@ -238,6 +240,17 @@ class Scene:
                 )
                 self.books.wrong("more accepted than there is room", text)
 
+    def is_well_since(self, moment: float, life: Life) -> bool:
+        """Can what this producer sends arrive since then? Not where a round trip may take as long as a request."""
+        _, latency_s = self.world.weather.get("latency_s", (0.0, 0.0))
+        is_slow = 2 * latency_s >= life.producer.config.request_timeout_ms / 1000
+        return not is_slow and self.healed_at is not None and self.healed_at < moment
+
+    def calm_s(self, life: Life) -> float:
+        """How long a record may take in a world without trouble. Topics that are not there hold room until they are refused."""
+        has_tenants = any(step.kind == "tenants" for step in self.world.operations)
+        return 3.0 + (life.block_s if has_tenants else 0.0)
+
     def _note_room(self, account: Account) -> None:
         if not self.is_calm or self.hooks_are_slow:
             return
@@ -247,7 +260,7 @@ class Scene:
             account.room_since = None
         elif account.room_since is None:
             account.room_since = self.now()
-        elif self.now() - account.room_since > 3.0:
+        elif self.now() - account.room_since > self.calm_s(self.lives[account.life[0]]):
             if not any(kind == "waits for room in calm" for kind, _ in self.books.wrongs):
                 self.books.wrong(
                     "waits for room in calm", f"{account} has waited for {self.now() - account.room_since} s"

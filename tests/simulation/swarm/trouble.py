@@ -224,7 +224,10 @@ class Trouble:
         if self.is_healed:
             return
         self.is_healed = True
-        self.scene.healed_at = self.scene.now()
+        silences_end = (
+            self.scene.network.silent_until(self.cluster.broker(node).port) for node in self.cluster.broker_ids
+        )
+        self.scene.healed_at = max([self.scene.now(), *silences_end])
         self.cluster.clear_faults()
         for node in list(self.frozen):
             self._thaw(node)
