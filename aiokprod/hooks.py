@@ -57,7 +57,11 @@ class InterceptorChain:
                 if not isinstance(changed, Record):
                     raise TypeError(f"on_send must return a Record, not {type(changed).__name__}")
                 record = changed
-            except Exception as broken:
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except (
+                BaseException
+            ) as broken:  # a CancelledError, too, or what a test's `fail` raises: the others hear all the same
                 self._log.hook_failed(f"{type(interceptor).__name__}.on_send", broken)
         return record
 
@@ -65,7 +69,11 @@ class InterceptorChain:
         for interceptor in self._interceptors:
             try:
                 interceptor.on_acknowledgement(metadata, error)
-            except Exception as broken:
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except (
+                BaseException
+            ) as broken:  # a CancelledError, too, or what a test's `fail` raises: the others hear all the same
                 self._log.hook_failed(f"{type(interceptor).__name__}.on_acknowledgement", broken)
 
     # ------------------------------------------------------------------ where records are
@@ -96,7 +104,11 @@ class InterceptorChain:
         for listener in self._listeners:
             try:
                 listener.on_outcome(record, metadata, error)
-            except Exception as broken:
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except (
+                BaseException
+            ) as broken:  # a CancelledError, too, or what a test's `fail` raises: the others hear all the same
                 self._log.hook_failed(f"{type(listener).__name__}.on_outcome", broken)
 
     def close(self) -> list[tuple[str, Awaitable[object]]]:
@@ -106,7 +118,11 @@ class InterceptorChain:
             name = f"{type(interceptor).__name__}.close"
             try:
                 result = interceptor.close()
-            except Exception as broken:
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except (
+                BaseException
+            ) as broken:  # a CancelledError, too, or what a test's `fail` raises: the others hear all the same
                 self._log.hook_failed(name, broken)
             else:
                 if inspect.isawaitable(result):

@@ -443,12 +443,16 @@ class Producer(_Base):
         Raises:
             SendManyError: some failed; its `report` says which and why.
             UnknownTopicError: the topic does not exist; nothing was taken.
-            RecordTypeError: `timeout` is no number of seconds above 0; nothing was taken.
+            RecordTypeError: `timeout` is no number of seconds above 0, or `values` is one value; nothing was taken.
+            ProducerClosedError, ProducerFailedError: before all were taken.
+            Exception: what `values` raises. Of these two a note says how many records were taken before, which go on: a
+                failure of one of them is told to `on_delivery_error`, and logged.
 
         Cancellation: stops taking; what was taken goes on.
         """
         pipeline = self._check_open()
         self._intake.checked_topic(topic)
+        self._intake.check_values(values, topic)
         if timeout is not None:
             self._intake.checked_timeout(timeout, topic)
         await self.partitions_for(topic)
@@ -462,8 +466,9 @@ class Producer(_Base):
                 await self._take_many(bulk, topic, iter(values), timeout)
             bulk.urge()
             report = await bulk.settled()
-        except BaseException:
+        except BaseException as ended:
             bulk.release()
+            bulk.tell_taken(ended)
             raise
         if report.failures:
             raise SendManyError(report)

@@ -57,6 +57,9 @@ class AdmissionGate:
         self.waiting_bytes = 0
         self.waiting_count = 0  # in the line, without those that left it
         self.waiting_rooms = 0  # tasks among them
+        self.wanted_bytes = (
+            1  # the room that `ready` waits for: of the largest record refused since it last let one pass
+        )
         self._admit = admit
         self._room_is_free = room_is_free
         # What has left stays in it, marked, until it comes to the front.
@@ -152,6 +155,7 @@ class AdmissionGate:
         Cancellation: gives up its place, and its turn goes to the next.
         """
         if (not self._ready and self.has_room_now()) or (unless is not None and unless.done()):
+            self.wanted_bytes = 1  # if what comes now is larger, it is refused, and says so
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ready.append(future)
@@ -230,7 +234,18 @@ class AdmissionGate:
 
         What waits at its serializer for want of room counts, too: else a `send_many` would take its whole source there.
         """
-        return not self.waiting_count and not self.waiting_bytes and self.used_bytes < self.open_bytes
+        return (
+            not self.waiting_count and not self.waiting_bytes and self.used_bytes + self.wanted_bytes <= self.open_bytes
+        )
+
+    def refused(self, charge_bytes: int) -> None:
+        """A record of this size had no room, and did not wait: `ready` waits until there is so much."""
+        self.wanted_bytes = max(self.wanted_bytes, min(charge_bytes, self.limit_bytes))
+
+    @property
+    def is_short(self) -> bool:
+        """Does anything wait for room? Then nothing lingers."""
+        return self.waiting_count > 0 or (self.wanted_bytes > 1 and bool(self._ready))
 
     def grant(self) -> None:
         """Give free room to the head of the line, and so on; then wake the first task in `ready`.
@@ -270,6 +285,7 @@ class AdmissionGate:
         while self._ready and self.has_room_now():
             future = self._ready.popleft()
             if not future.done():
+                self.wanted_bytes = 1
                 future.set_result(None)
                 return
 

@@ -347,7 +347,7 @@ class Pipeline(House, ClusterListener):
         self.effects.end()
 
     def is_short_of_memory(self) -> bool:
-        return self.entrance.gate.waiting_count > 0
+        return self.entrance.gate.is_short
 
     def _wake_all(self) -> None:
         """Records wait for room: nothing lingers any more."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aiokprod.errors import AiokprodError, RecordRecalledError, SendTimeoutError
-from aiokprod.model import SendReport
+from aiokprod.model import Persistence, SendReport
 from aiokprod.pipeline.batch import Claim, ProducerBatch
 from aiokprod.pipeline.delivery import Delivery
 
@@ -172,6 +172,14 @@ class BulkSend:
                 error = delivery.exception()
                 if error is not None:
                     self._report(error, 1)
+
+    def tell_taken(self, ended: BaseException) -> None:
+        """What ends the call says so of the rest alone: some of its records may be in the log."""
+        taken = self.count - len(self.failures)
+        if taken and isinstance(ended, Exception):
+            ended.add_note(f"{taken} records of this send_many were taken before, and go on")
+            if isinstance(ended, AiokprodError):
+                ended.persistence = Persistence.POSSIBLY_PERSISTED
 
 
 async def _outcome(delivery: Delivery) -> AiokprodError | None:

@@ -156,6 +156,7 @@ class Entrance:
         if not has_room and (
             patience == NEVER_WAITS or (patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))
         ):
+            gate.refused(charge_bytes)
             raise self.buffer_full(topic)
         self.effects.begin()
         try:
@@ -219,6 +220,7 @@ class Entrance:
         parked.charge_bytes = min(estimated_bytes + self.overhead_bytes, self.gate.limit_bytes)
         if not self.gate.try_reserve(parked, must_wait=patience == ALWAYS_WAITS, may_wait=patience != NEVER_WAITS):
             let_go(record)
+            self.gate.refused(parked.charge_bytes)
             raise self.buffer_full(topic)
         delivery = self._taken(parked, timeout_s)
         if patience == ALWAYS_WAITS:
@@ -315,6 +317,8 @@ class Entrance:
     async def ready(self, unless: Delivery | None = None) -> None:
         """Wait until a record has room, first in, first out: see `AdmissionGate.ready`."""
         began = self._clock()
+        if self.gate.wanted_bytes > 1 and not self.gate.has_room_now():
+            self._room_is_short()
         await self.gate.ready(unless)
         if (waited_s := self._clock() - began) > 0:
             self._metrics.buffer_wait_seconds.record(waited_s)

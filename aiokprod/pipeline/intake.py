@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import math
 import re
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Iterable, Mapping, Sequence
 
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import (
@@ -132,6 +132,17 @@ class Intake:
         return checked_pairs
 
     @staticmethod
+    def check_values(values: object, topic: str) -> None:
+        """What `send_many` is given: one value is not many."""
+        is_one = isinstance(values, str | bytes | bytearray | memoryview | Mapping | Record)
+        if is_one or not (isinstance(values, Iterable | AsyncIterable) or hasattr(values, "__getitem__")):
+            raise RecordTypeError(
+                f"values must be an iterable of values or Records, not one {type(values).__name__}: "
+                "use send() for it, or put it into a list",
+                topic=topic,
+            )
+
+    @staticmethod
     def checked_partition(partition: object, topic: str) -> int:
         """A partition is a number from 0 on."""
         if isinstance(partition, bool) or not isinstance(partition, int):
@@ -222,7 +233,9 @@ class Intake:
             except SerializationError as told:  # in words of its own
                 told.topic = topic
                 raise
-            except Exception as broken:
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as broken:
                 raise SerializationError(f"{name}_serializer raised {type(broken).__name__}", topic=topic) from broken
             setattr(record, name, result)
             if inspect.isawaitable(result):
@@ -239,17 +252,18 @@ class Intake:
                 except SerializationError as told:
                     told.topic = record.topic
                     raise
-                except Exception as broken:
-                    raise SerializationError(
-                        f"{name}_serializer raised {type(broken).__name__}", topic=record.topic
-                    ) from broken
                 except asyncio.CancelledError as cancelled:
-                    task = asyncio.current_task()
-                    if task is not None and task.cancelling():
-                        raise  # we are; else what it awaited was
+                    if is_cancelled_now():
+                        raise  # else what it awaited was cancelled
                     raise SerializationError(
                         f"what {name}_serializer returned was cancelled", topic=record.topic
                     ) from cancelled
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as broken:
+                    raise SerializationError(
+                        f"{name}_serializer raised {type(broken).__name__}", topic=record.topic
+                    ) from broken
 
     def frozen(self, record: Record) -> tuple[bytes | None, bytes | None, bytes | None, int, int]:
         """Key, value, headers, timestamp and size bound of a record whose serializers are done, all checked."""
@@ -310,7 +324,9 @@ class Intake:
             if callable(close):
                 try:
                     result = close()
-                except Exception as broken:
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as broken:
                     self._log.hook_failed(f"{name}.close", broken)
                     continue
                 if inspect.isawaitable(result):
@@ -320,5 +336,17 @@ class Intake:
         try:
             async with asyncio.timeout_at(deadline):
                 await waiting
-        except Exception as broken:
+        except asyncio.CancelledError as cancelled:
+            if is_cancelled_now():
+                raise
+            self._log.hook_failed(name, cancelled)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as broken:
             self._log.hook_failed(name, broken)
+
+
+def is_cancelled_now() -> bool:
+    """Is it the running task that is cancelled, and not only what it awaits?"""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

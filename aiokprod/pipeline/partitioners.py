@@ -210,7 +210,11 @@ class Custom(TopicPartitioner):
     def choose(self, key: bytes | None, size_bytes: int) -> int:
         try:
             partition: object = self._function(key, self._all, self._given)  # whatever the user's type says
-        except Exception as broken:
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except (
+            BaseException
+        ) as broken:  # a CancelledError, too: let through, it would end the task that asks for metadata
             error = PartitionerError(f"the partitioner raised {type(broken).__name__}")
             error.__cause__ = broken  # "raise ... from" says nothing once compiled
             raise error  # noqa: B904

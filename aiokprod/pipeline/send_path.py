@@ -92,7 +92,9 @@ class SendPath:
         if headers:
             encoded = encode_plain(headers)
             if encoded is None:
+                patience, entrance.patience = entrance.patience, WAITS_IF_IT_MAY  # a generator of headers may send, too
                 encoded = self._intake.encoded_headers(headers, name)
+                entrance.patience = patience
             if encoded is not None:
                 header_size = len(encoded)
         wall = wall_s()
@@ -215,6 +217,9 @@ class SendPath:
                     except AiokprodError as refused:  # the user's partitioner raised
                         self.entrance.not_taken(charge_bytes)
                         bulk.refuse(refused)
+                    except BaseException:  # it raised KeyboardInterrupt, or SystemExit
+                        self.entrance.not_taken(charge_bytes)
+                        raise
                 else:
                     self._take_one(bulk, topic, value, timeout)
             else:

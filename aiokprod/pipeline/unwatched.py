@@ -46,5 +46,7 @@ class UnwatchedFailures:
                 told = error.clone()
                 told.record = record
                 self._on_delivery_error(told)
-            except Exception as broken:
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as broken:  # a CancelledError, too: the failures behind it are told all the same
                 self._log.hook_failed("on_delivery_error", broken)

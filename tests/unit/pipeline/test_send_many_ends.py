@@ -6,17 +6,18 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 
 import pytest
-from virtual_rig import run
+from virtual_rig import run, started
 
 from aiokprod import Delivery, Producer, Record
 from aiokprod.errors import (
     AiokprodError,
     ProducerClosedError,
     ProducerFailedError,
+    RecordTypeError,
     SendManyError,
     SendTimeoutError,
 )
-from aiokprod.model import ProducerState
+from aiokprod.model import Persistence, ProducerState
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
 
@@ -71,8 +72,10 @@ def test_a_producer_that_ends_meanwhile_ends_the_taking(how: str, kind: str, exp
 
             source = Source(producer, end, makes_records=kind == "records")
             values = source.one_by_one() if kind == "async" else source.values()
-            with pytest.raises(expected):
+            with pytest.raises(expected) as ended:
                 await producer.send_many("t", values)
+            assert ended.value.persistence is Persistence.POSSIBLY_PERSISTED  # of the records that were taken before
+            assert f"{source.taken - 1} records of this send_many were taken before, and go on" in ended.value.__notes__
             assert source.taken_since == 1  # the one that met the refusal
             assert ENDS_AT <= source.taken < ENDS_AT + 10_000
             if isinstance(values, AsyncGenerator):
@@ -165,5 +168,44 @@ def test_a_value_that_an_async_source_gave_is_sent_though_the_call_is_cancelled_
             await producer.flush()
             assert [record.value for record in cluster.records("t")] == [b"in hand"]
             await producer.close()
+
+    run(scenario)
+
+
+def test_what_the_source_raises_says_how_many_records_were_taken() -> None:
+    def values() -> Iterator[bytes]:
+        yield from (b"a", b"b")
+        raise ValueError("no more")
+
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network) as (cluster, producer):
+            with pytest.raises(ValueError, match="no more") as raised:
+                await producer.send_many("t", values())
+            assert raised.value.__notes__ == ["2 records of this send_many were taken before, and go on"]
+            await producer.flush()
+            assert len(cluster.records("t")) == 2
+            with pytest.raises(ZeroDivisionError) as other:
+                await producer.send_many("t", (1 // 0 for _ in range(1)))
+            assert not hasattr(other.value, "__notes__")
+
+    run(scenario)
+
+
+class OldSequence:
+    """Iterated by numbers, as sequences were before they had a class."""
+
+    def __getitem__(self, number: int) -> bytes:
+        return (b"a", b"b")[number]
+
+
+def test_one_value_is_not_many() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network) as (cluster, producer):
+            for one in (b"abc", bytearray(b"abc"), memoryview(b"abc"), "abc", {"a": 1}, Record(value=b"a"), 5, None):
+                with pytest.raises(RecordTypeError, match=f"not one {type(one).__name__}: use send"):
+                    await producer.send_many("t", one)  # type: ignore[arg-type]
+            assert not cluster.records("t")
+            await producer.send_many("t", OldSequence())  # type: ignore[arg-type]
+            assert len(cluster.records("t")) == 2
 
     run(scenario)
