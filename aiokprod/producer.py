@@ -482,7 +482,7 @@ class Producer(_Base):
 
     async def _room(self, bulk: BulkSend) -> None:
         entrance = self._open_path().entrance
-        if not entrance.gate.has_room_now():
+        if not entrance.gate.has_room_now() and not bulk.is_last_refused:
             await entrance.ready(unless=bulk.limited())
 
     def _open_path(self) -> SendPath:

@@ -86,6 +86,11 @@ class BulkSend:
         """
         return self._limited if self._limited_number == self.count - 1 else None
 
+    @property
+    def is_last_refused(self) -> bool:
+        """Was the last record not accepted? Then the source is asked for the next one, room or not: it may have ended."""
+        return bool(self.failures) and self.failures[-1][0] == self.count - 1
+
     def urge(self) -> None:
         """All is in: somebody waits now."""
         for span in self.spans:

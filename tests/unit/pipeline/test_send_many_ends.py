@@ -209,3 +209,26 @@ def test_one_value_is_not_many() -> None:
             assert len(cluster.records("t")) == 2
 
     run(scenario)
+
+
+def test_a_value_that_is_refused_needs_no_room() -> None:
+    """The end of the source was seen only when there was room again (swarm: seed 4811)."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        options = {"buffer_memory": 8_000, "max_request_size": 3_000, "batch_size": 3_000}
+        async with started(network, **options) as (cluster, producer):
+            held = cluster.hold("Produce")
+
+            async def values() -> AsyncGenerator[bytes]:
+                while producer.metrics()["buffer_waiting_records"] == 0:
+                    producer.send("t", b"x" * 2_500)
+                yield b"x" * 5_000
+
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            with pytest.raises(SendManyError):
+                await producer.send_many("t", values())
+            assert loop.time() - began < 0.5
+            cluster.release(held)
+
+    run(scenario)
