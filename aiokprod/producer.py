@@ -300,6 +300,7 @@ class Producer(_Base):
         """Nothing of the ended loop can be closed any more: count what is lost, and be ready for another start."""
         unclosed, self._unclosed = self._unclosed, None
         self._left = CloseReport.empty() if unclosed is None else unclosed.leave_loop()
+        self._metrics.connections_open.set(0)  # they ended with their loop, and did not say so
         self._pipeline = self._starting = self._started = self._closing = None
         self._path = self._send_call.path = None
         self._move(ProducerState.CLOSED, "its event loop was closed")

@@ -76,6 +76,7 @@ class Entrance:
         """of `send_columns`, by topic: rows of one call do not come between those of another"""
         self.parked_for_topics = 0  # records that have room, and wait for their topic or partition
         self.is_open = True
+        self._refusal: Callable[[], AiokprodError] = AiokprodError  # why nothing is taken, once it is not open
         self.patience = WAITS_IF_IT_MAY  # of the record that is being taken; set around one call of `send`
         self._house = house
         self._loop = house.loop
@@ -123,6 +124,9 @@ class Entrance:
                 self.patience = WAITS_IF_IT_MAY  # a user's partitioner may send, too
                 gate.used_bytes += charge_bytes  # before the partition is chosen: a user's partitioner may send, too
                 try:
+                    if partition is None and dispatcher.partitioner.is_users:
+                        partition = dispatcher.partitioner.choose(key, size_bytes)
+                        self.check_open()
                     delivery = dispatcher.append(value, key, headers, partition, timestamp_ms, size_bytes, now)
                 except BaseException:
                     self.not_taken(charge_bytes)
@@ -200,6 +204,9 @@ class Entrance:
         except AiokprodError:
             let_go(record)
             raise
+        if not self.is_open:
+            let_go(record)
+            self.check_open()
         self.patience = patience
         line = self._lines.get(topic)
         if not waiting and line is None:
@@ -512,9 +519,19 @@ class Entrance:
         return error
 
     # ------------------------------------------------------------------ the end
+    def check_open(self) -> None:
+        """After code of the user: where tasks are eager, a `close()` that it began has begun.
+
+        Raises:
+            ProducerClosedError, ProducerFailedError: the record is not taken.
+        """
+        if not self.is_open:
+            raise self._refusal()
+
     def close(self, error: Callable[[], AiokprodError]) -> None:
         """Nothing more is taken: tasks that wait for room fail; records that were accepted go on."""
         self.is_open = False
+        self._refusal = error
         self.effects.begin()
         self.gate.abandon(error)
         self.effects.end()

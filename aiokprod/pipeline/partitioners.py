@@ -30,6 +30,7 @@ class TopicPartitioner:
         self.is_sticky = False  # records without a key stay with a partition for a batch
         self.sees_keys = True
         self.by_murmur2 = False  # that is where a key goes
+        self.is_users = False  # code of the user, which may do anything: send, close
         self.count = 0
         self.available: list[int] = []
 
@@ -198,6 +199,7 @@ class Custom(TopicPartitioner):
         self, random: Random, function: Callable[[bytes | None, Sequence[int], Sequence[int]], object]
     ) -> None:
         super().__init__(random)
+        self.is_users = True
         self._function = function
         self._all: range = range(0)
         self._given: tuple[int, ...] = ()  # the user cannot change our list through it

@@ -95,6 +95,7 @@ class SendPath:
                 patience, entrance.patience = entrance.patience, WAITS_IF_IT_MAY  # a generator of headers may send, too
                 encoded = self._intake.encoded_headers(headers, name)
                 entrance.patience = patience
+                entrance.check_open()
             if encoded is not None:
                 header_size = len(encoded)
         wall = wall_s()
@@ -143,8 +144,7 @@ class SendPath:
         patience, entrance.patience = entrance.patience, WAITS_IF_IT_MAY  # an interceptor may call `send`, too
         record = interceptors.on_send(record)
         entrance.patience = patience
-        if not entrance.is_open:
-            raise self._refusal()  # closed by what the interceptor did
+        entrance.check_open()
         try:
             self._intake.check_topic_of(record)
             delivery = entrance.accept_dressed(self._intake, record)
@@ -182,7 +182,7 @@ class SendPath:
         """
         gate = self.entrance.gate
         dispatcher = self.entrance.topics.get(topic)
-        is_fast = self._is_plain and timeout is None and dispatcher is not None
+        is_fast = self._is_plain and timeout is None and dispatcher is not None and not dispatcher.partitioner.is_users
         try:
             running: object = self._running()
         except RuntimeError:
@@ -212,14 +212,7 @@ class SendPath:
                         self._now = self._clock()
                         self._read_at = wall
                     gate.used_bytes += charge_bytes
-                    try:
-                        dispatcher.append_to(bulk, value, int(wall * 1000), size_bytes, self._now)
-                    except AiokprodError as refused:  # the user's partitioner raised
-                        self.entrance.not_taken(charge_bytes)
-                        bulk.refuse(refused)
-                    except BaseException:  # it raised KeyboardInterrupt, or SystemExit
-                        self.entrance.not_taken(charge_bytes)
-                        raise
+                    dispatcher.append_to(bulk, value, int(wall * 1000), size_bytes, self._now)
                 else:
                     self._take_one(bulk, topic, value, timeout)
             else:

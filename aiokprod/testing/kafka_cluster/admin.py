@@ -104,6 +104,10 @@ class Admin(Asking):
                 return True  # the attempt whose answer was lost
             if result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:
                 return False  # what a controller says that has just lost its session with ZooKeeper
+            if result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR and replication_factor <= len(
+                self._addresses()
+            ):
+                return False  # it does not know all the brokers yet that have answered us
             return done(f"CreateTopics {name}", result.error_code, result.error_message)
 
         self._until(f"topic {name} is created", attempt)

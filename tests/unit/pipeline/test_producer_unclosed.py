@@ -107,6 +107,7 @@ def test_after_a_loop_that_was_just_closed_a_producer_is_started_again(caplog: p
             cluster.create_topic("u", partitions=1)
             assert (await producer.send("u", b"0")).offset == 0
             assert (await producer.close()).is_clean
+            assert producer.metrics()["connections_open"] == 0
 
         asyncio.run(again())
         assert "its event loop ended and it was not closed: 4 records are lost" in caplog.text
