@@ -24,6 +24,9 @@ XERIAL_HEADER = b"\x82SNAPPY\x00" + (1).to_bytes(4, "big") + (1).to_bytes(4, "bi
 XERIAL_BLOCK_BYTES = 32 * 1024
 GZIP_PIECE_BYTES = 4096
 PIECE_BYTES = 64 * 1024
+ZSTD_READ_BYTES = 16 * 1024
+ZSTD_PACKED_BYTES = 512 * 1024
+"""What a piece may take at most. A block is at most 128 KiB, packed or not, and the package reads as far ahead."""
 _UINT32 = Struct(">I")
 
 
@@ -193,9 +196,31 @@ def _lz4_pieces(data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes]:
 
 
 def _zstd_pieces(data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes]:
-    reader = _package("zstd").ZstdDecompressor().stream_reader(bytes(data), read_across_frames=True)
+    packed = _ZstdSource(data)
+    reader = (
+        _package("zstd").ZstdDecompressor().stream_reader(packed, read_size=ZSTD_READ_BYTES, read_across_frames=True)
+    )
     while piece := reader.read(PIECE_BYTES):
         yield piece
+        packed.left_bytes = ZSTD_PACKED_BYTES
+
+
+class _ZstdSource:
+    """Packed bytes, and no more of them for a piece than it can need: a piece is one call of the package, which walks
+    frames and blocks of nothing as long as there are any."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._view = memoryview(data)
+        self._at = 0
+        self.left_bytes = ZSTD_PACKED_BYTES
+
+    def read(self, size: int) -> bytes:
+        packed = bytes(self._view[self._at : self._at + size])
+        if len(packed) > self.left_bytes:
+            raise ProtocolError(f"{ZSTD_PACKED_BYTES} bytes of zstd data unpack to less than {PIECE_BYTES}")
+        self.left_bytes -= len(packed)
+        self._at += len(packed)
+        return packed
 
 
 def _too_large(codec: str, limit_bytes: int) -> ProtocolError:
