@@ -48,7 +48,7 @@ EARLIEST = -2
 PAUSE_S = 0.1
 TURN_S = 0.005
 """The loop is held no longer at a time."""
-LOOK_EVERY = 64  # records between two looks at the clock
+LOOK_EVERY = 64  # records and headers between two looks at the clock: a record may have 30,000 headers
 UNPACKED_BYTES = 16 * 1024 * 1024
 """What a batch may unpack to, if `max_bytes` is not large: sixteen times `max_bytes` else, and half of it for a record."""
 _LATER = frozenset(
@@ -201,9 +201,10 @@ class Reader:
                 if not self._is_hidden(batch, aborted, read_committed):
                     pieces = records_in_pieces(batch, limit_bytes, limit_bytes // 2)
                 for record in pieces:
-                    if record is not None and at <= record.offset < end:
-                        yield record
-                    looked += 1
+                    if record is not None:
+                        looked += 1 + len(record.headers)
+                        if at <= record.offset < end:
+                            yield record
                     if (record is None or looked >= LOOK_EVERY) and clock() - turned_at >= TURN_S:
                         await asyncio.sleep(0)
                         turned_at = clock()
