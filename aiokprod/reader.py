@@ -182,12 +182,12 @@ class Reader:
         """
         at = await self.earliest(topic, partition) if start is None else start
         end = await self.latest(topic, partition, read_committed=read_committed) if stop is None else stop
-        aborted: set[int] = set()
         limit_bytes = max(UNPACKED_BYTES, 16 * max_bytes)
         clock = asyncio.get_running_loop().time
         moved_at = clock()
         while at < end:
             data = await self._fetch(topic, partition, at, read_committed, max_bytes)
+            aborted: set[int] = set()  # each answer names all that reach into what it brings, however early they began
             transactions = deque(sorted(data.aborted_transactions or (), key=lambda item: item.first_offset))
             before = at
             turned_at = clock()

@@ -216,6 +216,32 @@ def test_aborted_records_are_hidden_from_read_committed_and_markers_from_everybo
     run(scenario())
 
 
+def test_of_the_aborted_transactions_an_answer_names_nothing_is_kept_for_the_next() -> None:
+    """Made-up ones, ten thousand in an answer, grew a set for ever. A broker names again those that go on."""
+
+    async def scenario() -> None:
+        async with reading() as (cluster, reader):
+            asked: list[int] = []
+
+            def answer(request: object, version: int) -> FetchResponse:
+                assert isinstance(request, FetchRequest)
+                at = request.topics[0].partitions[0].fetch_offset
+                asked.append(at)
+                aborted = [AbortedTransaction(producer_id=7, first_offset=0)] if at != 1 else []
+                found = PartitionData(
+                    partition_index=0, high_watermark=3, last_stable_offset=3, aborted_transactions=aborted,
+                    records=batch(at, b"%d" % at, producer_id=7, attributes=TRANSACTIONAL),
+                )  # fmt: skip
+                topic = FetchableTopicResponse(topic="t", topic_id=cluster.topic_id("t"), partitions=[found])
+                return FetchResponse(responses=[topic])
+
+            cluster.answer_with("Fetch", answer, times=None)
+            assert await numbers(reader, 0, 3, read_committed=True) == [1]
+            assert asked == [0, 1, 2]
+
+    run(scenario())
+
+
 # ---------------------------------------------------------------------- trouble
 def test_a_leader_that_moves_or_fails_is_followed() -> None:
     async def scenario() -> None:
