@@ -28,7 +28,8 @@ MAX_TAGS: Final = 1_000
 
 
 class Budget:
-    """How many elements the arrays of one message may have in all, those of its tagged fields included."""
+    """How many elements the arrays of one message, and how many tagged fields its structs may have in all; what stands in
+    tagged fields included."""
 
     __slots__ = ("left",)
 
@@ -41,9 +42,19 @@ class Budget:
             raise too_many(count, self.left)
         self.left -= count
 
+    def take_tags(self, count: int) -> None:
+        """Likewise."""
+        if count > self.left:
+            raise too_many_tags(count, self.left)
+        self.left -= count
+
 
 def too_many(count: int, most: int) -> ProtocolError:
     return ProtocolError(f"an array of {count} elements where {most} at most are taken")
+
+
+def too_many_tags(count: int, most: int) -> ProtocolError:
+    return ProtocolError(f"{count} tagged fields where {most} at most are taken")
 
 
 def _text(raw: bytes) -> str:
@@ -161,9 +172,11 @@ class Reader:
         """Tagged fields; each has at least two bytes."""
         count = self.unsigned_varint()
         if count > MAX_TAGS:
-            raise ProtocolError(f"{count} tagged fields where {MAX_TAGS} at most are taken")
+            raise too_many_tags(count, MAX_TAGS)
         if count * 2 > self._end - self._pos:
             raise ProtocolError(f"{count} tagged fields and {self._end - self._pos} bytes are left")
+        if self._budget is not None and count > 0:
+            self._budget.take_tags(count)
         return count
 
     # ------------------------------------------------------------------ strings and bytes

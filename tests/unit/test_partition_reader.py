@@ -455,7 +455,7 @@ def test_the_loop_turns_between_records_of_many_headers(monkeypatch: pytest.Monk
     """Sixty-three of them in one block of snappy, 178 KB on the wire, were a second of the loop."""
     monkeypatch.setattr(aiokprod.reader, "TURN_S", -1.0)  # each look at the clock is a turn
     count = 20
-    headers = [encode_headers([("", None)] * (2 * LOOK_EVERY))] * count
+    headers: list[bytes | None] = [encode_headers([("", None)] * (2 * LOOK_EVERY))] * count
     plain = bytes(encode_records([b"v"] * count, None, headers, [0] * count))
     header = batch_header(
         plain, count=count, attributes=0, base_timestamp_ms=T0, max_timestamp_ms=T0, producer_id=-1,
