@@ -116,8 +116,8 @@ def decompress(codec: str, data: bytes | memoryview, limit_bytes: int) -> bytes:
 
 
 def decompress_in_pieces(codec: str, data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes]:
-    """As `decompress`, but in pieces of at most `PIECE_BYTES` (snappy: a block of theirs). What is not asked for is not
-    unpacked.
+    """As `decompress`, but in pieces of at most `PIECE_BYTES`. What is not asked for is not unpacked (snappy: but for the
+    rest of a block).
 
     Raises:
         ProtocolError: it is not what the codec writes, or larger than the limit.
@@ -166,7 +166,7 @@ def _snappy_pieces(data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes
     raw = _package("snappy").snappy
     data = bytes(data)
     if not data.startswith(XERIAL_HEADER[:8]):
-        yield from _plain_pieces(_raw_snappy(raw, data, 0, limit_bytes), limit_bytes)
+        yield from _snappy_block_pieces(raw, data, 0, limit_bytes)
         return
     at = len(XERIAL_HEADER)
     if len(data) < at:
@@ -178,10 +178,28 @@ def _snappy_pieces(data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes
         packed = _UINT32.unpack_from(data, at)[0]
         if packed > len(data) - at - 4:
             raise ProtocolError("snappy data ends early")
-        piece = _raw_snappy(raw, data[at + 4 : at + 4 + packed], size, limit_bytes)
-        size += len(piece)
-        yield piece
+        for piece in _snappy_block_pieces(raw, data[at + 4 : at + 4 + packed], size, limit_bytes):
+            size += len(piece)
+            yield piece
         at += 4 + packed
+
+
+def _snappy_block_pieces(raw: Any, packed: bytes, before_bytes: int, limit_bytes: int) -> Iterator[bytes]:
+    """A block is unpacked as a whole and may be large: it is cut from its end, since then its memory is given back while
+    the pieces take theirs, and what a piece took when the piece is gone."""
+    size = raw.decompress_raw_len(packed)
+    if before_bytes + size > limit_bytes:
+        raise _too_large("snappy", limit_bytes)
+    block = bytearray(size)
+    if raw.decompress_raw_into(packed, block) != size:
+        raise ProtocolError("a block of snappy data is not as long as it says")
+    pieces: list[bytes] = []
+    for at in range((max(size, 1) - 1) // PIECE_BYTES * PIECE_BYTES, -1, -PIECE_BYTES):
+        with memoryview(block) as view:
+            pieces.append(bytes(view[at:]))
+        del block[at:]
+    while pieces:  # one also of an empty block: there may be a million of them
+        yield pieces.pop()
 
 
 def _lz4_pieces(data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes]:

@@ -39,6 +39,7 @@ def records_in_pieces(batch: DecodedBatch, limit_bytes: int, record_limit_bytes:
             if missing <= 0:
                 break
             parts = [data[at:]]
+            data = b""
             while missing > 0:
                 piece = next(source, None)
                 if piece is None:
@@ -47,6 +48,7 @@ def records_in_pieces(batch: DecodedBatch, limit_bytes: int, record_limit_bytes:
                 missing -= len(piece)
                 yield None
             data = b"".join(parts)
+            parts.clear()  # a record may be megabytes: no more copies of them at a time than must be
             at = 0
         record, offset_delta, at = decode_record(batch, data, at)
         if not last_delta < offset_delta <= batch.last_offset_delta:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from random import Random
 
+import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from aiokprod.records.batch import batch_header, encode_records
 from aiokprod.records.compression import (
     CODEC_BITS,
     PIECE_BYTES,
+    XERIAL_HEADER,
     ZSTD_PACKED_BYTES,
     compress,
     decompress,
@@ -142,6 +145,30 @@ def test_frames_of_nothing_are_walked_by_zstd_for_a_while_only(nothing: bytes) -
     for data in (many + whole, whole + many):
         with pytest.raises(ProtocolError, match="of zstd data unpack to less than"):
             list(decompress_in_pieces("zstd", data, LIMIT))
+
+
+@pytest.mark.parametrize("blocks", ["raw", "xerial"])
+def test_large_records_out_of_one_block_of_snappy_are_not_in_memory_many_times(blocks: str) -> None:  # faults: H24
+    """The block, the pieces of a record, the record and its value were five times the largest record, and are three."""
+    value = bytes(8_000_000)
+    plain = bytes(encode_records([value, value], None, None, [0, 0]))
+    section = bytes(cramjam.snappy.compress_raw(plain))
+    if blocks == "xerial":
+        section = XERIAL_HEADER + len(section).to_bytes(4, "big") + section
+    header = batch_header(section, count=2, attributes=CODEC_BITS["snappy"], base_timestamp_ms=0, max_timestamp_ms=0,
+                          producer_id=-1, producer_epoch=-1, base_sequence=-1)  # fmt: skip
+    (batch,) = decode_batches(bytes(header) + section)
+    del plain
+    tracemalloc.start()
+    try:
+        sizes = [
+            len(record.value or b"") for record in records_in_pieces(batch, 16 << 20, 8 << 20) if record is not None
+        ]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sizes == [8_000_000] * 2
+    assert peak < 3.5 * 8_000_000
 
 
 def test_more_records_than_offsets_are_refused_before_one_is_made() -> None:
