@@ -67,13 +67,24 @@ def _text(raw: bytes) -> str:
 class Reader:
     """Reads one message from front to back."""
 
-    __slots__ = ("_budget", "_data", "_end", "_pos")
+    __slots__ = ("_budget", "_data", "_end", "_pos", "_tags")
 
     def __init__(
-        self, data: bytes | bytearray | memoryview, start: int = 0, size: int = -1, budget: Budget | None = None
+        self,
+        data: bytes | bytearray | memoryview,
+        start: int = 0,
+        size: int = -1,
+        budget: Budget | None = None,
+        tags: Budget | None = None,
     ) -> None:
-        """All of it, or `size` bytes from `start` on."""
+        """All of it, or `size` bytes from `start` on.
+
+        Args:
+            budget: of the elements of arrays.
+            tags: of tagged fields; may be the same.
+        """
         self._budget = budget
+        self._tags = tags
         self._data = data if isinstance(data, bytes) else bytes(data)
         self._pos = start
         self._end = len(self._data) if size < 0 else start + size
@@ -175,8 +186,8 @@ class Reader:
             raise too_many_tags(count, MAX_TAGS)
         if count * 2 > self._end - self._pos:
             raise ProtocolError(f"{count} tagged fields and {self._end - self._pos} bytes are left")
-        if self._budget is not None and count > 0:
-            self._budget.take_tags(count)
+        if self._tags is not None and count > 0:
+            self._tags.take_tags(count)
         return count
 
     # ------------------------------------------------------------------ strings and bytes
@@ -233,7 +244,7 @@ class Reader:
     # ------------------------------------------------------------------ structure
     def field(self, size: int) -> Reader:
         """A reader of the next `size` bytes: one tagged field."""
-        return Reader(self._data, self._take(size), size, self._budget)
+        return Reader(self._data, self._take(size), size, self._budget, self._tags)
 
     def skip(self, size: int) -> None:
         self._take(size)

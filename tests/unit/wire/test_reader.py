@@ -248,7 +248,8 @@ def test_more_tagged_fields_than_any_struct_has_are_refused() -> None:  # faults
 def test_a_budget_covers_the_tagged_fields_of_all_structs() -> None:  # faults: H25
     """A struct of nothing but a thousand tags that nobody knows is two kilobytes: eight megabytes of them were a second."""
     tags = b"\x02" + 2 * b"\x63\x00"
-    reader = Reader(b"\x03ab" + tags + b"\x00" + tags + tags, budget=Budget(6))
+    budget = Budget(6)
+    reader = Reader(b"\x03ab" + tags + b"\x00" + tags + tags, budget=budget, tags=budget)
     assert reader.count(True) == 2
     reader.skip(2)
     reader.skip_tags()
