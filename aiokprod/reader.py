@@ -48,7 +48,7 @@ EARLIEST = -2
 PAUSE_S = 0.1
 TURN_S = 0.005
 """The loop is held no longer at a time."""
-LOOK_EVERY = 64  # records between two looks at the clock
+LOOK_EVERY = 64  # records and headers between two looks at the clock: a record may have 30,000 headers
 UNPACKED_BYTES = 16 * 1024 * 1024
 """What a batch may unpack to, if `max_bytes` is not large: sixteen times `max_bytes` else, and half of it for a record."""
 _LATER = frozenset(
@@ -182,12 +182,12 @@ class Reader:
         """
         at = await self.earliest(topic, partition) if start is None else start
         end = await self.latest(topic, partition, read_committed=read_committed) if stop is None else stop
-        aborted: set[int] = set()
         limit_bytes = max(UNPACKED_BYTES, 16 * max_bytes)
         clock = asyncio.get_running_loop().time
         moved_at = clock()
         while at < end:
             data = await self._fetch(topic, partition, at, read_committed, max_bytes)
+            aborted: set[int] = set()  # each answer names all that reach into what it brings, however early they began
             transactions = deque(sorted(data.aborted_transactions or (), key=lambda item: item.first_offset))
             before = at
             turned_at = clock()
@@ -201,9 +201,10 @@ class Reader:
                 if not self._is_hidden(batch, aborted, read_committed):
                     pieces = records_in_pieces(batch, limit_bytes, limit_bytes // 2)
                 for record in pieces:
-                    if record is not None and at <= record.offset < end:
-                        yield record
-                    looked += 1
+                    if record is not None:
+                        looked += 1 + len(record.headers)
+                        if at <= record.offset < end:
+                            yield record
                     if (record is None or looked >= LOOK_EVERY) and clock() - turned_at >= TURN_S:
                         await asyncio.sleep(0)
                         turned_at = clock()

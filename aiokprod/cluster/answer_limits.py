@@ -74,7 +74,7 @@ def answer_bytes(message: object) -> int:
 
 
 def answer_elements(message: object) -> int:
-    """How many elements the arrays of the answer may have in all."""
+    """How many elements the arrays and how many tagged fields the structs of the answer may have in all."""
     if isinstance(message, SMALL):
         return SMALL_ELEMENTS
     if isinstance(message, MetadataRequest) and message.topics is not None:

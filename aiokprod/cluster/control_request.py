@@ -85,7 +85,8 @@ async def ask(
     )
     broken: ProtocolError | None = None
     try:
-        reader = Reader(body, budget=Budget(answer_elements(message)))
+        budget = Budget(answer_elements(message))
+        reader = Reader(body, budget=budget, tags=budget)
         answer = answer_type(kind).read(reader, version)
         reader.finish()
     except ProtocolError as error:

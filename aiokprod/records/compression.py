@@ -24,6 +24,9 @@ XERIAL_HEADER = b"\x82SNAPPY\x00" + (1).to_bytes(4, "big") + (1).to_bytes(4, "bi
 XERIAL_BLOCK_BYTES = 32 * 1024
 GZIP_PIECE_BYTES = 4096
 PIECE_BYTES = 64 * 1024
+ZSTD_READ_BYTES = 16 * 1024
+ZSTD_PACKED_BYTES = 512 * 1024
+"""What a piece may take at most. A block is at most 128 KiB, packed or not, and the package reads as far ahead."""
 _UINT32 = Struct(">I")
 
 
@@ -113,8 +116,8 @@ def decompress(codec: str, data: bytes | memoryview, limit_bytes: int) -> bytes:
 
 
 def decompress_in_pieces(codec: str, data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes]:
-    """As `decompress`, but in pieces of at most `PIECE_BYTES` (snappy: a block of theirs). What is not asked for is not
-    unpacked.
+    """As `decompress`, but in pieces of at most `PIECE_BYTES`. What is not asked for is not unpacked (snappy: but for the
+    rest of a block).
 
     Raises:
         ProtocolError: it is not what the codec writes, or larger than the limit.
@@ -163,7 +166,7 @@ def _snappy_pieces(data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes
     raw = _package("snappy").snappy
     data = bytes(data)
     if not data.startswith(XERIAL_HEADER[:8]):
-        yield from _plain_pieces(_raw_snappy(raw, data, 0, limit_bytes), limit_bytes)
+        yield from _snappy_block_pieces(raw, data, 0, limit_bytes)
         return
     at = len(XERIAL_HEADER)
     if len(data) < at:
@@ -175,10 +178,28 @@ def _snappy_pieces(data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes
         packed = _UINT32.unpack_from(data, at)[0]
         if packed > len(data) - at - 4:
             raise ProtocolError("snappy data ends early")
-        piece = _raw_snappy(raw, data[at + 4 : at + 4 + packed], size, limit_bytes)
-        size += len(piece)
-        yield piece
+        for piece in _snappy_block_pieces(raw, data[at + 4 : at + 4 + packed], size, limit_bytes):
+            size += len(piece)
+            yield piece
         at += 4 + packed
+
+
+def _snappy_block_pieces(raw: Any, packed: bytes, before_bytes: int, limit_bytes: int) -> Iterator[bytes]:
+    """A block is unpacked as a whole and may be large: it is cut from its end, since then its memory is given back while
+    the pieces take theirs, and what a piece took when the piece is gone."""
+    size = raw.decompress_raw_len(packed)
+    if before_bytes + size > limit_bytes:
+        raise _too_large("snappy", limit_bytes)
+    block = bytearray(size)
+    if raw.decompress_raw_into(packed, block) != size:
+        raise ProtocolError("a block of snappy data is not as long as it says")
+    pieces: list[bytes] = []
+    for at in range((max(size, 1) - 1) // PIECE_BYTES * PIECE_BYTES, -1, -PIECE_BYTES):
+        with memoryview(block) as view:
+            pieces.append(bytes(view[at:]))
+        del block[at:]
+    while pieces:  # one also of an empty block: there may be a million of them
+        yield pieces.pop()
 
 
 def _lz4_pieces(data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes]:
@@ -193,9 +214,31 @@ def _lz4_pieces(data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes]:
 
 
 def _zstd_pieces(data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes]:
-    reader = _package("zstd").ZstdDecompressor().stream_reader(bytes(data), read_across_frames=True)
+    packed = _ZstdSource(data)
+    reader = (
+        _package("zstd").ZstdDecompressor().stream_reader(packed, read_size=ZSTD_READ_BYTES, read_across_frames=True)
+    )
     while piece := reader.read(PIECE_BYTES):
         yield piece
+        packed.left_bytes = ZSTD_PACKED_BYTES
+
+
+class _ZstdSource:
+    """Packed bytes, and no more of them for a piece than it can need: a piece is one call of the package, which walks
+    frames and blocks of nothing as long as there are any."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._view = memoryview(data)
+        self._at = 0
+        self.left_bytes = ZSTD_PACKED_BYTES
+
+    def read(self, size: int) -> bytes:
+        packed = bytes(self._view[self._at : self._at + size])
+        if len(packed) > self.left_bytes:
+            raise ProtocolError(f"{ZSTD_PACKED_BYTES} bytes of zstd data unpack to less than {PIECE_BYTES}")
+        self.left_bytes -= len(packed)
+        self._at += len(packed)
+        return packed
 
 
 def _too_large(codec: str, limit_bytes: int) -> ProtocolError:

@@ -39,6 +39,7 @@ def records_in_pieces(batch: DecodedBatch, limit_bytes: int, record_limit_bytes:
             if missing <= 0:
                 break
             parts = [data[at:]]
+            data = b""
             while missing > 0:
                 piece = next(source, None)
                 if piece is None:
@@ -47,13 +48,20 @@ def records_in_pieces(batch: DecodedBatch, limit_bytes: int, record_limit_bytes:
                 missing -= len(piece)
                 yield None
             data = b"".join(parts)
+            parts.clear()  # a record may be megabytes: no more copies of them at a time than must be
             at = 0
         record, offset_delta, at = decode_record(batch, data, at)
         if not last_delta < offset_delta <= batch.last_offset_delta:
             raise ProtocolError(f"a record at {offset_delta} behind one at {last_delta} of {batch.last_offset_delta}")
         last_delta = offset_delta
         yield record
-    if at != len(data) or any(source):
+    left = len(data) - at
+    for piece in source:  # empty ones may follow: those of an attacker are a million
+        left += len(piece)
+        if left:
+            break
+        yield None
+    if left:
         raise ProtocolError("bytes after the last record")
 
 

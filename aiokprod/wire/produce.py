@@ -129,11 +129,12 @@ def decode_produce(
         version: of the request.
         max_partitions: how many the request had; many more are refused before they are read. -1: any number.
         max_records: how many records it had; many more that are named as invalid are refused likewise.
+            Tagged fields count as those.
     """
     flexible = version >= FLEXIBLE_FROM
-    reader = Reader(body)
     partitions_left = EXCESS + 2 * max_partitions if max_partitions >= 0 else ANY
     records = Budget(EXCESS + 2 * max_records if max_records >= 0 else ANY)
+    reader = Reader(body, tags=records)  # Kafka's have one tagged field for a partition, and one more
     answer = ProduceAnswer()
     topics = reader.count(flexible)
     if topics > partitions_left:

@@ -28,7 +28,8 @@ MAX_TAGS: Final = 1_000
 
 
 class Budget:
-    """How many elements the arrays of one message may have in all, those of its tagged fields included."""
+    """How many elements the arrays of one message, and how many tagged fields its structs may have in all; what stands in
+    tagged fields included."""
 
     __slots__ = ("left",)
 
@@ -41,9 +42,19 @@ class Budget:
             raise too_many(count, self.left)
         self.left -= count
 
+    def take_tags(self, count: int) -> None:
+        """Likewise."""
+        if count > self.left:
+            raise too_many_tags(count, self.left)
+        self.left -= count
+
 
 def too_many(count: int, most: int) -> ProtocolError:
     return ProtocolError(f"an array of {count} elements where {most} at most are taken")
+
+
+def too_many_tags(count: int, most: int) -> ProtocolError:
+    return ProtocolError(f"{count} tagged fields where {most} at most are taken")
 
 
 def _text(raw: bytes) -> str:
@@ -56,13 +67,24 @@ def _text(raw: bytes) -> str:
 class Reader:
     """Reads one message from front to back."""
 
-    __slots__ = ("_budget", "_data", "_end", "_pos")
+    __slots__ = ("_budget", "_data", "_end", "_pos", "_tags")
 
     def __init__(
-        self, data: bytes | bytearray | memoryview, start: int = 0, size: int = -1, budget: Budget | None = None
+        self,
+        data: bytes | bytearray | memoryview,
+        start: int = 0,
+        size: int = -1,
+        budget: Budget | None = None,
+        tags: Budget | None = None,
     ) -> None:
-        """All of it, or `size` bytes from `start` on."""
+        """All of it, or `size` bytes from `start` on.
+
+        Args:
+            budget: of the elements of arrays.
+            tags: of tagged fields; may be the same.
+        """
         self._budget = budget
+        self._tags = tags
         self._data = data if isinstance(data, bytes) else bytes(data)
         self._pos = start
         self._end = len(self._data) if size < 0 else start + size
@@ -161,9 +183,11 @@ class Reader:
         """Tagged fields; each has at least two bytes."""
         count = self.unsigned_varint()
         if count > MAX_TAGS:
-            raise ProtocolError(f"{count} tagged fields where {MAX_TAGS} at most are taken")
+            raise too_many_tags(count, MAX_TAGS)
         if count * 2 > self._end - self._pos:
             raise ProtocolError(f"{count} tagged fields and {self._end - self._pos} bytes are left")
+        if self._tags is not None and count > 0:
+            self._tags.take_tags(count)
         return count
 
     # ------------------------------------------------------------------ strings and bytes
@@ -220,7 +244,7 @@ class Reader:
     # ------------------------------------------------------------------ structure
     def field(self, size: int) -> Reader:
         """A reader of the next `size` bytes: one tagged field."""
-        return Reader(self._data, self._take(size), size, self._budget)
+        return Reader(self._data, self._take(size), size, self._budget, self._tags)
 
     def skip(self, size: int) -> None:
         self._take(size)

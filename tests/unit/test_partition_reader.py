@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import aiokprod.reader
 from aiokprod import Producer
 from aiokprod.errors import (
     AiokprodError,
@@ -20,9 +21,10 @@ from aiokprod.errors import (
     RequestTimeoutError,
     UnknownTopicError,
 )
-from aiokprod.reader import Reader
+from aiokprod.reader import LOOK_EVERY, Reader
 from aiokprod.records.batch import batch_header, encode_records
 from aiokprod.records.compression import CODEC_BITS, compress
+from aiokprod.records.headers import encode_headers
 from aiokprod.testing import MockCluster
 from aiokprod.wire.messages.fetch import (
     AbortedTransaction,
@@ -210,6 +212,32 @@ def test_aborted_records_are_hidden_from_read_committed_and_markers_from_everybo
             assert seen == [b"committed", b"plain", b"after the abort"]
             seen = [record.value async for record in reader.read("t", 0, 0, 8)]
             assert seen == [b"aborted", b"committed", b"aborted too", b"plain", b"after the abort"]
+
+    run(scenario())
+
+
+def test_of_the_aborted_transactions_an_answer_names_nothing_is_kept_for_the_next() -> None:
+    """Made-up ones, ten thousand in an answer, grew a set for ever. A broker names again those that go on."""
+
+    async def scenario() -> None:
+        async with reading() as (cluster, reader):
+            asked: list[int] = []
+
+            def answer(request: object, version: int) -> FetchResponse:
+                assert isinstance(request, FetchRequest)
+                at = request.topics[0].partitions[0].fetch_offset
+                asked.append(at)
+                aborted = [AbortedTransaction(producer_id=7, first_offset=0)] if at != 1 else []
+                found = PartitionData(
+                    partition_index=0, high_watermark=3, last_stable_offset=3, aborted_transactions=aborted,
+                    records=batch(at, b"%d" % at, producer_id=7, attributes=TRANSACTIONAL),
+                )  # fmt: skip
+                topic = FetchableTopicResponse(topic="t", topic_id=cluster.topic_id("t"), partitions=[found])
+                return FetchResponse(responses=[topic])
+
+            cluster.answer_with("Fetch", answer, times=None)
+            assert await numbers(reader, 0, 3, read_committed=True) == [1]
+            assert asked == [0, 1, 2]
 
     run(scenario())
 
@@ -419,6 +447,36 @@ def test_a_small_batch_that_stands_for_millions_of_records_is_decoded_between_tu
             is_over = True
             assert seen == count
             assert turns - before >= 10  # it takes more than ten times TURN_S, on any machine
+
+    run(scenario())
+
+
+def test_the_loop_turns_between_records_of_many_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixty-three of them in one block of snappy, 178 KB on the wire, were a second of the loop."""
+    monkeypatch.setattr(aiokprod.reader, "TURN_S", -1.0)  # each look at the clock is a turn
+    count = 20
+    headers: list[bytes | None] = [encode_headers([("", None)] * (2 * LOOK_EVERY))] * count
+    plain = bytes(encode_records([b"v"] * count, None, headers, [0] * count))
+    header = batch_header(
+        plain, count=count, attributes=0, base_timestamp_ms=T0, max_timestamp_ms=T0, producer_id=-1,
+        producer_epoch=-1, base_sequence=-1,
+    )  # fmt: skip
+
+    async def scenario() -> None:
+        async with reading(1) as (cluster, reader):
+            cluster.answer_with("Fetch", fetched(cluster, bytes(8) + bytes(header)[8:] + plain, end=count))
+            turns = 0
+
+            def turn() -> None:
+                nonlocal turns
+                turns += 1
+                again.append(asyncio.get_running_loop().call_soon(turn))
+
+            again: list[asyncio.Handle] = []
+            turn()
+            seen = [turns async for _ in reader.read("t", 0, 0, count)]
+            again[-1].cancel()
+            assert len(seen) == len(set(seen)) == count
 
     run(scenario())
 

@@ -146,10 +146,17 @@ HOSTILE: list[tuple[Any, bytes]] = [
             ]
         ).encode(12),
     ),
+    (
+        FetchRequest(topics=[FetchTopic(topic="t", partitions=[FetchPartition()])], max_bytes=1 * MIB),
+        # Eleven topics with a thousand tagged fields each, where the response has one topic and none.
+        FetchResponse().encode(12)[:-2] + b"\x0c" + 11 * (b"\x02t\x01\xe8\x07" + 1_000 * b"\x63\x00") + b"\0",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("message", "body"), HOSTILE, ids=["init", "tags", "metadata", "brokers", "offsets", "fetch"])
+@pytest.mark.parametrize(
+    ("message", "body"), HOSTILE, ids=["init", "tags", "metadata", "brokers", "offsets", "fetch", "topics"]
+)
 @both_loops
 def test_more_than_a_control_request_can_cause_ends_the_connection(run: Run, message: Any, body: bytes) -> None:
     # faults: H25

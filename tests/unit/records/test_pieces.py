@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from random import Random
 
+import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,8 @@ from aiokprod.records.batch import batch_header, encode_records
 from aiokprod.records.compression import (
     CODEC_BITS,
     PIECE_BYTES,
+    XERIAL_HEADER,
+    ZSTD_PACKED_BYTES,
     compress,
     decompress,
     decompress_in_pieces,
@@ -114,6 +118,57 @@ def test_packed_data_that_is_cut_or_damaged_is_refused_as_the_whole_is(codec: st
 def test_what_is_not_what_it_says_is_refused(batch: DecodedBatch, text: str) -> None:
     with pytest.raises(ProtocolError, match=text):
         of_pieces(batch, LIMIT, 4_000 if "4000" in text else LIMIT)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy"])
+def test_pieces_of_nothing_behind_the_last_record_are_walked_in_turns(codec: str) -> None:  # faults: H24
+    """Eight megabytes of them were a second of the loop."""
+    nothing = {"gzip": compress("gzip", None, b""), "snappy": (1).to_bytes(4, "big") + b"\0"}[codec]
+    section = compress(codec, None, bytes(encode_records([b"v"], None, None, [0]))) + 1_000 * nothing
+    header = batch_header(section, count=1, attributes=CODEC_BITS[codec], base_timestamp_ms=0, max_timestamp_ms=0,
+                          producer_id=-1, producer_epoch=-1, base_sequence=-1)  # fmt: skip
+    (batch,) = decode_batches(bytes(header) + section)
+    found = list(records_in_pieces(batch, LIMIT, LIMIT))
+    assert [record.value for record in found if record is not None] == [b"v"]
+    assert found.count(None) > 1_000
+
+
+@pytest.mark.parametrize(
+    "nothing", [compress("zstd", None, b""), b"\x50\x2a\x4d\x18" + bytes(4)], ids=["empty", "skip"]
+)
+def test_frames_of_nothing_are_walked_by_zstd_for_a_while_only(nothing: bytes) -> None:  # faults: H24
+    """A call of the package walks all of them, and the loop cannot turn in between."""
+    some, many = (count // len(nothing) * nothing for count in (ZSTD_PACKED_BYTES // 2, 2 * ZSTD_PACKED_BYTES))
+    plain = Random(4).randbytes(5 * PIECE_BYTES)
+    whole = compress("zstd", None, plain)
+    assert b"".join(decompress_in_pieces("zstd", some + whole + some, LIMIT)) == plain
+    for data in (many + whole, whole + many):
+        with pytest.raises(ProtocolError, match="of zstd data unpack to less than"):
+            list(decompress_in_pieces("zstd", data, LIMIT))
+
+
+@pytest.mark.parametrize("blocks", ["raw", "xerial"])
+def test_large_records_out_of_one_block_of_snappy_are_not_in_memory_many_times(blocks: str) -> None:  # faults: H24
+    """The block, the pieces of a record, the record and its value were five times the largest record, and are three."""
+    value = bytes(8_000_000)
+    plain = bytes(encode_records([value, value], None, None, [0, 0]))
+    section = bytes(cramjam.snappy.compress_raw(plain))
+    if blocks == "xerial":
+        section = XERIAL_HEADER + len(section).to_bytes(4, "big") + section
+    header = batch_header(section, count=2, attributes=CODEC_BITS["snappy"], base_timestamp_ms=0, max_timestamp_ms=0,
+                          producer_id=-1, producer_epoch=-1, base_sequence=-1)  # fmt: skip
+    (batch,) = decode_batches(bytes(header) + section)
+    del plain
+    tracemalloc.start()
+    try:
+        sizes = [
+            len(record.value or b"") for record in records_in_pieces(batch, 16 << 20, 8 << 20) if record is not None
+        ]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sizes == [8_000_000] * 2
+    assert peak < 3.5 * 8_000_000
 
 
 def test_more_records_than_offsets_are_refused_before_one_is_made() -> None:

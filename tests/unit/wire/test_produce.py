@@ -175,6 +175,26 @@ def test_a_few_records_too_many_are_passed_over_and_many_are_refused() -> None: 
             decode_produce(data, 12, 2, 4)
 
 
+def test_tagged_fields_of_all_structs_count_against_the_records_that_may_be_named() -> None:  # faults: H25
+    """120 of them behind each named record fit into its 256 bytes: 350,000 in an answer about 2,900 records."""
+
+    def answer_with(tags: int) -> bytes:
+        outcome = bytes(30) + b"\x02" + b"\0\0\0\1\0" + bytes([tags]) + tags * b"\x63\0" + b"\0\0"
+        data = b"\x02\x02t\x02" + outcome + b"\0" + bytes(4) + bytes([tags]) + tags * b"\x63\0"
+        assert len(ProduceResponse.decode(data, 12).responses[0].partition_responses[0].record_errors) == 1
+        return data
+
+    assert decode_produce(answer_with(9), 12, 1, 2).outcomes[0].record_errors == [(1, None)]
+    with pytest.raises(ProtocolError, match="10 tagged fields where 9 at most are taken"):
+        decode_produce(answer_with(10), 12, 1, 2)
+    outcome = PartitionProduceResponse(current_leader=LeaderIdAndEpoch(leader_id=1, leader_epoch=2))
+    moved = ProduceResponse(
+        responses=[TopicProduceResponse(name="t", partition_responses=[outcome] * 200)],
+        node_endpoints=[NodeEndpoint(1, "a", 9092, None)],
+    )
+    assert len(decode_produce(moved.encode(12), 12, 200, 200).outcomes) == 200
+
+
 def test_the_length_of_an_answer_follows_from_its_request() -> None:  # faults: H25
     assert produce_answer_bytes(1, 1) < 70_000
     longest = ProduceResponse(

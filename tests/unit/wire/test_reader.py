@@ -245,6 +245,20 @@ def test_more_tagged_fields_than_any_struct_has_are_refused() -> None:  # faults
         Reader(bytes(writer.out) + b"\x01\x00" * (MAX_TAGS + 1)).tag_count()
 
 
+def test_a_budget_covers_the_tagged_fields_of_all_structs() -> None:  # faults: H25
+    """A struct of nothing but a thousand tags that nobody knows is two kilobytes: eight megabytes of them were a second."""
+    tags = b"\x02" + 2 * b"\x63\x00"
+    budget = Budget(6)
+    reader = Reader(b"\x03ab" + tags + b"\x00" + tags + tags, budget=budget, tags=budget)
+    assert reader.count(True) == 2
+    reader.skip(2)
+    reader.skip_tags()
+    reader.skip_tags()  # none
+    assert reader.field(5).tag_count() == 2
+    with pytest.raises(ProtocolError, match="2 tagged fields where 0 at most are taken"):
+        reader.skip_tags()
+
+
 INDEXED: list[list[tuple[int, str | None]]] = [
     [],
     [(0, "no"), (1, "no"), (2, "yes"), (-1, None), (2**31 - 1, ""), (7, "no")],

@@ -17,6 +17,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.errors import ProducerFenced
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from aiokprod.reader import Reader
 from aiokprod.testing import MockCluster
 
 DEADLINE_S = 20.0
@@ -114,6 +115,25 @@ def test_librdkafka_commits_and_aborts_and_readers_see_what_was_committed(option
         assert len(read(cluster, "read_uncommitted", partitions=2)) == 6
         assert [record.value for record in cluster.records("t", 0, committed=True)] == [b"one", b"two", b"four"]
         assert cluster.transaction("tx").state.value == "CompleteCommit"
+
+
+def test_an_aborted_transaction_of_several_fetches_is_hidden_from_our_reader() -> None:
+    async def values(cluster: MockCluster) -> list[bytes | None]:
+        async with Reader(cluster.bootstrap_servers) as ours:
+            # One batch at a time.
+            return [record.value async for record in ours.read("t", 0, read_committed=True, max_bytes=1)]
+
+    with MockCluster(1) as cluster:
+        cluster.create_topic("t")
+        producer, other = Librdkafka(cluster), Librdkafka(cluster, "other")
+        producer.client.begin_transaction()
+        producer.write(b"gone")
+        other.transaction(b"one")
+        producer.write(b"gone too")
+        producer.client.abort_transaction(DEADLINE_S)
+        producer.transaction(b"two")
+        assert asyncio.run(values(cluster)) == [b"one", b"two"]
+        assert cluster.requests_seen("Fetch") >= 5
 
 
 def test_readers_of_committed_records_stop_before_an_open_transaction() -> None:
