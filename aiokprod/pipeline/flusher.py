@@ -39,6 +39,8 @@ from aiokprod.wire.produce import (
 PRODUCE = ProduceRequest.API_KEY
 LAST_VERSION_BY_NAME = 12  # from 13 on Produce names topics by id
 
+LAST_OFFSET = 2**63 - 1
+
 
 OutcomeKey = tuple[str | bytes, int]
 """Topic (its name, or its id from version 13 on) and partition: how an answer names what was sent."""
@@ -312,11 +314,13 @@ class BrokerFlusher(ConnectionListener, Route):
         return named
 
     def _sort(self, request: SentRequest, outcomes: list[ProduceOutcome]) -> dict[OutcomeKey, ProduceOutcome]:
-        """By topic and partition; the first of two counts. An acknowledgement without an offset is no answer."""
+        """By topic and partition; the first of two counts. An acknowledgement without an offset is no answer, and neither
+        is an offset behind which the records of the batch have none."""
+        last = LAST_OFFSET - request.records
         by_id = request.version > LAST_VERSION_BY_NAME
         found: dict[OutcomeKey, ProduceOutcome] = {}
         for outcome in outcomes:
-            if outcome.error_code == 0 and outcome.base_offset < 0:
+            if outcome.base_offset > last or (outcome.error_code == 0 and outcome.base_offset < 0):
                 raise ProtocolError(f"broker {self.node_id} acknowledged a batch at offset {outcome.base_offset}")
             found.setdefault((outcome.topic_id if by_id else outcome.topic, outcome.partition), outcome)
         return found
