@@ -19,7 +19,7 @@ from aiokprod.errors import AiokprodError
 
 QUIET_S = 5.0
 TEXT_LIMIT = 300
-KINDS_LIMIT = 256  # kinds of lines that are remembered
+KINDS_LIMIT = 256  # kinds of lines that are remembered; those beyond share one
 
 
 def printable(text: object, limit: int = TEXT_LIMIT) -> str:
@@ -36,22 +36,40 @@ def printable(text: object, limit: int = TEXT_LIMIT) -> str:
 
 
 class RateLimiter:
-    """Lets the first line of a kind through, then one each `quiet_s`, and counts the others."""
+    """Lets the first line of a kind through, then one each `quiet_s`, and counts the others.
+
+    However many kinds there are, `KINDS_LIMIT` lines in `quiet_s` are let through, and one for all the other kinds: kinds
+    may be as many as brokers that an answer names (`# faults: H16`).
+    """
 
     def __init__(self, quiet_s: float = QUIET_S) -> None:
         self._quiet_s = quiet_s
-        self._kinds: dict[str, tuple[float, int]] = {}
+        self._kinds: dict[str, tuple[float, int]] = {}  # the kind of the oldest line first
+        self._others: tuple[float, int] = (-inf, 0)
 
     def pass_on(self, kind: str, now: float, count: int = 1) -> str | None:
         """What to append to the line; None: say nothing now."""
-        last, held = self._kinds.get(kind, (float("-inf"), 0))
+        known = self._kinds.get(kind)
+        if known is None and len(self._kinds) >= KINDS_LIMIT:
+            oldest = next(iter(self._kinds))
+            if now - self._kinds[oldest][0] < self._quiet_s:
+                return self._pass_on_other(now, count)
+            del self._kinds[oldest]
+        last, held = known or (-inf, 0)
         if now - last < self._quiet_s:
             self._kinds[kind] = (last, held + count)
             return None
-        if len(self._kinds) >= KINDS_LIMIT:
-            self._kinds.clear()
+        self._kinds.pop(kind, None)
         self._kinds[kind] = (now, 0)
         return f" (repeated {held} times in {now - last:.0f} s)" if held else ""
+
+    def _pass_on_other(self, now: float, count: int) -> str | None:
+        last, held = self._others
+        if now - last < self._quiet_s:
+            self._others = (last, held + count)
+            return None
+        self._others = (now, 0)
+        return f" (and {held} others like it in {now - last:.0f} s)" if held else ""
 
 
 class Loss(NamedTuple):
@@ -104,32 +122,47 @@ class StateLog:
 
     def records_lost(self, error: AiokprodError, count: int) -> None:
         """Records failed that no caller awaited. The counts of all lines add up, once `tell_held` was called."""
-        kind, now = (type(error).__name__, error.topic), monotonic()
+        now = monotonic()
+        kind = self._kind_of_loss(error, now)
         last_at, held, first = self._losses.get(kind, (-inf, 0, None))
         is_quiet = now - last_at < QUIET_S
         if is_quiet and held and first is not None:
             # The text of the first is told with the count: thousands may fail in one turn, and a text costs more than a count.
             self._losses[kind] = (last_at, held + count, first)
             return
-        loss = Loss(kind[0], error.topic, error.partition, f"{kind[0]}: {printable(error)}")
+        is_shared = kind[1] != error.topic
+        text = f"{kind[0]}: {printable(error)}{' (and of other topics)' if is_shared else ''}"
+        loss = Loss(kind[0], kind[1], None if is_shared else error.partition, text)
         self._remember(loss.text)
         if is_quiet:
             self._losses[kind] = (last_at, count, loss)
             self.holds_losses = True
             return
-        if len(self._losses) >= KINDS_LIMIT:
-            self.tell_held()
-            self._losses.clear()
+        self._losses.pop(kind, None)
         self._losses[kind] = (now, 0, loss)
         self._tell_loss(loss, held + count)
+
+    def _kind_of_loss(self, error: AiokprodError, now: float) -> tuple[str, str | None]:
+        """By error and topic; topics beyond `KINDS_LIMIT` share the kind of their error."""
+        kind = (type(error).__name__, error.topic)
+        if kind in self._losses or len(self._losses) < KINDS_LIMIT:
+            return kind
+        oldest, (last_at, held, loss) = next(iter(self._losses.items()))
+        if now - last_at < QUIET_S:
+            return (kind[0], None)
+        del self._losses[oldest]
+        if held and loss is not None:
+            self._tell_loss(loss, held)
+        return kind
 
     def tell_held(self) -> None:
         """Write the counts of lost records that were held back."""
         self.holds_losses = False
         now = monotonic()
         for kind, (_, held, loss) in list(self._losses.items()):
-            if held:
-                self._losses[kind] = (now, 0, loss)
+            if held and loss is not None:
+                self._losses.pop(kind, None)
+                self._losses[kind] = (now, 0, loss)  # the oldest first
                 self._tell_loss(loss, held)
 
     def _tell_loss(self, loss: Loss, count: int) -> None:

@@ -12,7 +12,6 @@ from typing import Final
 from aiokprod.cluster.connection import BrokerConnection
 from aiokprod.cluster.sasl.mechanism import Finished, HashWork, HiddenBytes, Mechanism, Outcome, Reply
 from aiokprod.errors import AiokprodError, AuthenticationError, ConnectionLostError, ProtocolError
-from aiokprod.logs import printable
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -76,7 +75,8 @@ async def _agree_on(
         raise _hung_up(connection, f"when asked for SASL {mechanism.name}") from lost
     answer = SaslHandshakeResponse.decode(body, version)
     if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-        offered = ", ".join(printable(name, 50) for name in answer.mechanisms[:20]) or "nothing"
+        offered = ", ".join(mechanism.told(name, 50) for name in answer.mechanisms[:20]) or "nothing"
+        del answer, body  # as in `_carry`
         raise _refused(connection, f"SASL {mechanism.name} is not offered, see sasl_mechanism; offered is: {offered}")
     if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise _refused(connection, "this listener does not want SASL: check that this is the port of a SASL listener")
@@ -94,9 +94,12 @@ async def _carry(
     except ConnectionLostError as lost:
         raise _hung_up(connection, f"during SASL {mechanism.name}") from lost
     answer = SaslAuthenticateResponse.decode(answer_body, version)
-    if answer.error_code:
-        reason = printable(answer.error_message or name_of(answer.error_code), TEXT_LIMIT)
-        raise _refused(connection, f"SASL {mechanism.name}: {reason}", answer.error_code)
+    code = answer.error_code
+    if code:
+        reason = mechanism.told(answer.error_message, TEXT_LIMIT) if answer.error_message else name_of(code)
+        del answer, answer_body  # as it came, it may show what was sent
+        raise _refused(connection, f"SASL {mechanism.name}: {reason}", code)
+    answer.auth_bytes = HiddenBytes(answer.auth_bytes)
     return answer
 
 

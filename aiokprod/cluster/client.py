@@ -15,9 +15,9 @@ cluster we began with (`# faults: T18`); after `close`, or a `start` that failed
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any
 
 from aiokprod.chance import new_random
 from aiokprod.cluster.cluster_listener import ClusterListener
@@ -27,15 +27,12 @@ from aiokprod.cluster.control_request import RequestMessage, checked_seconds
 from aiokprod.cluster.parts import ClusterParts
 from aiokprod.cluster.pool import Purpose
 from aiokprod.cluster.running_loop import running_loop
-from aiokprod.cluster.snapshot import BrokerNode, ClusterSnapshot, TopicSnapshot
+from aiokprod.cluster.snapshot import ClusterSnapshot, LeaderHint, TopicSnapshot
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import ConnectionLostError, RequestTimeoutError
 from aiokprod.metrics import Metrics
 
-__all__ = ["ClusterClient", "ClusterListener", "HintedEndpoint"]
-
-HintedEndpoint: TypeAlias = tuple[int, str, int, str | None]
-"""Node id, host, port and rack, as a Produce answer names them."""
+__all__ = ["ClusterClient", "ClusterListener"]
 
 
 class ClusterClient:
@@ -222,17 +219,13 @@ class ClusterClient:
                 raise
             raise RequestTimeoutError(f"no metadata within {timeout_s:g} s") from cache.last_failure
 
-    def hint_leader(
-        self, topic: str, partition: int, leader_id: int, leader_epoch: int, endpoint: HintedEndpoint | None
-    ) -> None:
-        """A Produce answer says who leads (KIP-951): taken over if the epoch is newer. (-1, epoch): nobody leads."""
-        if self._parts is None:
-            return
-        node = None
-        if endpoint is not None:
-            node_id, host, port, rack = endpoint
-            node = BrokerNode(id=node_id, host=host, port=port, rack=rack)
-        self._parts.cache.hint_leader(topic, partition, leader_id, leader_epoch, node)
+    def hint_leaders(self, hints: Iterable[LeaderHint]) -> None:
+        """A Produce answer says who leads (KIP-951): taken over where the epoch is newer. (-1, epoch): nobody leads.
+
+        Give all that one answer says together: each call costs as much as all partitions of the topics it names.
+        """
+        if self._parts is not None:
+            self._parts.cache.hint_leaders(hints)
 
     # -- connections ----------------------------------------------------------------------------------------------
 

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from random import Random
 from typing import Final, TypeAlias
 
 from aiokprod.backoff import Backoff
 from aiokprod.cluster.refresh_schedule import NEVER, RefreshSchedule
 from aiokprod.cluster.slices import in_slices
-from aiokprod.cluster.snapshot import BrokerNode, ClusterSnapshot, TopicSnapshot, merge_answer, merge_in_slices
+from aiokprod.cluster.snapshot import ClusterSnapshot, LeaderHint, TopicSnapshot, merge_answer, merge_in_slices
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError, ClusterError
 from aiokprod.wire.messages.metadata import MetadataResponse
@@ -179,11 +179,9 @@ class MetadataCache:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
-    def hint_leader(
-        self, topic: str, partition: int, leader_id: int, leader_epoch: int, endpoint: BrokerNode | None
-    ) -> None:
-        """A broker said who leads (KIP-951); taken only if it is news."""
-        self._swap(self.snapshot.with_hint(topic, partition, leader_id, leader_epoch, endpoint))
+    def hint_leaders(self, hints: Iterable[LeaderHint]) -> None:
+        """A broker said who leads (KIP-951); taken only if it is news, and told as one change."""
+        self._swap(self.snapshot.with_hints(hints))
 
     # -- renewal --------------------------------------------------------------------------------------------------
 

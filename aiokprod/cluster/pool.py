@@ -7,8 +7,8 @@ behind a stuck Produce would be stuck too (`# broker: 4.12`).
 
 Invariants:
 
-- At most one dial per broker and purpose at a time; whoever wants the connection meanwhile waits for the same one,
-  each with a future of its own: cancelling one touches nobody.
+- At most `DIALS_AT_ONCE` produce dials at a time, and one dial per broker and purpose; whoever wants the connection
+  meanwhile waits for the same one, each with a future of its own: cancelling one touches nobody.
 - Only brokers the cluster names (and bootstrap servers, whose ids are negative) are dialled. A broker with a new
   address loses its old connections at once; a removed one as soon as nothing is in flight (`# faults: B12, B13`).
 - Connections belong to ids, not addresses: two ids on one address have two connections (`# faults: B15`).
@@ -29,7 +29,7 @@ from aiokprod.cluster.connection import BrokerConnection
 from aiokprod.cluster.dial_pace import DialPace
 from aiokprod.cluster.lease import Drain, End, Keep, Lease
 from aiokprod.cluster.owned_tasks import OwnedTasks
-from aiokprod.cluster.pending_dial import PendingDial
+from aiokprod.cluster.pending_dial import DialPlaces, PendingDial
 from aiokprod.cluster.snapshot import BrokerNode
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError, AuthenticationError, ConnectionLostError
@@ -39,6 +39,10 @@ SHORTEST_BACKOFF_S: Final = 0.01
 
 CLOSING_KEPT_S: Final = 3.0
 """A closed connection's socket is gone within about a second; `close` waits for those younger than this."""
+
+DIALS_AT_ONCE: Final = 64
+"""Produce dials under way. An answer may name thousands of brokers at an address that keeps silent, and each dial is a
+descriptor that the application may need (`# faults: H16`). Dials for control requests are few, and no news may wait."""
 
 PACES_KEPT: Final = 100
 """Backoffs remembered of brokers that are no more, for they may come back with the next answer."""
@@ -98,6 +102,7 @@ class BrokerPool:
         self._nodes: dict[int, BrokerNode] = {}
         self._paces: dict[int, DialPace] = {}
         self._dials: dict[Key, PendingDial] = {}
+        self._places = DialPlaces(DIALS_AT_ONCE)
         self._leases: dict[Key, Lease] = {}
         self._drained: list[Lease] = []  # leaving, and another has taken their place
         self._last_errors: dict[int, AiokprodError] = {}
@@ -236,8 +241,23 @@ class BrokerPool:
         # At least one turn of the loop, so that nobody is told within the call that asked. The backoff is looked at
         # again after each sleep: a dial of the other purpose may have failed meanwhile.
         await asyncio.sleep(0)
-        while (wait_s := pace.next_dial_at() - self._clock()) > 0:  # noqa: ASYNC110
-            await asyncio.sleep(wait_s)
+        while True:
+            while (wait_s := pace.next_dial_at() - self._clock()) > 0:  # noqa: ASYNC110
+                await asyncio.sleep(wait_s)
+            if key[1] is Purpose.CONTROL:
+                await self._dial_now(key, dial, pace)
+                return
+            # A connection that was lost counts as one failure; what failed twice in a row is not there.
+            await self._places.take(has_failed=pace.failures > 1)
+            try:
+                if pace.next_dial_at() <= self._clock():  # that, too, may have changed while it waited
+                    await self._dial_now(key, dial, pace)
+                    return
+            finally:
+                self._places.give_back()
+
+    async def _dial_now(self, key: Key, dial: PendingDial, pace: DialPace) -> None:
+        node_id = key[0]
         try:
             connection = await self._open(key, dial, pace)
         except AiokprodError as error:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import is_
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiokprod.cluster.dns import can_be_host
 from aiokprod.cluster.slices import at_once
@@ -67,6 +67,16 @@ class BrokerNode:
     host: str
     port: int
     rack: str | None = None
+
+
+class LeaderHint(NamedTuple):
+    """What a Produce answer says of a leader, -1 if there is none; `endpoint` is the address it gives, if any."""
+
+    topic: str
+    partition: int
+    leader_id: int
+    leader_epoch: int
+    endpoint: BrokerNode | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +134,7 @@ def _no_topics() -> Mapping[str, TopicSnapshot]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
-    """Brokers and topics at one moment. `version` grows by one with every answer and every hint taken."""
+    """Brokers and topics at one moment. `version` grows by one with every answer and every set of hints taken."""
 
     version: int = 0
     cluster_id: str | None = None
@@ -137,34 +147,48 @@ class ClusterSnapshot:
         topics = self.topics
         return [name for name in names if (topic := topics.get(name)) is None or not topic.is_settled]
 
-    def with_hint(
-        self, topic: str, partition: int, leader_id: int, leader_epoch: int, endpoint: BrokerNode | None
-    ) -> ClusterSnapshot:
-        """Take over what a Produce answer says about a leader (KIP-951, `# faults: P7`).
+    def with_hints(self, hints: Iterable[LeaderHint]) -> ClusterSnapshot:
+        """Take over what a Produce answer says about leaders (KIP-951, `# faults: P7`), all of it in one change.
 
-        Returns this very object if the hint says nothing new: an older epoch, an unknown partition, or a broker that
+        Returns this very object if no hint says anything new: an older epoch, an unknown partition, or a broker that
         neither we nor the answer have an address of. A hint (-1, epoch) means that nobody leads (`# broker: 7.8`).
         """
-        known = self.topics.get(topic)
-        if known is None or not 0 <= partition < len(known.partitions) or leader_epoch < 0:
+        learnt: dict[int, BrokerNode] = {}
+        changed: dict[str, list[PartitionSnapshot]] = {}
+        for topic, partition, leader_id, leader_epoch, endpoint in hints:
+            known = self.topics.get(topic)
+            if known is None:
+                continue
+            partitions = changed.get(topic, known.partitions)
+            if not 0 <= partition < len(partitions) or leader_epoch < 0:
+                continue
+            current = partitions[partition]
+            if leader_epoch < current.leader_epoch:
+                continue
+            if leader_epoch == current.leader_epoch and (current.leader_id >= 0 or leader_id < 0):
+                continue
+            if leader_id >= 0:
+                node = learnt.get(leader_id) or self.brokers.get(leader_id)
+                is_named = endpoint is not None and endpoint.id == leader_id
+                if endpoint is not None and is_named and endpoint != node and _is_possible(endpoint):
+                    told = _without_absurd_rack(endpoint)
+                    if told != node:
+                        learnt[leader_id] = told
+                elif node is None:
+                    continue
+            if topic not in changed:
+                changed[topic] = list(partitions)
+            changed[topic][partition] = PartitionSnapshot(partition, max(leader_id, NO_LEADER), leader_epoch)
+        if not changed:
             return self
-        current = known.partitions[partition]
-        if leader_epoch < current.leader_epoch:
-            return self
-        if leader_epoch == current.leader_epoch and (current.leader_id >= 0 or leader_id < 0):
-            return self
-        brokers = dict(self.brokers)
-        if leader_id >= 0:
-            if endpoint is not None and endpoint.id == leader_id and _is_possible(endpoint):
-                brokers[leader_id] = _without_absurd_rack(endpoint)
-            elif leader_id not in brokers:
-                return self
-        partitions = list(known.partitions)
-        partitions[partition] = PartitionSnapshot(partition, max(leader_id, NO_LEADER), leader_epoch)
         topics = dict(self.topics)
-        topics[topic] = replace(known, partitions=tuple(partitions))
+        for topic, merged in changed.items():
+            topics[topic] = replace(topics[topic], partitions=tuple(merged))
         return replace(
-            self, version=self.version + 1, brokers=MappingProxyType(brokers), topics=MappingProxyType(topics)
+            self,
+            version=self.version + 1,
+            brokers=MappingProxyType({**self.brokers, **learnt}) if learnt else self.brokers,
+            topics=MappingProxyType(topics),
         )
 
 

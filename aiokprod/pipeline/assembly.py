@@ -22,7 +22,7 @@ from aiokprod.chance import new_random
 from aiokprod.cluster.client import ClusterClient, ClusterListener
 from aiokprod.cluster.connection import BrokerConnection
 from aiokprod.cluster.owned_tasks import OwnedTasks
-from aiokprod.cluster.snapshot import ClusterSnapshot, TopicSnapshot
+from aiokprod.cluster.snapshot import BrokerNode, ClusterSnapshot, LeaderHint, TopicSnapshot
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError, ClusterError, ProducerClosedError, ProducerFailedError
 from aiokprod.hooks import InterceptorChain
@@ -396,11 +396,21 @@ class Pipeline(House, ClusterListener):
         else:
             self.client.dial(node_id)
 
-    def leader_hint(
-        self, queue: Queue, outcome: ProduceOutcome, endpoints: Sequence[tuple[int, str, int, str | None]]
+    def leader_hints(
+        self, hints: list[tuple[Queue, ProduceOutcome]], endpoints: Sequence[tuple[int, str, int, str | None]]
     ) -> None:
-        endpoint = next((e for e in endpoints if e[0] == outcome.leader_id), None)
-        self.client.hint_leader(queue.topic, queue.partition, outcome.leader_id, outcome.leader_epoch, endpoint)
+        nodes: dict[int, BrokerNode] = {}
+        for node_id, host, port, rack in endpoints:
+            if node_id not in nodes:
+                nodes[node_id] = BrokerNode(id=node_id, host=host, port=port, rack=rack)
+        self.client.hint_leaders(
+            [
+                LeaderHint(
+                    queue.topic, queue.partition, outcome.leader_id, outcome.leader_epoch, nodes.get(outcome.leader_id)
+                )
+                for queue, outcome in hints
+            ]
+        )
 
     def want_metadata(self, why: str) -> None:
         self.client.refresh(why)

@@ -39,6 +39,8 @@ from aiokprod.wire.produce import (
 PRODUCE = ProduceRequest.API_KEY
 LAST_VERSION_BY_NAME = 12  # from 13 on Produce names topics by id
 
+LAST_OFFSET = 2**63 - 1
+
 
 OutcomeKey = tuple[str | bytes, int]
 """Topic (its name, or its id from version 13 on) and partition: how an answer names what was sent."""
@@ -264,38 +266,61 @@ class BrokerFlusher(ConnectionListener, Route):
     ) -> None:
         """Tell each ledger. What that leads to comes after the last of them: the room it frees may be granted to a record
         of a partition whose own answer has not been judged yet."""
+        refused: dict[OutcomeKey, tuple[int, ...]] = {}
+        for outcome in answer.outcomes:
+            if outcome.error_code:
+                refused = self._note_refusals(request, answer, outcomes)
+                break
         for queue, entry, attempt, key in request.sent:
-            outcome = outcomes.get(key)
-            if outcome is None:
+            judged = outcomes.get(key)
+            if judged is None:
                 queue.texts.note(Refusal(NO_ANSWER, "the broker's answer left the partition out", (), 0))
                 queue.answer(entry, attempt, NO_ANSWER, -1, -1, (), now, now_ms)
                 continue
-            named: tuple[int, ...] = ()
-            if outcome.error_code:
-                refusal = Refusal(outcome.error_code, outcome.error_message, outcome.record_errors, entry.count)
-                named = refusal.named
-                queue.texts.note(refusal)
-                if attempt == entry.attempt:
-                    entry.refusal = refusal
-                if outcome.leader_epoch >= 0:
-                    self._house.leader_hint(queue, outcome, answer.endpoints)
             queue.answer(
                 entry,
                 attempt,
-                outcome.error_code,
-                outcome.base_offset,
-                outcome.log_append_time_ms,
-                named,
+                judged.error_code,
+                judged.base_offset,
+                judged.log_append_time_ms,
+                refused.get(key, ()) if refused else (),
                 now,
                 now_ms,
             )
 
+    def _note_refusals(
+        self, request: SentRequest, answer: ProduceAnswer, outcomes: dict[OutcomeKey, ProduceOutcome]
+    ) -> dict[OutcomeKey, tuple[int, ...]]:
+        """Before the ledgers hear of it: the broker's words, and who leads now. Returns the records named, by partition.
+
+        The hints of the whole answer are one change of what is known of the cluster: each change is told to all
+        partitions of its topics, so that one for each partition would cost the square of them.
+        """
+        named: dict[OutcomeKey, tuple[int, ...]] = {}
+        hints: list[tuple[Queue, ProduceOutcome]] = []
+        for queue, entry, attempt, key in request.sent:
+            outcome = outcomes.get(key)
+            if outcome is None or not outcome.error_code:
+                continue
+            refusal = Refusal(outcome.error_code, outcome.error_message, outcome.record_errors, entry.count)
+            named[key] = refusal.named
+            queue.texts.note(refusal)
+            if attempt == entry.attempt:
+                entry.refusal = refusal
+            if outcome.leader_epoch >= 0:
+                hints.append((queue, outcome))
+        if hints:
+            self._house.leader_hints(hints, answer.endpoints)
+        return named
+
     def _sort(self, request: SentRequest, outcomes: list[ProduceOutcome]) -> dict[OutcomeKey, ProduceOutcome]:
-        """By topic and partition; the first of two counts. An acknowledgement without an offset is no answer."""
+        """By topic and partition; the first of two counts. An acknowledgement without an offset is no answer, and neither
+        is an offset behind which the records of the batch have none."""
+        last = LAST_OFFSET - request.records
         by_id = request.version > LAST_VERSION_BY_NAME
         found: dict[OutcomeKey, ProduceOutcome] = {}
         for outcome in outcomes:
-            if outcome.error_code == 0 and outcome.base_offset < 0:
+            if outcome.base_offset > last or (outcome.error_code == 0 and outcome.base_offset < 0):
                 raise ProtocolError(f"broker {self.node_id} acknowledged a batch at offset {outcome.base_offset}")
             found.setdefault((outcome.topic_id if by_id else outcome.topic, outcome.partition), outcome)
         return found

@@ -226,10 +226,10 @@ class House:
         """There is work for this broker and no connection."""
         raise AssertionError("abstract")
 
-    def leader_hint(
-        self, queue: Queue, outcome: ProduceOutcome, endpoints: Sequence[tuple[int, str, int, str | None]]
+    def leader_hints(
+        self, hints: list[tuple[Queue, ProduceOutcome]], endpoints: Sequence[tuple[int, str, int, str | None]]
     ) -> None:
-        """The broker said who leads (KIP-951)."""
+        """The broker said in one answer who leads these (KIP-951)."""
         raise AssertionError("abstract")
 
     def want_metadata(self, why: str) -> None:

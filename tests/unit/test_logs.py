@@ -36,6 +36,24 @@ def test_kinds_are_limited_apart_from_each_other() -> None:
     assert limiter.pass_on("refused", 100.0) == ""
 
 
+def test_a_flood_of_kinds_is_as_many_lines_as_are_remembered_and_one() -> None:  # faults: H16
+    limiter = RateLimiter(5.0)
+    told = [limiter.pass_on(f"dial {number}", 100.0 + turn) for turn in range(4) for number in range(5_000)]
+    assert sum(text is not None for text in told) == logs.KINDS_LIMIT + 1
+    assert [limiter.pass_on(f"dial {number}", 105.5) for number in range(2)] == [" (repeated 3 times in 6 s)"] * 2
+    assert limiter.pass_on("dial 4000", 105.5) == ""  # the place of the oldest one
+
+
+def test_a_kind_that_has_no_place_tells_of_those_before_it_that_had_none() -> None:
+    limiter = RateLimiter(5.0)
+    for number in range(logs.KINDS_LIMIT + 10):
+        limiter.pass_on(f"dial {number}", 98.0)
+    for number in range(logs.KINDS_LIMIT):
+        limiter.pass_on(f"dial {number}", 103.0)
+    assert limiter.pass_on("dial 9999", 104.0) == " (and 9 others like it in 6 s)"
+    assert limiter.pass_on("dial 9999", 105.0) is None
+
+
 def test_a_move_says_who_from_to_and_because(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="aiokprod"):
         StateLog("producer", client_id="web-1").moved("NEW", "STARTING", "start() was called")
@@ -96,6 +114,23 @@ def test_no_count_is_forgotten_where_there_are_more_kinds_than_are_remembered(ca
         log.records_lost(UndeliveredAtCloseError("closed", topic=f"t{number % 600}"), 1)
     log.tell_held()
     assert sum(lost_counts(caplog)) == 1_000
+
+
+def test_losses_in_more_topics_than_are_remembered_are_no_flood(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(logs, "monotonic", lambda: clock[0])
+    log = StateLog("producer")
+    for number in range(10_000):
+        log.records_lost(UndeliveredAtCloseError("closed", topic=f"t{number % 600}"), 1)
+    assert len(lost_counts(caplog)) == logs.KINDS_LIMIT + 1
+    clock[0] = 106.0
+    for number in range(600):
+        log.records_lost(UndeliveredAtCloseError("closed", topic=f"u{number}"), 1)
+    log.tell_held()
+    assert sum(lost_counts(caplog)) == 10_600
+    assert len(lost_counts(caplog)) <= 4 * (logs.KINDS_LIMIT + 1)
 
 
 def test_counts_held_back_are_told_with_the_next_line_that_is_let_through(

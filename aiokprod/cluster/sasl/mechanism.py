@@ -10,12 +10,24 @@ shows a secret in its `repr`.
 
 from __future__ import annotations
 
+import base64
+import json
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
+from urllib.parse import quote, quote_plus
 
 from aiokprod.config import Secret
 from aiokprod.errors import ConfigError
+from aiokprod.logs import printable
+
+WITHHELD: Final = "***"
+"""Stands where a broker's text had one of our secrets."""
+
+SHORTEST_FOUND: Final = 4
+"""Characters. Shorter secrets are in too many texts: to take them out would spell them, so the whole text goes."""
 
 
 class HiddenBytes(bytes):
@@ -58,6 +70,32 @@ def _encoded(text: Secret) -> bytes | None:
         return None
 
 
+def without_secrets(text: str, secrets: Iterable[Secret]) -> str:
+    """What a broker said, with our secrets taken out: a broker may repeat what it was sent (`# faults: S18`).
+
+    Found are a secret as it is, in percent encoding, in hexadecimal digits, escaped as Python and JSON do it, and in
+    base64, also as part of something longer; all whatever the case of the letters.
+    """
+    found: set[str] = set()
+    for secret in secrets:
+        if len(secret.reveal()) < SHORTEST_FOUND:
+            return WITHHELD
+        found.update(_disguises(secret.reveal()))
+    longest_first = sorted(found, key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, longest_first)), WITHHELD, text, flags=re.IGNORECASE) if found else text
+
+
+def _disguises(secret: str) -> set[str]:
+    raw = secret.encode()
+    shown = {secret, raw.hex(), quote(secret), quote(secret, safe=""), quote_plus(secret)}
+    shown |= {repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    for before in range(3):  # bytes in front of it; only digits that hold no bit of a neighbour are known
+        digits = base64.b64encode(bytes(before) + raw).decode()
+        known = digits[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]
+        shown |= {known, known.replace("+", "-").replace("/", "_")}
+    return shown
+
+
 class HashWork(ABC):
     """A hash that takes long on purpose: call `run` off the loop and give its result to `Mechanism.hashed`."""
 
@@ -94,6 +132,14 @@ class Mechanism(ABC):
     def hashed(self, result: bytes) -> Outcome:
         """Go on with the result of the `HashWork` that `step` asked for."""
         raise AssertionError(f"{self.name} asked for no hash")
+
+    def secrets(self) -> Iterable[Secret]:
+        """What no text may show: the password, and what was sent to prove that we have it."""
+        return ()
+
+    def told(self, text: str, limit: int) -> str:
+        """What the broker said, to be shown: without our secrets, safe in a log line, at most `limit` characters."""
+        return printable(without_secrets(text, self.secrets()), limit)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"

@@ -5,6 +5,7 @@ Only TLS keeps it secret; `cluster.handshake` warns when there is none (`# fault
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, Final
 
 from aiokprod.cluster.sasl.mechanism import Finished, Mechanism, Outcome, utf8
@@ -47,3 +48,6 @@ class Plain(Mechanism):
         if challenge:
             raise AuthenticationError(f"SASL PLAIN has no second round, but the broker sent {len(challenge)} bytes")
         return Finished()
+
+    def secrets(self) -> Iterable[Secret]:
+        return (self._password,)

@@ -17,13 +17,13 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Iterable
 from enum import Enum
 from typing import ClassVar, Final
 
 from aiokprod.cluster.sasl.mechanism import Finished, HashWork, Mechanism, Outcome, Reply, utf8
 from aiokprod.config import Secret
 from aiokprod.errors import AuthenticationError, ConfigError
-from aiokprod.logs import printable
 
 MIN_ITERATIONS: Final = 4096
 """RFC 7677's floor; Kafka refuses to store less. Fewer make a stolen exchange cheap to guess."""
@@ -90,6 +90,7 @@ class Scram(Mechanism):
         "_final_bare",
         "_first_bare",
         "_password",
+        "_proof",
         "_server_signature",
         "_turn",
     )
@@ -106,6 +107,7 @@ class Scram(Mechanism):
         self._first_bare = f"n={saslname(username)},r={self._client_nonce}"
         self._final_bare = b""
         self._auth_message = b""
+        self._proof: Secret | None = None
         self._server_signature = b""
         self._turn = Turn.FIRST
 
@@ -145,7 +147,11 @@ class Scram(Mechanism):
         server_key = hmac.digest(result, b"Server Key", self.hash_name)
         self._server_signature = hmac.digest(server_key, self._auth_message, self.hash_name)
         self._turn = Turn.SIGNATURE
-        return Reply(self._final_bare + b",p=" + base64.b64encode(proof))
+        self._proof = Secret(base64.b64encode(proof).decode())
+        return Reply(self._final_bare + b",p=" + self._proof.reveal().encode())
+
+    def secrets(self) -> Iterable[Secret]:
+        return (self._password,) if self._proof is None else (self._password, self._proof)
 
     def _judge_signature(self, challenge: bytes) -> Outcome:
         attributes = self._attributes(challenge)
@@ -174,12 +180,15 @@ class Scram(Mechanism):
         except UnicodeDecodeError:
             raise self._refusal("a message that is not UTF-8") from None
         if not all(ATTRIBUTE.fullmatch(part) for part in parts):
+            parts.clear()  # out of the sight of tracebacks that show locals, as `challenge` is
             raise self._refusal("a message that is not a list of attributes")
         attributes = [(part[0], part[2:]) for part in parts]
         if len({key for key, _ in attributes}) != len(attributes):
             raise self._refusal("an attribute twice")
         if attributes[0][0] == "e":
-            reason = printable(attributes[0][1], ERROR_TEXT_LIMIT)
+            reason = self.told(attributes[0][1], ERROR_TEXT_LIMIT)
+            parts.clear()
+            attributes.clear()
             self._turn = Turn.END
             raise AuthenticationError(f"the broker refused SASL {self.name}: {reason}")
         return attributes

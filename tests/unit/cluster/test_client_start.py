@@ -11,6 +11,7 @@ from client_rig import rig, unused_port
 from listener import Listener
 from scripted_broker import eventually
 
+from aiokprod.cluster.snapshot import LeaderHint
 from aiokprod.errors import (
     BootstrapError,
     ConnectionLostError,
@@ -199,6 +200,6 @@ def test_close_ends_a_start_in_the_background_and_is_idempotent(run: Run) -> Non
             r.client.want("t")
             r.client.refresh("why")
             r.client.dial(1)
-            r.client.hint_leader("t", 0, 1, 1, None)
+            r.client.hint_leaders([LeaderHint("t", 0, 1, 1, None)])
 
     run(scenario())

@@ -12,6 +12,7 @@ from fake_cluster import FakeBroker, usual
 from scripted_broker import eventually
 
 from aiokprod.cluster.fetch import BYTES_PER_SLICE
+from aiokprod.cluster.snapshot import BrokerNode, LeaderHint
 from aiokprod.errors import (
     ConnectionLostError,
     RequestTimeoutError,
@@ -58,7 +59,8 @@ def test_a_hint_reaches_the_listener(run: Run) -> None:  # faults: P7
             r.cluster.topic("t", 1)
             await r.known("t")
             new = await r.cluster.add(9)
-            r.client.hint_leader("t", 0, 9, 5, (9, "127.0.0.1", new.port, None))
+            address = BrokerNode(id=9, host="127.0.0.1", port=new.port)
+            r.client.hint_leaders([LeaderHint("t", 0, 9, 5, address)])
             assert r.listener.changes[-1][1].topics["t"].partitions[0].leader_id == 9
             r.client.dial(9)
             await eventually(lambda: r.client.produce_connection(9) is not None)

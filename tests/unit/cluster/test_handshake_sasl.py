@@ -470,13 +470,37 @@ async def second_round(peer: Peer) -> None:
     await peer.negotiate()
     await peer.agree_on_sasl()
     await peer.sasl_token_only()
-    peer.answer_sasl(SaslAuthenticateResponse(auth_bytes=b"more"))
+    peer.answer_sasl(SaslAuthenticateResponse(auth_bytes=f"more {CANARY}".encode()))
     await idle(peer)
+
+
+async def refuse_with_echo(peer: Peer) -> None:
+    await peer.negotiate()
+    await peer.agree_on_sasl()
+    await peer.sasl_token_only()
+    peer.answer_sasl(SaslAuthenticateResponse(error_code=58, error_message=f"nobody has {CANARY} here"))
+
+
+async def offer_an_echo(peer: Peer) -> None:
+    await peer.negotiate()
+    request = await peer.request()
+    answer = SaslHandshakeResponse(error_code=33, mechanisms=["GSSAPI", CANARY])
+    peer.answer(request, answer.encode(request.version))
 
 
 @pytest.mark.parametrize("kind", [Plain, ScramSha256])
 @pytest.mark.parametrize(
-    "script", [refuse_token, hang_up_on_token, reset_on_token, silent_on_token, rubbish_on_token, second_round]
+    "script",
+    [
+        refuse_token,
+        hang_up_on_token,
+        reset_on_token,
+        silent_on_token,
+        rubbish_on_token,
+        second_round,
+        refuse_with_echo,
+        offer_an_echo,
+    ],
 )
 @both_loops
 def test_no_failure_shows_a_secret(

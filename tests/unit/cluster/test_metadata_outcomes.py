@@ -10,7 +10,7 @@ from metadata_rig import Rig, everything, failing, scene
 from virtual_time import run_virtual
 
 from aiokprod.cluster.metadata import FIRST_TIMEOUT_S
-from aiokprod.cluster.snapshot import PARTITIONS_PER_SLICE, BrokerNode
+from aiokprod.cluster.snapshot import PARTITIONS_PER_SLICE, BrokerNode, LeaderHint
 from aiokprod.errors import ConnectionLostError
 from aiokprod.wire.messages.metadata import MetadataResponse
 
@@ -98,9 +98,9 @@ def test_a_hint_is_told_if_it_is_news() -> None:  # faults: P7
     async def play(rig: Rig) -> None:
         rig.cache.want("t")
         await asyncio.sleep(1)
-        rig.cache.hint_leader("t", 0, 2, 7, None)
-        rig.cache.hint_leader("t", 0, 3, 6, None)
-        rig.cache.hint_leader("t", 0, 9, 8, BrokerNode(id=9, host="h", port=1))
+        rig.cache.hint_leaders([LeaderHint("t", 0, 2, 7, None)])
+        rig.cache.hint_leaders([LeaderHint("t", 0, 3, 6, None)])
+        rig.cache.hint_leaders([LeaderHint("t", 0, 9, 8, BrokerNode(id=9, host="h", port=1))])
         assert [new.topics["t"].partitions[0].leader_id for _, new in rig.changes] == [1, 2, 9]
         assert rig.answers == 1
 
@@ -114,7 +114,7 @@ def test_a_hint_during_a_request_survives_its_answer() -> None:
         rig.takes_s = 1.0
         rig.cache.refresh("news")
         await asyncio.sleep(0.5)
-        rig.cache.hint_leader("t", 0, 2, 7, None)
+        rig.cache.hint_leaders([LeaderHint("t", 0, 2, 7, None)])
         await asyncio.sleep(2)
         assert rig.answers == 2
         assert rig.cache.snapshot.topics["t"].partitions[0].leader_id == 2
@@ -220,7 +220,7 @@ def test_hints_between_the_slices_of_a_merge_are_not_lost(hints: int) -> None:  
         async def hint() -> None:
             for epoch in range(6, 6 + hints):
                 await asyncio.sleep(0)
-                rig.cache.hint_leader("t", 0, 2, epoch, None)
+                rig.cache.hint_leaders([LeaderHint("t", 0, 2, epoch, None)])
 
         def respond(names: list[str]) -> MetadataResponse:
             hinting.append(asyncio.create_task(hint()))

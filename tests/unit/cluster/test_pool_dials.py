@@ -9,6 +9,8 @@ import pytest
 from pool_rig import CONTROL, PRODUCE, PoolRig, node, refused, scene
 from virtual_time import run_virtual
 
+from aiokprod.cluster.pool import DIALS_AT_ONCE
+from aiokprod.cluster.snapshot import BrokerNode
 from aiokprod.errors import AuthenticationError, ConnectionLostError
 
 # -- dialling -----------------------------------------------------------------------------------------------------
@@ -263,6 +265,64 @@ def test_a_broker_that_is_refused_does_not_hold_up_the_others() -> None:  # faul
             assert rig.loop.time() - began < 1.3  # the backoff of what was lost, and no more
 
     scene(play)
+
+
+def silent(where: BrokerNode) -> ConnectionLostError | None:
+    return refused(where) if where.id != HONEST else None
+
+
+HONEST = 10_000
+
+
+def test_so_many_dials_are_under_way_at_once_and_the_others_follow_in_order() -> None:  # faults: H16
+    async def play(rig: PoolRig) -> None:
+        rig.slow = dict.fromkeys(range(500), 10.0)
+        for node_id in range(500):
+            rig.pool.dial(node_id, PRODUCE)
+        for _ in range(20):
+            await asyncio.sleep(5.0)
+            assert sum(rig.dialling.values()) <= DIALS_AT_ONCE
+        assert [dialled[1] for dialled in rig.dials] == list(range(500))
+        assert len(rig.ready) == 500
+
+    scene(play, *range(500))
+
+
+def test_a_broker_that_has_not_failed_is_dialled_before_those_that_have() -> None:  # faults: H16
+    async def play(rig: PoolRig) -> None:
+        rig.refuse = silent
+        liars = range(DIALS_AT_ONCE * 4)
+        rig.slow = dict.fromkeys(liars, 10.0)
+        for _ in range(3):
+            for node_id in liars:
+                rig.pool.dial(node_id, PRODUCE)
+            await asyncio.sleep(50.0)
+        for node_id in liars:
+            rig.pool.dial(node_id, PRODUCE)
+        await asyncio.sleep(5.0)
+        assert sum(rig.dialling.values()) == DIALS_AT_ONCE
+        rig.pool.dial(HONEST, PRODUCE)
+        rig.pool.dial(HONEST, CONTROL)  # news wait for nobody
+        await asyncio.sleep(1.0)
+        assert rig.pool.get(HONEST, CONTROL) is not None
+        await asyncio.sleep(9.0)  # those that are under way end
+        assert [node_id for node_id, _ in rig.ready] == [HONEST]
+
+    scene(play, *range(DIALS_AT_ONCE * 4), HONEST)
+
+
+def test_a_dial_that_is_stopped_frees_its_place() -> None:  # faults: B13, H16
+    async def play(rig: PoolRig) -> None:
+        rig.slow = dict.fromkeys(range(DIALS_AT_ONCE), 1e6)
+        for node_id in [*range(DIALS_AT_ONCE), HONEST]:
+            rig.pool.dial(node_id, PRODUCE)
+        await asyncio.sleep(100.0)
+        assert rig.ready == []
+        rig.pool.know([node(HONEST)])
+        await asyncio.sleep(1.0)
+        assert [node_id for node_id, _ in rig.ready] == [HONEST]
+
+    scene(play, *range(DIALS_AT_ONCE), HONEST)
 
 
 def test_the_setup_timeout_grows_with_each_failure() -> None:  # faults: B16

@@ -15,6 +15,7 @@ from aiokprod.cluster.snapshot import (
     REWINDS_BELIEVED,
     BrokerNode,
     ClusterSnapshot,
+    LeaderHint,
     believable_brokers,
     merge_answer,
 )
@@ -290,8 +291,29 @@ def test_twenty_thousand_partitions_are_merged_quickly() -> None:  # faults: T19
 KNOWN = take(EMPTY, answer(topic("t", [(1, 5), (2, 5)])))
 
 
+def hint(
+    snapshot: ClusterSnapshot, name: str, partition: int, leader: int, epoch: int, endpoint: BrokerNode | None
+) -> ClusterSnapshot:
+    return snapshot.with_hints([LeaderHint(name, partition, leader, epoch, endpoint)])
+
+
+def test_all_hints_of_an_answer_are_one_change() -> None:
+    address = BrokerNode(id=9, host="new", port=1234)
+    hints = [LeaderHint("t", 0, 2, 6, None), LeaderHint("t", 1, 9, 6, address), LeaderHint("t", 0, 1, 7, None)]
+    hinted = KNOWN.with_hints([*hints, LeaderHint("t", 1, 1, 5, None), LeaderHint("u", 0, 1, 9, None)])
+    assert hinted.version == KNOWN.version + 1
+    assert leaders(hinted) == [(1, 7), (9, 6)]
+    assert hinted.brokers[9] == address
+
+
+def test_a_hint_at_a_broker_that_is_known_leaves_the_brokers_as_they_are() -> None:
+    assert hint(KNOWN, "t", 0, 2, 6, KNOWN.brokers[2]).brokers is KNOWN.brokers
+    assert hint(KNOWN, "t", 0, 2, 6, None).brokers is KNOWN.brokers
+    assert hint(KNOWN, "t", 0, -1, 6, None).brokers is KNOWN.brokers
+
+
 def test_a_newer_leader_is_taken_from_a_hint() -> None:  # faults: P7
-    hinted = KNOWN.with_hint("t", 0, 2, 6, None)
+    hinted = hint(KNOWN, "t", 0, 2, 6, None)
     assert hinted.version == KNOWN.version + 1
     assert leaders(hinted) == [(2, 6), (2, 5)]
     assert hinted.topics["t"].partitions[1] is KNOWN.topics["t"].partitions[1]
@@ -312,11 +334,11 @@ def test_a_newer_leader_is_taken_from_a_hint() -> None:  # faults: P7
     ],
 )
 def test_a_hint_that_says_nothing_new_changes_nothing(name: str, partition: int, leader: int, epoch: int) -> None:
-    assert KNOWN.with_hint(name, partition, leader, epoch, None) is KNOWN
+    assert hint(KNOWN, name, partition, leader, epoch, None) is KNOWN
 
 
 def test_a_hint_may_bring_the_address_of_its_broker() -> None:
-    hinted = KNOWN.with_hint("t", 0, 9, 6, BrokerNode(id=9, host="new", port=1234))
+    hinted = hint(KNOWN, "t", 0, 9, 6, BrokerNode(id=9, host="new", port=1234))
     assert leaders(hinted)[0] == (9, 6)
     assert hinted.brokers[9].host == "new"
     assert set(KNOWN.brokers) == {1, 2, 3}
@@ -334,32 +356,32 @@ def test_a_hint_may_bring_the_address_of_its_broker() -> None:
     ids=["another", "empty", "port", "nul", "long"],
 )
 def test_an_address_that_cannot_be_is_no_address(endpoint: BrokerNode) -> None:
-    assert KNOWN.with_hint("t", 0, 9, 6, endpoint) is KNOWN
+    assert hint(KNOWN, "t", 0, 9, 6, endpoint) is KNOWN
 
 
 def test_a_rack_of_megabytes_is_not_kept() -> None:  # faults: H16
     racks = [MetadataResponseBroker(node_id=1, host="h", port=9, rack="r" * 1_000_000)]
     snapshot = take(EMPTY, answer(topic("t", [(1, 0)]), brokers=racks))
     assert snapshot.brokers[1].rack is None
-    hinted = snapshot.with_hint("t", 0, 9, 6, BrokerNode(id=9, host="new", port=1, rack="r" * 1_000_000))
+    hinted = hint(snapshot, "t", 0, 9, 6, BrokerNode(id=9, host="new", port=1, rack="r" * 1_000_000))
     assert hinted.brokers[9].rack is None
-    kept = snapshot.with_hint("t", 0, 9, 6, BrokerNode(id=9, host="new", port=1, rack="eu-west-1a"))
+    kept = hint(snapshot, "t", 0, 9, 6, BrokerNode(id=9, host="new", port=1, rack="eu-west-1a"))
     assert kept.brokers[9].rack == "eu-west-1a"
 
 
 def test_a_hint_may_say_that_nobody_leads() -> None:  # broker: 7.8
-    hinted = KNOWN.with_hint("t", 0, -1, 6, None)
+    hinted = hint(KNOWN, "t", 0, -1, 6, None)
     assert leaders(hinted)[0] == (-1, 6)
     assert hinted.unsettled(["t"]) == ["t"]
 
 
 def test_a_hint_names_the_leader_of_an_epoch_whose_leader_was_not_known() -> None:
     leaderless = take(EMPTY, answer(topic("t", [(9, 5)])))
-    assert leaders(leaderless.with_hint("t", 0, 9, 5, BrokerNode(id=9, host="h", port=1))) == [(9, 5)]
+    assert leaders(hint(leaderless, "t", 0, 9, 5, BrokerNode(id=9, host="h", port=1))) == [(9, 5)]
 
 
 def test_metadata_of_a_lagging_broker_does_not_undo_a_hint() -> None:
-    hinted = KNOWN.with_hint("t", 0, 2, 6, None)
+    hinted = hint(KNOWN, "t", 0, 2, 6, None)
     assert leaders(take(hinted, answer(topic("t", [(1, 5), (2, 5)])))) == [(2, 6), (2, 5)]
 
 

@@ -17,6 +17,7 @@ from column_rig import column
 from virtual_rig import Told
 
 from aiokprod import Delivery, Producer, Record, SendReport
+from aiokprod.cluster.snapshot import LeaderHint
 from aiokprod.errors import AiokprodError, RecordRecalledError, SendManyError
 from aiokprod.model import Persistence
 from aiokprod.pipeline.assembly import Pipeline
@@ -211,7 +212,7 @@ class SmallWorld:
         self.cluster.move_leader("t", 0, broker)
         for queue in list(pipeline.queues()):
             if (queue.topic, queue.partition) == ("t", 0):
-                pipeline.client.hint_leader("t", 0, broker, queue.ledger.leader_epoch + 1, None)
+                pipeline.client.hint_leaders([LeaderHint("t", 0, broker, queue.ledger.leader_epoch + 1, None)])
 
     # ------------------------------------------------------------------ the run
     async def run(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 from column_rig import column
 from virtual_rig import kinds, log, outcomes, run, started
 
+from aiokprod.cluster.snapshot import LeaderHint
 from aiokprod.errors import TopicAuthorizationError
 from aiokprod.testing.virtual import VirtualNetwork
 
@@ -48,7 +49,7 @@ def test_a_leader_hint_refuses_no_partition() -> None:
             pipeline = producer._pipeline
             assert pipeline is not None
             queue = next(pipeline.queues())
-            pipeline.client.hint_leader("t", 0, 2, queue.ledger.leader_epoch + 1, None)
+            pipeline.client.hint_leaders([LeaderHint("t", 0, 2, queue.ledger.leader_epoch + 1, None)])
             moved = producer.send("t", b"2", partition=0)
             await asyncio.sleep(0.1)
             assert queue.node == 2
@@ -56,6 +57,31 @@ def test_a_leader_hint_refuses_no_partition() -> None:
             cluster.release(held)
             assert kinds(await outcomes([added, moved])) == ["RecordMetadata"] * 2
             assert (log(cluster, 0), log(cluster, 1)) == ([b"0", b"2"], [b"1"])
+
+    run(scenario)
+
+
+def test_the_leader_hints_of_an_answer_are_one_change_of_what_is_known() -> None:  # faults: P7
+    """A change is told to all partitions of the topic: one for each of them would be the square."""
+    partitions = 50
+
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, partitions=partitions, brokers=2, linger_ms=10) as (cluster, producer):
+            for partition in range(partitions):
+                cluster.move_leader("t", partition, 1)
+            await outcomes([producer.send("t", b"0", partition=partition) for partition in range(partitions)])
+            await asyncio.sleep(1)
+            held = cluster.hold("Metadata")
+            for partition in range(partitions):
+                cluster.move_leader("t", partition, 2)
+            pipeline = producer._pipeline
+            assert pipeline is not None
+            version = pipeline.client.snapshot.version
+            moved = [producer.send("t", b"1", partition=partition) for partition in range(partitions)]
+            assert kinds(await outcomes(moved)) == ["RecordMetadata"] * partitions
+            assert pipeline.client.snapshot.version == version + 1
+            assert all(log(cluster, partition) == [b"0", b"1"] for partition in range(partitions))
+            cluster.release(held)
 
     run(scenario)
 

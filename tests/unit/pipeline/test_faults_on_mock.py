@@ -306,9 +306,13 @@ def test_an_answer_that_leaves_a_partition_out_is_a_failed_attempt() -> None:  #
     run(scenario())
 
 
-def test_an_acknowledgement_without_an_offset_is_no_answer() -> None:  # faults: H12
+@pytest.mark.parametrize(
+    ("code", "base_offset"),
+    [(0, -5), (0, 2**63 - 1), (6, 2**63 - 1)],  # behind the last there is none for the second record
+)
+def test_an_acknowledgement_without_offsets_is_no_answer(code: int, base_offset: int) -> None:  # faults: H12
     async def scenario() -> None:
-        async with started("t") as (cluster, producer):
+        async with started("t", linger_ms=5) as (cluster, producer):
             await producer.send("t", b"0")
 
             def lie(request: object, version: int) -> object:
@@ -323,13 +327,18 @@ def test_an_acknowledgement_without_an_offset_is_no_answer() -> None:  # faults:
                         TopicProduceResponse(
                             name="t",
                             topic_id=cluster.topic_id("t"),
-                            partition_responses=[PartitionProduceResponse(index=0, error_code=0, base_offset=-5)],
+                            partition_responses=[
+                                PartitionProduceResponse(index=0, error_code=code, base_offset=base_offset)
+                            ],
                         )
                     ]
                 )
 
             cluster.answer_with("Produce", lie)
-            assert (await producer.send("t", b"1")).offset == 1
+            assert [m.offset for m in await asyncio.gather(producer.send("t", b"1"), producer.send("t", b"2"))] == [
+                1,
+                2,
+            ]
             assert producer.metrics()["connections_lost"] >= 1
 
     run(scenario())

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import re
+from collections.abc import Callable
+from urllib.parse import quote, quote_plus
+
 import pytest
 
 from aiokprod.cluster.sasl.mechanism import Finished
@@ -64,3 +70,41 @@ def test_credentials_without_utf_8_are_named_and_not_shown(username: str, passwo
         Plain(username, Secret(password))
     assert "canary" not in repr(raised.value)
     assert raised.value.__context__ is None
+
+
+@pytest.mark.parametrize("password", ["hunter2-very-secret", 'pa ss/wö+rd?&"quoted\\', "1234"])
+@pytest.mark.parametrize(
+    "disguise",
+    [
+        str,
+        str.upper,
+        quote,
+        quote_plus,
+        lambda text: quote(text, safe=""),
+        lambda text: text.encode().hex(),
+        lambda text: repr(text)[1:-1],
+        lambda text: json.dumps(text)[1:-1],
+        lambda text: base64.b64encode(text.encode()).decode(),
+    ],
+)
+def test_a_password_that_a_broker_repeats_is_taken_out(password: str, disguise: Callable[[str], str]) -> None:
+    # faults: S18
+    told = Plain("user", Secret(password)).told(f"nobody has <{disguise(password)}> here\n", 300)
+    assert re.fullmatch(r"nobody has <\*\*\*.?={0,2}> here\\n", told)
+
+
+@pytest.mark.parametrize("username", ["u", "us", "use"])
+def test_a_token_that_a_broker_repeats_in_base64_loses_its_password(username: str) -> None:  # faults: S18
+    mechanism = Plain(username, Secret("hunter2-very-secret"))
+    token = base64.b64encode(mechanism.start()).decode()
+    told = mechanism.told(f"nobody has {token}", 300)
+    assert "***" in told
+    assert len(told) < len(token)
+
+
+def test_a_broker_that_repeats_a_short_password_is_not_quoted_at_all() -> None:  # faults: S18
+    assert Plain("user", Secret("pw")).told("nobody has pw, or power", 300) == "***"
+
+
+def test_a_password_is_taken_out_before_the_text_is_cut() -> None:  # faults: S18
+    assert Plain("user", Secret("hunter2")).told("x" * 8 + "hunter2", 10) == "x" * 8 + "**..."

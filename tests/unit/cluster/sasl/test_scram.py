@@ -257,3 +257,15 @@ def test_credentials_without_utf_8_are_named_and_not_shown(username: str, passwo
         ScramSha256(username, Secret(password))
     assert "canary" not in repr(raised.value)
     assert raised.value.__context__ is None
+
+
+def test_what_a_broker_repeats_of_what_it_was_sent_is_not_shown() -> None:  # faults: S18
+    mechanism = begun("canary-s3cret")
+    work = mechanism.step(f"r={SERVER_NONCE},s={SALT},i=4096".encode())
+    assert isinstance(work, SaltedPassword)
+    reply = mechanism.hashed(work.run())
+    assert isinstance(reply, Reply)
+    proof = reply.token.decode().rpartition(",p=")[2]
+    with pytest.raises(AuthenticationError) as raised:
+        mechanism.step(f"e=canary-s3cret {proof} no".encode())
+    assert "*** *** no" in str(raised.value)
