@@ -76,13 +76,14 @@ def without_secrets(text: str, secrets: Iterable[Secret]) -> str:
     Found are a secret as it is, in percent encoding, in hexadecimal digits, escaped as Python and JSON do it, and in
     base64, also as part of something longer; all whatever the case of the letters.
     """
-    found: set[str] = set()
     for secret in secrets:
-        if len(secret.reveal()) < SHORTEST_FOUND:
+        longest_first = sorted(_disguises(secret.reveal()) - {""}, key=len, reverse=True)
+        shown = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
+        if len(secret.reveal()) >= SHORTEST_FOUND:
+            text = shown.sub(WITHHELD, text)
+        elif shown.search(text):
             return WITHHELD
-        found.update(_disguises(secret.reveal()))
-    longest_first = sorted(found, key=len, reverse=True)
-    return re.sub("|".join(map(re.escape, longest_first)), WITHHELD, text, flags=re.IGNORECASE) if found else text
+    return text
 
 
 def _disguises(secret: str) -> set[str]:

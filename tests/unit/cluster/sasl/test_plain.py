@@ -103,7 +103,9 @@ def test_a_token_that_a_broker_repeats_in_base64_loses_its_password(username: st
 
 
 def test_a_broker_that_repeats_a_short_password_is_not_quoted_at_all() -> None:  # faults: S18
-    assert Plain("user", Secret("pw")).told("nobody has pw, or power", 300) == "***"
+    for password in ("p", "pw", "pwd"):
+        assert Plain("user", Secret(password)).told("nobody has pwd, or power", 300) == "***"
+    assert Plain("user", Secret("pwd")).told("nobody has it", 300) == "nobody has it"
 
 
 def test_a_password_is_taken_out_before_the_text_is_cut() -> None:  # faults: S18
