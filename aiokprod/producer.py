@@ -22,6 +22,7 @@ from weakref import WeakSet
 
 from aiokprod.closing import Closing, tell_unclean
 from aiokprod.cluster.connection_settings import check_files
+from aiokprod.cluster.control_request import checked_seconds
 from aiokprod.cluster.running_loop import running_loop
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.config.call_timeouts import check_timeout
@@ -174,7 +175,7 @@ class Producer(_Base):
             BootstrapError: no bootstrap server answered; it says host, port and cause of each.
             AuthenticationError, TlsError: the cluster refused us, or we it.
             ProducerClosedError, ProducerFailedError: it is closing, or has failed: await `close()` first.
-            ConfigError: `timeout` is no number of seconds; nothing was started.
+            ConfigError: `timeout` is no number of seconds, or below 0; nothing was started.
             UsageError: no event loop of asyncio runs (under trio, say).
 
         Cancellation: nothing is left behind; the producer can be started again.
@@ -255,7 +256,7 @@ class Producer(_Base):
             What was not delivered.
 
         Raises:
-            ConfigError: `timeout` is no number of seconds; the producer goes on.
+            ConfigError: `timeout` is no number of seconds, or below 0; the producer goes on.
 
         Cancellation: the closing goes on; call `close` again to wait for it.
         """
@@ -570,9 +571,11 @@ class Producer(_Base):
 
         Raises:
             UnknownTopicError: it does not exist, with the last cause.
-            ConfigError: `timeout` is no number of seconds.
+            ConfigError: `timeout` is no number of seconds, or below 0.
         """
         check_timeout("timeout of partitions_for()", timeout)
+        if timeout is not None:
+            timeout = checked_seconds(timeout)
         pipeline = self._check_open()
         self._intake.checked_topic(topic)
         return await pipeline.partitions_for(topic, timeout)
@@ -585,7 +588,7 @@ class Producer(_Base):
 
         Raises:
             ClusterError: no broker answered in time.
-            ConfigError: `timeout` is no number of seconds.
+            ConfigError: `timeout` is no number of seconds, or below 0.
         """
         check_timeout("timeout of ping()", timeout)
         pipeline = self._check_open()
