@@ -26,6 +26,7 @@ from aiokprod.cluster.control_request import checked_seconds
 from aiokprod.cluster.running_loop import running_loop
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.config.call_timeouts import check_timeout
+from aiokprod.config.option_checks import shown
 from aiokprod.delivery_type import Delivery
 from aiokprod.errors import (
     AiokprodError,
@@ -135,6 +136,12 @@ class Producer(_Base):
         elif servers is None:
             config = ProducerConfig.of(**options)
         else:
+            named = options.get("bootstrap_servers")
+            if named is not None:
+                raise ConfigError(
+                    f"the servers are given twice, as the first argument ({shown(servers)}) and as bootstrap_servers"
+                    f" ({shown(named)}): leave one out"
+                )
             options["bootstrap_servers"] = servers
             config = ProducerConfig.of(**options)
         check_codec(config.compression_type, config.compression_level)
