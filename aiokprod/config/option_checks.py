@@ -308,6 +308,8 @@ def shown(value: object) -> str:
 
 def _is_callable_object(value: object) -> bool:
     # Every class can be called, to make an object: only one whose objects can be called is certainly meant otherwise.
+    if value is str:  # never bytes: each record would fail
+        return False
     if isinstance(value, type):
         return not any("__call__" in base.__dict__ for base in value.__mro__)
     return callable(value)

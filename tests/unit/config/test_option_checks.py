@@ -174,7 +174,7 @@ class AwaitedCall:
 @pytest.mark.parametrize("option", ["key_serializer", "value_serializer"])
 def test_a_serializer_can_be_called(option: str) -> None:
     wrong: object
-    for wrong in ("json", b"json", 5, JsonSerializer, StringSerializer, object(), []):
+    for wrong in ("json", b"json", 5, JsonSerializer, StringSerializer, str, object(), []):
         assert "not its class" in refused(option, wrong)
     for right in (str.encode, JsonSerializer(), coroutine_function, lambda data: data, bytes):
         assert accepted(option, right) is right
