@@ -33,7 +33,7 @@ def parse_servers(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
     for part in (part.strip() for part in parts):
         if part:
             host, port = _parse(part)
-            found.setdefault((_same(host), port), (host, port))
+            found.setdefault((same_host(host), port), (host, port))
     if not found:
         raise ConfigError("bootstrap_servers is empty: give at least one host:port")
     return tuple(found.values())
@@ -96,6 +96,6 @@ def _is_ipv6(host: str) -> bool:
     return True
 
 
-def _same(host: str) -> object:
+def same_host(host: str) -> object:
     """What two spellings of one host have in common."""
     return IPv6Address(host) if _is_ipv6(host) else host.lower()
