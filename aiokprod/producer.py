@@ -397,7 +397,15 @@ class Producer(_Base):
         timestamp_ms: int | None = None,
         timeout: float | None = None,
     ) -> Delivery:
-        """`send` that never waits for room: there is room now, or `BufferFullError`. An unknown topic is waited for."""
+        """`send` that never waits for room: there is room now, or `BufferFullError`. An unknown topic is waited for.
+
+        Returns:
+            A Delivery, as `send` does.
+
+        Raises:
+            BufferFullError: no room; `await ready()` waits for as much as this record wanted.
+            RecordTypeError, RecordTooLargeError, ...: as `send`; nothing was taken.
+        """
         path = self._path
         if path is None:
             raise self._refusal()
@@ -558,12 +566,21 @@ class Producer(_Base):
     async def ready(self) -> None:
         """Wait until a record has room; first in, first out.
 
+        Raises:
+            ProducerNotStartedError, ProducerClosedError, ProducerFailedError, WrongLoopError, ForkedError: no record is taken.
+
         Cancellation: gives up its place in the line.
         """
         await self._check_open().entrance.ready()
 
     async def flush(self) -> None:
         """Wait until everything sent before this call is settled; linger is cut short.
+
+        A record that failed is settled, too: its Delivery or `on_delivery_error` has the error, this call raises none for it.
+        The records' own ends, `delivery_timeout_ms` and `max_block_ms`, are the bound.
+
+        Raises:
+            ProducerNotStartedError, ProducerClosedError, ProducerFailedError, WrongLoopError, ForkedError: not now, not here.
 
         Cancellation: stops waiting; the records go on.
         """
@@ -576,8 +593,12 @@ class Producer(_Base):
         Args:
             timeout: seconds; None is max_block_ms.
 
+        Returns:
+            Their numbers, ascending from 0.
+
         Raises:
-            UnknownTopicError: it does not exist, with the last cause.
+            UnknownTopicError: it does not exist, or no broker has answered; with the last cause.
+            TopicAuthorizationError, InvalidTopicError: it may not be asked about; no topic can have this name.
             ConfigError: `timeout` is no number of seconds, or below 0.
         """
         check_timeout("timeout of partitions_for()", timeout)
@@ -588,13 +609,16 @@ class Producer(_Base):
         return await pipeline.partitions_for(topic, timeout)
 
     async def ping(self, timeout: float | None = 10.0) -> float:
-        """Ask the cluster for a sign of life; the round trip in seconds.
+        """Ask the cluster for a sign of life.
 
         Args:
             timeout: seconds; None is request_timeout_ms.
 
+        Returns:
+            The round trip in seconds; the way to a new connection included, if one was needed.
+
         Raises:
-            ClusterError: no broker answered in time.
+            ClusterError: no broker answered in time (BootstrapError, RequestTimeoutError, AuthenticationError, TlsError).
             ConfigError: `timeout` is no number of seconds, or below 0.
         """
         check_timeout("timeout of ping()", timeout)
