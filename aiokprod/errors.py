@@ -259,7 +259,7 @@ class RecordTooLargeError(DeliveryError, ValueError):
 
 
 class UnknownTopicError(DeliveryError):
-    """The topic did not appear within max_block_ms."""
+    """The topic did not appear within max_block_ms; or no broker has answered for it, and the cause says why."""
 
     default_persistence = Persistence.NOT_PERSISTED
     advice = (

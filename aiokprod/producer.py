@@ -22,9 +22,11 @@ from weakref import WeakSet
 
 from aiokprod.closing import Closing, tell_unclean
 from aiokprod.cluster.connection_settings import check_files
+from aiokprod.cluster.control_request import checked_seconds
 from aiokprod.cluster.running_loop import running_loop
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.config.call_timeouts import check_timeout
+from aiokprod.config.option_checks import shown
 from aiokprod.delivery_type import Delivery
 from aiokprod.errors import (
     AiokprodError,
@@ -134,6 +136,12 @@ class Producer(_Base):
         elif servers is None:
             config = ProducerConfig.of(**options)
         else:
+            named = options.get("bootstrap_servers")
+            if named is not None:
+                raise ConfigError(
+                    f"the servers are given twice, as the first argument ({shown(servers)}) and as bootstrap_servers"
+                    f" ({shown(named)}): leave one out"
+                )
             options["bootstrap_servers"] = servers
             config = ProducerConfig.of(**options)
         check_codec(config.compression_type, config.compression_level)
@@ -174,7 +182,7 @@ class Producer(_Base):
             BootstrapError: no bootstrap server answered; it says host, port and cause of each.
             AuthenticationError, TlsError: the cluster refused us, or we it.
             ProducerClosedError, ProducerFailedError: it is closing, or has failed: await `close()` first.
-            ConfigError: `timeout` is no number of seconds; nothing was started.
+            ConfigError: `timeout` is no number of seconds, or below 0; nothing was started.
             UsageError: no event loop of asyncio runs (under trio, say).
 
         Cancellation: nothing is left behind; the producer can be started again.
@@ -255,7 +263,7 @@ class Producer(_Base):
             What was not delivered.
 
         Raises:
-            ConfigError: `timeout` is no number of seconds; the producer goes on.
+            ConfigError: `timeout` is no number of seconds, or below 0; the producer goes on.
 
         Cancellation: the closing goes on; call `close` again to wait for it.
         """
@@ -390,7 +398,15 @@ class Producer(_Base):
         timestamp_ms: int | None = None,
         timeout: float | None = None,
     ) -> Delivery:
-        """`send` that never waits for room: there is room now, or `BufferFullError`. An unknown topic is waited for."""
+        """`send` that never waits for room: there is room now, or `BufferFullError`. An unknown topic is waited for.
+
+        Returns:
+            A Delivery, as `send` does.
+
+        Raises:
+            BufferFullError: no room; `await ready()` waits for as much as this record wanted.
+            RecordTypeError, RecordTooLargeError, ...: as `send`; nothing was taken.
+        """
         path = self._path
         if path is None:
             raise self._refusal()
@@ -551,12 +567,21 @@ class Producer(_Base):
     async def ready(self) -> None:
         """Wait until a record has room; first in, first out.
 
+        Raises:
+            ProducerNotStartedError, ProducerClosedError, ProducerFailedError, WrongLoopError, ForkedError: no record is taken.
+
         Cancellation: gives up its place in the line.
         """
         await self._check_open().entrance.ready()
 
     async def flush(self) -> None:
         """Wait until everything sent before this call is settled; linger is cut short.
+
+        A record that failed is settled, too: its Delivery or `on_delivery_error` has the error, this call raises none for it.
+        The records' own ends, `delivery_timeout_ms` and `max_block_ms`, are the bound.
+
+        Raises:
+            ProducerNotStartedError, ProducerClosedError, ProducerFailedError, WrongLoopError, ForkedError: not now, not here.
 
         Cancellation: stops waiting; the records go on.
         """
@@ -569,24 +594,33 @@ class Producer(_Base):
         Args:
             timeout: seconds; None is max_block_ms.
 
+        Returns:
+            Their numbers, ascending from 0.
+
         Raises:
-            UnknownTopicError: it does not exist, with the last cause.
-            ConfigError: `timeout` is no number of seconds.
+            UnknownTopicError: it does not exist, or no broker has answered; with the last cause.
+            TopicAuthorizationError, InvalidTopicError: it may not be asked about; no topic can have this name.
+            ConfigError: `timeout` is no number of seconds, or below 0.
         """
         check_timeout("timeout of partitions_for()", timeout)
+        if timeout is not None:
+            timeout = checked_seconds(timeout)
         pipeline = self._check_open()
         self._intake.checked_topic(topic)
         return await pipeline.partitions_for(topic, timeout)
 
     async def ping(self, timeout: float | None = 10.0) -> float:
-        """Ask the cluster for a sign of life; the round trip in seconds.
+        """Ask the cluster for a sign of life.
 
         Args:
             timeout: seconds; None is request_timeout_ms.
 
+        Returns:
+            The round trip in seconds; the way to a new connection included, if one was needed.
+
         Raises:
-            ClusterError: no broker answered in time.
-            ConfigError: `timeout` is no number of seconds.
+            ClusterError: no broker answered in time (BootstrapError, RequestTimeoutError, AuthenticationError, TlsError).
+            ConfigError: `timeout` is no number of seconds, or below 0.
         """
         check_timeout("timeout of ping()", timeout)
         pipeline = self._check_open()

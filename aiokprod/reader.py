@@ -24,6 +24,7 @@ from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.errors import (
     BrokerAnswerError,
     ClusterError,
+    ConfigError,
     ConnectionLostError,
     ProtocolError,
     RequestTimeoutError,
@@ -176,10 +177,13 @@ class Reader:
             max_bytes: asked for at a time. A batch may be larger, but not unpack to more than 16 MiB or sixteen times this.
 
         Raises:
+            ConfigError: `max_bytes` is no whole number above 0.
             UnknownTopicError, BrokerAnswerError, ClusterError: it cannot be read.
             RequestTimeoutError: the broker has records, and for `timeout` seconds gave none that lead any further.
             ProtocolError: what came is no record batch, its checksum is wrong, or it is about another partition.
         """
+        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
+            raise ConfigError(f"max_bytes is {max_bytes!r}: it must be a whole number above 0")
         at = await self.earliest(topic, partition) if start is None else start
         end = await self.latest(topic, partition, read_committed=read_committed) if stop is None else stop
         limit_bytes = max(UNPACKED_BYTES, 16 * max_bytes)

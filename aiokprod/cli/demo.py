@@ -233,9 +233,13 @@ def _demonstrated(config: ProducerConfig | None, real: bool, records: int, file:
     """The exit status."""
     console = Console(highlight=False)
     topic = f"aiokprod-demo-{uuid.uuid4().hex[:8]}"
-    if file is not None:
-        records = sum(1 for _ in lines_of(file))
-    values = made_up(records, seed) if file is None else lines_of(file)
+    if file is None:
+        values: Iterable[bytes] = made_up(records, seed)
+    else:
+        values = list(lines_of(file))  # read once: a pipe has nothing to give a second time
+        records = len(values)
+        if not records:
+            raise click.UsageError(f"{file} has no lines: there is nothing to send")
     with contextlib.ExitStack() as stack:
         if config is not None:
             cluster = external(config)
@@ -245,6 +249,8 @@ def _demonstrated(config: ProducerConfig | None, real: bool, records: int, file:
         cluster.create_topic(topic, PARTITIONS)
         run = asyncio.run(show(cluster, values, records, topic, console))
         log = asyncio.run(read_back(cluster, topic, console, len(run.acknowledged)))
+    if run.sends != records:
+        raise NoVerdictError(RuntimeError(f"{run.sends:,} of {records:,} records were sent: there is no verdict"))
     verdict = judge_log(run.in_send_order(), log)
     report(console, run, verdict)
     return 0 if verdict.is_clean and not run.failures else 1

@@ -109,7 +109,11 @@ def _load_authorities(context: ssl.SSLContext, files: TlsFiles) -> None:
     try:
         context.load_verify_locations(cafile=files.ca_file, cadata=files.ca_pem)
     except (OSError, ValueError) as error:  # SSLError is an OSError
-        raise ConfigError(f"{option}: the certificates cannot be loaded: {error}") from None
+        where = "the text" if files.ca_file is None else printable(files.ca_file, TEXT_LIMIT)
+        raise ConfigError(
+            f"{option}: {where} has a certificate that cannot be read ({error}): what is between BEGIN and END is damaged"
+            " or cut"
+        ) from None
 
 
 def _load_own_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
@@ -190,7 +194,10 @@ def _unloadable(error: Exception, key_text: str, password: Secret | None, certif
         return "the key is encrypted: " + (
             f"ssl_key_password does not open it ({error})" if password else "set ssl_key_password"
         )
-    return f"certificate ({certificate_option}) and key cannot be loaded: {error}"
+    return (
+        f"certificate ({certificate_option}) and key cannot be loaded ({error}): what is between BEGIN and END of one of them"
+        " is damaged or cut"
+    )
 
 
 def _read(option: str, path: str) -> str:

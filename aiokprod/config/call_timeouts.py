@@ -9,7 +9,9 @@ from aiokprod.errors import ConfigError
 
 
 def check_timeout(name: str, timeout: object) -> None:
-    """Refuse what is neither None nor a finite number of seconds: text, bool, NaN, infinity, numbers beyond a float.
+    """Refuse what is neither None nor a finite number of seconds, 0 or more: text, bool, NaN, infinity, numbers beyond a float.
+
+    Below 0 one may mean "no bound" (as `close_timeout_ms=-1` does) and another "at once": neither is guessed.
 
     Args:
         name: the argument as an error names it: "timeout of close()".
@@ -19,7 +21,8 @@ def check_timeout(name: str, timeout: object) -> None:
     """
     if timeout is not None and not _is_seconds(timeout):
         raise ConfigError(
-            f"{name} is {shown(timeout)} ({type(timeout).__name__}): it must be a finite number of seconds, or None"
+            f"{name} is {shown(timeout)} ({type(timeout).__name__}): it must be a finite number of seconds, 0 or more,"
+            " or None"
         )
 
 
@@ -27,6 +30,6 @@ def _is_seconds(timeout: object) -> bool:
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         return False
     try:
-        return isfinite(timeout)
+        return isfinite(timeout) and timeout >= 0
     except OverflowError:  # an int that no float can hold
         return False

@@ -11,7 +11,7 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from aiokprod.config.secret import Secret
 from aiokprod.errors import ConfigError
@@ -239,7 +239,7 @@ class Partitioner(Check):
     def allows(self, value: object) -> bool:
         if isinstance(value, str):
             return value in self.names
-        return _is_callable_object(value) and not _is_coroutine_function(value)
+        return _is_callable_object(value) and not _is_coroutine_function(value) and _takes(value, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ class Serializer(Check):
         )
 
     def allows(self, value: object) -> bool:
-        return _is_callable_object(value)
+        return _is_callable_object(value) and (_takes(value, 1) or _takes(value, 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,9 +308,24 @@ def shown(value: object) -> str:
 
 def _is_callable_object(value: object) -> bool:
     # Every class can be called, to make an object: only one whose objects can be called is certainly meant otherwise.
+    if value is str:  # never bytes: each record would fail
+        return False
     if isinstance(value, type):
         return not any("__call__" in base.__dict__ for base in value.__mro__)
     return callable(value)
+
+
+def _takes(value: Any, count: int) -> bool:
+    """Can it be called with so many arguments? True if it does not say: some builtins have no signature."""
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
 
 
 def _is_coroutine_function(value: object) -> bool:

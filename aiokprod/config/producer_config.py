@@ -53,7 +53,7 @@ from aiokprod.config.options import (
     RecoveryName,
 )
 from aiokprod.config.secret import Secret
-from aiokprod.config.servers import parse_servers
+from aiokprod.config.servers import parse_servers, same_host
 from aiokprod.config.unknown import unknown_option
 from aiokprod.errors import ConfigError
 
@@ -309,7 +309,7 @@ class ProducerConfig:
     def _meaning(self) -> dict[str, Any]:
         """What two configs are compared by."""
         meaning = {item.name: getattr(self, item.name) for item in fields(self)}
-        meaning["bootstrap_servers"] = self.bootstrap_addresses
+        meaning["bootstrap_servers"] = tuple((same_host(host), port) for host, port in self.bootstrap_addresses)
         meaning["client_id"] = self._given().get("client_id") or None
         return meaning
 

@@ -16,6 +16,7 @@ from aiokprod.errors import ConfigError
 DEFAULT_PORT = 9092
 _SCHEME = re.compile(r"([^:/]*)://(.*)", re.DOTALL)
 _BRACKETS = re.compile(r"\[([^\[\]]*)\](?::(.*))?", re.DOTALL)
+_SEPARATED = re.compile(r"[^\s;][\s;]+[^\s;]")  # addresses are, by something that is no comma
 _LABEL = re.compile(r"[\w-]{1,63}")  # letters of any language: the resolver encodes them
 _PORT = re.compile(r"[0-9]{1,9}")
 _LOOKS_LIKE_PORT = re.compile(r".*:[0-9]{4,5}")
@@ -32,7 +33,7 @@ def parse_servers(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
     for part in (part.strip() for part in parts):
         if part:
             host, port = _parse(part)
-            found.setdefault((_same(host), port), (host, port))
+            found.setdefault((same_host(host), port), (host, port))
     if not found:
         raise ConfigError("bootstrap_servers is empty: give at least one host:port")
     return tuple(found.values())
@@ -44,11 +45,13 @@ def _parse(text: str) -> tuple[str, int]:
             "bootstrap_servers: an address is host:port, without user and password: set sasl_username and sasl_password"
             " (one has an '@', and is not shown here)"
         )
+    if _SEPARATED.search(text):
+        raise ConfigError(f"bootstrap_servers: {shown(text)} is not one host:port: a comma separates addresses")
     scheme = _SCHEME.fullmatch(text)
     if scheme is not None:
         raise ConfigError(
             f"bootstrap_servers: {shown(text)} begins with {scheme[1]}://, and an address has no scheme: "
-            f"write {shown(scheme[2])}, and set security_protocol for TLS or SASL"
+            f"write {shown(scheme[2].rstrip('/'))}, and set security_protocol for TLS or SASL"
         )
     if text.startswith("[") or text.count(":") > 1:
         return _parse_ipv6(text)
@@ -93,6 +96,6 @@ def _is_ipv6(host: str) -> bool:
     return True
 
 
-def _same(host: str) -> object:
+def same_host(host: str) -> object:
     """What two spellings of one host have in common."""
     return IPv6Address(host) if _is_ipv6(host) else host.lower()

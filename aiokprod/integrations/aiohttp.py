@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import ConfigError
-from aiokprod.integrations.running import CLOSE_TIMEOUT_S, running
+from aiokprod.integrations.running import CLOSE_TIMEOUT_S, check_arguments, running
 from aiokprod.producer import Producer
 
 try:
@@ -41,9 +41,10 @@ def producer_ctx(
         close_timeout: seconds to deliver what was taken (None: no bound), after the contexts appended later have ended.
 
     Raises:
-        ConfigError: at startup: the application has a producer under this key.
+        ConfigError: an argument has a wrong type or value; at startup: the application has a producer under this key.
         UsageError: at startup: somebody else has started this producer (two applications need two producers).
     """
+    check_arguments(producer, start_timeout, close_timeout)
 
     async def kafka(app: web.Application) -> AsyncIterator[None]:
         if key in app:

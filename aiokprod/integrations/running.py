@@ -12,13 +12,29 @@ from contextlib import asynccontextmanager
 from aiokprod.closing import tell_unclean
 from aiokprod.config import ProducerConfig
 from aiokprod.config.call_timeouts import check_timeout
-from aiokprod.errors import UsageError
+from aiokprod.config.option_checks import shown
+from aiokprod.errors import ConfigError, UsageError
 from aiokprod.logs import StateLog
 from aiokprod.model import ProducerState
 from aiokprod.producer import Producer
 
 CLOSE_TIMEOUT_S = 20.0  # below the 30 s after which Kubernetes kills
 OWNED = (ProducerState.STARTING, ProducerState.READY, ProducerState.DEGRADED)
+
+
+def check_arguments(producer: object, start_timeout: object, close_timeout: object) -> None:
+    """What is wrong with the arguments is known where the application is written, not when it starts.
+
+    Raises:
+        ConfigError: `producer` is neither a producer nor a config; a timeout is no number of seconds, or below 0.
+    """
+    if isinstance(producer, type) or not (isinstance(producer, ProducerConfig) or hasattr(producer, "start")):
+        raise ConfigError(
+            f"producer is {shown(producer)} ({type(producer).__name__}): it must be a Producer that nobody has started, or a"
+            " ProducerConfig"
+        )
+    check_timeout("start_timeout", start_timeout)
+    check_timeout("close_timeout", close_timeout)
 
 
 @asynccontextmanager
@@ -36,14 +52,13 @@ async def running(
         close_timeout: seconds to deliver what was taken; None: until all of it has its outcome.
 
     Raises:
-        ConfigError: a timeout is no number of seconds; nothing was started.
+        ConfigError: `producer` is none, or a timeout is no number of seconds, or below 0; nothing was started.
         UsageError: somebody else has started it and not closed it yet.
         BootstrapError, AuthenticationError, TlsError: with `wait`, as `Producer.start`.
 
     Cancellation: the producer is closed all the same.
     """
-    check_timeout("start_timeout", start_timeout)
-    check_timeout("close_timeout", close_timeout)
+    check_arguments(producer, start_timeout, close_timeout)
     if isinstance(producer, ProducerConfig):
         producer = Producer(producer)
     if producer.health().state in OWNED:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, overload
 
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import ConfigError, ProducerNotStartedError
-from aiokprod.integrations.running import CLOSE_TIMEOUT_S, running
+from aiokprod.integrations.running import CLOSE_TIMEOUT_S, check_arguments, running
 from aiokprod.producer import Producer
 
 try:
@@ -72,9 +72,11 @@ def kafka_lifespan(
         close_timeout: seconds to deliver what was taken (None: no bound), after the application's own shutdown.
 
     Raises:
-        ConfigError: `lifespan` lacks its `@asynccontextmanager`; at startup: its state has the key `name` already.
+        ConfigError: an argument is wrong, or `lifespan` lacks its `@asynccontextmanager`; at startup: its state has the key
+            `name` already.
         UsageError: at startup: somebody else has started this producer (two applications need two producers).
     """
+    check_arguments(producer, start_timeout, close_timeout)
     if inspect.isasyncgenfunction(lifespan):
         raise ConfigError(
             f"{lifespan.__qualname__} is no lifespan yet: decorate it with @contextlib.asynccontextmanager"

@@ -506,13 +506,20 @@ class Entrance:
         """Why a topic, or a partition of it, is not there: what the cluster last said."""
         known = self._client.last_error(topic)
         code, cause = known if known is not None else (None, None)
-        text = name_of(code) if code else "no broker has answered for it"
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            error: AiokprodError = TopicAuthorizationError(f"topic {topic!r}: {text}", code=code)
-        elif code is not None and is_topic_refused(code):
-            error = UnknownTopicError(f"topic {topic!r}: {text}", code=code)
+            error: AiokprodError = TopicAuthorizationError(f"topic {topic!r}: {name_of(code)}", code=code)
+        elif code and is_topic_refused(code):
+            error = UnknownTopicError(f"topic {topic!r}: {name_of(code)}", code=code)
+        elif code:
+            error = UnknownTopicError(
+                f"topic {topic!r} is not there after {elapsed_s:.1f} s: {name_of(code)}", code=code
+            )
+        elif cause is None and self._client.last_answered(topic):
+            error = UnknownTopicError(
+                f"topic {topic!r} is not there after {elapsed_s:.1f} s: brokers name no partition of it"
+            )
         else:
-            error = UnknownTopicError(f"topic {topic!r} is not there after {elapsed_s:.1f} s: {text}", code=code)
+            error = _unanswered(topic, elapsed_s, cause)
         error.topic = topic
         error.elapsed_s = elapsed_s
         error.__cause__ = cause
@@ -550,6 +557,18 @@ class Entrance:
         """No alarm rings any more."""
         self._timeouts.stop()
         self._blocked.stop()
+
+
+def _unanswered(topic: str, elapsed_s: float, cause: Exception | None) -> UnknownTopicError:
+    """Whether the topic exists nobody knows: a wrong password is no reason to create it."""
+    why, advice = "", "Check bootstrap_servers and the network; ping() asks for a sign of life."
+    if cause is not None:
+        why = f": {cause.message if isinstance(cause, AiokprodError) else cause}"
+        advice = cause.advice if isinstance(cause, AiokprodError) and cause.advice else advice
+    error = UnknownTopicError(f"no broker has answered for topic {topic!r} within {elapsed_s:.1f} s{why}")
+    error.advice = f"The topic may well exist. {advice}"
+    error.__notes__ = [error.advice]
+    return error
 
 
 def _too_late(record: ParkedRecord) -> None:

@@ -175,7 +175,7 @@ class PartitionQueue(IntakeQueue):
     # ------------------------------------------------------------------ taking back
     def recall(self, batch: ProducerBatch, index: int) -> bool:
         return self._withdraw(
-            batch, index, RecordRecalledError(topic=self.topic, partition=self.partition), is_told=True
+            batch, index, RecordRecalledError("recalled", topic=self.topic, partition=self.partition), is_told=True
         )
 
     def withdraw(self, batch: ProducerBatch, index: int, error: AiokprodError) -> bool:

@@ -79,8 +79,8 @@ def table_of(values: Any, keys: Any, headers: Any, partitions: Any, timestamps: 
         values,
         keys,
         headers,
-        None if partitions is None else IntColumn.of(partitions),
-        None if timestamps is None else IntColumn.of(timestamps),
+        None if partitions is None else IntColumn.of(partitions, "partitions"),
+        None if timestamps is None else IntColumn.of(timestamps, "timestamps_ms"),
     )
 
 

@@ -128,10 +128,15 @@ class IntColumn:
         return cls(_cast(data, form), validity, array.offset, length)
 
     @classmethod
-    def of(cls, given: Any) -> IntColumn:
-        """Of what a caller gives: a column, an Arrow array, a buffer."""
+    def of(cls, given: Any, name: str = "numbers") -> IntColumn:
+        """Of what a caller gives as the argument of this name: a column, an Arrow array, a buffer."""
         if isinstance(given, IntColumn):
             return given
+        if isinstance(given, list | tuple | range):
+            raise InvalidColumnError(
+                f"{name} must be a buffer of int32 or int64 (array('i', ...), array('q', ...), numpy) or an IntColumn, not"
+                f" {type(given).__name__}"
+            )
         if hasattr(given, "buffers"):
             return cls.from_arrow(given)
         return cls(given)

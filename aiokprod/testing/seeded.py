@@ -73,6 +73,8 @@ class SeededTest(pytest.Function):
         assert marker is not None
 
         def arguments(count: int, *, faults: Collection[str] = Nemesis.KINDS, **cluster_options: object) -> None:
+            if isinstance(count, bool) or not isinstance(count, int):
+                raise TypeError(f"count is {count!r}: it must be a whole number")
             if count < 1:
                 raise ValueError("at least one seed")
             if unknown := set(faults) - set(Nemesis.KINDS):

@@ -121,6 +121,24 @@ def test_an_own_lifespan_without_state_is_fine(cluster: MockCluster) -> None:
         assert client.post("/now", content=b"v").json() == {"offset": 0}
 
 
+@pytest.mark.parametrize("adapter", [kafka_lifespan, producer_ctx])
+@pytest.mark.parametrize(
+    ("producer", "options", "text"),
+    [
+        ("localhost:9092", {}, r"producer is 'localhost:9092' \(str\): it must be a Producer .*ProducerConfig"),
+        (None, {}, "producer is None"),
+        (Producer, {}, r"producer is <class .*Producer'> \(type\)"),
+        (ProducerConfig(bootstrap_servers="localhost:9"), {"close_timeout": -1}, "close_timeout is -1"),
+        (ProducerConfig(bootstrap_servers="localhost:9"), {"start_timeout": "x"}, "start_timeout is 'x'"),
+    ],
+)
+def test_wrong_arguments_are_told_where_the_application_is_written(
+    adapter: Any, producer: object, options: dict[str, object], text: str
+) -> None:
+    with pytest.raises(ConfigError, match=text):
+        adapter(producer, **options)
+
+
 def test_an_own_startup_that_raises_is_heard_and_closes_the_producer(cluster: MockCluster) -> None:
     producer = Producer(config(cluster, linger_ms=600_000))
 

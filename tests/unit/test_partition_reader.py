@@ -16,6 +16,7 @@ from aiokprod.errors import (
     AiokprodError,
     BootstrapError,
     BrokerAnswerError,
+    ConfigError,
     ConnectionLostError,
     ProtocolError,
     RequestTimeoutError,
@@ -496,5 +497,15 @@ def test_a_producers_own_config_serves_a_reader() -> None:
             async with Reader(config, client_id="reads") as reader:
                 assert await numbers(reader) == [0, 1, 2]
             assert {seen.client_id for seen in cluster.requests("Fetch")} == {"reads"}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("max_bytes", [0, -1, True, "x"])
+def test_it_asks_for_a_number_of_bytes_above_0(max_bytes: Any) -> None:
+    async def scenario() -> None:
+        async with reading(1) as (_, reader):
+            with pytest.raises(ConfigError, match=r"max_bytes is .*above 0"):
+                await anext(reader.read("t", 0, max_bytes=max_bytes))
 
     run(scenario())

@@ -71,3 +71,9 @@ def test_without_a_loop_of_asyncio_a_start_says_what_it_needs() -> None:
     with pytest.raises(UsageError, match="no asyncio event loop runs here"):
         run_elsewhere(Reader(SERVERS).start())
     assert producer.health().state.value == "NEW"
+
+
+@pytest.mark.parametrize("kind", [Producer, MemoryProducer])
+def test_servers_that_are_given_twice_are_refused_and_both_named(kind: type[Producer]) -> None:
+    with pytest.raises(ConfigError, match=r"'localhost:9092'.*bootstrap_servers.*'other:1'"):
+        kind("localhost:9092", bootstrap_servers="other:1")

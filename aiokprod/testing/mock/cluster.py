@@ -240,8 +240,15 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         return list(self._state.nodes)
 
     def broker(self, node: int) -> MockBroker:
-        """One broker: its port, its connections."""
-        return self._brokers[node]
+        """One broker: its port, its connections.
+
+        Raises:
+            ValueError: there is none of this number; so do all that take a `node`.
+        """
+        broker = self._brokers.get(node)
+        if broker is None:
+            raise ValueError(f"no broker {node}: the brokers are {', '.join(map(str, self._brokers))}")
+        return broker
 
     def stop_broker(self, node: int) -> None:
         """A clean stop: leaders move first, then connections get FIN (broker: 15.2, without its grace time)."""
@@ -264,8 +271,9 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         """Start it again on its port; it remembers one batch per producer (broker: 2.6), and leads what nobody does."""
 
         def start() -> None:
+            broker = self.broker(node)
             self._state.node_up(node, self._now_ms())
-            self._brokers[node].start()
+            broker.start()
 
         self._home.call(start)
 
@@ -290,7 +298,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
 
     def cap_versions(self, node: int, api: str | int, lowest: int, highest: int) -> None:
         """Let one broker offer another range from now on (mixed clusters, downgrades)."""
-        self._home.call(lambda: self._brokers[node].advertised.update({api_key_of(api): (lowest, highest)}))
+        self._home.call(lambda: self.broker(node).advertised.update({api_key_of(api): (lowest, highest)}))
 
     def set_quota(self, client_id: str, producer_byte_rate: float | None) -> None:
         """What a client may send to each broker, in bytes per second; None: all it likes (broker: 14)."""
@@ -318,35 +326,36 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
 
     def close_connections(self, node: int | None = None, *, abort: bool = False) -> int:
         """Close the connections of one broker or all (FIN, or RST with `abort`); returns how many."""
-        chosen = list(self._brokers.values()) if node is None else [self._brokers[node]]
+        chosen = list(self._brokers.values()) if node is None else [self.broker(node)]
         return self._home.call(lambda: sum(broker.close_connections(abort=abort) for broker in chosen))
 
     def freeze_broker(self, node: int) -> None:
         """SIGSTOP: connections stay open, new ones are taken, nothing is read or written. It stays leader."""
-        self._home.call(self._brokers[node].freeze)
+        self._home.call(self.broker(node).freeze)
 
     def thaw_broker(self, node: int) -> None:
         """SIGCONT."""
 
         def thaw() -> None:
-            self._brokers[node].thaw()
+            self.broker(node).thaw()
             self._transactions.look_again()
 
         self._home.call(thaw)
 
     def refuse_connections(self, node: int) -> None:
         """Who dials this broker is refused. Open connections go on."""
-        self._home.call(self._brokers[node].refuse_connections)
+        self._home.call(self.broker(node).refuse_connections)
 
     def allow_connections(self, node: int) -> None:
         """Listen again after `refuse_connections`."""
-        self._home.call(self._brokers[node].allow_connections)
+        self._home.call(self.broker(node).allow_connections)
 
     def _down(self, node: int, *, abort: bool, elect: bool, lose_uncopied: bool) -> None:
+        broker = self.broker(node)
         self._transactions.node_stops(node)
         self._state.node_down(node, elect=elect, lose_uncopied=lose_uncopied)
-        self._brokers[node].stop(abort=abort)
-        self._brokers[node].reserve_port()
+        broker.stop(abort=abort)
+        broker.reserve_port()
 
     # ---- by the clock
 

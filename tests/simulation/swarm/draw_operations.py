@@ -252,13 +252,13 @@ def _ping(draw: Draw, _: World) -> Args:
 
 
 def _wrong_ping(draw: Draw, _: World) -> Args:
-    return {"timeout": draw.pick(None, 0, -1)}
+    return {"timeout": draw.pick(None, 0, 0)}
 
 
 def _close(draw: Draw, _: World) -> Args:
     args: Args = {"timeout": draw.pick(0, 0.2, 5.0, 30.0), "after": draw.pick(None, None, after_of(draw))}
     if draw.random.random() < (0.3 if draw.theme == "lives" else 0.15):
-        args["timeout"] = draw.pick(None, "5", -1)
+        args["timeout"] = draw.pick(None, "5", 0)
     if draw.random.random() < 0.4:
         args["twice"] = True
     if draw.random.random() < 0.4:

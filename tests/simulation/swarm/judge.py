@@ -201,7 +201,8 @@ def _judge_error(scene: Scene, account: Account, error: AiokprodError, at: float
     ):
         wrong("refused topic that nobody refused", f"{account}: {error!r:.200}")
     if isinstance(error, UnknownTopicError) and not isinstance(error, TopicAuthorizationError):
-        if "is not there after" in str(error) and at < account.sent_at + block_s - EARLY_S:
+        has_waited = "is not there after" in str(error) or "no broker has answered for topic" in str(error)
+        if has_waited and at < account.sent_at + block_s - EARLY_S:
             if account.life == life.key and not life.was_sabotaged and not _closed_at(scene, account, at):
                 wrong("unknown topic too early", f"{account}: at {at:.3f} s: {error!r:.200}")
     if name == "ProducerFailedError" and not life.was_sabotaged:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -53,12 +55,32 @@ def test_the_lines_of_a_file_are_sent_each_unlike_every_other(tmp_path: Path) ->
         assert len(cluster._state.topics[_topics(cluster)[0]].partitions) == PARTITIONS
 
 
-def test_an_empty_file_is_a_clean_run(tmp_path: Path) -> None:
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_is_read_once(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"a\nb\nc\n",), daemon=True)
+    writer.start()
+    result = run("--file", str(pipe))
+    assert result.exit_code == 0, result.output
+    assert "3 acknowledged, 0 failed" in result.output
+
+
+def test_an_empty_file_is_told_before_anything_starts(tmp_path: Path) -> None:
     file = tmp_path / "empty"
     file.touch()
     result = run("--file", str(file))
-    assert result.exit_code == 0, result.output
-    assert "0 acknowledged, 0 failed" in result.output
+    assert result.exit_code == 2
+    assert "empty has no lines: there is nothing to send" in result.output
+    assert "lost" not in result.output
+
+
+def test_there_is_no_verdict_of_fewer_records_than_were_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiokprod.cli.demo.made_up", lambda count, seed: iter([b"one"]))
+    result = run("--records", "3")
+    assert result.exit_code == 2
+    assert "1 of 3 records were sent: there is no verdict" in result.output
+    assert "lost 0" not in result.output
 
 
 def test_records_that_fail_make_the_status_1() -> None:

@@ -329,3 +329,13 @@ def test_where_files_in_memory_are_forbidden_or_have_no_path_a_context_is_made_a
     if not fails:
         monkeypatch.setattr(Path, "exists", lambda path: False)
     build_context(TlsFiles(**BOTH))
+
+
+def test_a_damaged_certificate_is_told_with_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "half.pem"
+    kind = "CERTIFICATE"  # not written out: another test says that this very file holds none
+    file.write_text(f"-----BEGIN {kind}-----\nMIIB\n-----END {kind}-----\n")
+    with pytest.raises(
+        ConfigError, match=r"^ssl_cafile: .*half\.pem has a certificate that cannot be read .*damaged or cut"
+    ):
+        build_context(TlsFiles(ca_file=str(file)))

@@ -204,3 +204,11 @@ def test_numbers_of_a_buffer_have_no_nulls_unless_a_bitmap_says_so() -> None:
     there = IntColumn(array("i", [1, 2, 3]), b"\x05")
     assert IntColumn.of(there) is there
     assert there.rows(0, 3) == [1, None, 3]
+
+
+@pytest.mark.parametrize("given", [[0, 1], (0, 1), range(2)])
+def test_numbers_that_are_no_buffer_are_told_with_the_argument(given: object) -> None:
+    with pytest.raises(
+        InvalidColumnError, match=r"^partitions must be a buffer of int32 or int64 .* not (list|tuple|range)"
+    ):
+        IntColumn.of(given, "partitions")

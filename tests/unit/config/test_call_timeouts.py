@@ -1,4 +1,4 @@
-"""Timeouts of calls: a finite number of seconds, or None."""
+"""Timeouts of calls: a finite number of seconds that is not below 0, or None."""
 
 from __future__ import annotations
 
@@ -9,10 +9,25 @@ import pytest
 from aiokprod.config.call_timeouts import check_timeout
 from aiokprod.errors import ConfigError
 
-WRONG = ["5", "", b"5", True, float("nan"), float("inf"), float("-inf"), 10**400, -(10**400), 10**5000, Decimal(5), [5]]
+WRONG = [
+    "5",
+    "",
+    b"5",
+    True,
+    float("nan"),
+    float("inf"),
+    float("-inf"),
+    10**400,
+    -(10**400),
+    10**5000,
+    Decimal(5),
+    [5],
+    -1,
+    -0.5,
+]
 
 
-@pytest.mark.parametrize("timeout", [None, 0, 5, 0.25, -1, 10**300])
+@pytest.mark.parametrize("timeout", [None, 0, 5, 0.25, 10**300])
 def test_numbers_of_seconds_and_none_pass(timeout: float | None) -> None:
     check_timeout("timeout of close()", timeout)
 

@@ -174,7 +174,7 @@ class AwaitedCall:
 @pytest.mark.parametrize("option", ["key_serializer", "value_serializer"])
 def test_a_serializer_can_be_called(option: str) -> None:
     wrong: object
-    for wrong in ("json", b"json", 5, JsonSerializer, StringSerializer, object(), []):
+    for wrong in ("json", b"json", 5, JsonSerializer, StringSerializer, str, object(), []):
         assert "not its class" in refused(option, wrong)
     for right in (str.encode, JsonSerializer(), coroutine_function, lambda data: data, bytes):
         assert accepted(option, right) is right
@@ -263,3 +263,18 @@ def test_an_interceptor_whose_hook_is_a_coroutine_function_is_refused(hook: str)
     assert "plain functions as methods" in refused("interceptors", [kind()])
     allowed = type("AsyncClose", (ProducerInterceptor,), {"close": later})()
     assert accepted("interceptors", [allowed]) == (allowed,)
+
+
+def test_a_function_that_cannot_be_called_as_it_will_be_is_refused() -> None:
+    for wrong in (lambda: b"", lambda one, two: b"", lambda one, two, three, four: b""):
+        assert "(topic, headers, data)" in refused("value_serializer", wrong)
+    for wrong in (lambda: 0, lambda key: 0, lambda key, partitions: 0):
+        assert "(key, all_partitions, available_partitions)" in refused("partitioner", wrong)
+    for right in (
+        lambda data: data,
+        lambda topic, headers, data: data,
+        lambda data, more=b"": data,
+        lambda *a: b"",
+        bytes,
+    ):
+        ProducerConfig.of(bootstrap_servers="a:1", value_serializer=right)

@@ -272,3 +272,14 @@ def test_a_context_cannot_be_pickled_and_the_error_says_what_can() -> None:
 def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         config().linger_ms = 1  # type: ignore[misc]
+
+
+def test_configs_of_one_server_in_two_spellings_are_equal() -> None:
+    for one, other in (
+        ("Kafka:1", "kafka:1"),
+        ("a", ["a:9092"]),
+        ("a:1,A:1", "a:1"),
+        ("[::1]:1", "[0:0:0:0:0:0:0:1]:1"),
+    ):
+        first, second = (ProducerConfig.of(bootstrap_servers=servers) for servers in (one, other))
+        assert first == second and hash(first) == hash(second)

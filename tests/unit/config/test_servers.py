@@ -116,3 +116,14 @@ def test_what_is_no_host_is_refused_and_shown(server: str) -> None:
 def test_no_server_at_all_is_refused(servers: Any) -> None:
     with pytest.raises(ConfigError, match="bootstrap_servers is empty"):
         parse_servers(servers)
+
+
+@pytest.mark.parametrize("servers", ["a:1 b:2", "a:1;b:2", "a:1; b:2", "a\tb"])
+def test_it_is_told_that_a_comma_separates_addresses(servers: str) -> None:
+    with pytest.raises(ConfigError, match="a comma separates addresses"):
+        parse_servers(servers)
+
+
+def test_what_is_advised_in_place_of_an_url_is_an_address() -> None:
+    with pytest.raises(ConfigError, match=r"write 'broker:9092', and"):
+        parse_servers("http://broker:9092/")

@@ -19,6 +19,7 @@ from aiokprod.errors import (
     BootstrapError,
     ClusterAuthorizationError,
     CodecUnavailableError,
+    ConfigError,
     PartitionerError,
     PartitionOutOfRangeError,
     ProducerClosedError,
@@ -509,6 +510,23 @@ def test_partitions_for_names_them_and_asks_the_cluster() -> None:
                 await producer.partitions_for("nowhere")
             with pytest.raises(UnknownTopicError):
                 await producer.partitions_for("nowhere", timeout=0.01)
+
+    run(scenario())
+
+
+def test_bounds_that_no_clock_takes_are_refused_at_the_call() -> None:
+    async def scenario() -> None:
+        async with started("t", max_block_ms=200) as (cluster, producer):
+            asked = cluster.requests_seen("Metadata")
+            for timeout in (1e12, -1, float("nan"), "1"):
+                with pytest.raises(ConfigError, match="timeout"):
+                    await producer.partitions_for("nowhere", timeout=timeout)  # type: ignore[arg-type]
+                with pytest.raises(ConfigError, match="timeout"):
+                    await producer.ping(timeout)  # type: ignore[arg-type]
+            with pytest.raises(ConfigError, match=r"timeout of close\(\) is -1"):
+                await producer.close(-1)
+            assert cluster.requests_seen("Metadata") == asked
+            await producer.send("t", b"v")
 
     run(scenario())
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pickle
 
 import pytest
 from virtual_rig import kinds, outcomes, run
 
 from aiokprod import Producer
-from aiokprod.errors import ProducerClosedError, UnknownTopicError
+from aiokprod.errors import AuthenticationError, ProducerClosedError, UnknownTopicError
 from aiokprod.reader import Reader
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
@@ -134,3 +135,33 @@ def test_records_that_wait_at_close_fail_with_what_the_cluster_said(caplog: pyte
 
     run(scenario)
     assert any("1 records failed" in text and "UNKNOWN_TOPIC_OR_PARTITION" in text for text in warnings_of(caplog))
+
+
+def test_a_wrong_password_is_not_told_as_a_topic_that_is_not_there() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with MockCluster(network=network, sasl_mechanisms=["PLAIN"], users={"u": "right"}) as cluster:
+            cluster.create_topic("orders")
+            producer = Producer(
+                cluster.bootstrap_servers,
+                dialer=network.dial,
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="PLAIN",
+                sasl_username="u",
+                sasl_password="wrong",
+                max_block_ms=2_000,
+            )
+            await producer.start(wait=False)
+            with pytest.raises(UnknownTopicError) as told:
+                await producer.send("orders", b"v")
+            with pytest.raises(UnknownTopicError, match="no broker has answered for topic 'orders'"):
+                await producer.partitions_for("orders", timeout=1)
+            await producer.close()
+        error = told.value
+        assert error.message.startswith("no broker has answered for topic 'orders' within 2.0 s: ")
+        assert "Invalid username or password" in error.message
+        assert "is not there" not in str(error) and error.code is None
+        assert isinstance(error.__cause__, AuthenticationError)
+        for one in (error, error.clone(), pickle.loads(pickle.dumps(error))):
+            assert one.__notes__ == [one.advice] == [f"The topic may well exist. {AuthenticationError.advice}"]
+
+    run(scenario)

@@ -281,6 +281,7 @@ def test_which():
         ("kafka_seeds(3)", "def test_it(mock_kafka)", "is for async tests"),
         ("kafka_seeds(3)", "async def test_it()", "uses the fixture mock_kafka"),
         ("kafka_seeds(0)", "async def test_it(mock_kafka)", "at least one seed"),
+        ("kafka_seeds('x')", "async def test_it(mock_kafka)", "count is 'x': it must be a whole number"),
         ("kafka_seeds", "async def test_it(mock_kafka)", "missing 1 required positional argument: 'count'"),
         ("kafka_seeds(3, faults=['gremlins'])", "async def test_it(mock_kafka)", "no such faults: ['gremlins']"),
     ],

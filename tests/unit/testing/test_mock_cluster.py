@@ -345,3 +345,24 @@ def test_a_small_retention_keeps_a_long_run_small() -> None:
             assert cluster.partition("t").log.end_offset == 50
 
     asyncio.run(scenario())
+
+
+def test_a_broker_that_is_not_there_is_told_and_nothing_changes() -> None:
+    async def scenario() -> None:
+        async with mock(2) as cluster:
+            cluster.create_topic("t")
+            for change in (
+                cluster.kill_broker,
+                cluster.stop_broker,
+                cluster.start_broker,
+                cluster.freeze_broker,
+                cluster.thaw_broker,
+                cluster.refuse_connections,
+                cluster.allow_connections,
+                cluster.broker,
+            ):
+                with pytest.raises(ValueError, match="no broker 9: the brokers are 1, 2"):
+                    change(9)
+            assert cluster.leader("t") == 1
+
+    asyncio.run(scenario())

@@ -57,8 +57,8 @@ DEFECTS = (
         (
             Change(
                 "pipeline.admission",
-                "return not self.waiting_count and not self.waiting_bytes and",
-                "return not self.waiting_count and",
+                "not self.waiting_count and not self.waiting_bytes and self.used_bytes",
+                "not self.waiting_count and self.used_bytes",
             ),
         ),
         ("more accepted than there is room", "send_many is refused room"),
@@ -231,7 +231,7 @@ DEFECTS = (
     Defect(
         "cancelled_many_is_silent",
         "what a send_many had taken when it was cancelled, or its source raised, fails in silence",
-        (Change("producer", "            bulk.release()\n            raise\n", "            raise\n"),),
+        (Change("producer", "            bulk.release()\n            bulk.tell_taken(ended)\n", ""),),
         ("fails in silence",),
         has("many"),
         theme="bulk",
@@ -242,8 +242,8 @@ DEFECTS = (
         (
             Change(
                 "producer",
-                "        except BaseException:\n            bulk.release()\n",
-                "        except asyncio.CancelledError:\n            bulk.release()\n",
+                "        except BaseException as ended:\n            bulk.release()\n",
+                "        except asyncio.CancelledError as ended:\n            bulk.release()\n",
             ),
         ),
         ("fails in silence",),
