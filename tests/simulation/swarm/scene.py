@@ -85,6 +85,7 @@ class Scene:
     def __init__(self, world: World, network: VirtualNetwork, events: list[str]) -> None:
         self.world = world
         self.is_calm = world.is_calm
+        self.has_tenants = any(step.kind == "tenants" for step in world.operations)
         self.network = network
         self.events = events
         loop = asyncio.get_running_loop()
@@ -248,8 +249,7 @@ class Scene:
 
     def calm_s(self, life: Life) -> float:
         """How long a record may take in a world without trouble. Topics that are not there hold room until they are refused."""
-        has_tenants = any(step.kind == "tenants" for step in self.world.operations)
-        return 3.0 + (life.block_s if has_tenants else 0.0)
+        return 3.0 + (life.block_s if self.has_tenants else 0.0)
 
     def _note_room(self, account: Account) -> None:
         if not self.is_calm or self.hooks_are_slow:
