@@ -58,6 +58,7 @@ class Life:
         given = config.delivery_timeout_ms
         self.delivery_s = given / 1000 if given is not None else max(DEFAULT_DELIVERY_S, linger_s + request_s)
         self.block_s = config.max_block_ms / 1000
+        self.request_s = request_s
         self.linger_s = linger_s
         self.waiting_limit_bytes = (
             config.buffer_memory if config.max_waiting_bytes is None else config.max_waiting_bytes
