@@ -190,7 +190,7 @@ class Lives:
     def _round_trips_s(self, life: Life, call: Call) -> float:
         """How long the round trips take of what a flush waits for, if one batch is on its way at a time."""
         latency_s = self.scene.world.weather.get("latency_s", (0.0, 0.002))[1]
-        size = life.producer.config.batch_size
+        size = max(1, life.producer.config.batch_size)  # 0: each record goes alone
         batches = sum(min(1.0, (account.size + 70) / size) for account in call.waits_for)
         return 2 * latency_s * batches
 
