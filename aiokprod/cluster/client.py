@@ -220,7 +220,7 @@ class ClusterClient:
             raise RequestTimeoutError(f"no metadata within {timeout_s:g} s") from cache.last_failure
 
     def hint_leaders(self, hints: Iterable[LeaderHint]) -> None:
-        """A Produce answer says who leads (KIP-951): taken over where the epoch is newer. (-1, epoch): nobody leads.
+        """A Produce answer says who leads (KIP-951): taken over where the epoch is newer. (-1, epoch): no leader.
 
         Give all that one answer says together: each call costs as much as all partitions of the topics it names.
         """

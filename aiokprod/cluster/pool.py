@@ -7,8 +7,8 @@ behind a stuck Produce would be stuck too (`# broker: 4.12`).
 
 Invariants:
 
-- At most `DIALS_AT_ONCE` produce dials at a time, and one dial per broker and purpose; whoever wants the connection
-  meanwhile waits for the same one, each with a future of its own: cancelling one touches nobody.
+- At most `DIALS_AT_ONCE` produce dials at a time, and one dial per broker and purpose. Tasks that want the
+  connection meanwhile wait for the same dial, each with a future of its own: cancelling one task does not touch the others.
 - Only brokers the cluster names (and bootstrap servers, whose ids are negative) are dialled. A broker with a new
   address loses its old connections at once; a removed one as soon as nothing is in flight (`# faults: B12, B13`).
 - Connections belong to ids, not addresses: two ids on one address have two connections (`# faults: B15`).

@@ -1,4 +1,4 @@
-"""`SilentListener`: for whoever uses a `ClusterClient` and asks instead of being told."""
+"""`SilentListener`: for code that asks a `ClusterClient` and does not need to be told of changes."""
 
 from __future__ import annotations
 

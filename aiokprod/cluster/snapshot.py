@@ -151,7 +151,7 @@ class ClusterSnapshot:
         """Take over what a Produce answer says about leaders (KIP-951, `# faults: P7`), all of it in one change.
 
         Returns this very object if no hint says anything new: an older epoch, an unknown partition, or a broker that
-        neither we nor the answer have an address of. A hint (-1, epoch) means that nobody leads (`# broker: 7.8`).
+        neither we nor the answer have an address of. A hint (-1, epoch): there is no leader (`# broker: 7.8`).
         """
         learnt: dict[int, BrokerNode] = {}
         changed: dict[str, list[PartitionSnapshot]] = {}

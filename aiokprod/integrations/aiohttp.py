@@ -34,7 +34,7 @@ def producer_ctx(
     """A cleanup context that runs the producer as long as the application.
 
     Args:
-        producer: one that nobody has started, or a config to build one from.
+        producer: one that is not started yet, or a config to build one from.
         key: where the application keeps it; several producers need several keys.
         wait: True fails the startup if no broker answers. False comes up without Kafka, and takes records at once.
         start_timeout: seconds, with `wait`.

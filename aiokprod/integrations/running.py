@@ -30,7 +30,7 @@ def check_arguments(producer: object, start_timeout: object, close_timeout: obje
     """
     if isinstance(producer, type) or not (isinstance(producer, ProducerConfig) or hasattr(producer, "start")):
         raise ConfigError(
-            f"producer is {shown(producer)} ({type(producer).__name__}): it must be a Producer that nobody has started, or a"
+            f"producer is {shown(producer)} ({type(producer).__name__}): it must be a Producer that is not started yet, or a"
             " ProducerConfig"
         )
     check_timeout("start_timeout", start_timeout)

@@ -63,7 +63,7 @@ def kafka_lifespan(
     """A lifespan that runs the producer around the application's own lifespan.
 
     Args:
-        producer: one that nobody has started, or a config: then each run of the application builds its own.
+        producer: one that is not started yet, or a config: then each run of the application builds its own.
         lifespan: the application's own; its state and the producer end up in one. Several producers are several
             `kafka_lifespan`s, one inside the other, each with its `name`.
         name: the key in the state; `get_producer` reads "producer".

@@ -560,7 +560,7 @@ class Entrance:
 
 
 def _unanswered(topic: str, elapsed_s: float, cause: Exception | None) -> UnknownTopicError:
-    """Whether the topic exists nobody knows: a wrong password is no reason to create it."""
+    """The topic may well exist, so the advice is not to create it: the cause may be a wrong password."""
     why, advice = "", "Check bootstrap_servers and the network; ping() asks for a sign of life."
     if cause is not None:
         why = f": {cause.message if isinstance(cause, AiokprodError) else cause}"

@@ -55,7 +55,6 @@ def test_the_lines_of_a_file_are_sent_each_unlike_every_other(tmp_path: Path) ->
         assert len(cluster._state.topics[_topics(cluster)[0]].partitions) == PARTITIONS
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_a_pipe_is_read_once(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
