@@ -600,6 +600,7 @@ class Producer(_Base):
         Raises:
             UnknownTopicError: it does not exist, or no broker has answered; with the last cause.
             TopicAuthorizationError, InvalidTopicError: it may not be asked about; no topic can have this name.
+            ProducerClosedError, ProducerFailedError: it is closed, or was closed meanwhile; it has failed.
             ConfigError: `timeout` is no number of seconds, or below 0.
         """
         check_timeout("timeout of partitions_for()", timeout)

@@ -469,7 +469,7 @@ class Pipeline(House, ClusterListener):
 
     # ------------------------------------------------------------------ asking
     async def partitions_for(self, topic: str, timeout_s: float | None) -> list[int]:
-        """Wait until the partitions of the topic are known."""
+        """Wait until the partitions of the topic are known, or the producer takes nothing more."""
         now = self.loop.time()
         deadline = now + (self.settings.max_block_s if timeout_s is None else timeout_s)
         asked = self.client.next_request
@@ -478,8 +478,9 @@ class Pipeline(House, ClusterListener):
             known = self.client.last_error(topic)
             if known is not None and is_topic_refused(known[0]) and self.client.last_answered(topic) >= asked:
                 raise self.entrance.unknown_topic(topic, self.loop.time() - now)
+            self.entrance.check_open()  # a `close()` meanwhile says nothing of the topic
             left = deadline - self.loop.time()
-            if left <= 0 or self.is_refusing:
+            if left <= 0:
                 raise self.entrance.unknown_topic(topic, self.loop.time() - now)
             self.client.want(topic)
             try:

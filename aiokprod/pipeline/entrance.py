@@ -527,10 +527,10 @@ class Entrance:
 
     # ------------------------------------------------------------------ the end
     def check_open(self) -> None:
-        """After code of the user: where tasks are eager, a `close()` that it began has begun.
+        """After code of the user, where a `close()` that it began has begun if tasks are eager; and after each wait.
 
         Raises:
-            ProducerClosedError, ProducerFailedError: the record is not taken.
+            ProducerClosedError, ProducerFailedError: nothing more is taken.
         """
         if not self.is_open:
             raise self._refusal()

@@ -95,6 +95,20 @@ def test_a_dump_and_a_cluster_exclude_each_other_and_one_is_needed(
     assert "--bootstrap" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("missing", ["claims", "log"])
+def test_a_folder_that_is_not_there_is_said_before_spark_starts(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def starts(master: str | None) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(command, "_session", starts)
+    there, nowhere = str(tmp_path), str(tmp_path / "nowhere")
+    arguments = [nowhere, "--log", there] if missing == "claims" else [there, "--log", nowhere]
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == f"not judged: {nowhere} is not there\n"
+
+
 def test_options_of_a_file_and_of_pairs_reach_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configs: list[ProducerConfig] = []
 
@@ -105,7 +119,7 @@ def test_options_of_a_file_and_of_pairs_reach_the_connection(tmp_path: Path, mon
     monkeypatch.setattr(command, "read_back", reads)
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=kafka:9093\nsecurity.protocol=SSL\nclient.id=file\n")
-    assert main(["claims", "--config", str(file), "-X", "client.id=pair", "--topic", "orders"]) == 2
+    assert main([str(tmp_path), "--config", str(file), "-X", "client.id=pair", "--topic", "orders"]) == 2
     (config,) = configs
     assert (config.bootstrap_addresses, config.security_protocol, config.client_id) == (
         (("kafka", 9093),),
@@ -114,7 +128,9 @@ def test_options_of_a_file_and_of_pairs_reach_the_connection(tmp_path: Path, mon
     )
 
 
-def test_a_cluster_that_is_not_there_is_one_line_within_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["claims", "--bootstrap", "127.0.0.1:1", "-X", "start.timeout.ms=300", "--topic", "orders"]) == 2
+def test_a_cluster_that_is_not_there_is_one_line_within_seconds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path), "--bootstrap", "127.0.0.1:1", "-X", "start.timeout.ms=300", "--topic", "orders"]) == 2
     told = capsys.readouterr().err
     assert told.startswith("not judged: ") and "127.0.0.1" in told and told.count("\n") == 1

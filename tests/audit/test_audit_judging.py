@@ -197,7 +197,7 @@ def test_what_nobody_claims_of_a_run_that_was_not_closed_is_no_phantom(spark: Sp
 def test_the_command_says_what_it_cannot_judge(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(tmp_path / "nowhere"), "--log", str(tmp_path / "nowhere")]) == 2
+    assert main([f"file://{tmp_path}/nowhere", "--log", str(tmp_path)]) == 2
     assert "not judged: [PATH_NOT_FOUND]" in capsys.readouterr().err
     for wrong in (["--bootstrap", "127.0.0.1:1"], ["--log", "x", "--kafka-source"], []):
         with pytest.raises(SystemExit) as ended:

@@ -106,6 +106,10 @@ def _parser(program: str) -> argparse.ArgumentParser:
 
 
 def _audited(options: argparse.Namespace) -> Verdict:
+    for folder in (options.claims, options.log):
+        # Before Spark starts, which takes seconds and says much. Spark itself reads patterns, and other file systems.
+        if folder and not set(folder) & set(":*?[{") and not Path(folder).exists():
+            raise FileNotFoundError(f"{folder} is not there")
     with tempfile.TemporaryDirectory() as scratch:
         log = options.log
         given = given_options(options.bootstrap, options.config, options.pairs) if options.topic else {}

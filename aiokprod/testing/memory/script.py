@@ -7,6 +7,7 @@ of fail and delay applies the oldest of its rules that names the topic, or none.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Generic, TypeVar
 
 from aiokprod.errors import AiokprodError, ConfigError
@@ -64,8 +65,8 @@ class Script:
 
     def delay_next(self, seconds: float, topic: str | None, times: int) -> None:
         """The next records have their outcome so many seconds after they were sent."""
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
-            raise ConfigError(f"seconds must be a number from 0 on, not {seconds!r}")
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < inf:
+            raise ConfigError(f"seconds must be a number from 0 on, not {seconds!r}; hold() is without an end")
         self._delays.add(seconds, topic, times)
 
     def error_of_next(self, topic: str) -> AiokprodError | None:

@@ -9,7 +9,7 @@ from column_rig import column
 from virtual_rig import kinds, log, outcomes, run, started
 
 from aiokprod.cluster.snapshot import LeaderHint
-from aiokprod.errors import TopicAuthorizationError
+from aiokprod.errors import ProducerClosedError, TopicAuthorizationError
 from aiokprod.testing.virtual import VirtualNetwork
 
 
@@ -201,5 +201,28 @@ def test_topics_that_do_not_exist_leave_nothing_behind() -> None:
                 assert list(pipeline.entrance.topics) == ["t"]
             await producer.send("t", b"y")
             assert producer.health().buffered_bytes == 0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("call", ["send_many", "send_columns", "partitions_for"])
+@pytest.mark.parametrize("topic", ["nowhere", "unanswered"])
+def test_a_call_that_waits_for_its_topic_when_the_producer_closes_is_told_so(call: str, topic: str) -> None:
+    """It was told that the topic is not there, and to make it."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network) as (cluster, producer):
+            if topic == "unanswered":
+                cluster.hold("Metadata")
+            if call == "send_many":
+                waiting = asyncio.ensure_future(producer.send_many(topic, [b"x"]))
+            elif call == "send_columns":
+                waiting = asyncio.ensure_future(producer.send_columns(topic, column([b"x"])))
+            else:
+                waiting = asyncio.ensure_future(producer.partitions_for(topic))
+            await asyncio.sleep(0.3)
+            await producer.close(1)
+            with pytest.raises(ProducerClosedError):
+                await waiting
 
     run(scenario)

@@ -649,7 +649,7 @@ def test_a_rule_is_for_a_number_of_records(times: Any) -> None:
         MemoryProducer().fail_next(BrokerRejectedError, times=times)
 
 
-@pytest.mark.parametrize("seconds", [-1, True, "1", float("nan")])
+@pytest.mark.parametrize("seconds", [-1, True, "1", float("nan"), float("inf")])
 def test_a_delay_is_a_number_of_seconds(seconds: Any) -> None:
     with pytest.raises(ConfigError, match="seconds must be"):
         MemoryProducer().delay_next(seconds)
