@@ -1,9 +1,9 @@
 """How much work the pipeline does, counted and not timed: its sources are rewritten so that they count themselves.
 
 One unit is one call of a function, one turn of a loop or of a comprehension, and one element that something written in C
-walks over in one go: `in` a list or a deque, `remove`, `index`, `insert`, `pop` from the front, a slice, a copy, `sum`,
-`sorted`, and any other built-in that is given a container. What is known to cost the same however long the container is
-(`append`, `in` a dict) costs one. So a scan cannot hide in C, and a slow or busy machine changes nothing.
+walks over in one go: `in` a list or a deque (as far as the element), `remove`, `index`, `insert`, `pop` from the front, a
+slice, a copy, `sum`, `sorted`, and any other built-in that is given a container. What is known to cost the same however long
+the container is (`append`, `in` a dict) costs one. So a scan cannot hide in C, and a slow or busy machine changes nothing.
 
 Counting needs a process of its own (`counts_of`), as the sources are rewritten when the pipeline is first imported. Not
 counted: work outside of `aiokprod.pipeline` (the event loop's), and `next(iter(a_dict))` on a dict with many holes.
@@ -66,8 +66,14 @@ class Work:
             self.done += len(value)
 
     def contains(self, item: object, container: Any) -> bool:
-        self.done += len(container) if isinstance(container, SCANNED) else 1
-        return item in container
+        if not isinstance(container, SCANNED):
+            self.done += 1
+            return item in container
+        for each in container:
+            self.done += 1
+            if each is item or each == item:
+                return True
+        return False
 
     def equal(self, one: object, other: object) -> bool:
         if isinstance(one, CONTAINERS) and isinstance(other, CONTAINERS):
