@@ -175,10 +175,10 @@ def answer_of(case: str, cluster: Any) -> tuple[str, Callable[[Any, int], object
         )
         if case == "metadata, brokers within":
             nodes = [metadata.MetadataResponseBroker(node_id=at, host=host, port=int(port)) for at in range(1, 9_901)]
-            many = metadata.MetadataResponse(
+            crowded = metadata.MetadataResponse(
                 brokers=nodes, cluster_id=cluster.cluster_id, controller_id=1, topics=[topic]
             )
-            return "Metadata", lambda request, version: many
+            return "Metadata", lambda request, version: crowded
         if case == "metadata, brokers":
             return "Metadata", filled(message, node, 90 * MB, 9)
         return "Metadata", filled(message, partition, 90 * MB, 9, 40_000 if "may be" in case else 0)
