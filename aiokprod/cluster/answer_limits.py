@@ -92,7 +92,7 @@ def answer_elements(message: object) -> int:
 
 def check_counts(message: object, body: bytes | memoryview, version: int) -> None:
     """Refuse a Fetch answer with more partitions than the one asked for and a few, before one of them is read: each
-    takes as long as three aborted transactions, of which `answer_elements` lets an honest broker name thousands.
+    takes longer than an aborted transaction, of which `answer_elements` lets an honest broker name thousands.
 
     Raises:
         ProtocolError: too many, or no answer.

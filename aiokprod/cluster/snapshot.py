@@ -56,7 +56,7 @@ PARTITIONS_PER_SLICE: Final = 4_000
 """About 5 ms of merging."""
 
 BROKERS_PER_SLICE: Final = 2_000
-"""Ten thousand are 10 ms to believe, 5 ms to compare, and more to tell; so many pause in between."""
+"""Ten thousand are 10 ms to believe, and more to tell; an answer of so many pauses in between."""
 
 FORMER_IDS_KEPT: Final = 8
 """Replaced topic ids remembered per topic: a lagging broker is some re-creations behind, not many."""
