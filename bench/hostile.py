@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 UNTIL = {"fetch, small batch": 9_500_000, "fetch, as large as may be": 1_400_000, "fetch, small batches": 60_000}
+RECORDS = {"produce, as large as may be": 2_500, "produce, named within": 10_000}
 ROOT = Path(__file__).resolve().parents[1]
 MB = 1_000_000
 PLAY_S = 150.0
@@ -31,9 +32,11 @@ CASES = {
     "metadata, partitions": "90 MB of Metadata: partitions of the topic",
     "metadata, brokers": "90 MB of Metadata: brokers",
     "metadata, as large as may be": "1 MB of Metadata: 40,000 partitions, within the bounds",
+    "metadata, brokers within": "1 MB of Metadata: 9,900 brokers, within the bounds",
     "produce, partitions": "90 MB of Produce: partitions",
     "produce, record errors": "53 MB of Produce: a million records by name",
     "produce, as large as may be": "Produce: each of 2,500 records by name with a text of its own, within the bounds",
+    "produce, named within": "Produce: each of 10,000 records by name with a text of its own, within the bounds",
     "api versions": "90 MB of ApiVersions",
     "init producer id": "90 MB of InitProducerId: an unknown field",
     "find coordinator": "90 MB of FindCoordinator: coordinators",
@@ -41,6 +44,8 @@ CASES = {
     "sasl authenticate": "90 MB of SaslAuthenticate: a text",
     "list offsets": "90 MB of ListOffsets: partitions, to the reader",
     "fetch, partitions": "90 MB of Fetch: partitions, to the reader",
+    "fetch, partitions few": "400 KB of Fetch: 9,990 partitions, to the reader",
+    "fetch, headers": "Fetch: one record of 30,000 headers, within the bounds",
     "fetch, records": "90 MB of Fetch: one batch, to the reader",
     "fetch, small batch": "6 KB of Fetch: one batch of zstd with 9.5 million records, to the reader",
     "fetch, small batches": "4 MB of Fetch: 60,000 batches of one record, within the bounds",
@@ -62,7 +67,7 @@ def serve(case: str) -> None:
         if case.startswith("fetch"):
             asyncio.run(one_record(cluster.bootstrap_servers))  # what is read when the fault is over
         api, answer = answer_of(case, cluster)
-        named = {"topic": "t"} if case == "metadata, as large as may be" else {}
+        named = {"topic": "t"} if case in ("metadata, as large as may be", "metadata, brokers within") else {}
         cluster.answer_with(api, answer, **named)
         print(cluster.bootstrap_servers, flush=True)
         sys.stdin.read()
@@ -94,6 +99,7 @@ def batches(kind: str) -> bytes:
     """Record batches for the answers to Fetch."""
     from aiokprod.records.batch import batch_header, encode_records
     from aiokprod.records.compression import CODEC_BITS, compress
+    from aiokprod.records.headers import encode_headers
 
     codec, count = {"zstd": ("zstd", 9_500_000), "gzip": ("gzip", 1_400_000), "empty": ("none", 1)}.get(
         kind, ("none", 0)
@@ -113,6 +119,9 @@ def batches(kind: str) -> bytes:
         section = compress(codec, None, b"".join(map(record, range(count))) if kind == "gzip" else first * count)
     elif kind == "record":
         section = bytes(encode_records([bytes(8 * MB)], None, None, [0]))
+        count = 1
+    elif kind == "headers":
+        section = bytes(encode_records([b""], None, [encode_headers([("h", b"v")] * 30_000)], [0]))
         count = 1
     elif kind == "large":
         section = bytes(90 * MB)
@@ -164,6 +173,12 @@ def answer_of(case: str, cluster: Any) -> tuple[str, Callable[[Any, int], object
         message = metadata.MetadataResponse(
             brokers=[node], cluster_id=cluster.cluster_id, controller_id=1, topics=[topic]
         )
+        if case == "metadata, brokers within":
+            nodes = [metadata.MetadataResponseBroker(node_id=at, host=host, port=int(port)) for at in range(1, 9_901)]
+            crowded = metadata.MetadataResponse(
+                brokers=nodes, cluster_id=cluster.cluster_id, controller_id=1, topics=[topic]
+            )
+            return "Metadata", lambda request, version: crowded
         if case == "metadata, brokers":
             return "Metadata", filled(message, node, 90 * MB, 9)
         return "Metadata", filled(message, partition, 90 * MB, 9, 40_000 if "may be" in case else 0)
@@ -171,10 +186,10 @@ def answer_of(case: str, cluster: Any) -> tuple[str, Callable[[Any, int], object
         errors: list[produce.BatchIndexAndErrorMessage] = []
         if case == "produce, record errors":
             errors = [produce.BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message="x" * 46)]
-        elif case == "produce, as large as may be":
+        elif case in RECORDS:
             errors = [
                 produce.BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=f"{at} is wrong".ljust(150))
-                for at in range(2_500)
+                for at in range(RECORDS[case])
             ]
         outcome = produce.PartitionProduceResponse(index=0, error_code=87, base_offset=-1, record_errors=errors)
         of_topic = produce.TopicProduceResponse(name="t", topic_id=topic_id, partition_responses=[outcome])
@@ -221,14 +236,17 @@ def answer_of(case: str, cluster: Any) -> tuple[str, Callable[[Any, int], object
         "as large as may be": "gzip",
         "small batches": "empty",
         "large record": "record",
+        "headers": "headers",
     }.get(case[7:], "large")
-    records = None if case == "fetch, partitions" else batches(kind)
+    records = None if case.startswith("fetch, partitions") else batches(kind)
     data = fetch.PartitionData(
         partition_index=0, high_watermark=9_500_000, last_stable_offset=9_500_000, records=records
     )
     answers = fetch.FetchResponse(
         responses=[fetch.FetchableTopicResponse(topic="t", topic_id=topic_id, partitions=[data])]
     )
+    if case == "fetch, partitions few":
+        return "Fetch", filled(answers, data, 0, 12, 9_990)
     if case == "fetch, partitions":
         return "Fetch", filled(answers, data, 90 * MB, 12)
     return "Fetch", lambda request, version: answers
@@ -291,8 +309,10 @@ async def play(case: str, servers: str) -> dict[str, Any]:
             elif case == "find coordinator":
                 await asks_for_a_coordinator(servers)
             else:
+                if case in RECORDS:
+                    options["batch_size"] = 500_000  # all of them in one batch, or the answer names too many for it
                 async with Producer(servers, linger_ms=500, **options) as producer:
-                    count = 2_500 if case == "produce, as large as may be" else 1
+                    count = RECORDS.get(case, 1)
                     await producer.partitions_for("t")
                     deliveries: list[Any] = []
                     for number in range(count):

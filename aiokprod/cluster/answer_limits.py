@@ -13,13 +13,14 @@ from typing import Final
 
 from aiokprod.wire.exchange import ANY_SIZE
 from aiokprod.wire.messages.api_versions import ApiVersionsRequest
-from aiokprod.wire.messages.fetch import FetchRequest
+from aiokprod.wire.messages.fetch import FetchRequest, FetchResponse
 from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest
 from aiokprod.wire.messages.list_offsets import ListOffsetsRequest
 from aiokprod.wire.messages.metadata import MetadataRequest
 from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest
+from aiokprod.wire.reader import Budget, Reader
 
 SMALL_BYTES: Final = 64 * 1024
 """Fifty times what such an answer of Kafka 4.3 takes."""
@@ -44,6 +45,9 @@ METADATA_PARTITIONS: Final = 50_000
 METADATA_PARTITIONS_PER_TOPIC: Final = 1_500
 
 LIST_OFFSETS_BYTES_PER_PARTITION: Final = 1024
+
+FETCH_EXCESS: Final = 16
+"""Partitions that were not asked for, so that the `Reader` can name the first of them in its error."""
 
 FETCH_BYTES: Final = 8 * 1024 * 1024
 """A broker gives at least one batch, however large it is (KIP-74), and a fetch that asks for less must take it."""
@@ -84,3 +88,25 @@ def answer_elements(message: object) -> int:
     if isinstance(message, FetchRequest):
         return SMALL_ELEMENTS + 2 * sum(len(topic.partitions) for topic in message.topics)
     return sys.maxsize
+
+
+def check_counts(message: object, body: bytes | memoryview, version: int) -> None:
+    """Refuse a Fetch answer with more partitions than the one asked for and a few, before one of them is read: each
+    takes longer than an aborted transaction, of which `answer_elements` lets an honest broker name thousands.
+
+    Raises:
+        ProtocolError: too many, or no answer.
+    """
+    if not isinstance(message, FetchRequest) or len(message.topics) != 1:
+        return
+    flexible = version >= FetchResponse.FLEXIBLE_FROM
+    reader = Reader(body[:SMALL_BYTES])  # not a copy of all of it
+    reader.skip(10 if version >= 7 else 4)  # throttle time; error code and session
+    topics = reader.count(flexible)
+    Budget(1).take(topics)
+    if topics:
+        if version >= 13:
+            reader.skip(16)
+        else:
+            reader.string(flexible)
+        Budget(FETCH_EXCESS + len(message.topics[0].partitions)).take(reader.count(flexible))

@@ -9,7 +9,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from aiokprod.cluster.answer_limits import answer_bytes, answer_elements
+from aiokprod.cluster.answer_limits import answer_bytes, answer_elements, check_counts
 from aiokprod.errors import ConfigError, ProtocolError
 from aiokprod.wire.exchange import NO_BODY
 from aiokprod.wire.reader import Budget, Reader
@@ -85,6 +85,7 @@ async def ask(
     )
     broken: ProtocolError | None = None
     try:
+        check_counts(message, body, version)
         budget = Budget(answer_elements(message))
         reader = Reader(body, budget=budget, tags=budget)
         answer = answer_type(kind).read(reader, version)

@@ -15,7 +15,7 @@ from typing import Final
 from aiokprod.cluster.answer_limits import metadata_bytes, metadata_partitions
 from aiokprod.cluster.connection import BrokerConnection
 from aiokprod.cluster.slices import in_slices
-from aiokprod.cluster.snapshot import MAX_BROKERS, believable_brokers
+from aiokprod.cluster.snapshot import MAX_BROKERS, names_a_broker
 from aiokprod.errors import BrokerAnswerError, ClusterIdMismatchError, ProtocolError
 from aiokprod.logs import printable
 from aiokprod.wire.codes import ErrorCode, name_of
@@ -129,5 +129,5 @@ def _judge(answer: MetadataResponse, connection: BrokerConnection, cluster_id: s
         )
         connection.close(mismatch)
         raise mismatch
-    if not believable_brokers(answer.brokers):
+    if not names_a_broker(answer.brokers):
         raise BrokerAnswerError(f"{who} names no broker that can be dialled", broker=connection.node_id)

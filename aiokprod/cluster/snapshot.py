@@ -55,6 +55,9 @@ row that say so are believed (franz-go waits for as many)."""
 PARTITIONS_PER_SLICE: Final = 4_000
 """About 5 ms of merging."""
 
+BROKERS_PER_SLICE: Final = 2_000
+"""Ten thousand are 10 ms to believe, and more to tell; an answer of so many pauses in between."""
+
 FORMER_IDS_KEPT: Final = 8
 """Replaced topic ids remembered per topic: a lagging broker is some re-creations behind, not many."""
 
@@ -202,6 +205,14 @@ def believable_brokers(brokers: Iterable[MetadataResponseBroker]) -> dict[int, B
     return nodes
 
 
+def names_a_broker(brokers: Iterable[MetadataResponseBroker]) -> bool:
+    """Would `believable_brokers` have any? Looks no further than the first."""
+    return any(
+        _is_possible(BrokerNode(id=broker.node_id, host=broker.host, port=broker.port))
+        for broker in islice(brokers, MAX_BROKERS)
+    )
+
+
 def merge_answer(
     old: ClusterSnapshot, answer: MetadataResponse, *, asked: Collection[str], keep: Collection[str]
 ) -> ClusterSnapshot:
@@ -222,6 +233,9 @@ def merge_in_slices(
         keep: the topics still of interest; others leave.
     """
     given = believable_brokers(answer.brokers)
+    has_many = len(answer.brokers) >= BROKERS_PER_SLICE
+    if has_many:
+        yield
     brokers = {node.id: old.brokers[node.id] if old.brokers.get(node.id) == node else node for node in given.values()}
     gone = old.brokers.keys() - brokers.keys()
     asked = frozenset(asked)
@@ -242,6 +256,8 @@ def merge_in_slices(
         if in_slice >= PARTITIONS_PER_SLICE:
             in_slice = 0
             yield
+    if has_many:
+        yield  # what is told of them takes its time, too
     return ClusterSnapshot(
         version=old.version + 1,
         cluster_id=old.cluster_id if answer.cluster_id is None else answer.cluster_id,

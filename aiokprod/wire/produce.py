@@ -156,7 +156,10 @@ def decode_produce(
             content = reader.field(reader.unsigned_varint())
             if tag == 0 and version >= 10:
                 answer.endpoints.clear()  # sent twice, the last one stands
-                for _ in range(content.count(True)):
+                named = content.count(True)
+                if max_partitions >= 0:
+                    Budget(EXCESS + 2 * max_partitions).take(named)  # one leads a partition
+                for _ in range(named):
                     answer.endpoints.append(
                         (content.int32(), content.string(True), content.int32(), content.nullable_string(True))
                     )

@@ -17,11 +17,19 @@ from aiokprod.cluster.answer_limits import (
     SMALL_BYTES,
     answer_bytes,
     answer_elements,
+    check_counts,
     metadata_bytes,
     metadata_partitions,
 )
 from aiokprod.cluster.fetch import BYTES_PER_SLICE
-from aiokprod.cluster.snapshot import MAX_BROKERS, ClusterSnapshot, merge_answer
+from aiokprod.cluster.snapshot import (
+    BROKERS_PER_SLICE,
+    MAX_BROKERS,
+    ClusterSnapshot,
+    merge_answer,
+    merge_in_slices,
+    names_a_broker,
+)
 from aiokprod.errors import ConnectionLostError, ProtocolError
 from aiokprod.wire.exchange import ANY_SIZE
 from aiokprod.wire.frames import encode_response
@@ -122,6 +130,40 @@ def test_offsets_are_limited_by_the_partitions_asked_for() -> None:
     assert answer_elements(asked(100)) - answer_elements(asked(0)) == 200
 
 
+@pytest.mark.parametrize("version", [4, 7, 12, 13])
+def test_a_fetch_of_one_partition_is_answered_with_one_or_a_few(version: int) -> None:  # faults: H25
+    asked = FetchRequest(topics=[FetchTopic(topic="t", partitions=[FetchPartition()])])
+
+    def answered(topics: int, partitions: int, records: bytes = b"") -> bytes:
+        of_topic = FetchableTopicResponse(partitions=[PartitionData(records=records)] * partitions)
+        return FetchResponse(responses=[of_topic] * topics).encode(version)
+
+    check_counts(asked, answered(0, 0), version)
+    check_counts(asked, answered(1, 17), version)
+    check_counts(asked, memoryview(answered(1, 1, bytes(MIB))), version)
+    for topics, partitions in ((1, 18), (1, 9_990), (2, 1)):
+        with pytest.raises(ProtocolError, match="are taken"):
+            check_counts(asked, answered(topics, partitions), version)
+    check_counts(about("t"), b"", 13)
+
+
+def test_thousands_of_brokers_are_taken_over_in_slices() -> None:  # faults: H25
+    def pauses(count: int) -> int:
+        merging = merge_in_slices(ClusterSnapshot(), answer(brokers=brokers(*range(count))), asked=(), keep=())
+        return sum(1 for _ in merging)
+
+    assert pauses(BROKERS_PER_SLICE - 1) == 0
+    assert pauses(BROKERS_PER_SLICE) == pauses(MAX_BROKERS) == 2
+
+
+def test_an_answer_is_judged_by_the_first_broker_that_can_be_dialled() -> None:  # faults: H25
+    nodes = brokers(*range(3))
+    looked_at = iter(nodes)
+    assert names_a_broker(looked_at)
+    assert list(looked_at) == nodes[1:]
+    assert not names_a_broker([])
+
+
 # -- on a connection ----------------------------------------------------------------------------------------------
 
 TAGGED = b"\xff\xff\x03"  # 65535 tagged fields
@@ -151,11 +193,17 @@ HOSTILE: list[tuple[Any, bytes]] = [
         # Eleven topics with a thousand tagged fields each, where the response has one topic and none.
         FetchResponse().encode(12)[:-2] + b"\x0c" + 11 * (b"\x02t\x01\xe8\x07" + 1_000 * b"\x63\x00") + b"\0",
     ),
+    (
+        FetchRequest(topics=[FetchTopic(topic="t", partitions=[FetchPartition()])], max_bytes=1 * MIB),
+        FetchResponse(responses=[FetchableTopicResponse("t", partitions=[PartitionData(records=b"")] * 18)]).encode(12),
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("message", "body"), HOSTILE, ids=["init", "tags", "metadata", "brokers", "offsets", "fetch", "topics"]
+    ("message", "body"),
+    HOSTILE,
+    ids=["init", "tags", "metadata", "brokers", "offsets", "fetch", "topics", "partitions"],
 )
 @both_loops
 def test_more_than_a_control_request_can_cause_ends_the_connection(run: Run, message: Any, body: bytes) -> None:

@@ -217,3 +217,13 @@ def test_the_length_of_an_answer_follows_from_its_request() -> None:  # faults: 
 
 def test_an_outcome_shows_itself() -> None:
     assert repr(ProduceOutcome("orders", ZERO_UUID, 3, 6, -1)) == "<ProduceOutcome orders-3 code 6 offset -1>"
+
+
+def test_as_many_endpoints_are_taken_as_partitions_could_be_led_by() -> None:  # faults: H25
+    def body(count: int) -> bytes:
+        return ProduceResponse(node_endpoints=[NodeEndpoint(at, "a", 9092, None) for at in range(count)]).encode(12)
+
+    assert len(decode_produce(body(36), 12, 10, 10).endpoints) == 36
+    assert len(decode_produce(body(1_000), 12).endpoints) == 1_000
+    with pytest.raises(ProtocolError, match="37 elements where 36 at most are taken"):
+        decode_produce(body(37), 12, 10, 10)
