@@ -187,13 +187,6 @@ class Lives:
         return min((began + timeout for began, timeout in given if isinstance(timeout, int | float)), default=math.inf)
 
     # ------------------------------------------------------------------ waiting
-    def _round_trips_s(self, life: Life, call: Call) -> float:
-        """How long the round trips take of what a flush waits for, if one batch is on its way at a time."""
-        latency_s = self.scene.world.weather.get("latency_s", (0.0, 0.002))[1]
-        size = max(1, life.producer.config.batch_size)  # 0: each record goes alone
-        batches = sum(min(1.0, (account.size + 70) / size) for account in call.waits_for)
-        return 2 * latency_s * batches
-
     def flush(self, step: Step) -> None:
         """flush(), perhaps cancelled."""
         self._cancelled_after(self.flushed(self.life(step)), step.args, "flush")
@@ -215,7 +208,7 @@ class Lives:
             if left:
                 self.books.wrong("flush returns early", f"{call}: {left[0]}")
             took_s = call.ended - call.began
-            is_late = took_s > 3.0 + self._round_trips_s(life, call)
+            is_late = took_s > 3.0 + self.scene.round_trips_s(life, call.waits_for)
             if is_late and self.scene.is_calm and not self.scene.hooks_are_slow and self._topics_are_there(call):
                 self.books.wrong("flush lingers in calm", f"{call} took {took_s:.3f} s")
 

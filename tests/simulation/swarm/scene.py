@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from aiokprod import Producer
@@ -251,6 +251,12 @@ class Scene:
     def calm_s(self, life: Life) -> float:
         """How long a record may take in a world without trouble. Topics that are not there hold room until they are refused."""
         return 3.0 + (life.block_s if self.has_tenants else 0.0)
+
+    def round_trips_s(self, life: Life, accounts: Iterable[Account]) -> float:
+        """How long the round trips of these records take, if one batch is on its way at a time."""
+        latency_s = self.world.weather.get("latency_s", (0.0, 0.002))[1]
+        size = max(1, life.producer.config.batch_size)  # 0: each record goes alone
+        return float(2 * latency_s * sum(min(1.0, (account.size + 70) / size) for account in accounts))
 
     def _note_room(self, account: Account) -> None:
         if not self.is_calm or self.hooks_are_slow:
