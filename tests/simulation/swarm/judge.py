@@ -160,6 +160,9 @@ def _judge_account(scene: Scene, account: Account) -> None:
     _judge_send_timeout(scene, account, at, error)
     if scene.is_calm:
         _judge_calm(scene, account, at, record_error)
+    prompt_s = scene.world.end.get("prompt_s")  # of narrow worlds that say so
+    if prompt_s is not None and (since := account.waited_for_since(at)) is not None and at > since + prompt_s:
+        wrong("slow once well", f"{account}: awaited since {since:.3f} s, settled at {at:.3f} s")
 
 
 def _judge_send_timeout(scene: Scene, account: Account, at: float, error: AiokprodError | None) -> None:
