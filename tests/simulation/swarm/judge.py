@@ -271,6 +271,9 @@ def _judge_calls(scene: Scene) -> None:
             taken = (a.due_at or a.sent_at + longest_s for a in accounts)
             if call.ended > max(call.began, max(taken, default=0.0)) + LATE_S:
                 scene.books.wrong("flush is late", f"{call}")
+            exact = [a.due_at or 0.0 for a in call.waits_for]
+            if scene.world.end.get("flush_is_exact") and call.ended > max(exact, default=call.began) + LATE_S:
+                scene.books.wrong("flush is late", f"{call}: it waits for what came later")
         if call.kind == "send_many":
             _judge_many(scene, call_accounts(scene, call.life, call.began), call)
 

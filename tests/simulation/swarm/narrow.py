@@ -39,7 +39,12 @@ class Narrow:
         world.options = dict(OPTIONS)
         world.hooks = {"on_delivery_error": {"action": None, "every": None}}
         world.cluster = {"brokers": 1, "auto_create_topics": False, "validate_records": True}
-        world.end = {"settle_s": self.pick(0.0, 0.05, 2.0), "flush": self.chance(0.5), "close_timeout": 30.0, "how": "close"}
+        world.end = {
+            "settle_s": self.pick(0.0, 0.05, 2.0),
+            "flush": self.chance(0.5),
+            "close_timeout": 30.0,
+            "how": "close",
+        }
 
     def pick(self, *choices: Any) -> Any:
         """One of them."""

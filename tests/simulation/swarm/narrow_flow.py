@@ -106,9 +106,10 @@ def behind(world: Narrow) -> None:
                 world.wait(world.pick(0.0005, 0.003, 0.02, 0.03))
                 world.send(100, world.pick(1, 2), partition=count)
             count += 1
-        elif what == "beside":
-            beside = world.pick("elsewhere", f"elsewhere-{world.random.randrange(100)}")
-            world.send(100, partition=count, grown=True, beside=beside, hops=world.pick(0, 1, 2))
+        elif what == "beside":  # an answer about something else is on its way
+            world.do("partitions_for", topic=f"elsewhere-{world.random.randrange(1_000)}", timeout=0.5)
+            world.wait(world.pick(0.0, 0.0002, 0.0005, 0.001))
+            world.send(100, partition=count, grown=True, hops=world.pick(0, 1, 2))
             count += 1
         else:
             world.send(100, 2, partition=count + 5)
@@ -156,7 +157,10 @@ def remade(world: Narrow) -> None:
     """Old brokers: leaders have moved often, then the topic is made again, and its leaders' epochs begin anew."""
     world.brokers(world.pick(3, 5), world.pick("2.1", "2.1", "2.8"))
     world.options(
-        metadata_max_age_ms=world.pick(200, 500), delivery_timeout_ms=45_000, max_block_ms=60_000, request_timeout_ms=1_000
+        metadata_max_age_ms=world.pick(200, 500),
+        delivery_timeout_ms=45_000,
+        max_block_ms=60_000,
+        request_timeout_ms=1_000,
     )
     partitions = world.pick(1, 2, 3)
     world.topic(partitions)
@@ -180,37 +184,54 @@ def remade(world: Narrow) -> None:
 
 
 def moved(world: Narrow) -> None:
-    """A task waits for a batch that lingers: its leader cannot be reached, and then another one leads."""
+    """A task waits for a batch that lingers behind another partition's request; then its leader moves to a busy broker."""
     world.options(
         linger_ms=20_000,
         delivery_timeout_ms=40_000,
-        metadata_max_age_ms=world.pick(200, 500),
-        max_in_flight_requests_per_connection=world.pick(1, 1, 2),
+        request_timeout_ms=5_000,
+        metadata_max_age_ms=200,
+        max_in_flight_requests_per_connection=world.pick(2, 5),
     )
-    world.brokers(world.pick(2, 3, 3))
-    world.topic(world.pick(1, 2))
+    world.brokers(2)
+    world.topic(4)
+    world.start()
+    for partition in range(4):
+        world.send(100, watch="await", partition=partition)
+    world.wait(2.0)
+    for _ in range(world.pick(2, 3)):
+        world.fault("hold", api="Produce", seconds=world.pick(1.0, 1.5), before_serving=True)
+        world.wait(0.001)
+        for partition in (1, 2, 3):
+            world.send(100, watch="await", partition=partition)
+        world.wait(world.pick(0.01, 0.05))
+        world.send(100, world.pick(1, 2), watch="await", partition=0)
+        world.wait(world.pick(0.001, 0.1))
+        world.fault("move", topic="a", partition=0, by=1)
+        world.wait(10.0)
+    world.world.end["prompt_s"] = 8.0
+
+
+def flushed(world: Narrow) -> None:
+    """A flush of a lingering batch whose leader is away, and later records for the same partition: they expire later."""
+    world.options(linger_ms=3_000, request_timeout_ms=500, delivery_timeout_ms=3_500, max_block_ms=60_000)
+    world.brokers(world.pick(1, 2))
+    world.topic(1)
     world.start()
     world.send(100, watch="await", partition=0)
+    world.do("flush")
     world.wait(1.0)
-    for _ in range(world.pick(2, 3, 5)):
-        how = world.pick("leaderless", "held", "reset")
-        if how == "leaderless":
-            world.fault("leaderless", topic="a", partition=0, seconds=1.0)
-            world.wait(world.pick(0.0, 0.1, 0.6))
-        elif how == "held":  # something else is in flight there, so that the next one waits
-            world.fault("hold", api="Produce", seconds=0.7, before_serving=True)
-            world.wait(0.001)
-            world.send(100, watch="await", partition=world.pick(0, 1 if world.world.topics[0]["partitions"] > 1 else 0))
-            world.wait(0.05)
-        else:
-            world.fault("close_connections", node=None, abort=True)
-            world.fault("hold", api="ApiVersions", seconds=0.7, before_serving=True)
-            world.wait(0.001)
-        world.send(100, world.pick(1, 2), watch="await", partition=0)
-        world.wait(world.pick(0.05, 0.2))
-        world.fault("move", topic="a", partition=0, by=1)
-        world.wait(9.0)
-    world.world.end["prompt_s"] = 8.0
+    for _ in range(world.pick(1, 2)):
+        world.fault("refuse", node=1, seconds=8.0)
+        world.fault("refuse", node=2 if world.world.cluster["brokers"] > 1 else 1, seconds=8.0)
+        world.wait(0.01)
+        world.send(100, world.pick(1, 3), partition=0)
+        world.wait(world.pick(0.0, 0.1, 0.5))
+        world.do("flush")
+        for _ in range(world.pick(1, 2, 3)):
+            world.wait(world.pick(0.7, 0.9))
+            world.send(100, world.pick(1, 3), partition=0, watch=world.pick("drop", "await"))
+        world.wait(12.0)
+    world.world.end["flush_is_exact"] = True
 
 
 def pressed(world: Narrow) -> None:

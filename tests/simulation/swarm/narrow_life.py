@@ -70,6 +70,7 @@ def served(world: Narrow) -> None:
     is_partitioner = world.chance(0.3)
     if is_partitioner:
         world.world.hooks["partitioner"] = {"reenter_every": world.pick(2, 5)}
+        world.world.end["counts_charges"] = True
         world.options(batch_size=world.pick(200, 1_000))
     else:
         plan = {"mode": world.pick("async", "async", "mixed"), "seconds": world.pick(0.01, 0.1, 0.5)}
@@ -77,11 +78,23 @@ def served(world: Narrow) -> None:
             plan["hang_every"] = world.pick(3, 7)
         world.world.hooks["serializer"] = plan
     world.start()
-    for _ in range(world.pick(1, 2, 4)):
+    is_bulk = not is_partitioner and world.chance(0.3)
+    if is_bulk:  # nothing is delivered for a while: no more is taken than there is room for
+        world.options(max_block_ms=60_000)
+        world.world.hooks["serializer"] = {"mode": "async", "seconds": 0.01}
+        world.fault("hold", api="Produce", seconds=4.0, before_serving=True)
+        world.world.end["nothing_leaves_until"] = world.at + 0.9  # before requests are given up
+        world.do("partitions_for", topic="a", timeout=2.0)
+        world.wait(0.1)
+        world.many(world.pick(150, 400), world.pick(100, 400))
+        return
+    if is_partitioner:
+        world.do("partitions_for", topic="a", timeout=2.0)
+        world.wait(0.1)
+    for _ in range(world.pick(4, 8) if is_partitioner else world.pick(1, 2, 4)):
         what = world.pick("send", "send", "many", "recall")
         if is_partitioner:
-            size = buffer // world.pick(8, 12)
-            world.send(size, world.pick(20, 60))
+            world.send(world.random.randrange(buffer // 20, buffer // 6), world.pick(20, 60))
         elif what == "many":
             world.many(world.pick(150, 400), world.pick(100, 400))
         else:
@@ -122,6 +135,14 @@ def told(world: Narrow) -> None:
     world.topic(world.pick(1, 2))
     if world.chance(0.3):
         world.options(buffer_memory=3_000, max_request_size=3_000, batch_size=1_000)
+    if world.chance(0.2):  # what is parked fails in the call itself: the first record of a topic that is known by then
+        world.world.hooks["partitioner"] = {"raise_every": 1}
+        world.start()
+        world.do("partitions_for", topic="a", timeout=2.0)
+        world.wait(0.1)
+        world.many(world.pick(1, 5), source=world.pick("generator", "async", "list"))
+        world.wait(0.5)
+        return
     world.start()
     world.send(100)
     world.wait(0.5)
@@ -134,10 +155,10 @@ def told(world: Narrow) -> None:
             else:
                 world.fault("refuse", node=1, seconds=seconds)
             world.wait(0.001)
-        what = world.pick("send", "many", "many", "cancelled", "closed", "parked")
+        what = world.pick("send", "send", "send", "many", "many", "cancelled", "cancelled", "closed", "parked")
         timeout = world.pick(0.02, 0.2, 0.5)
         if what == "send":
-            world.send(100, world.pick(1, 5), watch=world.pick("drop", "await", "callback", "release"), timeout=timeout)
+            world.send(100, world.pick(1, 5), watch=world.pick("drop", "drop", "await", "callback"), timeout=timeout)
         elif what == "many":
             world.many(world.pick(5, 40), source=world.pick("generator", "async"), timeout=timeout)
         elif what == "cancelled":  # it had heard of timeouts, or had not
@@ -159,20 +180,27 @@ def told(world: Narrow) -> None:
 def sabotaged(world: Narrow) -> None:
     """A third party cancels the producer's tasks while something waits: a bulk for room, records for their serializers."""
     world.topic(world.pick(1, 2))
-    if world.chance(0.5):
+    what = world.pick("serializer", "room", "taking", "taking")
+    if what == "serializer":
         world.world.hooks["serializer"] = {"mode": "async", "seconds": world.pick(0.01, 0.1, 0.5)}
-    else:
+    elif what == "room":
         buffer = world.pick(3_000, 10_000)
         world.options(buffer_memory=buffer, max_request_size=3_000, batch_size=1_000)
         if world.chance(0.8):
             world.fault("hold", api="Produce", seconds=world.pick(0.5, 2.0), before_serving=True, after=0.31)
     world.start()
-    if "serializer" in world.world.hooks:
+    if what == "serializer":
         for _ in range(world.pick(1, 2)):
             world.send(100, world.pick(3, 12), watch=world.pick("drop", "await"))
             world.wait(world.pick(0.0, 0.001, 0.02))
             world.do("sabotage", hops=world.pick(0, 1, 2), which=world.pick("serialize", "serialize", "all"))
             world.wait(0.3)
+    elif what == "taking":  # in the turns in which it takes, with room for all
+        world.send(100)
+        world.wait(0.3)
+        world.many(1_300)
+        world.do("sabotage", hops=world.pick(0, 1, 2, 3, 4, 5), which=world.pick("all", "metadata"))
+        world.wait(1.0)
     else:
         world.wait(0.02)
         world.many(1_300)

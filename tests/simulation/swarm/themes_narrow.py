@@ -25,6 +25,7 @@ NARROW: dict[str, Callable[[Narrow], None]] = {
     "sabotaged": narrow_life.sabotaged,
     "lived": narrow_life.lived,
     "kept": narrow_life.kept,
+    "flushed": narrow_flow.flushed,
 }
 
 

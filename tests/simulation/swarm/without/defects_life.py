@@ -1,4 +1,4 @@
-"""Defects of a producer's life: start, close, leaving, ping, loops that end; and of virtual time."""
+"""Defects of a producer's life: start, close, leaving, ping, loops that end."""
 
 from __future__ import annotations
 
@@ -138,12 +138,5 @@ DEFECTS = (
         ("hooks are not closed",),
         has_hook("interceptor"),
         theme="lived",
-    ),
-    Defect(
-        "timers_ring_early",
-        "virtual time: timers ring within a resolution of their time, and a wait until then begins again for ever",
-        (Change("testing.virtual.loop", "math.ulp(self._now)\n", "1e-9\n"),),
-        ("spin", "deadlock"),
-        theme="reset_turn",
     ),
 )

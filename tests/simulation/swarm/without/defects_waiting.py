@@ -165,7 +165,7 @@ DEFECTS = (
         (Change("pipeline.assembly", "            queue.seal()  # what", "            self.ready(queue)  # what"),),
         ("flush is late", "flush hangs"),
         lingers,
-        theme="full",
+        theme="flushed",
     ),
     Defect(
         "try_send_waits",
