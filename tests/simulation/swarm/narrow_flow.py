@@ -251,7 +251,7 @@ def pressed(world: Narrow) -> None:
             watch=world.pick("drop", "await", "gather"),
             partition=0,
             recalled=[world.pick(0, 1, 1, 2, 2, 3), world.random.randrange(80)],
-            **({"timeout": 0.001} if world.chance(0.1) else {}),
+            timeout=0.001 if world.chance(0.1) else None,
         )
         world.wait(world.pick(0.001, 0.05, 0.3))
 

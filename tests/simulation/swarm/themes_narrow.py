@@ -1,4 +1,4 @@
-"""Narrow themes: small dense worlds, each for one family of rare coincidences. Every fourth seed has one, and no other theme."""
+"""Narrow themes: small dense worlds, each for one family of rare coincidences. Every fourth seed has one, and no other."""
 
 from __future__ import annotations
 
