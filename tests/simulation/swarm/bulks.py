@@ -117,7 +117,7 @@ class Bulks:
         until = self.scene.world.end.get("nothing_leaves_until")
         if until is not None and self.scene.now() < until:
             held = sum(account.size for account in taken[:-1])
-            if held > life.producer.config.buffer_memory + life.waiting_limit_bytes:
+            if held > 2 * (life.producer.config.buffer_memory + life.waiting_limit_bytes):
                 self.books.wrong("more accepted than there is room", f"send_many took {held} bytes of values")
 
     async def _slowly(self, values: Iterator[Any], pause: float | None) -> AsyncIterator[Any]:
