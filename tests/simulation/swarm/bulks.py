@@ -96,6 +96,7 @@ class Bulks:
                 account.session = ("many", self.books.calls.index(call))
                 account.due_at = account.timeout_at = None
             taken.append(account)
+            self._judge_taken(life, taken)
             if args["source"] != "list" and (timeout is not None or args.get("timeouts")):
                 until = math.inf if limit is None else self.scene.now() + limit
                 call.facts["timeout_until"] = max(until, call.facts.get("timeout_until", 0.0))
@@ -110,6 +111,14 @@ class Bulks:
                     record.value = 12.5
                 value = record
             yield value
+
+    def _judge_taken(self, life: Life, taken: list[Account]) -> None:
+        """Where nothing leaves for a while, as narrow worlds say: no more is taken than there is room for, and one."""
+        until = self.scene.world.end.get("nothing_leaves_until")
+        if until is not None and self.scene.now() < until:
+            held = sum(account.size for account in taken[:-1])
+            if held > 2 * (life.producer.config.buffer_memory + life.waiting_limit_bytes):
+                self.books.wrong("more accepted than there is room", f"send_many took {held} bytes of values")
 
     async def _slowly(self, values: Iterator[Any], pause: float | None) -> AsyncIterator[Any]:
         while True:

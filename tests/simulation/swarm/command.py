@@ -13,6 +13,7 @@ from pathlib import Path
 from .draw import draw_world
 from .play import play
 from .shrink import shrink
+from .themes_narrow import is_narrow
 from .world_values import Run, World
 
 
@@ -21,6 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="swarm", description="Explore the whole producer in virtual time.")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=100, help="how many")
+    parser.add_argument("--narrow", action="store_true", help="of these seeds, only those that have a narrow theme")
     parser.add_argument("--operations", type=int, help="as many operations in each world")
     parser.add_argument("--replay", type=int, metavar="SEED", help="one seed, with its story")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="the smallest world with the same kind of finding")
@@ -40,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         return _without(given.without, given.seeds, given.themed)
     if given.file is not None or given.replay is not None or given.shrink is not None:
         return _one(given)
-    return _many(given.first, given.seeds, given.operations)
+    return _many(given.first, given.seeds, given.operations, is_narrow_alone=given.narrow)
 
 
 def _one(given: argparse.Namespace) -> int:
@@ -58,14 +60,15 @@ def _one(given: argparse.Namespace) -> int:
     return 1 if run.wrongs else 0
 
 
-def _many(first: int, seeds: int, operations: int | None) -> int:
+def _many(first: int, seeds: int, operations: int | None, *, is_narrow_alone: bool) -> int:
     gc.collect()
     gc.freeze()  # what was there before is no garbage of any world
     began = time.process_time()
     kinds: Counter[str] = Counter()
     firsts: dict[str, int] = {}
     failing = records = 0
-    for seed in range(first, first + seeds):
+    chosen = [seed for seed in range(first, first + seeds) if is_narrow(seed) or not is_narrow_alone]
+    for seed in chosen:
         run = _played(seed, operations)
         failing += bool(run.wrongs)
         records += run.records
@@ -74,7 +77,7 @@ def _many(first: int, seeds: int, operations: int | None) -> int:
             if firsts.setdefault(kind, seed) == seed:
                 print(f"seed {seed}: {next(w for w in run.wrongs if w.kind == kind)}"[:400], flush=True)
     spent = time.process_time() - began
-    print(f"{seeds} seeds, {failing} with findings, {records} records, {spent:.1f} s CPU, {len(kinds)} kinds")
+    print(f"{len(chosen)} seeds, {failing} with findings, {records} records, {spent:.1f} s CPU, {len(kinds)} kinds")
     for kind, count in kinds.most_common():
         print(f"{count:6}  {kind:45} first {firsts[kind]}")
     return 1 if failing else 0

@@ -8,6 +8,8 @@ from typing import Any
 from .draw_faults import FAULTS, draw_fault
 from .draw_operations import OPERATIONS, draw_operation
 from .themes import EXPIRING, THEMES, WILD, Theme
+from .themes_narrow import draw_narrow, is_narrow
+from .themes_narrow import theme_of as narrow_theme_of
 from .world_values import Args, Step, World
 
 OPTIONS = (
@@ -85,8 +87,15 @@ class Draw:
         return self.random.randrange(max(topic["partitions"] for topic in self.topics))
 
 
+def theme_of(seed: int) -> str:
+    """A narrow one, a wide one, or none: an empty text."""
+    return narrow_theme_of(seed) if is_narrow(seed) else Draw(seed).theme
+
+
 def draw_world(seed: int, operations: int | None = None) -> World:
-    """The world of this seed. `operations`: that many instead of a drawn number."""
+    """The world of this seed. `operations`: that many instead of a drawn number, unless its theme is a narrow one."""
+    if is_narrow(seed):
+        return draw_narrow(seed)
     draw = Draw(seed)
     random = draw.random
     world = World(seed, shuffled=random.random() < 0.75)

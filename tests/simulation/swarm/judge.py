@@ -160,6 +160,9 @@ def _judge_account(scene: Scene, account: Account) -> None:
     _judge_send_timeout(scene, account, at, error)
     if scene.is_calm:
         _judge_calm(scene, account, at, record_error)
+    prompt_s = scene.world.end.get("prompt_s")  # of narrow worlds that say so
+    if prompt_s is not None and (since := account.waited_for_since(at)) is not None and at > since + prompt_s:
+        wrong("slow once well", f"{account}: awaited since {since:.3f} s, settled at {at:.3f} s")
 
 
 def _judge_send_timeout(scene: Scene, account: Account, at: float, error: AiokprodError | None) -> None:
@@ -279,6 +282,9 @@ def _judge_calls(scene: Scene) -> None:
             taken = (a.due_at or a.sent_at + longest_s for a in accounts)
             if call.ended > max(call.began, max(taken, default=0.0)) + LATE_S:
                 scene.books.wrong("flush is late", f"{call}")
+            exact = [a.due_at or 0.0 for a in call.waits_for]
+            if scene.world.end.get("flush_is_exact") and call.ended > max(exact, default=call.began) + LATE_S:
+                scene.books.wrong("flush is late", f"{call}: it waits for what came later")
         if call.kind == "send_many":
             _judge_many(scene, call_accounts(scene, call.life, call.began), call)
 

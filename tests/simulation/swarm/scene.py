@@ -206,6 +206,9 @@ class Scene:
         for life in self.lives:
             health = life.producer.health()
             used = health.buffered_bytes
+            pipeline = life.producer._pipeline
+            if self.world.end.get("counts_charges") and pipeline is not None:
+                used = pipeline.entrance.gate.used_bytes  # health() says no more than the limit
             limit = life.producer.config.buffer_memory
             if used < 0:
                 self.books.wrong("bytes below zero", f"{used} bytes are charged")

@@ -19,13 +19,13 @@ def main(name: str, first: int, seeds: int, is_themed: bool) -> None:
     defect = EVERY[name]
     taken_out = TakenOut(defect)
     taken_out.install()
-    from swarm.draw import Draw, draw_world
+    from swarm.draw import draw_world, theme_of
     from swarm.play import play
 
     taken_out.check()
     logging.basicConfig(level=logging.CRITICAL + 1)
     for seed in range(first, first + seeds):
-        if is_themed and defect.theme and Draw(seed).theme != defect.theme:
+        if is_themed and defect.theme and theme_of(seed) != defect.theme:
             continue
         world = draw_world(seed)
         if not defect.needs(world):

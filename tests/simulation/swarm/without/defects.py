@@ -32,5 +32,9 @@ SHOWN_ELSEWHERE: dict[str, str] = {
         "of the virtual network, not of the producer: it made worlds blind for `no_wait_for_the_loss`"
         " (unit/testing/test_virtual_endings.py)"
     ),
+    "timers_ring_early": (
+        "of virtual time, not of the producer: it takes a rounding between the clock and a wait that looks at it"
+        " (simulation/test_virtual.py)"
+    ),
 }
 """Defects without a world that shows them: why, and what shows them."""

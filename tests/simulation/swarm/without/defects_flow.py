@@ -33,7 +33,7 @@ DEFECTS = (
         (Change("pipeline.entrance", "self.effects.room_is_due = True", "self.gate.grant()"),),
         (*LOSES, "phantom", "told otherwise", "the outcome changed", "reordered", "producer failed"),
         fills_the_buffer,
-        theme="tight",
+        theme="expiry",
     ),
     Defect(
         "expired_batch_stays_open",
@@ -48,7 +48,7 @@ DEFECTS = (
         ),
         LOSES,
         both(fills_the_buffer, expires_soon),
-        theme="tight",
+        theme="expiry",
     ),
     Defect(
         "sealed_with_what_expires",
@@ -65,7 +65,7 @@ DEFECTS = (
         ),
         (*LOSES, "phantom", "told otherwise", "the outcome changed"),
         both(fills_the_buffer, expires_soon),
-        theme="tight",
+        theme="expiry",
     ),
     Defect(
         "unanswered_requests_recurse",
@@ -99,7 +99,7 @@ DEFECTS = (
         ),
         (*LOSES, "producer failed"),
         has_option("acks", 0),
-        theme="no_answers",
+        theme="unanswered",
     ),
     Defect(
         "no_wait_for_the_loss",
@@ -113,7 +113,7 @@ DEFECTS = (
         ),
         ("producer failed",),
         has_fault("move_and_reset", "reset", "kill", "refuse"),
-        theme="lockstep",
+        theme="reset_turn",
     ),
     Defect(
         "younger_overtakes_parked",
@@ -132,7 +132,7 @@ DEFECTS = (
         ),
         ("reordered",),
         both(fills_the_buffer, has_bad_records),
-        theme="learn",
+        theme="behind",
     ),
     Defect(
         "out_of_range_goes_last",
@@ -146,7 +146,7 @@ DEFECTS = (
         ),
         ("reordered",),
         has_argument("partition"),
-        theme="learn",
+        theme="behind",
     ),
     Defect(
         "compressed_with_what_left",
@@ -160,7 +160,7 @@ DEFECTS = (
         ),
         ("an innocent record is rejected", "lost", "phantom", "the log cannot be read", "duplicate", "wrong offset"),
         has_option("compression_type"),
-        theme="press",
+        theme="pressed",
     ),
     Defect(
         "another_topics_answer_counts",
@@ -174,7 +174,7 @@ DEFECTS = (
         ),
         ("partition out of range that exists",),
         has_argument("partition"),
-        theme="learn",
+        theme="behind",
     ),
     Defect(
         "refusal_of_before_counts",
@@ -188,7 +188,7 @@ DEFECTS = (
         ),
         ("stale refusal", "refused topic that nobody refused", "unknown topic too early"),
         has_value("api", "Metadata"),
-        theme="learn",
+        theme="refused",
     ),
     Defect(
         "refusal_sticks",
@@ -196,7 +196,7 @@ DEFECTS = (
         (Change("pipeline.assembly", " and self.client.last_answered(topic) >= asked", ""),),
         ("stale refusal",),
         has_value("api", "Metadata"),
-        theme="learn",
+        theme="refused",
     ),
     Defect(
         "remade_topic_is_not_recognised",
@@ -204,7 +204,7 @@ DEFECTS = (
         (Change("pipeline.partition_queue", "wall_ms(), is_new_topic=is_new_topic)", "wall_ms())"),),
         ("timeout in a healthy cluster", "never settled"),
         both(has_fault("delete", "recreate"), has_brokers("2.1")),
-        theme="learn",
+        theme="remade",
     ),
     Defect(
         "urgency_stays_with_the_old_leader",
@@ -218,5 +218,6 @@ DEFECTS = (
         ),
         ("slow in calm", "flush lingers in calm", "slow once well"),
         both(lingers, has_faults),
+        theme="moved",
     ),
 )

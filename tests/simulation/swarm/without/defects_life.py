@@ -1,4 +1,4 @@
-"""Defects of a producer's life: start, close, leaving, ping, loops that end; and of virtual time."""
+"""Defects of a producer's life: start, close, leaving, ping, loops that end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEFECTS = (
         (Change("producer", _CLOSES, _gives_up_on("timeout is None")),),
         ("tasks are left", "connections are left", "unsettled after close", "never settled"),
         has("close"),
-        theme="lives",
+        theme="wrong_bounds",
     ),
     Defect(
         "close_with_a_wrong_bound_leaks",
@@ -36,7 +36,7 @@ DEFECTS = (
         ),
         ("tasks are left", "connections are left", "unsettled after close", "never settled"),
         has("close"),
-        theme="lives",
+        theme="wrong_bounds",
     ),
     Defect(
         "ping_without_a_bound_fails_all",
@@ -55,6 +55,7 @@ DEFECTS = (
         ),
         ("producer failed",),
         has("ping"),
+        theme="wrong_bounds",
     ),
     Defect(
         "close_fails_what_waits_for_room",
@@ -72,7 +73,7 @@ DEFECTS = (
         ),
         ("close gives up in calm",),
         fills_the_buffer,
-        theme="calm",
+        theme="full",
     ),
     Defect(
         "close_during_start_does_nothing",
@@ -85,7 +86,7 @@ DEFECTS = (
             ),
         ),
         ("close while starting does nothing", "close ends too early"),
-        theme="lives",
+        theme="lived",
     ),
     Defect(
         "dead_after_its_loop",
@@ -99,6 +100,7 @@ DEFECTS = (
         ),
         ("dead after its loop", "the world crashes"),
         ends("second_loop"),
+        theme="lived",
     ),
     Defect(
         "second_close_returns_at_once",
@@ -114,14 +116,14 @@ DEFECTS = (
         ),
         ("close ends too early", "close report"),
         has_hook("interceptor"),
-        theme="lives",
+        theme="lived",
     ),
     Defect(
         "bound_of_the_second_close",
         "close(timeout=0) while close(30) runs takes as long as the first",
         (Change("closing", "        if deadline < self._deadline:\n", "        if self._timer is None:\n"),),
         ("close takes too long", "close hangs"),
-        theme="lives",
+        theme="lived",
     ),
     Defect(
         "failed_start_leaves_hooks",
@@ -135,12 +137,6 @@ DEFECTS = (
         ),
         ("hooks are not closed",),
         has_hook("interceptor"),
-        theme="lives",
-    ),
-    Defect(
-        "timers_ring_early",
-        "virtual time: timers ring within a resolution of their time, and a wait until then begins again for ever",
-        (Change("testing.virtual.loop", "math.ulp(self._now)\n", "1e-9\n"),),
-        ("spin", "deadlock"),
+        theme="lived",
     ),
 )

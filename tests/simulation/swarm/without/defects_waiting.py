@@ -21,7 +21,7 @@ DEFECTS = (
         ),
         ("never settled", "unsettled after close", "flush hangs", "send_many hangs"),
         both(has_hook("serializer"), has("sabotage")),
-        theme="third_parties",
+        theme="sabotaged",
     ),
     Defect(
         "serializers_have_no_deadline",
@@ -35,7 +35,7 @@ DEFECTS = (
         ),
         ("settled late", "never settled", "flush hangs", "flush is late"),
         has_hook("serializer", "hang_every"),
-        theme="dressed",
+        theme="served",
     ),
     Defect(
         "serializing_is_not_charged",
@@ -49,7 +49,7 @@ DEFECTS = (
         ),
         ("more accepted than there is room",),
         both(has_hook("serializer"), fills_the_buffer),
-        theme="dressed",
+        theme="served",
     ),
     Defect(
         "many_is_taken_by_serializers",
@@ -63,7 +63,7 @@ DEFECTS = (
         ),
         ("more accepted than there is room", "send_many is refused room"),
         both(has_hook("serializer"), has("many")),
-        theme="dressed",
+        theme="served",
     ),
     Defect(
         "coroutines_of_serializers_are_left",
@@ -77,7 +77,7 @@ DEFECTS = (
         ),
         ("a warning",),
         has_hook("serializer"),
-        theme="dressed",
+        theme="served",
     ),
     # ------------------------------------------------------------------ arguments
     Defect(
@@ -92,7 +92,7 @@ DEFECTS = (
         ),
         ("bare TypeError", "flush hangs"),
         both(has_hook("serializer"), has("misuse")),
-        theme="dressed",
+        theme="wrong_bounds",
     ),
     Defect(
         "timeout_that_is_no_number",
@@ -113,7 +113,7 @@ DEFECTS = (
             "spin",
         ),
         both(has_hook("serializer"), has("misuse")),
-        theme="dressed",
+        theme="wrong_bounds",
     ),
     Defect(
         "huge_timeout",
@@ -127,7 +127,7 @@ DEFECTS = (
         ),
         ("bare OverflowError", "flush hangs", "never settled"),
         has("misuse"),
-        theme="dressed",
+        theme="wrong_bounds",
     ),
     # ------------------------------------------------------------------ room and linger
     Defect(
@@ -143,7 +143,7 @@ DEFECTS = (
         ),
         ("flush lingers in calm",),
         lingers,
-        theme="calm",
+        theme="full",
     ),
     Defect(
         "full_buffer_lingers",
@@ -157,7 +157,7 @@ DEFECTS = (
         ),
         ("slow in calm", "waits for room in calm", "fails in calm", "flush lingers in calm"),
         both(lingers, fills_the_buffer),
-        theme="calm",
+        theme="full",
     ),
     Defect(
         "flush_waits_for_what_comes_later",
@@ -165,6 +165,7 @@ DEFECTS = (
         (Change("pipeline.assembly", "            queue.seal()  # what", "            self.ready(queue)  # what"),),
         ("flush is late", "flush hangs"),
         lingers,
+        theme="flushed",
     ),
     Defect(
         "try_send_waits",
@@ -178,7 +179,7 @@ DEFECTS = (
         ),
         ("try_send waits",),
         both(has_value("via", "try_send"), fills_the_buffer),
-        theme="calm",
+        theme="full",
     ),
     Defect(
         "many_is_refused_room",
@@ -192,13 +193,14 @@ DEFECTS = (
         ),
         ("send_many is refused room",),
         both(has("many"), has_option("max_waiting_bytes")),
-        theme="bulk",
+        theme="full",
     ),
     Defect(
         "record_that_never_fits",
         "a record as large as the buffer waits for room that there can never be",
         (Change("pipeline.intake", "config.buffer_memory - RECORD_OVERHEAD_BYTES\n", "config.buffer_memory\n"),),
         ("never fits",),
+        theme="full",
     ),
     Defect(
         "partitioner_overshoots_the_buffer",
@@ -218,6 +220,7 @@ DEFECTS = (
         ),
         ("bytes above the limit",),
         both(has_hook("partitioner", "reenter_every"), fills_the_buffer),
+        theme="served",
     ),
     # ------------------------------------------------------------------ who is told
     Defect(
@@ -226,7 +229,7 @@ DEFECTS = (
         (Change("pipeline.partition_queue", "index, error, is_told=False)", "index, error, is_told=True)"),),
         ("fails in silence",),
         has_argument("timeout"),
-        theme="timeouts",
+        theme="told",
     ),
     Defect(
         "cancelled_many_is_silent",
@@ -234,7 +237,7 @@ DEFECTS = (
         (Change("producer", "            bulk.release()\n            bulk.tell_taken(ended)\n", ""),),
         ("fails in silence",),
         has("many"),
-        theme="bulk",
+        theme="told",
     ),
     Defect(
         "refused_many_is_silent",
@@ -248,7 +251,7 @@ DEFECTS = (
         ),
         ("fails in silence",),
         has("many"),
-        theme="bulk",
+        theme="told",
     ),
     Defect(
         "cancelled_many_forgets_timeouts",
@@ -262,7 +265,7 @@ DEFECTS = (
         ),
         ("fails in silence",),
         has("many"),
-        theme="timeouts",
+        theme="told",
     ),
     Defect(
         "many_waits_beyond_its_timeout",
@@ -276,7 +279,7 @@ DEFECTS = (
         ),
         ("send_many's timeout is late",),
         has("many"),
-        theme="timeouts",
+        theme="told",
     ),
     Defect(
         "timeouts_of_many_are_reported",
@@ -284,7 +287,7 @@ DEFECTS = (
         (Change("pipeline.entrance", "delivery.is_watched or holder.is_heard(index)", "delivery.is_watched"),),
         ("reported too often",),
         has("many"),
-        theme="timeouts",
+        theme="told",
     ),
     Defect(
         "timed_out_and_reported_again",
@@ -298,7 +301,7 @@ DEFECTS = (
         ),
         ("reported too often",),
         has_argument("timeout"),
-        theme="timeouts",
+        theme="told",
     ),
     Defect(
         "timed_out_and_told_twice",
@@ -312,7 +315,7 @@ DEFECTS = (
         ),
         ("reported too often",),
         has_argument("timeout"),
-        theme="timeouts",
+        theme="told",
     ),
     Defect(
         "parked_record_of_many_is_told_twice",
@@ -326,6 +329,7 @@ DEFECTS = (
         ),
         ("reported too often",),
         has("many"),
+        theme="told",
     ),
     Defect(
         "many_drains_its_source",
@@ -339,7 +343,7 @@ DEFECTS = (
         ),
         ("send_many drains its source",),
         has("many"),
-        theme="third_parties",
+        theme="sabotaged",
     ),
     # ------------------------------------------------------------------ what is kept
     Defect(
@@ -354,7 +358,7 @@ DEFECTS = (
         ),
         ("watched grows",),
         has_value("watch", "poll"),
-        theme="timeouts",
+        theme="kept",
     ),
     Defect(
         "timeouts_keep_what_has_settled",
@@ -362,7 +366,7 @@ DEFECTS = (
         (Change("pipeline.send_timeouts", "        for _ in range(count):\n", "        for _ in range(0):\n"),),
         ("settled deliveries are kept",),
         has_argument("timeout_step"),
-        theme="timeouts",
+        theme="kept",
     ),
     Defect(
         "unknown_topics_are_kept",
@@ -370,5 +374,6 @@ DEFECTS = (
         (Change("pipeline.entrance", "if not dispatcher.is_needed and self.topics", "if False and self.topics"),),
         ("topics are kept",),
         has("tenants"),
+        theme="kept",
     ),
 )

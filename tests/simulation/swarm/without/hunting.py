@@ -48,13 +48,13 @@ class Hunt:
 
     def row(self) -> str:
         """Of the table."""
-        found = "not found" if self.seed is None else f"{self.seed + 1}"
+        seed = "not found" if self.seed is None else f"{self.seed}"
         others = "".join(f"; {kind} at {seed}" for kind, seed in self.others.items())
-        came = self.kind or f"in {self.worlds} worlds of {self.seeds} seeds"
-        return f"| {self.defect.name} | {found} | {came}{others} | {self.worlds} | {self.seconds:.0f} s |"
+        theme = self.defect.theme or "any"
+        return f"| {self.defect.name} | {theme} | {self.worlds} | {seed} | {self.kind}{others} |"
 
 
-HEADER = "| without | seeds until found | finding | worlds played | time |\n| --- | --- | --- | --- | --- |"
+HEADER = "| without | theme | worlds played until found | seed | finding |\n| --- | --- | --- | --- | --- |"
 
 
 def hunt(defect: Defect, seeds: int, first: int = 0, *, is_themed: bool = False) -> Hunt:

@@ -1,0 +1,47 @@
+"""Narrow themes: small dense worlds, each for one family of rare coincidences. Every fourth seed has one, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from . import narrow_flow, narrow_life
+from .narrow import Narrow
+from .world_values import World
+
+NARROW: dict[str, Callable[[Narrow], None]] = {
+    "expiry": narrow_flow.expiry,
+    "reset_turn": narrow_flow.reset_turn,
+    "behind": narrow_flow.behind,
+    "refused": narrow_flow.refused,
+    "remade": narrow_flow.remade,
+    "moved": narrow_flow.moved,
+    "pressed": narrow_flow.pressed,
+    "unanswered": narrow_flow.unanswered,
+    "full": narrow_life.full,
+    "served": narrow_life.served,
+    "wrong_bounds": narrow_life.wrong_bounds,
+    "told": narrow_life.told,
+    "sabotaged": narrow_life.sabotaged,
+    "lived": narrow_life.lived,
+    "kept": narrow_life.kept,
+    "flushed": narrow_flow.flushed,
+}
+
+
+def is_narrow(seed: int) -> bool:
+    """The others draw from the wide themes, as ever."""
+    return seed % 4 == 3
+
+
+def theme_of(seed: int) -> str:
+    """In turn, so that each has as many."""
+    return list(NARROW)[seed // 4 % len(NARROW)]
+
+
+def draw_narrow(seed: int) -> World:
+    """The world of a narrow seed."""
+    random = Random(f"narrow {seed}")
+    world = World(seed, shuffled=random.random() < 0.75)
+    NARROW[theme_of(seed)](Narrow(random, world))
+    return world
