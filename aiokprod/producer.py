@@ -665,7 +665,8 @@ class Producer(_Base):
             running = asyncio.get_running_loop()
         except RuntimeError:
             return WrongLoopError(
-                "called outside the event loop the producer was started on (another thread, or no loop at all)"
+                "called outside the event loop the producer was started on: from another thread send with"
+                " send_threadsafe(), and without a running loop call it inside a coroutine"
             )
         if running is self._loop:
             return None

@@ -13,6 +13,16 @@ from typing import Any
 from aiokprod.errors import ClusterError
 
 
+def cancelled_from_outside(task: str) -> ClusterError:
+    """The error of a producer one of whose tasks was cancelled by other code."""
+    error = ClusterError(
+        f"the task {task} was cancelled from outside, as asyncio.run() does at its end with all tasks that there are"
+    )
+    error.advice = "Close the producer before its event loop ends; cancel no tasks but your own."
+    error.__notes__ = [error.advice]
+    return error
+
+
 class OwnedTasks:
     """A group of named tasks.
 
@@ -47,7 +57,7 @@ class OwnedTasks:
         self._cancelled.discard(task)
         if task.cancelled():
             if not is_ours:
-                self._crashed(ClusterError(f"the task {task.get_name()} was cancelled from outside"))
+                self._crashed(cancelled_from_outside(task.get_name()))
             return
         bug = task.exception()
         if bug is not None and not self._is_closing:

@@ -21,10 +21,10 @@ from aiokprod.backoff import Backoff
 from aiokprod.chance import new_random
 from aiokprod.cluster.client import ClusterClient, ClusterListener
 from aiokprod.cluster.connection import BrokerConnection
-from aiokprod.cluster.owned_tasks import OwnedTasks
+from aiokprod.cluster.owned_tasks import OwnedTasks, cancelled_from_outside
 from aiokprod.cluster.snapshot import BrokerNode, ClusterSnapshot, LeaderHint, TopicSnapshot
 from aiokprod.config import ProducerConfig
-from aiokprod.errors import AiokprodError, ClusterError, ProducerClosedError, ProducerFailedError
+from aiokprod.errors import AiokprodError, ProducerClosedError, ProducerFailedError
 from aiokprod.hooks import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
@@ -143,7 +143,7 @@ class Pipeline(House, ClusterListener):
         except asyncio.CancelledError:
             pass
         if not self._is_ending:
-            self.crashed(ClusterError("the task aiokprod-supervisor was cancelled from outside"))
+            self.crashed(cancelled_from_outside("aiokprod-supervisor"))
             await self.client.close()
         raise asyncio.CancelledError
 

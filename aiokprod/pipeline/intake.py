@@ -68,7 +68,7 @@ class Intake:
     def checked_topic(self, topic: object) -> str:
         """A valid topic name, which is remembered; `InvalidTopicError` for any other."""
         if not isinstance(topic, str):
-            raise RecordTypeError(f"topic must be a str, not {type(topic).__name__}")
+            raise RecordTypeError(f"topic must be a str, not {type(topic).__name__}{_whole(topic)}")
         if topic in self.valid_topics:
             return topic
         if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
@@ -87,10 +87,8 @@ class Intake:
                 return bytes(data)
             except ValueError as released:
                 raise RecordTypeError(f"{what}: {released}", topic=topic) from None
-        raise RecordTypeError(
-            f"{what} must be bytes or None, not {type(data).__name__}: encode it, or give the producer a {what}_serializer",
-            topic=topic,
-        )
+        wants = _whole(data) or f": encode it, or give the producer a {what}_serializer"
+        raise RecordTypeError(f"{what} must be bytes or None, not {type(data).__name__}{wants}", topic=topic)
 
     @staticmethod
     def encoded_headers(headers: object, topic: str) -> bytes | None:
@@ -350,3 +348,8 @@ def is_cancelled_now() -> bool:
     """Is it the running task that is cancelled, and not only what it awaits?"""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _whole(given: object) -> str:
+    """What to do with a `Record` where one of its parts is wanted."""
+    return ": send_many(topic, [record]) takes records whole" if isinstance(given, Record) else ""

@@ -86,6 +86,13 @@ def test_a_key_or_value_that_is_not_bytes_names_what_it_is_and_the_way_out(what:
     assert isinstance(raised.value, TypeError)
 
 
+def test_a_record_where_a_part_of_it_is_wanted_names_send_many() -> None:
+    checks = intake()
+    for wrong in (lambda: frozen(checks, value=Record(value=b"x")), lambda: checks.checked_topic(Record(value=b"x"))):
+        with pytest.raises(RecordTypeError, match=r"not Record: send_many\(topic, \[record\]\) takes records whole"):
+            wrong()
+
+
 def test_none_is_not_the_empty_bytes() -> None:
     """faults: M12"""
     checks = intake()
