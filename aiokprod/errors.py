@@ -161,7 +161,7 @@ class ProducerClosedError(UsageError):
 class WrongLoopError(UsageError):
     """Called from another event loop or thread than the one that started the producer."""
 
-    advice = "A producer belongs to the loop that started it: use one per loop, or close and start it on this one."
+    advice = "A producer belongs to the loop that started it: use send_threadsafe() in threads, and one for each loop."
 
 
 class ForkedError(UsageError):

@@ -11,10 +11,28 @@ from aiokprod.errors import ConfigError
 
 NEAR: Final = 0.5
 SAME_FIRST_WORD: Final = 0.25  # "queue.time" is nearer to "queue.buffering.max.ms" than to "request.timeout.ms"
+SERVERS: Final = frozenset(
+    {
+        "address",
+        "bootstrap",
+        "bootstrap_server",
+        "broker",
+        "brokers",
+        "host",
+        "hosts",
+        "hostname",
+        "server",
+        "servers",
+        "url",
+    }
+)
+"""Guesses that look like no option of any client."""
 
 
 def unknown_option(name: str, known: Sequence[str]) -> ConfigError:
     """The error for an option that there is not: what another client's is called here, or the nearest name."""
+    if name.lower() in SERVERS:
+        return ConfigError(f"unknown option {name!r}: it is called 'bootstrap_servers' here, and is the first argument")
     whose = of_others(name)
     if whose is not None:
         return ConfigError(

@@ -203,4 +203,4 @@ def test_the_command_says_what_it_cannot_judge(
         with pytest.raises(SystemExit) as ended:
             main([str(tmp_path), *wrong])
         assert ended.value.code == 2
-    assert "belong together" in capsys.readouterr().err
+    assert "--log FOLDER" in capsys.readouterr().err

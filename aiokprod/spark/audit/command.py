@@ -38,7 +38,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m aiokp
         not is_read_back and (options.kafka_source or _is_cluster_given(options))
     ):
         parser.error(
-            "--bootstrap (or --config, -X) and --topic belong together, and --kafka-source needs them, not --log"
+            "the log is either --log FOLDER, or --bootstrap (or --config, -X) together with --topic; --kafka-source needs the"
+            " second"
         )
     if is_read_back and not _is_cluster_given(options):
         parser.error("one of --log and --bootstrap (or --config) is needed")

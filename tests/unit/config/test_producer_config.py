@@ -36,6 +36,8 @@ def test_an_unknown_option_names_the_nearest(make: Any) -> None:
     for unknown in ({"lingr_ms": 5}, {"LINGER_MS": 5}):
         with pytest.raises(ConfigError, match="did you mean 'linger_ms'"):
             make(bootstrap_servers="kafka:9092", **unknown)
+    with pytest.raises(ConfigError, match="'brokers': it is called 'bootstrap_servers' here"):
+        make(bootstrap_servers="kafka:9092", brokers="a:1")
     with pytest.raises(ConfigError, match="unknown option 'zzzzzz'"):
         make(bootstrap_servers="kafka:9092", zzzzzz=1)
 
