@@ -64,7 +64,10 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
     found["requests for metadata per second of a producer, worst 10 s"] = round(storms, 2)
     slopes = [slope for life in evidence.lives if (slope := growth_bytes_per_h(life)) is not None]
     if slopes:
-        found["resident memory, MB per hour"] = round(max(slopes) / 1e6, 2)
+        found["memory in use, MB per hour"] = round(max(slopes) / 1e6, 2)
+    resident = [slope for life in evidence.lives if (slope := growth_bytes_per_h(life, "rss")) is not None]
+    if resident:
+        found["resident memory, MB per hour"] = round(max(resident) / 1e6, 2)
     return found
 
 

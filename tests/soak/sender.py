@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from book import write_all
+from footprint import in_use_bytes
 from profiles import BURST, BURST_EVERY_S, BURST_S, CYCLE, KEYS, Profile, draw_size
 from values import value_of
 
@@ -219,6 +220,7 @@ class Workload:
         resident = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGE_BYTES
         found: dict[str, float] = {
             "rss": resident,
+            "in_use": in_use_bytes(),
             "cpu_s": time.process_time(),
             "descriptors": sum(1 for _ in Path("/proc/self/fd").iterdir()),
             "tasks": len(asyncio.all_tasks()),

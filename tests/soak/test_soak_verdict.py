@@ -12,6 +12,7 @@ import pytest
 from book import Book
 from evidence import Complaint, Done, Evidence, Life, Verdict
 from figures import figures_of, throttled_ms
+from footprint import in_use_bytes
 from recovery import recoveries_of
 from report import write_report
 from values import DAMAGED, identity_of, value_of
@@ -214,13 +215,25 @@ def test_storms_of_metadata_and_of_dials_are_told() -> None:
 
 
 def test_memory_that_grows_for_hours_is_told() -> None:
-    def life(slope: float) -> Evidence:
-        flat = [f'm {second} {{"rss": {5e7 + slope * second}}}' for second in range(0, 7200, 60)]
-        return evidence_of(book_of(*flat))
+    def life(slope: float, pile: float = 0.0) -> Evidence:
+        """A pile that is there for four minutes of five, and higher each time."""
+        piles = [0 if second % 300 == 0 else pile * second for second in range(0, 7200, 60)]
+        values = [5e7 + slope * 60 * number + more for number, more in enumerate(piles)]
+        return evidence_of(book_of(*(f'm {60 * n} {{"in_use": {value}}}' for n, value in enumerate(values))))
 
     assert checks_of(life(1000.0)) == ["memory"]
     assert checks_of(life(100.0)) == []
     assert growth_bytes_per_h(life(100.0).lives[0]) == pytest.approx(360_000)
+    assert checks_of(life(100.0, pile=5e3)) == [], "what waits in an outage is no leak"
+    assert growth_bytes_per_h(life(100.0).lives[0], "rss") is None
+
+
+def test_what_is_in_use_is_told() -> None:
+    before = in_use_bytes()
+    held = [bytes(20_000_000), [object() for _ in range(100_000)]]
+    assert in_use_bytes() > before + 6_000_000
+    held.clear()
+    assert in_use_bytes() < before + 2_000_000
 
 
 def test_a_minute_without_acknowledgements_is_told_unless_a_majority_was_away() -> None:

@@ -23,7 +23,8 @@ DIALS_PER_S: Final = 5  # per broker and producer
 METADATA_PER_S: Final = 2  # per producer
 RATE_WINDOW_S: Final = 10
 IDLE_SHARE: Final = 0.1  # of a processor, while every broker is away
-GROWTH_BYTES_PER_H: Final = 1_000_000  # of resident memory, after the warm-up
+GROWTH_BYTES_PER_H: Final = 1_000_000  # of the least memory in use in each window, after the warm-up
+CALM_WINDOW_S: Final = 300.0  # longer than any outage: there is a moment in it in which nothing waits
 WARM_UP_S: Final = 600.0
 SLOPE_FROM_S: Final = 1800.0  # shorter lives tell nothing of a slope
 POOLS = ("AnyIO worker thread", "asyncio_")  # the loop's own threads: they wait for its next work, or go when idle
@@ -171,7 +172,7 @@ def is_unsure(sent: Sent) -> bool:
 
 
 def memory(life: Life) -> Iterator[Complaint]:
-    """Resident memory does not grow for ever."""
+    """Memory in use does not grow for ever, looked at when nothing waits. Resident memory is that of the worst outage."""
     slope = growth_bytes_per_h(life)
     if slope is not None and slope > GROWTH_BYTES_PER_H:
         yield Complaint("memory", f"{life.name} grows by {slope / 1e6:.1f} MB an hour")
@@ -191,12 +192,18 @@ def buffers(life: Life) -> Iterator[Complaint]:
             yield Complaint("memory", f"{session.name} had {max(used):.0f} bytes in a buffer of {limit}")
 
 
-def growth_bytes_per_h(life: Life) -> float | None:
-    """The slope of resident memory after the warm-up (least squares); None if the life was too short."""
-    samples = life.book.samples
+def growth_bytes_per_h(life: Life, name: str = "in_use") -> float | None:
+    """The slope of the least values in windows after the warm-up (least squares); None if the life was too short."""
+    samples = [(at, sample[name]) for at, sample in life.book.samples if name in sample]
     if not samples or samples[-1][0] - samples[0][0] < SLOPE_FROM_S:
         return None
-    points = [(at, sample["rss"]) for at, sample in samples if at - samples[0][0] > WARM_UP_S]
+    began = samples[0][0] + WARM_UP_S
+    least: dict[int, tuple[float, float]] = {}
+    for at, value in samples:
+        if at > began:
+            window = int((at - began) // CALM_WINDOW_S)
+            least[window] = min(least.get(window, (at, value)), (at, value), key=lambda point: point[1])
+    points = list(least.values())
     mean_x = sum(x for x, _ in points) / len(points)
     mean_y = sum(y for _, y in points) / len(points)
     spread = sum((x - mean_x) ** 2 for x, _ in points)
