@@ -293,6 +293,8 @@ class Producer(_Base):
         if self._starting is not None:
             await self._starting.client.close()
         await started.wait()
+        if self._closing is not None:  # the start was cancelled while it closed its hooks, and has not waited for them
+            await self._closing.report()
         return CloseReport.empty()
 
     def _close_hooks(self) -> Coroutine[Any, Any, None]:

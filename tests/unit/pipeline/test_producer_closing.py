@@ -108,6 +108,31 @@ def test_close_ends_a_start_that_is_under_way(held_api: str) -> None:
     run(scenario())
 
 
+def test_close_during_a_start_that_is_cancelled_waits_for_the_hooks() -> None:
+    """Swarm, seed 15176: it returned while the hooks were being closed, and the next start was refused."""
+
+    async def scenario() -> None:
+        async with MockCluster() as cluster:
+            slow = Slow()
+            producer = Producer(cluster.bootstrap_servers, interceptors=[slow])
+            cluster.hold("ApiVersions")
+            start = asyncio.create_task(producer.start())
+            await until(lambda: cluster.requests_seen("ApiVersions") > 0)
+            closing = asyncio.create_task(producer.close())
+            await until(lambda: slow.closes == 1)
+            start.cancel()
+            await asyncio.wait([start])
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not closing.done()
+            slow.may_end.set()
+            assert (await closing).is_clean
+            assert producer.health().state is ProducerState.CLOSED
+            assert not ours()
+
+    run(scenario())
+
+
 def test_close_in_any_turn_of_a_start_leaves_nothing() -> None:
     async def scenario() -> None:
         async with MockCluster(brokers=1) as cluster:
