@@ -495,18 +495,22 @@ class Producer(_Base):
 
     async def _take_many(self, bulk: BulkSend, topic: str, values: Iterator[Any], timeout: float | None) -> None:
         """Take all the values, as fast as there is room; the first of them at once."""
-        while not self._open_path().take(bulk, topic, values, timeout, TAKEN_AT_ONCE):
+        while not self._path_of(bulk).take(bulk, topic, values, timeout, TAKEN_AT_ONCE):
             await asyncio.sleep(0)
             await self._room(bulk)
 
     async def _room(self, bulk: BulkSend) -> None:
-        entrance = self._open_path().entrance
+        entrance = self._path_of(bulk).entrance
         if not entrance.gate.has_room_now() and not bulk.is_last_refused:
-            await entrance.ready(unless=bulk.limited())
+            try:
+                await entrance.ready(unless=bulk.limited())
+            except AiokprodError as ended:
+                bulk.end_by(ended)
+                raise
 
-    def _open_path(self) -> SendPath:
+    def _path_of(self, bulk: BulkSend) -> SendPath:
         if self._path is None:
-            raise self._refusal()
+            raise bulk.end_by(self._refusal())
         return self._path
 
     async def send_columns(

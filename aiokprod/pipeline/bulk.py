@@ -41,6 +41,7 @@ class BulkSend:
         self.count = 0
         self._limited: Delivery | None = None  # the last record that was accepted with a timeout of its own
         self._limited_number = -1
+        self._ended_by: AiokprodError | None = None
 
     def add(self, delivery: Delivery, *, has_timeout: bool) -> None:
         """The next record was accepted."""
@@ -178,13 +179,21 @@ class BulkSend:
                 if error is not None:
                     self._report(error, 1)
 
+    def end_by(self, error: AiokprodError) -> AiokprodError:
+        """The error of the producer that ends the call, to be raised: nothing more is taken."""
+        self._ended_by = error
+        return error
+
     def tell_taken(self, ended: BaseException) -> None:
-        """What ends the call says so of the rest alone: some of its records may be in the log."""
+        """What ends the call says so of the rest alone: some of its records may be in the log.
+
+        What the source raises stays as it is: it may be the outcome of another record, which is told to others, too.
+        """
         taken = self.count - len(self.failures)
         if taken and isinstance(ended, Exception):
             ended.add_note(f"{taken} records of this send_many were taken before, and go on")
-            if isinstance(ended, AiokprodError):
-                ended.persistence = Persistence.POSSIBLY_PERSISTED
+            if ended is self._ended_by:
+                self._ended_by.persistence = Persistence.POSSIBLY_PERSISTED
 
 
 async def _outcome(delivery: Delivery) -> AiokprodError | None:

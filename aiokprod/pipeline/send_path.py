@@ -188,7 +188,7 @@ class SendPath:
         except RuntimeError:
             running = None
         if running is not self._loop:
-            raise self._refusal()
+            raise bulk.end_by(self._refusal())
         overhead_bytes = self.entrance.overhead_bytes
         left = most
         for value in values:
@@ -242,7 +242,8 @@ class SendPath:
                 bulk.add(delivery, has_timeout=timeout is not None)
         except AiokprodError as refused:
             if not entrance.is_open or isinstance(refused, (ProducerNotStartedError, WrongLoopError, ForkedError)):
-                raise  # closed, or failed: so would every record to come be refused
+                bulk.end_by(refused)  # closed, or failed: so would every record to come be refused
+                raise
             bulk.refuse(refused)
         finally:
             entrance.patience = WAITS_IF_IT_MAY

@@ -9,12 +9,13 @@ import pytest
 from rig import run, started, until, values
 from stage_rig import parked
 
-from aiokprod import Record
+from aiokprod import Persistence, Record
 from aiokprod.errors import (
     AiokprodError,
     BrokerRejectedError,
     PartitionerError,
     ProducerClosedError,
+    RecordRecalledError,
     RecordTooLargeError,
     RecordTypeError,
     SendManyError,
@@ -316,6 +317,29 @@ def test_a_producer_that_closes_meanwhile_ends_the_call_and_keeps_what_was_taken
 
             with pytest.raises(ProducerClosedError):
                 await producer.send_many("t", source())
+            assert values(cluster, "t") == [b"taken"]
+
+    run(scenario())
+
+
+def test_an_error_of_the_source_stays_what_it_is() -> None:
+    """It may be the outcome of another record: `send_many` made a POSSIBLY_PERSISTED of its NOT_PERSISTED."""
+
+    async def scenario() -> None:
+        async with started("t") as (cluster, producer):
+            recalled = producer.send("t", b"recalled", partition=0)
+            assert recalled.recall()
+
+            async def source() -> AsyncIterator[bytes]:
+                yield b"taken"
+                await recalled
+
+            with pytest.raises(RecordRecalledError) as raised:
+                await producer.send_many("t", source())
+            assert raised.value is recalled.exception()
+            assert raised.value.persistence is Persistence.NOT_PERSISTED
+            assert raised.value.__notes__[-1].startswith("1 records of this send_many were taken before")
+            await producer.flush()
             assert values(cluster, "t") == [b"taken"]
 
     run(scenario())
