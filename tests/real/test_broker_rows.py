@@ -299,7 +299,11 @@ def test_records_without_a_key_go_to_partitions_that_have_a_leader(
             await asyncio.to_thread(cluster.broker(down).kill)
             while 0 in await asyncio.to_thread(_led, cluster, kafka_name):
                 await asyncio.sleep(0.1)
-            await asyncio.sleep(1.0)
+            known = (
+                producer.metrics()["metadata_refreshes"] + 4
+            )  # the broker that is asked may be the last to hear of it
+            while producer.metrics()["metadata_refreshes"] < known:
+                await asyncio.sleep(0.1)
             sent = await asyncio.gather(*(producer.send(kafka_name, b"x" * 100) for _ in range(500)))
             return {metadata.partition for metadata in sent}
 
