@@ -271,6 +271,14 @@ def _judge_final(scene: Scene, account: Account) -> None:
 
 
 # ---------------------------------------------------------------------- calls
+def _last_taken_at(scene: Scene, account: Account, until: float) -> float:
+    """When the record of a list or of columns was taken, at the latest: its call takes more each time that there is room."""
+    if account.session[0] not in ("many", "columns"):
+        return account.sent_at
+    ended = scene.books.calls[int(str(account.session[1]))].ended
+    return until if ended is None else min(ended, until)
+
+
 def _judge_calls(scene: Scene) -> None:
     for call in scene.books.calls:
         if call.kind == "flush" and call.ended is not None and not call.cancelled:
@@ -279,7 +287,7 @@ def _judge_calls(scene: Scene) -> None:
             life = scene.lives[call.life[0]]
             longest_s = life.delivery_s + life.block_s
             accounts = (a for a in scene.books.accounts if a.life == call.life and a.sent_at < call.ended)
-            taken = (a.due_at or a.sent_at + longest_s for a in accounts)
+            taken = (a.due_at or _last_taken_at(scene, a, call.ended) + longest_s for a in accounts)
             if call.ended > max(call.began, max(taken, default=0.0)) + LATE_S:
                 scene.books.wrong("flush is late", f"{call}")
             exact = [a.due_at or 0.0 for a in call.waits_for]
