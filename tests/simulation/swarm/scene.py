@@ -12,6 +12,7 @@ from aiokprod.model import ProducerState
 from aiokprod.testing import MockCluster
 from aiokprod.testing.faults import Rule
 from aiokprod.testing.virtual import VirtualNetwork
+from aiokprod.testing.virtual.transport import SEND_BUFFER_BYTES
 
 from .books import Account, Books
 from .hooks import Hooks, number_of
@@ -246,9 +247,13 @@ class Scene:
                 self.books.wrong("more accepted than there is room", text)
 
     def is_well_since(self, moment: float, life: Life) -> bool:
-        """Can what this producer sends arrive since then? Not where a round trip may take as long as a request."""
+        """Can what this producer sends arrive since then? Not where its largest request may take as long as it may take."""
         _, latency_s = self.world.weather.get("latency_s", (0.0, 0.0))
-        is_slow = 2 * latency_s >= life.producer.config.request_timeout_ms / 1000
+        sent_bytes = sum(account.size + 70 for account in self.books.accounts if account.life[0] == life.index)
+        windows = (
+            min(sent_bytes, life.producer.config.max_request_size) / SEND_BUFFER_BYTES
+        )  # one is on its way at a time
+        is_slow = latency_s * (2 + windows) >= life.producer.config.request_timeout_ms / 1000
         return not is_slow and self.healed_at is not None and self.healed_at < moment
 
     def calm_s(self, life: Life) -> float:
