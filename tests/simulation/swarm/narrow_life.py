@@ -213,14 +213,17 @@ def lived(world: Narrow) -> None:
     """Starts and closes over each other, hooks that are slow to close, a loop that ends without close()."""
     world.topic(1)
     world.world.hooks["interceptor"] = {"close": world.pick("none", "slow", "slow", "raise")}
-    what = world.pick("during", "during", "cancelled", "twice", "twice", "ends", "again")
-    if what in ("during", "cancelled"):
+    what = world.pick("during", "during", "cancelled", "both", "twice", "twice", "ends", "again")
+    if what in ("during", "cancelled", "both"):
         args = {"producer": 0, "wait": world.pick(True, False)}
         if what == "cancelled":
             args |= {"wait": True, "after": world.pick(0.0, 0.0005, 0.001, 0.002)}
+        if what == "both":  # the start is cancelled while it closes its hooks, as the close wants
+            args |= {"wait": True, "after": world.pick(0.005, 0.01, 0.05)}
+            world.world.hooks["interceptor"] = {"close": "slow"}
         world.do("start", **args)
         world.wait(world.pick(0.0, 0.0005, 0.001, 0.003))
-        if what == "during":
+        if what in ("during", "both"):
             world.do("close", hops=world.pick(0, 1, 2, 3), timeout=world.pick(0, 1.0, 5.0))
         world.wait(1.0)
         if world.chance(0.4):

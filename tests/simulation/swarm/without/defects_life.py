@@ -89,6 +89,21 @@ DEFECTS = (
         theme="lived",
     ),
     Defect(
+        "close_during_a_cancelled_start",
+        "close() while start() closes its hooks returns at once if that start is cancelled, too",
+        (
+            Change(
+                "producer",
+                "        if self._closing is not None:  # the start was cancelled while it closed its hooks, and has not waited"
+                " for them\n            await self._closing.report()\n",
+                "",
+            ),
+        ),
+        ("close ends too early",),
+        has_hook("interceptor"),
+        theme="lived",
+    ),
+    Defect(
         "dead_after_its_loop",
         "a producer whose loop ended without close() can neither be closed nor started",
         (
