@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final, TypeAlias
 
 from aiokprod.wire.codes import ErrorCode
@@ -187,5 +188,12 @@ def code_of(error: int | str | ErrorCode) -> int:
         try:
             return int(ErrorCode[error])
         except KeyError:
-            raise ValueError(f"unknown error name {error!r}") from None
+            near = get_close_matches(error.upper(), ErrorCode.__members__, 1)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"unknown error name {error!r}{hint}") from None
+    if isinstance(error, bool) or not isinstance(error, int):
+        raise TypeError(
+            f"error must be what a broker answers, a number or a name like 'NOT_LEADER_OR_FOLLOWER', not {error!r}:"
+            " MemoryProducer.fail_next takes errors of aiokprod.errors"
+        )
     return int(error)

@@ -255,6 +255,8 @@ class Sends:
         except (AiokprodError, asyncio.CancelledError):
             for account in accounts:
                 account.gave_up = True
+                if account.delivery is not None and account.delivery.cancelled():
+                    self.books.leave(account)
 
     def _cancelled(self, account: Account) -> None:
         """The handle was detached, or the task that waits was cancelled."""

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aiokprod.errors import DeliveryTimeoutError
 from aiokprod.testing.faults import Delay, Drop, Fail, Fault, FaultRules, Hold, Omit, Refuse, Rule, Run
 from aiokprod.testing.faults.apis import api_key_of, api_name_of
 from aiokprod.testing.faults.effects import code_of
@@ -173,6 +174,10 @@ def test_codes_and_apis_by_number_or_name() -> None:
     assert code_of("NOT_LEADER_OR_FOLLOWER") == 6 and code_of(999) == 999
     with pytest.raises(ValueError, match="unknown error name 'NOPE'"):
         code_of("NOPE")
+    with pytest.raises(ValueError, match="did you mean 'NOT_LEADER_OR_FOLLOWER'"):
+        code_of("not_leader_or_folower")
+    with pytest.raises(TypeError, match=r"MemoryProducer\.fail_next takes errors"):
+        code_of(DeliveryTimeoutError("late"))  # type: ignore[arg-type]
     assert api_key_of("Produce") == api_key_of("produce") == api_key_of(0) == 0
     assert api_key_of("init_producer_id") == 22 and api_name_of(22) == "InitProducerId" and api_name_of(99) == "Api99"
     with pytest.raises(ValueError, match="unknown API 'Nope'"):
