@@ -246,7 +246,6 @@ class Sends:
         deliveries = [account.delivery for account in accounts]
         for account in accounts:
             self.books.listen(account)
-            account.is_gathered = True
         gathered: Any = asyncio.gather(*deliveries, return_exceptions=with_all)  # type: ignore[arg-type]
         if after is not None:
             self.scene.later(after, gathered.cancel)
@@ -258,9 +257,6 @@ class Sends:
                 account.gave_up = True
                 if account.delivery is not None and account.delivery.cancelled():
                     self.books.leave(account)
-        finally:
-            for account in accounts:
-                account.is_gathered = False
 
     def _cancelled(self, account: Account) -> None:
         """The handle was detached, or the task that waits was cancelled."""
