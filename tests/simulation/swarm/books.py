@@ -28,6 +28,7 @@ class Account:
         final: an outcome that was told other than by a Delivery.
         is_in_report: a report of send_columns tells how many of them have failed.
         gave_up: who asked for it has gone, and heard nothing.
+        is_gathered: asyncio's gather keeps it until all of its awaitables are done.
         session: order is promised within one.
     """
 
@@ -49,6 +50,7 @@ class Account:
     final: AiokprodError | str | None = None
     final_at: float | None = None
     gave_up: bool = False
+    is_gathered: bool = False
     detached_at: float | None = None
     released: bool = False
     is_in_report: bool = False

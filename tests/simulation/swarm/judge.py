@@ -225,17 +225,6 @@ def _may_be_rejected(scene: Scene) -> bool:
     return bool(codes & {"INVALID_RECORD", "POLICY_VIOLATION", "INVALID_TIMESTAMP", "TOPIC_AUTHORIZATION_FAILED"})
 
 
-def _ahead_s(scene: Scene, account: Account, at: float) -> float:
-    """The round trips of what the producer was given before, as far as it was not settled when this one was sent."""
-    if at <= account.sent_at + 3.0:
-        return 0.0  # it is asked only of what took long
-    earlier = scene.books.accounts[: account.number + 1]
-    ahead = [
-        a for a in earlier if a.life == account.life and ((ended := a.settled_at()) is None or ended >= account.sent_at)
-    ]
-    return scene.round_trips_s(scene.lives[account.life[0]], ahead)
-
-
 def _judge_calm(scene: Scene, account: Account, at: float, outcome: object) -> None:
     """Nothing is wrong with the cluster: who waits is served at once, and nothing valid fails."""
     if scene.hooks_are_slow or account.topic not in scene.topic_events or not account.existed:
@@ -249,9 +238,9 @@ def _judge_calm(scene: Scene, account: Account, at: float, outcome: object) -> N
         and account.via in ("send", "try_send")
         and "raise_every" not in world.hooks.get("partitioner", {})
     ):
-        if at > max(served_by, waits_since + scene.calm_s(life)) + _ahead_s(scene, account, at):
+        if at > max(served_by, waits_since + scene.calm_s(life)) + scene.ahead_s(account):
             scene.books.wrong("slow in calm", f"{account}: awaited since {waits_since:.3f} s, settled at {at:.3f} s")
-    elif at > served_by + life.linger_s + 3.0 + _ahead_s(scene, account, at):
+    elif at > served_by + life.linger_s + 3.0 + scene.ahead_s(account):
         scene.books.wrong("slow in calm", f"{account}: settled at {at:.3f} s")
     if isinstance(outcome, DeliveryTimeoutError | UnknownTopicError):
         if late_topic <= account.sent_at and not life.was_sabotaged and life.block_s >= 3.0 and life.delivery_s >= 3.0:

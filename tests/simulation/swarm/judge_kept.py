@@ -28,7 +28,7 @@ def _judge_deliveries(scene: Scene) -> None:
     kept = []
     for account in scene.books.accounts:
         at = account.settled_at()
-        if account.delivery is not None and at is not None and at < scene.now() - 1.0:
+        if account.delivery is not None and at is not None and at < scene.now() - 1.0 and not account.is_gathered:
             if sys.getrefcount(account.delivery) > 2:  # the account, and the call itself
                 kept.append(account)
     if len(kept) > MOST_KEPT * len(scene.lives):

@@ -266,6 +266,16 @@ class Scene:
         size = max(1, life.producer.config.batch_size)  # 0: each record goes alone
         return float(2 * latency_s * sum(min(1.0, (account.size + 70) / size) for account in accounts))
 
+    def ahead_s(self, account: Account) -> float:
+        """The round trips of what the producer was given before, as far as it was not settled when this one was sent."""
+        if self.now() <= account.sent_at + 3.0:
+            return 0.0  # it is asked only of what takes long
+        earlier = self.books.accounts[: account.number + 1]
+        ahead = [
+            a for a in earlier if a.life == account.life and ((at := a.settled_at()) is None or at >= account.sent_at)
+        ]
+        return self.round_trips_s(self.lives[account.life[0]], ahead)
+
     def _note_room(self, account: Account) -> None:
         if not self.is_calm or self.hooks_are_slow:
             return
@@ -275,7 +285,7 @@ class Scene:
             account.room_since = None
         elif account.room_since is None:
             account.room_since = self.now()
-        elif self.now() - account.room_since > self.calm_s(self.lives[account.life[0]]):
+        elif self.now() - account.room_since > self.calm_s(self.lives[account.life[0]]) + self.ahead_s(account):
             if not any(kind == "waits for room in calm" for kind, _ in self.books.wrongs):
                 self.books.wrong(
                     "waits for room in calm", f"{account} has waited for {self.now() - account.room_since} s"

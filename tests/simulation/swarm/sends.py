@@ -246,13 +246,15 @@ class Sends:
         deliveries = [account.delivery for account in accounts]
         for account in accounts:
             self.books.listen(account)
+            account.is_gathered = True
         gathered: Any = asyncio.gather(*deliveries, return_exceptions=with_all)  # type: ignore[arg-type]
         if after is not None:
             self.scene.later(after, gathered.cancel)
         try:
             for account, outcome in zip(accounts, await gathered, strict=True):
                 self._heard(account, "cancelled" if isinstance(outcome, asyncio.CancelledError) else outcome)
-        except (AiokprodError, asyncio.CancelledError):
+        except (AiokprodError, asyncio.CancelledError) as caught:
+            caught.__traceback__ = None  # as in `Books.hear`
             for account in accounts:
                 account.gave_up = True
                 if account.delivery is not None and account.delivery.cancelled():
