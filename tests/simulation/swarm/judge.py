@@ -189,7 +189,10 @@ def _judge_error(scene: Scene, account: Account, error: AiokprodError, at: float
         never_sent = account.delivery is not None and not account.delivery.attempts
         if never_sent and account.due_at is not None and at < account.due_at - EARLY_S:
             wrong("delivery timeout is early", f"{account}: at {at:.3f} s, due at {account.due_at:.3f} s")
-        if scene.is_well_since(at - PATIENCE_S - life.request_s, life) and not scene.hooks_are_slow:
+        if (
+            scene.is_well_since(at - PATIENCE_S - life.request_s - scene.ahead_s(account), life)
+            and not scene.hooks_are_slow
+        ):
             wrong("timeout in a healthy cluster", f"{account}: {at - scene.healed_at:.1f} s after all was well again")
     block_s = min(life.block_s, life.delivery_s)
     if isinstance(error, BufferFullError) and at < account.sent_at + block_s - EARLY_S:

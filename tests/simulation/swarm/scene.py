@@ -263,7 +263,10 @@ class Scene:
     def round_trips_s(self, life: Life, accounts: Iterable[Account]) -> float:
         """How long the round trips of these records take, if one batch is on its way at a time."""
         latency_s = self.world.weather.get("latency_s", (0.0, 0.002))[1]
-        size = max(1, life.producer.config.batch_size)  # 0: each record goes alone
+        topics = [topic["config"] for topic in self.world.topics]
+        topics += [step.args["config"] for step in self.world.faults if step.kind == "alter"]
+        limits = (config.get("max_message_bytes", 1_000_000) for config in topics)  # larger batches are sent in parts
+        size = max(1, min(life.producer.config.batch_size, *limits))  # 0: each record goes alone
         return float(2 * latency_s * sum(min(1.0, (account.size + 70) / size) for account in accounts))
 
     def ahead_s(self, account: Account) -> float:
