@@ -246,7 +246,7 @@ def _judge_calm(scene: Scene, account: Account, at: float, outcome: object) -> N
     elif at > served_by + life.linger_s + 3.0 + scene.ahead_s(account):
         scene.books.wrong("slow in calm", f"{account}: settled at {at:.3f} s")
     if isinstance(outcome, DeliveryTimeoutError | UnknownTopicError):
-        is_patient = life.block_s >= 3.0 and life.delivery_s >= 3.0 + scene.ahead_s(account)
+        is_patient = life.block_s >= scene.calm_s(life) and life.delivery_s >= 3.0 + scene.ahead_s(account)
         if late_topic <= account.sent_at and not life.was_sabotaged and is_patient:
             scene.books.wrong("fails in calm", f"{account}: {outcome!r:.200}")
 

@@ -37,7 +37,8 @@ def _judge_deliveries(scene: Scene) -> None:
 
 def _judge_topics(scene: Scene, life: Life) -> None:
     pipeline = life.producer._pipeline
-    if pipeline is None:
+    is_made_when_asked = scene.world.cluster["auto_create_topics"] and scene.world.options["allow_auto_create_topics"]
+    if pipeline is None or is_made_when_asked:  # those are there, and are kept
         return
     since = max((a.settled_at() or scene.now() for a in scene.books.accounts if a.via == "tenant"), default=None)
     if since is None or scene.now() < since + IDLE_S:
