@@ -37,7 +37,9 @@ def _judge_deliveries(scene: Scene) -> None:
 
 def _judge_topics(scene: Scene, life: Life) -> None:
     pipeline = life.producer._pipeline
-    is_made_when_asked = scene.world.cluster["auto_create_topics"] and scene.world.options["allow_auto_create_topics"]
+    is_made_when_asked = scene.world.cluster.get("auto_create_topics") and scene.world.options.get(
+        "allow_auto_create_topics", True
+    )
     if pipeline is None or is_made_when_asked:  # those are there, and are kept
         return
     since = max((a.settled_at() or scene.now() for a in scene.books.accounts if a.via == "tenant"), default=None)
