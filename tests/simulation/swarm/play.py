@@ -49,7 +49,8 @@ def play(world: World, *, with_log: bool = False) -> Run:
             if "Producer swarm-" not in text or ours in text
         ]
         if world.end.get("second_loop"):  # what is abandoned on purpose is told
-            texts = [text for text in texts if "was not closed before its event loop was" not in text]
+            told = ("was not closed before its event loop was", "it was never closed")  # by a call, or by the collector
+            texts = [text for text in texts if not any(each in text for each in told)]
         run.wrongs += [Wrong("a warning", text) for text in texts[:3]]
     finally:
         logging.disable(before)
