@@ -233,6 +233,8 @@ def _judge_calm(scene: Scene, account: Account, at: float, outcome: object) -> N
     if scene.hooks_are_slow or account.topic not in scene.topic_events or not account.existed:
         return
     world, life = scene.world, scene.lives[account.life[0]]
+    if scene.is_slow(life):
+        return
     late_topic = scene.topic_events[account.topic][0][0]
     waits_since = account.waited_for_since(at)
     served_by = max(account.sent_at, late_topic) + scene.calm_s(life)

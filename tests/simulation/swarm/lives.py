@@ -209,7 +209,8 @@ class Lives:
                 self.books.wrong("flush returns early", f"{call}: {left[0]}")
             took_s = call.ended - call.began
             is_late = took_s > 3.0 + self.scene.round_trips_s(life, call.waits_for)
-            if is_late and self.scene.is_calm and not self.scene.hooks_are_slow and self._topics_are_there(call):
+            is_calm = self.scene.is_calm and not self.scene.hooks_are_slow and not self.scene.is_slow(life)
+            if is_late and is_calm and self._topics_are_there(call):
                 self.books.wrong("flush lingers in calm", f"{call} took {took_s:.3f} s")
 
     def _topics_are_there(self, call: Call) -> bool:

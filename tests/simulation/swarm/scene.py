@@ -248,15 +248,18 @@ class Scene:
                 )
                 self.books.wrong("more accepted than there is room", text)
 
-    def is_well_since(self, moment: float, life: Life) -> bool:
-        """Can what this producer sends arrive since then? Not where its largest request may take as long as it may take."""
+    def is_slow(self, life: Life) -> bool:
+        """May the largest request of this producer take as long as a request may take? Then nothing is sure to arrive."""
         _, latency_s = self.world.weather.get("latency_s", (0.0, 0.0))
         sent_bytes = sum(account.size + 70 for account in self.books.accounts if account.life[0] == life.index)
         windows = (
             min(sent_bytes, life.producer.config.max_request_size) / SEND_BUFFER_BYTES
         )  # one is on its way at a time
-        is_slow = latency_s * (2 + windows) >= life.producer.config.request_timeout_ms / 1000
-        return not is_slow and self.healed_at is not None and self.healed_at < moment
+        return float(latency_s * (2 + windows)) >= life.producer.config.request_timeout_ms / 1000
+
+    def is_well_since(self, moment: float, life: Life) -> bool:
+        """Can what this producer sends arrive since then?"""
+        return not self.is_slow(life) and self.healed_at is not None and self.healed_at < moment
 
     def calm_s(self, life: Life) -> float:
         """How long a record may take in a world without trouble. Topics that are not there hold room until they are refused."""
@@ -291,7 +294,8 @@ class Scene:
         elif account.room_since is None:
             account.room_since = self.now()
         elif self.now() - account.room_since > self.calm_s(self.lives[account.life[0]]) + self.ahead_s(account):
-            if not any(kind == "waits for room in calm" for kind, _ in self.books.wrongs):
+            is_told = any(kind == "waits for room in calm" for kind, _ in self.books.wrongs)
+            if not is_told and not self.is_slow(self.lives[account.life[0]]):
                 self.books.wrong(
                     "waits for room in calm", f"{account} has waited for {self.now() - account.room_since} s"
                 )
