@@ -1,7 +1,6 @@
 """What is published: the source distribution, the wheel of sources, the compiled wheel; each made from the one before.
 
-Slow: a source distribution and four wheels are made, as pip makes them, with the build requirements fetched anew. The
-compiled one, which takes longest, is `AIOKPROD_BUILT_WHEEL` if that names one that was made of this tree before.
+Slow: a source distribution and four wheels are made, as pip makes them, with the build requirements fetched anew.
 """
 
 from __future__ import annotations
@@ -51,10 +50,6 @@ class Wheel:
     def made_from(cls, source: Path, folder: Path, **variables: str) -> Wheel:
         run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source, cwd=folder, **variables)
         (path,) = folder.glob("*.whl")
-        return cls.read(path)
-
-    @classmethod
-    def read(cls, path: Path) -> Wheel:
         with zipfile.ZipFile(path) as archive:
             return cls(path, {name: archive.read(name) for name in archive.namelist()})
 
@@ -104,9 +99,6 @@ def pure(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheel:
 
 @pytest.fixture(scope="module")
 def compiled(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheel:
-    made = os.environ.get("AIOKPROD_BUILT_WHEEL")
-    if made is not None:
-        return Wheel.read(Path(made))
     return Wheel.made_from(source, tmp_path_factory.mktemp("compiled"), AIOKPROD_COMPILE="1")
 
 
