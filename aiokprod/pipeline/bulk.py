@@ -192,8 +192,9 @@ class BulkSend:
         taken = self.count - len(self.failures)
         if taken and isinstance(ended, Exception):
             ended.add_note(f"{taken} records of this send_many were taken before, and go on")
-            if ended is self._ended_by:
-                self._ended_by.persistence = Persistence.POSSIBLY_PERSISTED
+            ours = self._ended_by
+            if ours is not None and ended is ours:
+                ours.persistence = Persistence.POSSIBLY_PERSISTED
 
 
 async def _outcome(delivery: Delivery) -> AiokprodError | None:
