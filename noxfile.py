@@ -22,14 +22,14 @@ OLDEST_PYSPARK = "4.1"
 
 
 def install(session: nox.Session, *groups: str) -> None:
-    """This checkout with the named dependency groups."""
+    """Install this checkout with the named dependency groups."""
     session.install("-U", "pip")
     session.install("-e", ".", *(part for group in groups for part in ("--group", group)))
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Ruff: rules and format."""
+    """Check rules and format with Ruff."""
     install(session, "lint")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
@@ -37,7 +37,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """mypy strict and pyright strict."""
+    """Check types with mypy and pyright, both strict."""
     install(session, "dev")
     session.run("mypy")
     session.run("pyright")
@@ -45,56 +45,56 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def layers(session: nox.Session) -> None:
-    """Who may import whom (import-linter)."""
+    """Check which package may import which (import-linter)."""
     install(session, "lint")
     session.run("lint-imports")
 
 
 @nox.session
 def test(session: nox.Session) -> None:
-    """Unit tests, and the short tests on a real three-broker cluster."""
+    """Run the unit tests, and the short tests on a real three-broker cluster."""
     install(session, "test")
     session.run("pytest", *session.posargs)
 
 
 @nox.session
 def coverage(session: nox.Session) -> None:
-    """Unit tests with branch coverage."""
+    """Run the unit tests with branch coverage."""
     install(session, "test")
     session.run("pytest", "tests/unit", "--cov", "--cov-report=term-missing", *session.posargs)
 
 
 @nox.session(python=LATER_PYTHONS)
 def later(session: nox.Session) -> None:
-    """Unit tests on later Pythons, where they are installed."""
+    """Run the unit tests on later Pythons, where they are installed."""
     install(session, "test")
     session.run("pytest", "tests/unit", *session.posargs)
 
 
 @nox.session
 def uvloop(session: nox.Session) -> None:
-    """Unit tests under uvloop."""
+    """Run the unit tests under uvloop."""
     install(session, "test")
     session.run("pytest", "tests/unit", *session.posargs, env={"AIOKPROD_TEST_UVLOOP": "1"})
 
 
 @nox.session
 def real(session: nox.Session) -> None:
-    """The long tests on a real three-broker Apache Kafka."""
+    """Run the long tests on a real three-broker Apache Kafka."""
     install(session, "test")
     session.run("pytest", "tests/real", "-m", "slow or not slow", *session.posargs)
 
 
 @nox.session
 def conformance(session: nox.Session) -> None:
-    """The mock against Apache Kafka 4.3, 3.9 and 2.8, answer by answer."""
+    """Compare the mock with Apache Kafka 4.3, 3.9 and 2.8, answer by answer."""
     install(session, "test")
     session.run("pytest", "tests/conformance", "-m", "slow or not slow", *session.posargs)
 
 
 @nox.session
 def rows(session: nox.Session) -> None:
-    """The rows of the fault catalogue on real brokers with the catalogue's own durations and counts: hours."""
+    """Run the fault catalogue on real brokers with its own durations and counts: takes hours."""
     install(session, "test")
     session.run(
         "pytest", "tests/real", "-m", "slow or not slow", "-k", "rows", *session.posargs, env={"AIOKPROD_FULL": "1"}
@@ -103,14 +103,14 @@ def rows(session: nox.Session) -> None:
 
 @nox.session
 def containers(session: nox.Session) -> None:
-    """The tests that need a Docker engine; AIOKPROD_KAFKA_IMAGE names another image than apache/kafka's."""
+    """Run the tests that need a Docker engine; AIOKPROD_KAFKA_IMAGE replaces the image apache/kafka."""
     install(session, "test")
     session.run("pytest", "tests/containers", *session.posargs, env={"AIOKPROD_REQUIRE_DOCKER": "1"})
 
 
 @nox.session
 def spark(session: nox.Session) -> None:
-    """The sink on another PySpark than the newest: `-- 4.1` (default: the oldest we take)."""
+    """Test the Spark sink on an older PySpark: `-- 4.1` (default: the oldest supported)."""
     install(session, "test")
     version = session.posargs[0] if session.posargs else OLDEST_PYSPARK
     session.install(f"pyspark[connect]=={version}.*")
@@ -128,12 +128,14 @@ def ledger(session: nox.Session) -> None:
     """Explore the ledger: 200,000 random schedules (or `-- N`)."""
     install(session, "test")
     seeds = session.posargs[0] if session.posargs else "200000"
-    session.run("pytest", "tests/unit/pipeline/test_ledger_exploration.py", env={"AIOKPROD_LEDGER_SEEDS": seeds})
+    session.run(
+        "pytest", "tests/unit/pipeline/partition/test_ledger_exploration.py", env={"AIOKPROD_LEDGER_SEEDS": seeds}
+    )
 
 
 @nox.session
 def simulation(session: nox.Session) -> None:
-    """The whole producer in virtual time: 100,000 seeds (or `-- --seeds N`, and `--first N` to replay one)."""
+    """Run the whole producer in virtual time: 100,000 seeds (or `-- --seeds N`, and `--first N` to replay one)."""
     install(session, "test")
     words = dict(zip(session.posargs[::2], session.posargs[1::2], strict=False))
     env = {"AIOKPROD_SEEDS": words.get("--seeds", "100000"), "AIOKPROD_FIRST_SEED": words.get("--first", "0")}
@@ -142,7 +144,7 @@ def simulation(session: nox.Session) -> None:
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """Producers on a real cluster under faults: `-- --minutes 5 --seed 1 --report DIR` (docs/soak.md)."""
+    """Run producers on a real cluster under faults: `-- --minutes 5 --seed 1 --report DIR` (docs/soak.md)."""
     install(session, "test")
     session.run("python", "tests/soak", *session.posargs)
 
@@ -156,28 +158,28 @@ def wire(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Coverage-guided fuzzing of every response decoder (atheris)."""
+    """Fuzz every response decoder, guided by coverage (atheris)."""
     install(session, "test", "fuzz")
     session.run("python", "tests/fuzz/fuzz_wire.py", *(session.posargs or ["-runs=1000000"]))
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """aiokprod beside its peers on one real broker (`-- firehose web --rounds 5`, `-- --quick`, `-- --docs`)."""
+    """Measure aiokprod beside its peers on real brokers (`-- firehose web --rounds 5`, `-- --quick`, `-- --docs`)."""
     install(session, "bench")
     session.run("python", "bench/run.py", *session.posargs)
 
 
 @nox.session
 def instructions(session: nox.Session) -> None:
-    """Instructions per record on the hot paths, both forms, against the stored baseline (`-- --record` makes it anew)."""
+    """Compare instructions per record on the hot paths with the stored baseline (`-- --record` stores a new one)."""
     install(session, "bench")
     session.run("python", "bench/instructions.py", *(session.posargs or ["--check"]))
 
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """What is published but for the compiled wheels: source distribution and pure wheel, into dist/ (docs/releasing.md)."""
+    """Build the source distribution and the pure wheel into dist/ (docs/releasing.md)."""
     session.install("-U", "pip")
     session.install("--group", "wheel")
     session.run("python", "-m", "build", "--outdir", "dist")
@@ -185,7 +187,7 @@ def build(session: nox.Session) -> None:
 
 @nox.session(python=["3.11", *LATER_PYTHONS])
 def wheel(session: nox.Session) -> None:
-    """The compiled wheel of this machine's libc and of one Python: built, checked, installed, tested; into dist/."""
+    """Build the compiled wheel for this libc and one Python, check, install and test it; copy it to dist/."""
     session.install("-U", "pip")
     session.install("--group", "wheel")
     made = session.cache_dir.resolve() / f"wheel-{session.python}"
@@ -198,13 +200,13 @@ def wheel(session: nox.Session) -> None:
     session.install("--force-reinstall", "--no-deps", str(only_wheel(made)))
     session.install(str(only_wheel(made)), "--group", "wheel-test")
     settings = PYPROJECT["tool"]["cibuildwheel"]
-    with session.chdir("tests"):  # there is no aiokprod beside it: the installed one is tested
+    with session.chdir("tests"):  # a folder without the sources, so that the installed package is tested
         session.run(*shlex.split(settings["test-command"].format(project="..")), env=settings["test-environment"])
     Path("dist").mkdir(exist_ok=True)
     shutil.copy(only_wheel(made), "dist")
 
 
 def only_wheel(folder: Path) -> Path:
-    """The one wheel in a folder."""
+    """Return the one wheel in a folder."""
     (wheel,) = folder.glob("*.whl")
     return wheel

@@ -1,9 +1,9 @@
-"""The build: setuptools, and mypyc for the record path when AIOKPROD_COMPILE=1 asks for it.
+"""The build backend: setuptools, and mypyc for the record path if AIOKPROD_COMPILE=1.
 
-The same source either way: without the variable the wheel is pure Python. Compiled modules lie beside their sources, so
-AIOKPROD_PURE=1 can still choose the sources when it is imported (aiokprod/compiled.py).
+The source is the same; without the variable the wheel is pure Python. Compiled modules lie beside their sources, so
+AIOKPROD_PURE=1 can still choose the sources at import (aiokprod/forms.py).
 
-Every wheel, also that of an editable install, gets the top-level module by which Spark finds us: a copy of
+Every wheel, also that of an editable install, gets the top-level module by which Spark finds aiokprod: a copy of
 `aiokprod/spark/discovered.py`.
 """
 
@@ -19,32 +19,32 @@ import setuptools
 from setuptools import build_meta
 from setuptools.command.sdist import sdist
 
-# Everything a record passes. Not here: what meets what users give (it names wrong types itself), and what is rare.
+# Modules that every record passes. Not here: modules that check users' arguments (they report wrong types themselves), and
+# code that runs rarely.
 COMPILED = (
     "aiokprod/metrics.py",
     "aiokprod/record_metadata.py",
-    "aiokprod/pipeline/*.py",
+    "aiokprod/pipeline/**/*.py",
     "aiokprod/records/*.py",
     "aiokprod/wire/produce.py",
     "aiokprod/wire/reader.py",
     "aiokprod/wire/writer.py",
-    "aiokprod/testing/memory/*.py",  # its parts stand where those of the pipeline stand
+    "aiokprod/testing/memory/*.py",  # stands in for compiled parts of the pipeline
 )
-INTERPRETED = {
-    "__init__.py",
-    "crc.py",
-    "compression.py",
-    "intake.py",
-    "serializing.py",
-    "producer.py",
-    "cluster.py",
-    "script.py",
-    "log.py",
-    "vectorised.py",  # numpy and pyarrow are not there when wheels are built
-    "vectorised_partitions.py",
-    "column_encoder.py",
-}
-# The releases whose runtime `corrected` knows: a newer one is tried out first (tests/unit/test_build.py says how).
+INTERPRETED = (
+    "aiokprod/pipeline/columns/column_encoder.py",  # numpy and pyarrow are not installed when wheels are built
+    "aiokprod/pipeline/columns/vectorised_partitions.py",
+    "aiokprod/pipeline/sending/record_checks.py",
+    "aiokprod/pipeline/sending/serializing.py",
+    "aiokprod/records/compression.py",
+    "aiokprod/records/crc.py",
+    "aiokprod/records/vectorised.py",  # numpy and pyarrow, as above
+    "aiokprod/testing/memory/cluster.py",
+    "aiokprod/testing/memory/log.py",
+    "aiokprod/testing/memory/producer.py",
+    "aiokprod/testing/memory/script.py",
+)
+# Releases with the runtime that `corrected` knows. Try a newer one first, as tests/unit/project/test_build.py describes.
 MYPYC = ["mypy>=2.4,<2.5"]
 SPARK_MODULE = "pyspark_aiokprod.py"
 
@@ -54,9 +54,26 @@ def is_asked_for() -> bool:
 
 
 def sources() -> list[str]:
-    """The modules that are compiled, in a stable order."""
-    found = (path for pattern in COMPILED for path in sorted(Path().glob(pattern)))
-    return [str(path) for path in found if path.name not in INTERPRETED]
+    """Return the modules to compile, in a stable order. An `__init__.py` is never compiled.
+
+    Raises:
+        RuntimeError: an entry of `COMPILED` or `INTERPRETED` matches no file: the file was moved or renamed.
+    """
+    found: list[Path] = []
+    for pattern in COMPILED:
+        matches = sorted(Path().glob(pattern))
+        if not matches:
+            raise RuntimeError(
+                f"COMPILED in .build/backend.py has {pattern!r}, which matches no file: name the new path"
+            )
+        found += [path for path in matches if path.name != "__init__.py"]
+    unknown = set(INTERPRETED) - {path.as_posix() for path in found}
+    if unknown:
+        raise RuntimeError(
+            f"INTERPRETED in .build/backend.py has {', '.join(sorted(unknown))}, which no pattern of COMPILED matches: name the"
+            " new path (or else that module would be compiled), or take the entry out"
+        )
+    return [str(path) for path in found if path.as_posix() not in INTERPRETED]
 
 
 THREE_ARGUMENTS = "PyObject_CallFunctionObjArgs(_m, type, value, traceback, NULL)"
@@ -64,24 +81,25 @@ ONE_ARGUMENT = "PyObject_CallOneArg(_m, value)"
 
 
 def corrected(runtime: str) -> str:
-    """mypyc's `misc_ops.c` with the one call that is wrong.
+    """Return mypyc's `misc_ops.c` with its one wrong call corrected.
 
     Raises:
-        RuntimeError: it is not there exactly once: this mypyc is another one, and what would be compiled is not known.
+        RuntimeError: the call does not occur exactly once, so this is an unknown release of mypyc.
     """
     if runtime.count(THREE_ARGUMENTS) != 1:
         raise RuntimeError(
-            f"mypyc's misc_ops.c has {runtime.count(THREE_ARGUMENTS)} times '{THREE_ARGUMENTS}', where it must be once:"
-            f" build with {MYPYC[0]}, or without AIOKPROD_COMPILE, which gives the pure form"
+            f"the call that mypyc's misc_ops.c has {runtime.count(THREE_ARGUMENTS)} times must occur once ({THREE_ARGUMENTS}):"
+            f" build with {MYPYC[0]}, or without AIOKPROD_COMPILE, which builds the pure form"
         )
     return runtime.replace(THREE_ARGUMENTS, ONE_ARGUMENT)
 
 
-def use_throw_of_today(extensions: list[setuptools.Extension]) -> None:
-    """What is thrown into a compiled coroutine goes on to what it awaits as one exception.
+def use_one_argument_throw(extensions: list[setuptools.Extension]) -> None:
+    """Compile with a corrected copy of mypyc's runtime, in which `throw` takes one argument.
 
-    mypyc (2.4, mypyc issue 1214) passes it on as three arguments, which warns since Python 3.12: where warnings are
-    errors, a cancelled wait would end with a DeprecationWarning. A copy of that part of its runtime is compiled, without.
+    mypyc (2.4, mypyc issue 1214) passes an exception that is thrown into a compiled coroutine on to the awaited object as
+    three arguments, which warns since Python 3.12: where warnings are errors, a cancelled wait would end with a
+    DeprecationWarning.
     """
     from mypyc.build import include_dir
 
@@ -94,10 +112,10 @@ def use_throw_of_today(extensions: list[setuptools.Extension]) -> None:
 
 
 def add_spark_module(wheel: Path) -> None:
-    """Put the module Spark looks for into the wheel, and into its list of files.
+    """Add the module that Spark looks for to the wheel and to its list of files.
 
-    Not as setuptools' py_modules: it would have to lie at the top of the repository, and an editable install would answer
-    for its name without a file, while Spark looks at files.
+    Not as one of setuptools' py_modules: those must lie at the top of the repository, and an editable install would
+    resolve the name without a file, while Spark looks for files.
     """
     content = Path("aiokprod", "spark", "discovered.py").read_bytes()
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
@@ -115,7 +133,7 @@ def add_spark_module(wheel: Path) -> None:
 
 
 class SdistWithBackend(sdist):
-    """A source distribution can be built from: it has this file."""
+    """A source distribution that contains this file, so that it can be built."""
 
     def make_distribution(self) -> None:
         self.filelist.append(".build/backend.py")
@@ -123,7 +141,7 @@ class SdistWithBackend(sdist):
 
 
 class Backend(build_meta._BuildMetaBackend):
-    """setuptools' own, with extension modules and no setup.py."""
+    """setuptools' backend, with extension modules and without setup.py."""
 
     builds = False
 
@@ -132,8 +150,8 @@ class Backend(build_meta._BuildMetaBackend):
         if self.builds and is_asked_for():
             from mypyc.build import mypycify
 
-            # Dependencies are not installed where wheels are built: what they are used for has no types there. Errors are
-            # told for the compiled modules only; that all types are right is checked elsewhere (nox -s types).
+            # Dependencies are not installed where wheels are built, so their types are unknown there. Errors are reported
+            # for the compiled modules only; `nox -s types` checks all types.
             options = [
                 "--ignore-missing-imports",
                 "--no-warn-unused-ignores",
@@ -141,7 +159,7 @@ class Backend(build_meta._BuildMetaBackend):
                 "--follow-imports=silent",
             ]
             extensions = mypycify([*options, *sources()], group_name="aiokprod", opt_level="3", debug_level="0")
-            use_throw_of_today(extensions)
+            use_one_argument_throw(extensions)
         setuptools.setup(ext_modules=extensions, cmdclass={"sdist": SdistWithBackend})
 
     def get_requires_for_build_wheel(self, config_settings=None):

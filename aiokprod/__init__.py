@@ -1,9 +1,22 @@
-"""aiokprod: an asyncio-native Apache Kafka producer. Every record once, in order, fast, with an answer for each.
+"""An asyncio-native Apache Kafka producer. Each record is written once, in order, and has an awaitable outcome.
 
-from aiokprod import Producer
+    from aiokprod import Producer
 
-async with Producer("localhost:9092") as producer:
-    metadata = await producer.send("orders", b"value", key=b"key")
+    async with Producer("localhost:9092") as producer:
+        metadata = await producer.send("orders", b"value", key=b"key")
+
+Producer            sends records; ProducerConfig holds its options
+Delivery            the outcome of one record: RecordMetadata, or an AiokprodError
+send_many           many records at once: Record in; SendReport, or a SendManyError, out
+send_columns        many records out of buffers: BytesColumn, IntColumn, HeadersColumn in; ColumnsReport,
+                    or a SendColumnsError, out
+errors              all errors; Persistence says whether a failed record may be in the log
+ProducerInterceptor the base class of hooks that see each record
+Health, CloseReport the state of a producer, and the records that close() could not deliver
+Reader              reads records back, for tests and tools
+
+Modules with more: aiokprod.serializers, aiokprod.testing (a producer in memory, a mock cluster, a real one),
+aiokprod.integrations (web frameworks), aiokprod.claims and aiokprod.audit (what was sent against what is in the log).
 """
 
 from __future__ import annotations
@@ -17,37 +30,43 @@ if TYPE_CHECKING:
     from aiokprod import errors as errors
     from aiokprod.config import ProducerConfig as ProducerConfig
     from aiokprod.delivery_type import Delivery as Delivery
+    from aiokprod.errors import AiokprodError as AiokprodError
+    from aiokprod.errors import BufferFullError as BufferFullError
+    from aiokprod.errors import ColumnsPartition as ColumnsPartition
+    from aiokprod.errors import ColumnsPlacement as ColumnsPlacement
+    from aiokprod.errors import ColumnsReport as ColumnsReport
+    from aiokprod.errors import DeliveryError as DeliveryError
     from aiokprod.errors import SendColumnsError as SendColumnsError
+    from aiokprod.errors import SendManyError as SendManyError
+    from aiokprod.errors import SendReport as SendReport
     from aiokprod.hooks import ProducerInterceptor as ProducerInterceptor
     from aiokprod.model import CloseReport as CloseReport
-    from aiokprod.model import ColumnsPartition as ColumnsPartition
-    from aiokprod.model import ColumnsPlacement as ColumnsPlacement
-    from aiokprod.model import ColumnsReport as ColumnsReport
     from aiokprod.model import Health as Health
     from aiokprod.model import Persistence as Persistence
     from aiokprod.model import ProducerState as ProducerState
     from aiokprod.model import Record as Record
-    from aiokprod.model import SendReport as SendReport
     from aiokprod.model import TimestampType as TimestampType
     from aiokprod.producer import Producer as Producer
+    from aiokprod.reader import Reader as Reader
     from aiokprod.record_metadata import RecordMetadata as RecordMetadata
     from aiokprod.records.columns import BytesColumn as BytesColumn
     from aiokprod.records.columns import HeadersColumn as HeadersColumn
     from aiokprod.records.columns import IntColumn as IntColumn
+    from aiokprod.version import __version__ as __version__
 
 if os.environ.get("AIOKPROD_PURE", "") not in ("", "0"):
     import_module("aiokprod.forms").use_sources()
-__version__ = "0.1.0"
 
 _WHERE = {
+    "__version__": "version",
     "Producer": "producer",
     "ProducerConfig": "config",
-    "Delivery": "pipeline.delivery",
+    "Delivery": "pipeline.delivery.delivery",
     "RecordMetadata": "record_metadata",
     "Record": "model",
     "Persistence": "model",
     "TimestampType": "model",
-    "SendReport": "model",
+    "SendReport": "errors",
     "CloseReport": "model",
     "Health": "model",
     "ProducerState": "model",
@@ -55,18 +74,26 @@ _WHERE = {
     "BytesColumn": "records.columns",
     "HeadersColumn": "records.columns",
     "IntColumn": "records.columns",
-    "ColumnsReport": "model",
-    "ColumnsPartition": "model",
-    "ColumnsPlacement": "model",
+    "ColumnsReport": "errors",
+    "ColumnsPartition": "errors",
+    "ColumnsPlacement": "errors",
     "SendColumnsError": "errors",
+    "AiokprodError": "errors",
+    "BufferFullError": "errors",
+    "DeliveryError": "errors",
+    "SendManyError": "errors",
+    "Reader": "reader",
 }
 __all__ = [
+    "AiokprodError",
+    "BufferFullError",
     "BytesColumn",
     "CloseReport",
     "ColumnsPartition",
     "ColumnsPlacement",
     "ColumnsReport",
     "Delivery",
+    "DeliveryError",
     "HeadersColumn",
     "Health",
     "IntColumn",
@@ -75,9 +102,11 @@ __all__ = [
     "ProducerConfig",
     "ProducerInterceptor",
     "ProducerState",
+    "Reader",
     "Record",
     "RecordMetadata",
     "SendColumnsError",
+    "SendManyError",
     "SendReport",
     "TimestampType",
     "compiled",
@@ -94,3 +123,7 @@ def __getattr__(name: str) -> Any:
     if name in _WHERE:
         return getattr(import_module(f"aiokprod.{_WHERE[name]}"), name)
     raise AttributeError(f"module 'aiokprod' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

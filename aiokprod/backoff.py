@@ -1,13 +1,17 @@
-"""`Backoff`: exponential with jitter. Pure: the caller brings the randomness and waits."""
+"""`Backoff`: exponential backoff with jitter. Pure: the caller supplies the random number and does the waiting."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+SHORTEST_BACKOFF_S: Final = 0.01
+"""The least `base_s` and `max_s` where an option may be 0 ms: no busy loop of failing attempts (`# faults: M14`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """`base_s * factor ** (attempt - 1)`, at most `max_s`, give or take `jitter` (KIP-580)."""
+    """A delay of `base_s * factor ** (attempt - 1)`, at most `max_s`, plus or minus a share of `jitter` (KIP-580)."""
 
     base_s: float
     max_s: float
@@ -15,7 +19,7 @@ class Backoff:
     jitter: float = 0.2
 
     def delay_s(self, attempt: int, random01: float) -> float:
-        """Seconds to wait after failed attempt number `attempt` (1 is the first); `random01` in [0, 1)."""
-        exponent = min(max(attempt, 1) - 1, 60)
+        """Return the seconds to wait after failed attempt number `attempt` (1 is the first); `random01` is in [0, 1)."""
+        exponent = min(max(attempt, 1) - 1, 60)  # a producer may retry for days: 2.0 ** 1024 would overflow
         plain = min(self.base_s * self.factor**exponent, self.max_s)
         return plain * (1 + self.jitter * (2 * random01 - 1))

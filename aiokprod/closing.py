@@ -1,10 +1,11 @@
 """`Closing`: the end of one life of a producer, shared by every call of `close`. One per start.
 
-    drain, until the earliest bound  ->  fail the rest  ->  tasks and sockets gone  ->  hooks closed  ->  one report
+    drain, until the earliest bound  ->  fail the rest  ->  wait for tasks and sockets to end  ->  close hooks  ->  one report
 
 A third party may cancel the task of the closing before or during any step (frameworks cancel every task of a loop).
-So each step waits for a task of its own and goes on whatever happens to the waiting; a closing that was cancelled
-before its first step begins again. It always ends, at most `GONE_S` and the time of the hooks after its bound.
+So each step runs in a task of its own, and the closing continues whatever happens to the task that waits for the step. A
+closing that was cancelled before its first step starts again. It always ends, at most `GONE_S` plus the time of the hooks
+after its bound.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import Any, TypeAlias
 
 from aiokprod.logs import StateLog
 from aiokprod.model import CloseReport
-from aiokprod.pipeline.assembly import Pipeline
+from aiokprod.pipeline.pipeline import Pipeline
 
-GONE_S = 2.0  # for tasks and sockets to be gone: a connection takes a second at most, a user's coroutine may never end
-MOST_NAMED = 5  # partitions in a warning
-ATTEMPTS = 10  # at a step that third parties cancel each time
+GONE_S = 2.0  # for tasks and sockets to end: a connection takes a second at most, a user's coroutine may never end
+MOST_NAMED = 5  # partitions listed in a warning
+ATTEMPTS = 10  # runs of a step that third parties cancel each time
 Bound: TypeAlias = "asyncio.Future[None]"
 
 
@@ -34,11 +35,13 @@ class Closing:
         ended: Callable[[], None],
         log: StateLog,
     ) -> None:
-        """Stop taking records and begin; needs the running loop of the pipeline.
+        """Stop accepting records and begin to close; needs the running loop of the pipeline.
 
         Args:
+            pipeline: the one to close.
             close_hooks: closes interceptors and serializers, within a bound of its own.
-            ended: called when all is done, just before the report is there.
+            ended: called when everything is closed, just before the report is set.
+            log: receives what does not end, and bugs.
         """
         self._pipeline = pipeline
         self._close_hooks: Callable[[], Coroutine[Any, Any, None]] | None = close_hooks
@@ -55,7 +58,7 @@ class Closing:
 
     @property
     def is_done(self) -> bool:
-        """Is the report there?"""
+        """True once the report is set."""
         return self._report.done()
 
     def within(self, timeout: float | None) -> None:
@@ -70,7 +73,7 @@ class Closing:
             self._timer = self._loop.call_at(deadline, self._ring)
 
     async def report(self) -> CloseReport:
-        """What was not delivered, the same for every caller.
+        """Wait for the report of undelivered records, which is the same for every caller.
 
         Cancellation: the closing goes on.
         """
@@ -84,12 +87,12 @@ class Closing:
         self._loop.create_task(self._run(), name="aiokprod-close").add_done_callback(self._look)
 
     def _look(self, task: asyncio.Task[None]) -> None:
-        """A task that was cancelled before its first step has done nothing."""
+        """Start again if the task was cancelled before its first step, and so has done nothing."""
         if task.cancelled():
             self._spawn()
         else:
             self._tell_bug(task)
-            self._settle()  # done already, unless it met a bug
+            self._settle()  # no-op unless the task ended with a bug
 
     async def _run(self) -> None:
         pipeline = self._pipeline
@@ -107,7 +110,7 @@ class Closing:
         self._settle()
 
     async def _carry_through(self, step: Callable[[], Coroutine[Any, Any, None]], name: str, bound: Bound) -> bool:
-        """Run a step to its end, again if a third party cancelled it; False: the bound came first."""
+        """Run a step to its end, again if a third party cancelled it; False if the bound came first."""
         for _ in range(ATTEMPTS):
             task = self._loop.create_task(step(), name=name)
             await _first(task, bound)
@@ -121,7 +124,7 @@ class Closing:
 
     async def _run_hooks(self) -> None:
         close_hooks, self._close_hooks = self._close_hooks, None
-        if close_hooks is not None:  # else this was begun before, and cancelled
+        if close_hooks is not None:  # None: an earlier run of this step called them and was cancelled
             await close_hooks()
 
     def _tell_bug(self, task: asyncio.Task[None]) -> None:
@@ -133,11 +136,11 @@ class Closing:
             self._timer.cancel()
         if not self._report.done():
             self._ended()
-            self._report.set_result(self._pipeline.close_report(self._loop.time() - self._began_at))
+            self._report.set_result(self._pipeline.reports.close_report(self._loop.time() - self._began_at))
 
 
 def tell_unclean(report: CloseReport, log: StateLog) -> None:
-    """Warn of what a close could not deliver, where the report has no reader."""
+    """Log a warning about the records that a close could not deliver, where no caller reads the report."""
     if report.is_clean:
         return
     left = [
@@ -149,7 +152,7 @@ def tell_unclean(report: CloseReport, log: StateLog) -> None:
 
 
 async def _first(*awaited: asyncio.Future[Any]) -> None:
-    """Wait until one of them is done. Cancelled, it waits on."""
+    """Wait until one of them is done; a cancellation does not end the wait."""
     while not any(each.done() for each in awaited):
         try:
             await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)

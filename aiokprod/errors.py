@@ -1,8 +1,8 @@
-"""Every error of ours, as a tree by what the caller does next.
+"""Every error of aiokprod, as a tree by what the caller does next; and the reports of a call with many records.
 
 AiokprodError
 +- ConfigError (ValueError)                  fix the options
-+- UsageError                                fix the code; nothing was taken, nothing changed
++- UsageError                                fix the code; nothing was sent, nothing changed
 |  +- ProducerNotStartedError, WrongLoopError, ForkedError
 |  +- ProducerClosedError                    the producer is closed, or closed before the record was delivered
 |  +- RecordTypeError (TypeError), InvalidTopicError, InvalidPartitionError, InvalidTimestampError, InvalidColumnError
@@ -13,38 +13,36 @@ AiokprodError
 |  +- BrokerRejectedError > InvalidRecordError
 |  +- IdentityLostError, RecordOvertakenError, UndeliveredAtCloseError
 |  +- SerializationError, PartitionerError
-|  +- ProducerFailedError                    the producer crashed: close it and start again
+|  +- ProducerFailedError                    the producer crashed: close it and start it again
 +- SendManyError                             some records of a send_many failed; `report` says which
 +- SendColumnsError                          some records of a send_columns failed; `report` says how many, where and why
-+- ClusterError                              the environment: brokers, network, rights
++- ClusterError                              the environment: brokers, network, permissions
 |  +- BootstrapError, ConnectionLostError, ConnectionSetupTimeoutError, RequestTimeoutError
 |  +- AuthenticationError, TlsError, ClusterAuthorizationError
 |  +- UnsupportedVersionError, ClusterIdMismatchError, BrokerAnswerError
-+- ProtocolError                             bytes no broker should send; the connection is closed
-+- CodecUnavailableError                     install the extra it names
++- ProtocolError                             bytes that no broker should send; the connection is closed
++- CodecUnavailableError                     install the extra that the message names
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, field
+from typing import Any, Self
 
-from aiokprod.model import Persistence
-
-if TYPE_CHECKING:
-    from aiokprod.model import ColumnsReport, Record, SendReport
+from aiokprod.model import Persistence, Record
 
 FACTS = ("topic", "partition", "attempts", "elapsed_s", "persistence", "code", "broker", "row")
 
 
 class AiokprodError(Exception):
-    """Base of all. Facts are attributes, None when they do not apply; a note says what to do."""
+    """Base class of all errors. Attributes that do not apply are None; a note says what to do."""
 
     advice: str = ""
     default_persistence: Persistence | None = None
     record: Record | None = None
-    """The record, for `on_delivery_error` alone, if the option `keep_failed_records` is on and the record was at hand."""
+    """The record, set only in calls of `on_delivery_error`, with the option `keep_failed_records`, if it is still in memory."""
 
     def __init__(
         self,
@@ -68,22 +66,22 @@ class AiokprodError(Exception):
         self.persistence = persistence if persistence is not None else self.default_persistence
         self.code = code
         self.broker = broker
-        self.row = row  # of a column
+        self.row = row  # the row of a column
         if self.advice:
             self.add_note(self.advice)
 
     @property
     def elapsed(self) -> float | None:
-        """Seconds from send to failure."""
+        """Seconds from `send` to the failure: `elapsed_s`."""
         return self.elapsed_s
 
     @property
     def retriable(self) -> bool:
-        """Is sending again safe and sensible?"""
+        """True if sending the same record again is safe and can help."""
         return False
 
     def clone(self) -> Self:
-        """The same error without a traceback: one fresh exception per Delivery."""
+        """Return the same error without a traceback, so that each Delivery raises an exception of its own."""
         copy = type(self).__new__(type(self), *self.args)
         copy.args = self.args
         copy.__dict__.update(self.__dict__)
@@ -94,14 +92,14 @@ class AiokprodError(Exception):
         return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The state goes third, not into the arguments: causes may run in a circle, which pickle resolves only there.
+        # The state is the third item, not an argument: pickle resolves a circle of causes only in the state.
         state = self._state()
         if self.__cause__ is not None:
             state["__cause__"] = _portable(self.__cause__)
         return _rebuild, (type(self), self.args), state
 
     def _state(self) -> dict[str, Any]:
-        """The attributes to pickle."""
+        """Return the attributes to pickle."""
         return dict(self.__dict__)
 
     def __str__(self) -> str:
@@ -122,12 +120,12 @@ def _rebuild(kind: type[AiokprodError], args: tuple[Any, ...]) -> AiokprodError:
 
 
 def _portable(error: BaseException) -> BaseException:
-    """An exception of others that does not survive pickling leaves its name and text; ours all survive."""
+    """Return the exception if it survives pickling, else an error of ours with its name and text."""
     if isinstance(error, AiokprodError):
         return error
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-    except Exception:  # whatever its __reduce__ or constructor raise: an error must reach the other process
+    except Exception:  # raised by its __reduce__ or constructor: an error must reach the other process in any case
         return AiokprodError(f"{type(error).__name__}: {error}")
     return error
 
@@ -135,19 +133,17 @@ def _portable(error: BaseException) -> BaseException:
 class ConfigError(AiokprodError, ValueError):
     """An option is unknown, has a wrong type or value, or conflicts with another."""
 
-    advice = "Correct the option that the message names."
-
 
 # ---------------------------------------------------------------------- usage
 class UsageError(AiokprodError):
-    """The call cannot be right here and now; nothing was taken and nothing changed."""
+    """The call is not valid in the producer's current state, or its arguments are wrong. Nothing was taken."""
 
     advice = "Correct the call; nothing was sent."
     default_persistence = Persistence.NOT_PERSISTED
 
 
 class ProducerNotStartedError(UsageError):
-    """send before start."""
+    """The producer was used before `start()`."""
 
     advice = "Use `async with Producer(...)`, or await start() first."
 
@@ -159,13 +155,15 @@ class ProducerClosedError(UsageError):
 
 
 class WrongLoopError(UsageError):
-    """Called from another event loop or thread than the one that started the producer."""
+    """The producer was called from another event loop or thread than the one that started it."""
 
-    advice = "A producer belongs to the loop that started it: use send_threadsafe() in threads, and one for each loop."
+    advice = (
+        "A producer belongs to the loop that started it: use send_threadsafe() from threads, and one producer per loop."
+    )
 
 
 class ForkedError(UsageError):
-    """Used in a forked child of the process that started it."""
+    """The producer was used in a forked child of the process that started it."""
 
     advice = "Start a producer of its own in each child process, after the fork."
 
@@ -177,59 +175,61 @@ class RecordTypeError(UsageError, TypeError):
 
 
 class InvalidTopicError(UsageError, ValueError):
-    """No topic can have this name."""
+    """The topic name is not valid."""
 
     advice = "Nothing was sent. Correct the topic name."
 
 
 class InvalidPartitionError(UsageError, ValueError):
-    """No partition can have this number."""
+    """The partition number is not valid."""
 
     advice = "Nothing was sent. Leave the partition out, or pass one of partitions_for(topic)."
 
 
 class InvalidTimestampError(UsageError, ValueError):
-    """Not a timestamp in milliseconds."""
+    """The timestamp is not a number of milliseconds since 1970."""
 
     advice = "Nothing was sent. Pass milliseconds since 1970, or leave it out."
 
 
 class InvalidColumnError(UsageError, ValueError):
-    """A column for `send_columns` is no column, or does not fit the others."""
+    """A column for `send_columns` is malformed, or does not fit the others."""
 
-    advice = "Offsets ascend and lie inside the data, all columns have as many rows; docs/columns.md."
+    advice = "Offsets must ascend and lie inside the data, and all columns must have as many rows; see docs/columns.md."
 
 
 class BufferFullError(AiokprodError):
-    """buffer_memory is full and no more may wait, or the record has waited for max_block_ms."""
+    """buffer_memory is full and no more records may wait for room, or the record waited longer than max_block_ms."""
 
     default_persistence = Persistence.NOT_PERSISTED
     advice = "Await the deliveries or ready() before sending more, use send_many, or raise buffer_memory."
 
     @property
     def retriable(self) -> bool:
+        """True: nothing is wrong with the call, which can be repeated."""
         return True
 
 
 # ---------------------------------------------------------------------- deliveries
 class DeliveryError(AiokprodError):
-    """A record was accepted and not delivered."""
+    """A record was accepted and could not be delivered."""
 
     advice = "Send it again if persistence is NOT_PERSISTED; else it may be in the log already."
 
     @property
     def retriable(self) -> bool:
+        """True if the record is certainly not in the log."""
         return self.persistence is Persistence.NOT_PERSISTED
 
 
 class DeliveryTimeoutError(DeliveryError, TimeoutError):
-    """delivery_timeout_ms passed; the cause is the last failure on the way."""
+    """The record was not delivered within delivery_timeout_ms; the cause is the last failure."""
 
     advice = "Resend if persistence is NOT_PERSISTED; else read the log, or accept a possible duplicate."
 
 
 class SendTimeoutError(DeliveryError, TimeoutError):
-    """The timeout of this send passed."""
+    """The record was not delivered within the timeout given to its send."""
 
     advice = "Resend if persistence is NOT_PERSISTED; else the record may still arrive."
 
@@ -241,25 +241,26 @@ class RetriesExhaustedError(DeliveryError):
 
 
 class RecordRecalledError(DeliveryError):
-    """recall() took the record back."""
+    """`recall()` took the record back before it was sent."""
 
     advice = "Nothing is wrong: the record was not sent. Send it again if it is wanted after all."
     default_persistence = Persistence.NOT_PERSISTED
 
 
 class RecordTooLargeError(DeliveryError, ValueError):
-    """The record is larger than a limit of ours or of the topic."""
+    """The record is larger than a limit of the producer or of the topic."""
 
     default_persistence = Persistence.NOT_PERSISTED
     advice = "Make the record smaller, or raise the limit that the message names."
 
     @property
     def retriable(self) -> bool:
+        """False: the same record would fail again."""
         return False
 
 
 class UnknownTopicError(DeliveryError):
-    """The topic did not appear within max_block_ms; or no broker has answered for it, and the cause says why."""
+    """The topic was not found within max_block_ms, or no broker answered; then the cause says why."""
 
     default_persistence = Persistence.NOT_PERSISTED
     advice = (
@@ -269,108 +270,194 @@ class UnknownTopicError(DeliveryError):
 
 
 class PartitionOutOfRangeError(DeliveryError, ValueError):
-    """The partition does not exist, also after a refresh of the metadata."""
+    """The partition does not exist, even after a refresh of the metadata."""
 
     default_persistence = Persistence.NOT_PERSISTED
     advice = "Leave the partition out, or pass one of partitions_for(topic)."
 
     @property
     def retriable(self) -> bool:
+        """False: the same record would fail again."""
         return False
 
 
 class TopicAuthorizationError(DeliveryError):
-    """Writing to the topic is not allowed."""
+    """The principal may not write to the topic."""
 
     default_persistence = Persistence.NOT_PERSISTED
     advice = "Grant this principal WRITE and DESCRIBE on the topic."
 
 
 class BrokerRejectedError(DeliveryError):
-    """The broker refused the batch for good; `code` and the message say why."""
+    """The broker rejected the batch, and a retry cannot help; `code` and the message say why."""
 
-    advice = "Correct what the broker names (the record, or the topic's settings): the same record is refused again."
+    advice = (
+        "Correct what the broker names (the record, or the topic's settings): the same record would be refused again."
+    )
 
 
 class InvalidRecordError(BrokerRejectedError):
-    """The broker refused this record: it named it as invalid (KIP-467), or it was alone in a refused batch.
+    """The broker reported this record as invalid (KIP-467), or rejected a batch that held only this record.
 
-    A batch of several records that is refused without a name is a `BrokerRejectedError`.
+    If the broker refuses a batch of several records and names none, its records fail with `BrokerRejectedError`.
     """
 
     advice = "Correct the record; the others of its batch were not affected."
 
 
 class IdentityLostError(DeliveryError):
-    """The broker lost track of the producer while the record's fate was open."""
+    """The broker lost its state of this producer before the outcome of the record was known."""
 
     advice = "Read the log to learn whether the record arrived."
 
 
 class RecordOvertakenError(DeliveryError):
-    """A later batch is in the log and this one is not (the cluster lost data): sending it would break the order."""
+    """The cluster lost this record and kept a later one: sending it again would break the order."""
 
     advice = "Send it again if order matters less than the record."
 
 
 class UndeliveredAtCloseError(DeliveryError):
-    """close() ended before the record was delivered."""
+    """`close()` ended before the record was delivered."""
 
     advice = "Give close() more time, or keep the record for the next start."
 
 
 class SerializationError(DeliveryError):
-    """A serializer failed; the cause is its exception."""
+    """A serializer raised an exception, which is the cause, or returned something other than bytes or None."""
 
     advice = "Correct the serializer, or what it was given; nothing of this record was sent."
     default_persistence = Persistence.NOT_PERSISTED
 
     @property
     def retriable(self) -> bool:
+        """False: the same record would fail again."""
         return False
 
 
 class PartitionerError(DeliveryError):
-    """The partitioner failed, or named a partition that does not exist."""
+    """The partitioner raised an exception, or returned a partition that does not exist."""
 
     advice = "Correct the partitioner: it must return one of the partitions it is given. Nothing was sent."
     default_persistence = Persistence.NOT_PERSISTED
 
     @property
     def retriable(self) -> bool:
+        """False: the same record would fail again."""
         return False
 
 
 class ProducerFailedError(DeliveryError):
-    """The producer crashed; the cause says why. Nothing more is sent."""
+    """The producer crashed and sends nothing more; the cause says why."""
 
-    advice = "close() it and start() again; report the cause if it is a bug of ours."
+    advice = "close() it and start() it again; report the cause if it is a bug of aiokprod."
+
+
+# ---------------------------------------------------------------------- many records: reports, and errors with them
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendReport:
+    """The outcome of one `send_many`."""
+
+    delivered: int
+    """number of delivered records"""
+    failures: list[tuple[int, AiokprodError]] = field(default_factory=list[tuple[int, AiokprodError]])
+    """(index of the record in the call, error), in ascending order"""
+    offsets: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict[tuple[str, int], tuple[int, int]])
+    """(topic, partition) -> first and last offset; records of other producers may lie between"""
+
+
+@dataclass(slots=True, kw_only=True)
+class ColumnsPartition:
+    """The outcome of the records of one `send_columns` in one partition."""
+
+    count: int = 0
+    """number of delivered records"""
+    bytes: int = 0
+    """size of the delivered records in the record format, before compression"""
+    first_offset: int | None = None
+    """None if nothing was delivered, or if brokers do not answer (acks=0)"""
+    last_offset: int | None = None
+    """records of other producers may lie between the first and the last"""
+    failed: int = 0
+    """number of records that failed"""
+    possibly_persisted: int = 0
+    """of the failed records, those that may be in the log; the others are certainly not"""
+    first_error: AiokprodError | None = None
+    """the error of the failed record with the lowest row"""
+    first_failed_row: int | None = None
+    """the lowest row that failed; None if none failed"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnsPlacement:
+    """The place in the log of some rows of one `send_columns`, which follow each other there."""
+
+    topic: str
+    """topic name"""
+    partition: int
+    """partition number"""
+    base_offset: int | None
+    """offset of the first of these rows; None if brokers do not answer (acks=0)"""
+    rows: Sequence[int]
+    """row numbers in ascending order; `rows[n]` has offset `base_offset + n`"""
+
+
+@dataclass(slots=True, kw_only=True)
+class ColumnsReport:
+    """The outcome of one `send_columns`."""
+
+    delivered: int = 0
+    """number of delivered records"""
+    failed: int = 0
+    """number of records that were accepted and failed"""
+    possibly_persisted: int = 0
+    """of the failed records, those that may be in the log; the others are certainly not"""
+    untaken: int = 0
+    """number of records that were never accepted: certainly not in the log"""
+    partitions: dict[tuple[str, int], ColumnsPartition] = field(default_factory=dict[tuple[str, int], ColumnsPartition])
+    """(topic, partition) -> outcome of the records there"""
+    untaken_error: AiokprodError | None = None
+    """why the remaining records were not accepted"""
+    placements: list[ColumnsPlacement] = field(default_factory=list[ColumnsPlacement])
+    """placements of the delivered rows, in no order; empty unless requested"""
+
+    @property
+    def first_error(self) -> AiokprodError | None:
+        """The error of the failed record with the lowest row; if none failed, `untaken_error`."""
+        failed = [partition for partition in self.partitions.values() if partition.first_failed_row is not None]
+        if not failed:
+            return self.untaken_error
+        return min(failed, key=lambda partition: partition.first_failed_row or 0).first_error
 
 
 class SendManyError(AiokprodError):
-    """Some records of a send_many failed."""
+    """Some records of a `send_many` failed."""
 
-    advice = "Look at report.failures: (number of the record, its error); the other records are in the log."
+    advice = "Look at report.failures: (index of the record, its error); the other records are in the log."
 
     def __init__(self, report: SendReport) -> None:
         first = report.failures[0] if report.failures else None
         super().__init__(
             f"{len(report.failures)} of {report.delivered + len(report.failures)} records failed"
-            + (f", first number {first[0]}: {first[1]}" if first else "")
+            + (f"; the first is number {first[0]}: {first[1]}" if first else "")
         )
         self.report = report
         self.args = (report,)
 
 
 class SendColumnsError(AiokprodError):
-    """Some records of a send_columns failed, or were not taken."""
+    """Some records of a `send_columns` failed, or were not taken."""
 
-    advice = "Look at report.partitions: how many failed in each, the first of them and why; the others are in the log."
+    advice = (
+        "Look at report.partitions: how many failed in each, how many of these may be in the log, the first one and why; the"
+        " others are in the log."
+    )
 
     def __init__(self, report: ColumnsReport) -> None:
         first = report.first_error
         super().__init__(
             f"{report.failed} of {report.delivered + report.failed + report.untaken} records failed"
+            + (f" ({report.possibly_persisted} of them may be in the log)" if report.possibly_persisted else "")
             + (f", {report.untaken} more were not taken" if report.untaken else "")
             + (f"; first: {first}" if first is not None else "")
         )
@@ -381,13 +468,13 @@ class SendColumnsError(AiokprodError):
 
 # ---------------------------------------------------------------------- the cluster
 class ClusterError(AiokprodError):
-    """Brokers, network, rights."""
+    """An error of brokers, network or permissions."""
 
-    advice = "Check the brokers and the way to them; the message says what failed."
+    advice = "Check the brokers and the network; the message says what failed."
 
 
 class BootstrapError(ClusterError):
-    """No bootstrap server led to a cluster; `tried` says which and why."""
+    """No bootstrap server could be used; `tried` lists each with its failure."""
 
     advice = "Check bootstrap_servers, the network and the brokers' advertised.listeners."
 
@@ -402,9 +489,9 @@ class BootstrapError(ClusterError):
 
 
 class ConnectionLostError(ClusterError):
-    """A connection ended."""
+    """A connection to a broker ended, or could not be opened."""
 
-    advice = "The producer connects again by itself; if it goes on, check the broker and the network between."
+    advice = "The producer connects again by itself; if this repeats, check the broker and the network."
 
     def __init__(
         self,
@@ -422,25 +509,26 @@ class ConnectionLostError(ClusterError):
 
     @property
     def retriable(self) -> bool:
+        """True: nothing is wrong with the call, which can be repeated."""
         return True
 
 
 class ConnectionSetupTimeoutError(ConnectionLostError, TimeoutError):
-    """A connection was not usable in time (socket_connection_setup_timeout_ms)."""
+    """A connection was not ready within socket_connection_setup_timeout_ms."""
 
     advice = "Check that host and port are reachable (firewall, TLS on the right port), or allow more time."
 
 
 class RequestTimeoutError(ConnectionLostError, TimeoutError):
-    """A request was not answered within request_timeout_ms; its connection is closed."""
+    """A broker did not answer a request within request_timeout_ms; the connection is closed."""
 
     advice = "Check how busy the broker is, or raise request_timeout_ms (and delivery_timeout_ms with it)."
 
 
 class AuthenticationError(ClusterError):
-    """SASL failed: wrong credentials, a mechanism that is not offered, or a broker that cannot prove itself."""
+    """SASL failed: wrong credentials, a listener without this mechanism, or a broker that does not prove its identity."""
 
-    advice = "Check sasl_mechanism, sasl_username and sasl_password."
+    advice = "Check that the listener speaks SASL; then sasl_mechanism, sasl_username and sasl_password."
 
 
 class TlsError(ClusterError):
@@ -450,7 +538,7 @@ class TlsError(ClusterError):
 
 
 class ClusterAuthorizationError(ClusterError):
-    """The principal may not do this on the cluster."""
+    """The principal lacks a permission on the cluster."""
 
     advice = (
         "Grant it WRITE on the topic (brokers before 2.8: also IDEMPOTENT_WRITE on the cluster), or set "
@@ -459,13 +547,13 @@ class ClusterAuthorizationError(ClusterError):
 
 
 class UnsupportedVersionError(ClusterError):
-    """The broker does not speak a version we need."""
+    """The broker does not support an API version that the producer needs."""
 
     advice = "Kafka 2.1 or later is needed."
 
 
 class ClusterIdMismatchError(ClusterError):
-    """The brokers belong to another cluster than before."""
+    """The brokers belong to a different cluster than at the start."""
 
     advice = "Check where the bootstrap names point; close and start the producer to use the other cluster."
 
@@ -477,7 +565,7 @@ class BrokerAnswerError(ClusterError):
 
 
 class ProtocolError(AiokprodError):
-    """Bytes that no broker should send. The connection is closed; batches on it are sent again."""
+    """A broker sent bytes that break the protocol. The connection is closed; its batches are sent again."""
 
     advice = "Check that host and port are a Kafka broker's; if they are, report it as a bug."
 
@@ -485,4 +573,4 @@ class ProtocolError(AiokprodError):
 class CodecUnavailableError(ConfigError):
     """The compression codec needs a package that is not installed."""
 
-    advice = "Install the extra the message names."
+    advice = "Install the extra that the message names."

@@ -1,11 +1,18 @@
-"""Methods of other clients, by name: what a producer answers where its own is called otherwise. A table and a descriptor.
+"""Calls of other Kafka clients: a name or an argument that a producer or a Delivery lacks is answered with ours.
 
-Descriptors in the class, and no `__getattr__`: with that one each `producer.send` would be looked up the slow way.
+The classes have descriptors and no `__getattr__`, which would make every `producer.send` a slow look-up.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+from aiokprod.config.foreign_names import TRANSACTIONS
+from aiokprod.pipeline.delivery.delivery import Delivery
+
+CallT = TypeVar("CallT", bound=Callable[..., Any])
 
 
 class Foreign(NamedTuple):
@@ -13,10 +20,26 @@ class Foreign(NamedTuple):
 
     clients: str
     ours: str
-    """what to write here instead"""
+    """what to use instead"""
 
 
-_TRANSACTIONS = "transactions are not there yet"
+class ForeignName:
+    """A name with its replacement, for a reader of the class."""
+
+    __slots__ = ("_foreign", "_name")
+
+    def __init__(self, name: str, foreign: Foreign) -> None:
+        self._name = name
+        self._foreign = foreign
+
+    def __str__(self) -> str:
+        clients, ours = self._foreign
+        return f"{self._name!r}, which is a name of {clients}: {ours}"
+
+    def __repr__(self) -> str:
+        return f"<no {self}>"
+
+
 _CLIENTS: Final = "aiokafka, confluent-kafka and kafka-python"
 NAMES: Final = {
     "stop": Foreign("aiokafka", "await producer.close(), or `async with Producer(...)`"),
@@ -30,50 +53,73 @@ NAMES: Final = {
     "list_topics": Foreign("confluent-kafka", "await producer.partitions_for(topic)"),
     "set_sasl_credentials": Foreign("confluent-kafka", "a producer with other options"),
     "bootstrap_connected": Foreign("kafka-python", "producer.health()"),
-    "begin_transaction": Foreign(_CLIENTS, _TRANSACTIONS),
-    "commit_transaction": Foreign(_CLIENTS, _TRANSACTIONS),
-    "abort_transaction": Foreign(_CLIENTS, _TRANSACTIONS),
-    "send_offsets_to_transaction": Foreign(_CLIENTS, _TRANSACTIONS),
-    "init_transactions": Foreign("confluent-kafka and kafka-python", _TRANSACTIONS),
-    "transaction": Foreign("aiokafka", _TRANSACTIONS),
+    "begin_transaction": Foreign(_CLIENTS, TRANSACTIONS),
+    "commit_transaction": Foreign(_CLIENTS, TRANSACTIONS),
+    "abort_transaction": Foreign(_CLIENTS, TRANSACTIONS),
+    "send_offsets_to_transaction": Foreign(_CLIENTS, TRANSACTIONS),
+    "init_transactions": Foreign("confluent-kafka and kafka-python", TRANSACTIONS),
+    "transaction": Foreign("aiokafka", TRANSACTIONS),
+}
+OF_DELIVERIES: Final = {
+    "get": Foreign("kafka-python", "await the Delivery"),
+    **{
+        name: Foreign("RecordMetadata", f"await the Delivery, as in `(await delivery).{name}`")
+        for name in ("offset", "partition", "timestamp", "topic")
+    },
 }
 
 
 class ForeignCall:
-    """A name that a producer does not have: looking it up there raises an AttributeError that names ours.
+    """A name that a class does not have: looking it up raises an AttributeError that names the replacement.
 
-    Of the class it is this object itself, as tools ask a class for everything that `dir` lists; it cannot be called.
+    On the class the look-up returns the `ForeignName`, as tools ask a class for everything that `dir` lists. That is neither
+    callable nor a descriptor, which `help` would list as a method.
     """
 
     __slots__ = ("_name",)
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: ForeignName) -> None:
         self._name = name
 
-    def __get__(self, producer: object, owner: type) -> Any:
-        if producer is None:
-            return self
-        raise AttributeError(f"{owner.__name__} has no {self._told()}")
+    def __get__(self, instance: object, owner: type) -> Any:
+        if instance is None:
+            return self._name
+        raise AttributeError(f"{owner.__name__} has no {self._name}")
 
-    def _told(self) -> str:
-        clients, ours = NAMES[self._name]
-        return f"{self._name!r}, which is a name of {clients}: {ours}"
 
-    def __repr__(self) -> str:
-        return f"<no {self._told()}>"
+def without_arguments(instead: str) -> Callable[[CallT], CallT]:
+    """Make a method without parameters answer a call with arguments, at once, with a TypeError that says what to write.
+
+    Not for `send`: a parameter for what does not fit costs each call that does.
+    """
+
+    def wrapped(method: CallT) -> CallT:
+        @wraps(method)
+        def checked(self: object, *arguments: object, **options: object) -> Any:
+            if arguments or options:
+                raise TypeError(f"{method.__name__}() takes no arguments: {instead}")
+            return method(self)
+
+        return cast(CallT, checked)
+
+    return wrapped
 
 
 class ForeignCalls:
-    """The base of what answers so."""
+    """The base class of objects that answer to the names of other clients."""
 
-    def __dir__(self) -> list[str]:
-        """Without what is only answered: completion in a shell offers what is there."""
-        return [name for name in super().__dir__() if not isinstance(_in_class(type(self), name), ForeignCall)]
+
+def _own_names(instance: object) -> list[str]:
+    """List the attributes without the names of other clients, so that completion in a shell offers only what exists."""
+    return [name for name in object.__dir__(instance) if not isinstance(_in_class(type(instance), name), ForeignCall)]
 
 
 def _in_class(kind: type, name: str) -> object:
     return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), None)
 
 
-for _name in NAMES:
-    setattr(ForeignCalls, _name, ForeignCall(_name))  # so type checkers go on to know that the names are not there
+# Not in the class bodies: type checkers still report these names.
+for _kind, _names in ((ForeignCalls, NAMES), (Delivery, OF_DELIVERIES)):
+    setattr(_kind, "__dir__", _own_names)  # noqa: B010 - to type checkers it stays that of `object`
+    for _name, _foreign in _names.items():
+        setattr(_kind, _name, ForeignCall(ForeignName(_name, _foreign)))

@@ -1,6 +1,6 @@
-"""Which form of the hot modules is used: compiled by mypyc, where the wheel has them, or their sources.
+"""The two forms of the hot modules, compiled by mypyc (if the wheel has them) or their sources, and which one is used.
 
-Both lie side by side and behave alike; AIOKPROD_PURE=1, set before the first import, chooses the sources (for a
+Both lie side by side and behave alike. AIOKPROD_PURE=1, set before the first import, selects the sources (for a
 debugger, for a traceback with every line, to compare).
 """
 
@@ -14,11 +14,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 PACKAGE: Final = __name__.partition(".")[0]
-HOT: Final = f"{PACKAGE}.pipeline.batch"
+HOT: Final = f"{PACKAGE}.pipeline.partition.batch"
 
 
 class SourceFinder:
-    """Finds modules of this package by their sources only."""
+    """A finder of this package's modules by their sources only."""
 
     def __init__(self) -> None:
         self._finders: dict[str, FileFinder] = {}
@@ -26,7 +26,7 @@ class SourceFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """As importlib asks for it; None for what is not ours."""
+        """Find the source of a module for importlib; None for modules of other packages."""
         if path is None or not fullname.startswith(f"{PACKAGE}."):
             return None
         for entry in path:
@@ -40,20 +40,20 @@ class SourceFinder:
 
 
 def use_sources() -> None:
-    """Called when the package is imported with AIOKPROD_PURE=1, before any other of its modules."""
+    """Import the sources from here on; called first, when the package is imported with AIOKPROD_PURE=1."""
     sys.meta_path.insert(0, SourceFinder())
 
 
 def is_compiled() -> bool:
-    """Is the compiled form in use?"""
+    """Return True if the compiled form is in use."""
     spec = find_spec(HOT)
     return spec is not None and spec.origin is not None and not spec.origin.endswith(tuple(SOURCE_SUFFIXES))
 
 
-if TYPE_CHECKING:  # the compiler knows it by its own name
+if TYPE_CHECKING:  # the compiler knows the decorator by this name
     from mypy_extensions import mypyc_attr as mypyc_attr  # noqa: PLC0414 - passed on
 else:
 
     def mypyc_attr(**_):
-        """Attributes of a compiled class mean nothing to the interpreter."""
+        """Ignore the attributes of a compiled class, which mean nothing to the interpreter."""
         return lambda kind: kind

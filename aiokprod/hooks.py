@@ -1,4 +1,4 @@
-"""Interceptors: what a user may see and change of each record. A hook cannot raise into the pipeline."""
+"""Interceptors: hooks that see, and may change, each record. A hook cannot raise into the pipeline."""
 
 from __future__ import annotations
 
@@ -12,33 +12,61 @@ from aiokprod.record_metadata import RecordMetadata
 
 
 class ProducerInterceptor:
-    """Override what you want. Called from the event loop: plain functions that are quick; only `close` may be async."""
+    """The base class of interceptors: override the hooks you need.
+
+    Hooks are called from the event loop: they must be plain functions and quick. Only `close` may be async.
+    """
 
     def configure(self, config: object) -> None:
-        """The producer starts; `config` is its `ProducerConfig`. An exception fails `start` with ConfigError."""
+        """Prepare for a start of the producer. An exception makes `start` fail with ConfigError.
+
+        Args:
+            config: the `ProducerConfig` of the producer.
+        """
 
     def on_send(self, record: Record) -> Record:
-        """Before serializers and partitioner; return the record, or another one. Once per record, never on a retry."""
+        """Return the record to send: `record`, or another one.
+
+        Called before serializers and partitioner, once per record, never on a retry. An exception is logged, and the
+        record is sent as it was.
+
+        Args:
+            record: the record as the program sent it, or as the interceptor before this one returned it.
+        """
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
-        """The record has its outcome: metadata, or an error (also for a record that was refused at once)."""
+        """Handle the outcome of a record: metadata, or an error (also of a record that `send` refused).
+
+        Args:
+            metadata: the place of the record in the log; None if it failed.
+            error: the reason for the failure; None if the record was delivered.
+        """
 
     def on_outcome(self, record: Record, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
-        """`on_acknowledgement` that knows the record: what `on_send` and serializers made of it.
+        """Handle the outcome of a record, given the record as `on_send` and the serializers made it.
 
-        Who overrides it has every record of the producer held in memory until its outcome.
+        Overriding this keeps every in-flight record in memory until its outcome.
+
+        Args:
+            record: the record as it was sent.
+            metadata: the place of the record in the log; None if it failed.
+            error: the reason for the failure; None if the record was delivered.
         """
 
     def close(self) -> Awaitable[None] | None:
-        """The producer is closed. What is returned is awaited, for half a second at most."""
+        """Release what the interceptor holds; the producer is closed.
+
+        Returns:
+            None, or an awaitable, which is awaited for half a second at most.
+        """
 
 
 class InterceptorChain:
-    """All interceptors in their order; an exception is logged and the chain goes on with the last good record.
+    """All interceptors in their order. An exception is logged, and the chain continues with the last good record.
 
-    Which record an outcome belongs to is remembered by where the record is (its holder, and its index there), and only
-    while an interceptor wants to know it.
+    The record of an outcome is found by its position (its holder, and its index there). Positions are kept only if an
+    interceptor overrides `on_outcome`.
     """
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor], log: StateLog) -> None:
@@ -59,9 +87,7 @@ class InterceptorChain:
                 record = changed
             except (SystemExit, KeyboardInterrupt):
                 raise
-            except (
-                BaseException
-            ) as broken:  # a CancelledError, too, or what a test's `fail` raises: the others hear all the same
+            except BaseException as broken:  # also CancelledError: the other interceptors are still called
                 self._log.hook_failed(f"{type(interceptor).__name__}.on_send", broken)
         return record
 
@@ -71,32 +97,30 @@ class InterceptorChain:
                 interceptor.on_acknowledgement(metadata, error)
             except (SystemExit, KeyboardInterrupt):
                 raise
-            except (
-                BaseException
-            ) as broken:  # a CancelledError, too, or what a test's `fail` raises: the others hear all the same
+            except BaseException as broken:  # also CancelledError: the other interceptors are still called
                 self._log.hook_failed(f"{type(interceptor).__name__}.on_acknowledgement", broken)
 
     # ------------------------------------------------------------------ where records are
     def accepted(self, record: Record, holder: object, index: int) -> None:
-        """The pipeline has taken the record."""
+        """Note the position of a record that the pipeline has taken."""
         if self._listeners:
             self._open[holder, index] = record
 
     def moved(self, parked: object, holder: object, index: int) -> None:
-        """A batch has taken a parked record."""
+        """Note the new position of a parked record that a batch has taken."""
         record = self._open.pop((parked, 0), None)
         if record is not None:
             self._open[holder, index] = record
 
     def settled(self, holder: object, index: int, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
-        """The record there has its outcome."""
+        """Report the outcome of the record at this position."""
         self.on_acknowledgement(metadata, error)
         record = self._open.pop((holder, index), None)
         if record is not None:
             self._tell_outcome(record, metadata, error)
 
     def refused(self, record: Record, error: AiokprodError) -> None:
-        """`send` raised: the record was not taken."""
+        """Report a record that `send` refused with an error."""
         self.on_acknowledgement(None, error)
         self._tell_outcome(record, None, error)
 
@@ -106,13 +130,11 @@ class InterceptorChain:
                 listener.on_outcome(record, metadata, error)
             except (SystemExit, KeyboardInterrupt):
                 raise
-            except (
-                BaseException
-            ) as broken:  # a CancelledError, too, or what a test's `fail` raises: the others hear all the same
+            except BaseException as broken:  # also CancelledError: the other interceptors are still called
                 self._log.hook_failed(f"{type(listener).__name__}.on_outcome", broken)
 
     def close(self) -> list[tuple[str, Awaitable[object]]]:
-        """Close all; what must be awaited, by name."""
+        """Close all interceptors; return what must be awaited, by name."""
         waiting: list[tuple[str, Awaitable[object]]] = []
         for interceptor in self._interceptors:
             name = f"{type(interceptor).__name__}.close"
@@ -120,9 +142,7 @@ class InterceptorChain:
                 result = interceptor.close()
             except (SystemExit, KeyboardInterrupt):
                 raise
-            except (
-                BaseException
-            ) as broken:  # a CancelledError, too, or what a test's `fail` raises: the others hear all the same
+            except BaseException as broken:  # also CancelledError: the other interceptors are still called
                 self._log.hook_failed(name, broken)
             else:
                 if inspect.isawaitable(result):

@@ -1,16 +1,19 @@
-"""Logging in one grammar: who: OLD -> NEW because. Rate-limited; nothing of record content, no secrets.
+"""Logging in one grammar, `name: OLD -> NEW because reason`, rate-limited; no record content, no secrets.
 
-`StateLog` writes the lines of one thing (a producer, a broker connection). A line that repeats within `QUIET_S` is
-counted, and the count is told with the next one that is let through. Counts of lost records are exact: what is held back
-is told by `tell_held`, at the latest when the producer closes.
+`StateLog` writes the lines of one object (a producer, a broker connection). A line that repeats within `QUIET_S` is counted,
+and the count is added to the next line that passes. Counts of lost records are exact: `tell_held` writes those that were
+held back, at the latest when the producer closes.
 
-There is no NullHandler: it would turn off Python's handler of last resort, which writes warnings and errors to stderr
-where an application has not configured logging. A failure that is not awaited shows there.
+There is no NullHandler: it would disable Python's handler of last resort, which writes warnings and errors to stderr
+where an application has not configured logging. A failure that is not awaited appears there.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
+import traceback
+from collections.abc import Mapping
 from math import inf
 from time import monotonic
 from typing import NamedTuple
@@ -19,14 +22,14 @@ from aiokprod.errors import AiokprodError
 
 QUIET_S = 5.0
 TEXT_LIMIT = 300
-KINDS_LIMIT = 256  # kinds of lines that are remembered; those beyond share one
+KINDS_LIMIT = 256  # kinds of lines that are remembered; all others share one
 
 
 def printable(text: object, limit: int = TEXT_LIMIT) -> str:
-    """A text from outside, safe in a log line: control characters escaped, at most `limit` characters (faults: H14)."""
+    """Make a text from outside safe in a log line: control characters escaped, at most `limit` characters (faults: H14)."""
     try:
         raw = str(text)
-    except Exception as broken:  # an exception of the user's, say
+    except Exception as broken:  # the `__str__` of a user's exception may raise
         raw = f"<{type(text).__name__} whose text raises {type(broken).__name__}>"
     cut = raw[:limit]
     shown = cut
@@ -36,19 +39,21 @@ def printable(text: object, limit: int = TEXT_LIMIT) -> str:
 
 
 class RateLimiter:
-    """Lets the first line of a kind through, then one each `quiet_s`, and counts the others.
+    """A limiter that passes the first line of a kind, then one each `quiet_s`, and counts the others.
 
-    However many kinds there are, `KINDS_LIMIT` lines in `quiet_s` are let through, and one for all the other kinds: kinds
-    may be as many as brokers that an answer names (`# faults: H16`).
+    In `quiet_s` at most `KINDS_LIMIT` lines pass, and one for all other kinds together: there may be as many kinds as
+    brokers that an answer names (`# faults: H16`).
     """
 
     def __init__(self, quiet_s: float = QUIET_S) -> None:
         self._quiet_s = quiet_s
-        self._kinds: dict[str, tuple[float, int]] = {}  # the kind of the oldest line first
+        self._kinds: dict[
+            str, tuple[float, int]
+        ] = {}  # kind -> (time of its last line, lines held since); oldest first
         self._others: tuple[float, int] = (-inf, 0)
 
     def pass_on(self, kind: str, now: float, count: int = 1) -> str | None:
-        """What to append to the line; None: say nothing now."""
+        """Return the text to append to the line; None if the line must not be written now."""
         known = self._kinds.get(kind)
         if known is None and len(self._kinds) >= KINDS_LIMIT:
             oldest = next(iter(self._kinds))
@@ -59,7 +64,7 @@ class RateLimiter:
         if now - last < self._quiet_s:
             self._kinds[kind] = (last, held + count)
             return None
-        self._kinds.pop(kind, None)
+        self._kinds.pop(kind, None)  # inserted again, so that the oldest line stays first
         self._kinds[kind] = (now, 0)
         return f" (repeated {held} times in {now - last:.0f} s)" if held else ""
 
@@ -73,7 +78,7 @@ class RateLimiter:
 
 
 class Loss(NamedTuple):
-    """Records that failed, as a log line tells of them."""
+    """Records that failed with one kind of error, as a log line reports them."""
 
     error: str
     topic: str | None
@@ -82,19 +87,33 @@ class Loss(NamedTuple):
 
 
 class StateLog:
-    """The lines of one thing."""
+    """The log lines of one object.
+
+    Args:
+        subject: the object, as its lines call it.
+        client_id: the client that it belongs to.
+        broker: the broker that it belongs to.
+        name: the name of the logger.
+        limiter: a limiter that many objects share, which bounds their lines together; one of its own if not given.
+    """
 
     def __init__(
-        self, who: str, *, client_id: str | None = None, broker: int | str | None = None, name: str = "aiokprod"
+        self,
+        subject: str,
+        *,
+        client_id: str | None = None,
+        broker: int | str | None = None,
+        name: str = "aiokprod",
+        limiter: RateLimiter | None = None,
     ) -> None:
-        self.who = printable(who)  # an address as Metadata has it
+        self.subject = printable(subject)  # may hold an address out of a Metadata answer
         self.last_error: str | None = None
         self.last_error_at = 0.0  # monotonic seconds
         self._logger = logging.getLogger(name)
-        self._limiter = RateLimiter()
+        self._limiter = RateLimiter() if limiter is None else limiter
         self._losses: dict[
             tuple[str, str | None], tuple[float, int, Loss]
-        ] = {}  # told at, held back since, the first of these
+        ] = {}  # time of the last line, records held back since, the first of them
         self.holds_losses = False
         self._extra = {
             "kafka_client_id": client_id, "kafka_broker": printable(broker) if isinstance(broker, str) else broker,
@@ -107,27 +126,27 @@ class StateLog:
         self.last_error_at = monotonic()
 
     def moved(self, old: str, new: str, because: object, *, level: int = logging.INFO) -> None:
-        """who: OLD -> NEW because"""
-        self._write(level, f"{old}>{new}", f"{self.who}: {old} -> {new} because {printable(because)}", {})
+        """Write `name: OLD -> NEW because reason`."""
+        self._write(level, f"{old}>{new}", f"{self.subject}: {old} -> {new} because {printable(because)}", {})
 
     def warned(self, kind: str, text: object, **facts: object) -> None:
-        """Something the user should know; lines of one kind are rate-limited together."""
+        """Warn the user; lines of one kind are rate-limited together."""
         self._remember(printable(text))
-        self._write(logging.WARNING, kind, f"{self.who}: {printable(text)}", facts)
+        self._write(logging.WARNING, kind, f"{self.subject}: {printable(text)}", facts)
 
     def failed(self, cause: BaseException) -> None:
-        """The thing failed for good."""
+        """Write that the object failed for good."""
         self._remember(f"{type(cause).__name__}: {printable(cause)}")
-        self._logger.error("%s: FAILED because %s", self.who, self.last_error, extra=self._extra, exc_info=cause)
+        self._emit(logging.ERROR, "%s: FAILED because %s", self.subject, self.last_error, exc_info=cause)
 
     def records_lost(self, error: AiokprodError, count: int) -> None:
-        """Records failed that no caller awaited. The counts of all lines add up, once `tell_held` was called."""
+        """Count records that failed and that no caller awaited; the counts of all lines add up once `tell_held` was called."""
         now = monotonic()
         kind = self._kind_of_loss(error, now)
         last_at, held, first = self._losses.get(kind, (-inf, 0, None))
         is_quiet = now - last_at < QUIET_S
         if is_quiet and held and first is not None:
-            # The text of the first is told with the count: thousands may fail in one turn, and a text costs more than a count.
+            # Only the first error is made a text: thousands may fail in one turn, and a text costs more than a count.
             self._losses[kind] = (last_at, held + count, first)
             return
         is_shared = kind[1] != error.topic
@@ -143,7 +162,7 @@ class StateLog:
         self._tell_loss(loss, held + count)
 
     def _kind_of_loss(self, error: AiokprodError, now: float) -> tuple[str, str | None]:
-        """By error and topic; topics beyond `KINDS_LIMIT` share the kind of their error."""
+        """Return the kind, by error and topic; topics beyond `KINDS_LIMIT` share the kind of their error."""
         kind = (type(error).__name__, error.topic)
         if kind in self._losses or len(self._losses) < KINDS_LIMIT:
             return kind
@@ -151,7 +170,7 @@ class StateLog:
         if now - last_at < QUIET_S:
             return (kind[0], None)
         del self._losses[oldest]
-        if held and loss is not None:
+        if held:
             self._tell_loss(loss, held)
         return kind
 
@@ -160,7 +179,7 @@ class StateLog:
         self.holds_losses = False
         now = monotonic()
         for kind, (_, held, loss) in list(self._losses.items()):
-            if held and loss is not None:
+            if held:
                 self._losses.pop(kind, None)
                 self._losses[kind] = (now, 0, loss)  # the oldest first
                 self._tell_loss(loss, held)
@@ -169,23 +188,39 @@ class StateLog:
         extra = {
             **self._extra, "kafka_topic": loss.topic, "kafka_partition": loss.partition, "kafka_error": loss.error,
         }  # fmt: skip
-        self._logger.error("%s: %d records failed that no caller awaited: %s", self.who, count, loss.text, extra=extra)
+        text = "%s: %d records failed that no caller awaited: %s"
+        self._emit(logging.ERROR, text, self.subject, count, loss.text, extra=extra)
 
     def lost_with_loop(self, text: str) -> None:
-        """A producer was not closed."""
+        """Write that a producer was not closed, with its lost records."""
         self._remember(printable(text))
-        self._logger.error("%s: %s", self.who, self.last_error, extra=self._extra)
+        self._emit(logging.ERROR, "%s: %s", self.subject, self.last_error)
 
     def hook_failed(self, hook: str, error: BaseException) -> None:
-        """A hook of the user raised; it cannot raise into the pipeline."""
+        """Write that a hook of the user raised; the exception cannot reach the pipeline."""
         told = self._limiter.pass_on(f"hook {hook}", monotonic())
         if told is not None:
-            self._logger.error("%s: %s raised%s", self.who, hook, told, extra=self._extra, exc_info=error)
+            self._emit(logging.ERROR, "%s: %s raised%s", self.subject, hook, told, exc_info=error)
 
     def _write(self, level: int, kind: str, line: str, facts: dict[str, object]) -> None:
         if not self._logger.isEnabledFor(level):
             return
-        told = self._limiter.pass_on(kind, monotonic())
+        told = self._limiter.pass_on(f"{self.subject}: {kind}", monotonic())
         if told is not None:
             extra = {**self._extra, **{f"kafka_{key}": value for key, value in facts.items()}}
-            self._logger.log(level, "%s%s", line, told, extra=extra)
+            self._emit(level, "%s%s", line, told, extra=extra)
+
+    def _emit(
+        self,
+        level: int,
+        text: str,
+        *arguments: object,
+        extra: Mapping[str, object] | None = None,
+        exc_info: BaseException | None = None,
+    ) -> None:
+        """Write a line. The pipeline logs in the middle of its work: what a filter or a record factory raises stays here."""
+        try:
+            self._logger.log(level, text, *arguments, extra=self._extra if extra is None else extra, exc_info=exc_info)
+        except Exception:
+            if logging.raiseExceptions and sys.stderr is not None:  # as handlers do with their own errors
+                traceback.print_exc()

@@ -1,7 +1,8 @@
-"""Counters and gauges of every stage, histograms of what takes time. One `Metrics` per producer; read from any thread.
+"""`Metrics`: counters and gauges of every stage, histograms of durations and sizes. One per producer; read from any thread.
 
-Written per batch, request or event, by the producer's loop alone; per record only where a record has to wait (for room, for
-its topic). A reader copies plain numbers. The unit stands in the name (`_bytes`, `_seconds`) or it is a count.
+Only the producer's loop writes them: per batch, request or event, and per record only where a record has to wait (for
+room, for its topic). A reader copies plain numbers. The unit is part of the name (`_bytes`, `_seconds`); other metrics are
+counts.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ from dataclasses import dataclass
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 120)
 BYTES = (256, 1024, 4096, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
 COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
-RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 INFINITY = float("inf")
 Number = int | float
-"""Counts stay whole in both forms: a compiled `float` would not."""
+"""Counts stay whole numbers in both forms: as a compiled `float` they would not."""
 
 
 class Counter:
-    """Only grows."""
+    """A number that only grows."""
 
     __slots__ = ("value",)
 
@@ -33,7 +33,7 @@ class Counter:
 
 
 class Gauge:
-    """What is now."""
+    """A current value."""
 
     __slots__ = ("value",)
 
@@ -49,7 +49,10 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class HistogramSnapshot:
-    """`counts[i]` values were at most `bounds[i]` (and above the bound before); the last count is of all larger ones."""
+    """A copy of a histogram: how many values lay between each two bounds.
+
+    `counts[i]` values were above `bounds[i - 1]` and at most `bounds[i]`; the last count is of the values above all bounds.
+    """
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -60,7 +63,7 @@ class HistogramSnapshot:
         return sum(self.counts)
 
     def quantile(self, q: float) -> float | None:
-        """The bound below which a share `q` of the values lies; None without values."""
+        """Return the bound below which a share `q` of the values lies; None if there are no values."""
         rank, seen = q * self.count, 0
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
             seen += count
@@ -78,7 +81,7 @@ class Histogram:
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(self.bounds) + 1)
         self.total: Number = 0
-        self._at = 0  # where the last value lay, above this bound and up to that: the next one mostly lies there too
+        self._at = 0  # the bucket of the last value and its bounds: the next value is mostly in the same one
         self._above: Number = 0
         self._up_to: Number = 0
 
@@ -98,7 +101,7 @@ class Histogram:
 
 
 class Metrics:
-    """What is measured; docs/metrics.md says what each means."""
+    """All metrics of one producer; docs/metrics.md says what each means."""
 
     def __init__(self) -> None:
         # admission
@@ -141,12 +144,12 @@ class Metrics:
         self.connection_setup_seconds = Histogram(SECONDS)
 
     def snapshot(self) -> dict[str, float | HistogramSnapshot]:
-        """All of them by name, at this moment; from any thread."""
+        """Return all metrics by name at this moment; callable from any thread."""
         return {
             name: metric.snapshot() if isinstance(metric, Histogram) else metric.value for name, metric in self._all()
         }
 
     def _all(self) -> list[tuple[str, Counter | Gauge | Histogram]]:
-        # Compiled, an object has no __dict__.
+        # In the compiled form an object has no __dict__.
         named = [(name, getattr(self, name)) for name in dir(self) if not name.startswith("_")]
         return [(name, metric) for name, metric in named if isinstance(metric, (Counter, Gauge, Histogram))]

@@ -1,143 +1,81 @@
-"""Values the user sees: records, reports, states. No behaviour, no imports of ours."""
+"""Values that users see: records, states, the report of a close. Plain data; imports nothing else of the package.
+
+The reports that hold errors are in `errors`, beside the errors that hold reports.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from aiokprod.errors import AiokprodError
+from typing import Any
 
 
 class Persistence(Enum):
-    """May a failed record be in the log?"""
+    """The answer to whether a failed record may be in the log."""
 
     NOT_PERSISTED = "not persisted"
-    """Certainly not: it is safe to send it again."""
+    """The record is certainly not in the log: sending it again is safe."""
     POSSIBLY_PERSISTED = "possibly persisted"
-    """Only the log itself can tell: sending it again may write it twice."""
+    """Only the log itself can tell: sending the record again may write it twice."""
 
 
 class TimestampType(Enum):
-    """Whose clock dated the record."""
+    """The clock that a record's timestamp comes from."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
-class TopicPartition(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
-
-
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """A record with all it may have, for `send_many` and interceptors."""
+    """A record with every field it can have, for `send_many` and interceptors."""
 
     value: Any = None
+    """bytes, or the argument of `value_serializer`; None is a tombstone"""
     key: Any = None
+    """bytes, or the argument of `key_serializer`; None is no key"""
     topic: str | None = None
+    """topic name; None is the topic of the call"""
     partition: int | None = None
+    """partition number; None lets the partitioner choose"""
     headers: Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None] = ()
+    """(name, value) pairs, or a mapping"""
     timestamp_ms: int | None = None
+    """milliseconds since 1970; None is the current time"""
     timeout: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendReport:
-    """What became of one `send_many`."""
-
-    delivered: int
-    failures: list[tuple[int, AiokprodError]] = field(default_factory=list)
-    """(number of the record in the call, error), ascending"""
-    offsets: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-    """(topic, partition) -> first and last offset; others may have written between"""
-
-
-@dataclass(slots=True, kw_only=True)
-class ColumnsPartition:
-    """What became of the records of one `send_columns` in one partition."""
-
-    count: int = 0
-    """records that were delivered"""
-    bytes: int = 0
-    """of the delivered ones, as records, before compression"""
-    first_offset: int | None = None
-    """None: nothing was delivered, or no broker told (acks=0)"""
-    last_offset: int | None = None
-    """others may have written between"""
-    failed: int = 0
-    first_error: AiokprodError | None = None
-    """of the failed record with the lowest row"""
-    first_failed_row: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnsPlacement:
-    """Where some rows of one `send_columns` are, one behind the other in the log."""
-
-    topic: str
-    partition: int
-    base_offset: int | None
-    """of the first of them; None: nobody told (acks=0)"""
-    rows: Sequence[int]
-    """ascending; `rows[n]` has offset `base_offset + n`"""
-
-
-@dataclass(slots=True, kw_only=True)
-class ColumnsReport:
-    """What became of one `send_columns`."""
-
-    delivered: int = 0
-    failed: int = 0
-    untaken: int = 0
-    """records that were not taken any more: certainly not in the log"""
-    partitions: dict[tuple[str, int], ColumnsPartition] = field(default_factory=dict)
-    """(topic, partition) -> what became of the records there"""
-    untaken_error: AiokprodError | None = None
-    """why taking ended"""
-    placements: list[ColumnsPlacement] = field(default_factory=list)
-    """of the delivered rows, in no order; empty unless they were asked for"""
-
-    @property
-    def first_error(self) -> AiokprodError | None:
-        """Of the failed record with the lowest row; if none failed, why taking ended."""
-        failed = [partition for partition in self.partitions.values() if partition.first_failed_row is not None]
-        if not failed:
-            return self.untaken_error
-        return min(failed, key=lambda partition: partition.first_failed_row or 0).first_error
+    """bound for the delivery of this record, in seconds; None leaves `delivery_timeout_ms` alone"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseReport:
-    """What `close` could not deliver."""
+    """The records that `close` could not deliver."""
 
-    undelivered: dict[tuple[str, int | None, Persistence], int] = field(default_factory=dict)
-    """(topic, partition, persistence) -> records that failed while closing"""
+    undelivered: dict[tuple[str, int | None, Persistence], int] = field(
+        default_factory=dict[tuple[str, int | None, Persistence], int]
+    )
+    """(topic, partition, persistence) -> number of records that failed while closing"""
     duration_s: float = 0.0
+    """how long the close took, in seconds"""
 
     @property
     def is_clean(self) -> bool:
-        """Was everything delivered?"""
+        """True if everything was delivered."""
         return not self.undelivered
 
     @property
     def count(self) -> int:
-        """Records that were not delivered."""
+        """The number of records that were not delivered."""
         return sum(self.undelivered.values())
 
     @classmethod
     def empty(cls) -> CloseReport:
-        """There was nothing to close."""
+        """Return the report of a close that found nothing to do."""
         return cls()
 
 
 class ProducerState(Enum):
-    """The life of a producer."""
+    """The states of a producer."""
 
     NEW = "NEW"
     STARTING = "STARTING"
@@ -150,20 +88,25 @@ class ProducerState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """An answer without I/O: `ready` is for readiness probes, `live` for liveness (a Kafka that is down is not our death).
+    """A snapshot of a producer's health, made without I/O.
 
-    docs/health.md says what each means, and after how long.
+    `ready` is for readiness probes, `live` for liveness probes (`live` stays True while Kafka is down). docs/health.md says
+    what each field means, and after how long it changes.
     """
 
     state: ProducerState
+    """the state of the producer"""
     ready: bool
+    """True in READY, while no record waits for room in the buffer"""
     live: bool
+    """False once the producer has FAILED: only `close` and `start` help"""
     since: float
-    """seconds since 1970, when the state began"""
+    """when the state began, in seconds since 1970"""
     brokers_connected: int
-    """brokers there is an open connection to, whatever it is for"""
+    """number of brokers with an open connection, for any purpose"""
     buffered_bytes: int
-    """of `buffer_memory`: all records without an outcome"""
+    """bytes of `buffer_memory` in use by records without an outcome"""
     oldest_record_s: float | None
-    """age in seconds of the oldest record without an outcome, in a batch or on its way to one"""
+    """age in seconds of the oldest record without an outcome, in a batch or waiting for one"""
     last_error: str | None
+    """the last warning in the log about the producer or its cluster; None if there was none"""

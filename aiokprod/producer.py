@@ -1,68 +1,62 @@
-"""`Producer`: the public face. It owns the life of a pipeline, hands it what it is given, and decides nothing else.
+"""`Producer`: the public face. It checks the arguments of calls, passes them on to its life and its path, and decides nothing.
 
-    NEW -> STARTING -> READY -> CLOSING -> CLOSED -> STARTING ...      (FAILED: a crash; close it and start again)
-
-Built anywhere, also outside a loop; bound to the loop that starts it; a closed one can be started again, on any loop.
+A producer can be made anywhere, also outside an event loop. It belongs to the loop that starts it. A closed one can be
+started again, on any loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import sys
 import time
-import warnings
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
 from types import MethodType, TracebackType
-from typing import Any, ClassVar, Final, NoReturn, Self, TypeVar, Unpack
-from weakref import WeakSet
+from typing import Any, Final, NoReturn, Self, TypeVar, Unpack, cast
 
-from aiokprod.closing import Closing, tell_unclean
-from aiokprod.cluster.connection_settings import check_files
-from aiokprod.cluster.control_request import checked_seconds
-from aiokprod.cluster.running_loop import running_loop
+from aiokprod.closing import tell_unclean
+from aiokprod.cluster.connection.control_request import checked_seconds
+from aiokprod.cluster.dialing.connection_settings import check_files
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.config.call_timeouts import check_timeout
 from aiokprod.config.option_checks import shown
 from aiokprod.delivery_type import Delivery
 from aiokprod.errors import (
     AiokprodError,
+    ColumnsReport,
     ConfigError,
-    ForkedError,
-    ProducerClosedError,
-    ProducerNotStartedError,
+    InvalidColumnError,
     SendColumnsError,
     SendManyError,
+    SendReport,
     UsageError,
-    WrongLoopError,
 )
-from aiokprod.foreign_calls import ForeignCalls
+from aiokprod.foreign_calls import ForeignCalls, without_arguments
 from aiokprod.forms import is_compiled
+from aiokprod.life import Life
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
-from aiokprod.model import CloseReport, ColumnsReport, Health, ProducerState, SendReport
-from aiokprod.pipeline.assembly import Pipeline
-from aiokprod.pipeline.bulk import BulkSend
-from aiokprod.pipeline.columns import ColumnsSend
-from aiokprod.pipeline.intake import Intake
-from aiokprod.pipeline.send_call import SendAttribute, SendCall
-from aiokprod.pipeline.send_path import SendPath
-from aiokprod.pipeline.unwatched import UnwatchedFailures
+from aiokprod.model import CloseReport, Health
+from aiokprod.pipeline.backend import Backend
+from aiokprod.pipeline.broker_backend import BrokerBackend
+from aiokprod.pipeline.columns.send_columns import ColumnsSend
+from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
+from aiokprod.pipeline.partition.context import PipelineContext
+from aiokprod.pipeline.partition.send_many import SendMany
+from aiokprod.pipeline.pipeline import Pipeline
+from aiokprod.pipeline.sending.record_checks import RecordChecks
+from aiokprod.pipeline.sending.send_call import SendAttribute, SendCall
+from aiokprod.pipeline.sending.send_path import SendPath
 from aiokprod.record_metadata import RecordMetadata
-from aiokprod.records import crc
-from aiokprod.records.column_rows import table_of
+from aiokprod.records.column_rows import ColumnTable, table_of
 from aiokprod.records.columns import BytesColumn, HeadersColumn
 from aiokprod.records.compression import check_codec
 from aiokprod.thread_sends import send_from_thread
-from aiokprod.unclosed import Unclosed, weakly
 from aiokprod.wire.messages.metadata import MetadataRequest
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
 HeadersArgument = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
-HOOK_CLOSE_S = 0.5  # what an async close() of a serializer may take: close() returns within a second of its bound
 TAKEN_AT_ONCE = 500  # records send_many takes before it lets the loop run
 
 
@@ -74,52 +68,29 @@ def _marked(call: CallT) -> CallT:
     return call
 
 
-class _Forks:
-    """How often this process is a forked child: a producer of the parent must not be used in it."""
-
-    count = 0
-    started: ClassVar[WeakSet[Producer]] = WeakSet()
-
-    @classmethod
-    def is_at(cls, count: int) -> bool:
-        """Has this process not been forked since?"""
-        return cls.count == count
-
-    @classmethod
-    def happened(cls) -> None:
-        cls.count += 1
-        for producer in cls.started:
-            producer._path = producer._send_call.path = None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_Forks.happened)
-
-
-def _closed_while_starting() -> ProducerClosedError:
-    return ProducerClosedError("close() was called while the producer was being started")
-
-
 class _Base(ForeignCalls):
-    """Where the compiled form has `send`: who patches `Producer.send` finds no attribute of its own there, and a function."""
+    """Carries the `send` descriptor in the compiled form.
+
+    On a base class, so that `mock.patch.object(Producer, "send")` sees an inherited function and restores it by deletion.
+    """
 
 
 class Producer(_Base):
-    """Sends records to Apache Kafka, with an awaitable for each.
+    """A producer of records for Apache Kafka, with an awaitable outcome for each record.
 
         async with Producer("localhost:9092") as producer:
             metadata = await producer.send("orders", b"value", key=b"key")
 
-    `async with` connects within `start_timeout_ms` and delivers what was taken within `close_timeout_ms`; what it cannot
-    deliver then is a WARNING in the log.
+    `async with` connects within `start_timeout_ms`, and at its end delivers the accepted records within
+    `close_timeout_ms`. Records that it could not deliver are a WARNING in the log.
 
     Args:
-        servers: `"host:port,host:port"`, a list of such (also as `bootstrap_servers=`); or a whole `ProducerConfig`; or a
-            mapping with the names of other clients, as `ProducerConfig.from_mapping` takes it.
+        servers: `"host:port,host:port"` or a list of `"host:port"` (also as `bootstrap_servers=`); or a `ProducerConfig`; or
+            a mapping with the option names of other clients, as for `ProducerConfig.from_mapping`.
         **options: the options of `ProducerConfig`.
 
     Raises:
-        ConfigError: an option is unknown, has the wrong type or conflicts with another; a file cannot be read, or is no PEM.
+        ConfigError: an option is unknown, has a wrong type or conflicts with another; a file cannot be read, or is not PEM.
         CodecUnavailableError: the package of `compression_type` is not installed.
     """
 
@@ -144,187 +115,94 @@ class Producer(_Base):
                 )
             options["bootstrap_servers"] = servers
             config = ProducerConfig.of(**options)
-        check_codec(config.compression_type, config.compression_level)
+        check_codec(config.compression_type)
         self._check_files(config)
         self.config = config
         self._metrics = Metrics()
         self._log = StateLog("producer", client_id=config.client_id)
-        self._unwatched = UnwatchedFailures(config.on_delivery_error, self._log)
-        self._intake = Intake(config, self._log)
-        self._pipeline: Pipeline | None = None
+        unhandled = UnhandledErrors(config.on_delivery_error, self._log)
+        self._checks = RecordChecks(config, self._log)
         self._path: SendPath | None = None  # while records can be sent
         self._send_call = SendCall(MethodType(SEND, self))  # has the same path
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._state = ProducerState.NEW
-        self._since = time.time()
-        self._forks = 0
-        self._started: asyncio.Event | None = None  # while a start is under way
-        self._starting: Pipeline | None = None  # while a start is under way
-        self._closing: Closing | None = None  # the last one of this start
-        self._closes = 0  # how often a close() ended a start
-        self._unclosed: Unclosed | None = None  # while it is started
-        self._left = CloseReport.empty()  # of a start whose loop was closed before the producer was
+        self._life = Life(
+            self, config, self._metrics, self._log, unhandled, self._checks, self._make_backend, self._use_path
+        )
 
+    # What a producer stands on: these three are the seam on which `aiokprod.testing.MemoryProducer` is built.
     def _check_files(self, config: ProducerConfig) -> None:
-        """What is wrong with the files of certificates is known now, not when the application starts."""
+        """Check the files of certificates now, not when the application starts."""
         check_files(config)
+
+    def _make_backend(self, context: PipelineContext) -> Backend:
+        """Make what the pipeline of one start stands on."""
+        return BrokerBackend(context)
+
+    def _make_columns_send(self, pipeline: Pipeline, topic: str, table: ColumnTable, placements: bool) -> ColumnsSend:
+        """Make one call of `send_columns`."""
+        return ColumnsSend(
+            pipeline.context,
+            pipeline.parking,
+            self._checks,
+            pipeline.column_tickets,
+            topic,
+            table,
+            pipeline.closed_error,
+            placements,
+        )
+
+    def _use_path(self, path: SendPath | None) -> None:
+        """Send on this path from now on; None: nothing can be sent."""
+        self._path = self._send_call.path = path
+
+    @property
+    def _pipeline(self) -> Pipeline | None:
+        return self._life.pipeline
 
     # ------------------------------------------------------------------ life
     async def start(self, timeout: float | None = 30.0, *, wait: bool = True) -> Self:
-        """Connect. `wait=False` comes up without a cluster and connects in the background.
+        """Connect to the cluster.
+
+        On a started producer this does nothing. While another task starts the producer, this waits for that start.
 
         Args:
-            timeout: seconds; None waits without bound.
-
-        Called again on a started producer it does nothing; while another task starts it, it waits for that start.
-
-        Raises:
-            BootstrapError: no bootstrap server answered; it says host, port and cause of each.
-            AuthenticationError, TlsError: the cluster refused us, or we it.
-            ProducerClosedError, ProducerFailedError: it is closing, or has failed: await `close()` first.
-            ConfigError: `timeout` is no number of seconds, or below 0; nothing was started.
-            UsageError: no event loop of asyncio runs (under trio, say).
-
-        Cancellation: nothing is left behind; the producer can be started again.
-        """
-        check_timeout("timeout of start()", timeout)
-        loop = running_loop()
-        if self._has_lost_its_loop():
-            await self._leave_loop()
-        closes = self._closes
-        while self._started is not None and self._forks == _Forks.count:
-            self._check_loop()
-            await self._started.wait()
-            if self._closes != closes:
-                raise _closed_while_starting()
-        if self._state is ProducerState.READY and self._forks == _Forks.count:
-            self._check_loop()
-            return self
-        if self._closing is not None and not self._closing.is_done and self._forks == _Forks.count:
-            raise ProducerClosedError("the producer is closing: await close() before start()")
-        if self._pipeline is not None and self._forks == _Forks.count:
-            raise self._pipeline.closed_error()
-        self._intake.configure()
-        self._loop = loop
-        self._forks = _Forks.count
-        self._closing, self._left = None, CloseReport.empty()
-        self._metrics.buffer_limit_bytes.set(self.config.buffer_memory)
-        crc.load()  # not at the first batch, when records wait
-        pipeline = self._starting = self._make_pipeline()
-        started = self._started = asyncio.Event()
-        self._move(ProducerState.STARTING, "start() was called")
-        try:
-            if wait:
-                await pipeline.start(timeout)
-            else:
-                pipeline.start_in_background()
-            if self._closes != closes:
-                raise _closed_while_starting()
-            self._pipeline = pipeline
-            self._path = self._send_call.path = SendPath(pipeline.entrance, self._intake, self._loop, self._refusal)
-            _Forks.started.add(self)
-            close_hooks = partial(self._intake.close, HOOK_CLOSE_S)  # holds nothing of this producer
-            self._unclosed = Unclosed(self, pipeline, close_hooks, self._log, partial(_Forks.is_at, self._forks))
-            self._move(ProducerState.READY, "connected" if wait else "connecting in the background")
-        except GeneratorExit:  # the loop was closed, and this coroutine is thrown away: nothing can be awaited
-            self._move(ProducerState.NEW, "its event loop was closed")
-            raise
-        except BaseException as error:
-            is_closed = self._closes != closes
-            ended = (
-                partial(self._move, ProducerState.CLOSED, "close() was called")
-                if is_closed
-                else partial(self._move, ProducerState.NEW, f"start() failed: {type(error).__name__}")
-            )
-            self._closing = Closing(pipeline, self._close_hooks, ended, self._log)
-            self._closing.within(0)
-            await self._closing.report()
-            if is_closed and isinstance(error, AiokprodError):
-                raise _closed_while_starting() from None
-            raise
-        finally:
-            self._starting = self._started = None
-            started.set()
-        return self
-
-    def _make_pipeline(self) -> Pipeline:
-        return Pipeline(
-            self.config, self._metrics, self._log, self._unwatched, self._intake.interceptors, weakly(self._failed)
-        )
-
-    async def close(self, timeout: float | None = 30.0) -> CloseReport:
-        """Stop taking records, deliver what was taken, end. Idempotent; a hard bound.
-
-        Args:
-            timeout: seconds until what is left fails, each record with its exact persistence. None sets no bound of its
-                own: the records' own ends, `delivery_timeout_ms` and `max_block_ms`, are the bound then.
+            timeout: seconds to wait for a connection; None waits without bound.
+            wait: False returns at once, also without a cluster, and connects in the background.
 
         Returns:
-            What was not delivered.
+            The producer itself.
 
         Raises:
-            ConfigError: `timeout` is no number of seconds, or below 0; the producer goes on.
+            BootstrapError: no bootstrap server answered; the message has host, port and cause of each.
+            AuthenticationError, TlsError: the broker rejected our credentials or certificate, or we rejected the broker's.
+            ProducerClosedError, ProducerFailedError: the producer is closing, or has failed: await `close()` first.
+            ConfigError: `timeout` is not a number of seconds, or is negative; nothing was started.
+            WrongLoopError: another event loop has started the producer.
+            UsageError: no asyncio event loop is running (but trio's, for example).
 
-        Cancellation: the closing goes on; call `close` again to wait for it.
+        Cancellation: undoes the start; the producer can be started again.
+        """
+        check_timeout("timeout of start()", timeout)
+        await self._life.start(timeout, wait=wait)
+        return self
+
+    async def close(self, timeout: float | None = 30.0) -> CloseReport:
+        """Stop accepting records, deliver the accepted ones, and end all connections. Further calls do nothing more.
+
+        Args:
+            timeout: seconds, a hard bound: the records that are left then fail, each with its exact persistence. None waits
+                until each record has its outcome, which `delivery_timeout_ms` and `max_block_ms` bound.
+
+        Returns:
+            The number of records that were not delivered, by topic and partition.
+
+        Raises:
+            ConfigError: `timeout` is not a number of seconds, or is negative; the producer was not closed.
+            WrongLoopError: another event loop has started the producer.
+
+        Cancellation: stops waiting; the close goes on. Call `close` again to wait for it.
         """
         check_timeout("timeout of close()", timeout)
-        if self._forks != _Forks.count:
-            return CloseReport.empty()
-        if self._has_lost_its_loop():
-            return await self._leave_loop()
-        if self._started is not None:
-            return await self._close_while_starting(self._started)
-        if self._closing is None and self._pipeline is not None:
-            self._check_loop()
-            self._closes += 1
-            self._move(ProducerState.CLOSING, "close() was called")
-            self._closing = Closing(self._pipeline, self._close_hooks, self._closed, self._log)
-        if self._closing is None:
-            return self._left
-        if not self._closing.is_done:
-            self._check_loop()
-            self._closing.within(timeout)
-        return await self._closing.report()
-
-    async def _close_while_starting(self, started: asyncio.Event) -> CloseReport:
-        """The start fails with ProducerClosedError, and leaves nothing behind; nothing was sent yet."""
-        self._check_loop()
-        self._closes += 1
-        if self._starting is not None:
-            await self._starting.client.close()
-        await started.wait()
-        if self._closing is not None:  # the start was cancelled while it closed its hooks, and has not waited for them
-            await self._closing.report()
-        return CloseReport.empty()
-
-    def _close_hooks(self) -> Coroutine[Any, Any, None]:
-        return self._intake.close(HOOK_CLOSE_S)
-
-    def _has_lost_its_loop(self) -> bool:
-        """Was the loop closed before the producer was?"""
-        is_closing = self._closing is not None and not self._closing.is_done
-        is_up = self._pipeline is not None or self._started is not None or is_closing
-        return is_up and self._forks == _Forks.count and self._loop is not None and self._loop.is_closed()
-
-    async def _leave_loop(self) -> CloseReport:
-        """Nothing of the ended loop can be closed any more: count what is lost, and be ready for another start."""
-        unclosed, self._unclosed = self._unclosed, None
-        self._left = CloseReport.empty() if unclosed is None else unclosed.leave_loop()
-        self._metrics.connections_open.set(0)  # they ended with their loop, and did not say so
-        self._pipeline = self._starting = self._started = self._closing = None
-        self._path = self._send_call.path = None
-        self._move(ProducerState.CLOSED, "its event loop was closed")
-        await self._intake.close(HOOK_CLOSE_S)
-        warnings.warn(f"{self!r} was not closed before its event loop was", ResourceWarning, stacklevel=3)
-        return self._left
-
-    def _closed(self) -> None:
-        if self._unclosed is not None:
-            self._unclosed.end()
-            self._unclosed = None
-        self._pipeline = None
-        self._path = self._send_call.path = None
-        self._move(ProducerState.CLOSED, "close() is done")
+        return await self._life.close(timeout)
 
     async def __aenter__(self) -> Self:
         return await self.start(self.config.start_timeout)
@@ -337,16 +215,6 @@ class Producer(_Base):
         except AiokprodError:
             if error is None:  # an exception of the body wins
                 raise
-
-    def _failed(self, cause: BaseException) -> None:
-        if self._unclosed is not None:
-            self._unclosed.crashed()
-        self._move(ProducerState.FAILED, f"{type(cause).__name__}: {cause}")
-
-    def _move(self, state: ProducerState, why: str) -> None:
-        self._log.moved(self._state.value, state.value, why)
-        self._state = state
-        self._since = time.time()
 
     # ------------------------------------------------------------------ sending
     @_marked
@@ -361,31 +229,36 @@ class Producer(_Base):
         timestamp_ms: int | None = None,
         timeout: float | None = None,
     ) -> Delivery:
-        """Accept one record; await the Delivery for its metadata, or never.
+        """Accept one record. Await the Delivery for the outcome, at once, later, or never.
 
-        A plain call: order is the order of the calls, per partition, over all tasks.
+        A plain call, not a coroutine: the order of the calls is the order of the records of a partition, over all tasks.
 
         Args:
-            topic: its name.
-            value: bytes (or what `value_serializer` takes); None is a tombstone.
-            key: bytes (or what `key_serializer` takes); None is no key, b"" is a key.
-            partition: this one; else the partitioner chooses.
+            topic: topic name.
+            value: bytes, or the argument of `value_serializer`; None is a tombstone.
+            key: bytes, or the argument of `key_serializer`; None is no key, b"" is a key.
+            partition: partition number; None lets the partitioner choose.
             headers: (str, bytes) pairs, or a mapping.
-            timestamp_ms: milliseconds since 1970; None is now.
-            timeout: seconds for this record alone; the producer's delivery_timeout_ms holds besides.
+            timestamp_ms: milliseconds since 1970; None is the current time.
+            timeout: bound for the delivery of this record, in seconds; `delivery_timeout_ms` applies as well.
 
         Returns:
-            A Delivery: `await` it for `RecordMetadata`; it raises a typed error that tells whether the record may be
-            in the log.
+            A Delivery: awaiting it gives `RecordMetadata`, or raises an error whose `persistence` says whether the record
+            may be in the log.
 
         Raises:
-            RecordTypeError, RecordTooLargeError, InvalidTopicError, ...: the record cannot be sent; nothing was taken.
-            BufferFullError: buffer_memory is full and max_waiting_bytes wait for room.
-            ProducerNotStartedError, ProducerClosedError, WrongLoopError, ForkedError: not now, not here.
+            RecordTypeError, InvalidTopicError, InvalidPartitionError, InvalidTimestampError: an argument is wrong; the record
+                was not accepted.
+            RecordTooLargeError: the record is larger than `max_request_size` or `buffer_memory`; it was not accepted.
+            BufferFullError: `buffer_memory` is full, and `max_waiting_bytes` of records wait for room already.
+            ProducerNotStartedError, ProducerClosedError, ProducerFailedError, WrongLoopError, ForkedError: the producer cannot
+                be used in its current state, from this loop, or in this process.
+
+        Cancellation: cancelling a task that awaits the Delivery stops its wait; the record is still sent.
         """
         path = self._path
         if path is None:
-            raise self._refusal()
+            raise self._life.refusal()
         return path.send(topic, value, key, partition, headers, timestamp_ms, timeout)  # type: ignore[return-value]
 
     @_marked
@@ -400,18 +273,31 @@ class Producer(_Base):
         timestamp_ms: int | None = None,
         timeout: float | None = None,
     ) -> Delivery:
-        """`send` that never waits for room: there is room now, or `BufferFullError`. An unknown topic is waited for.
+        """Accept one record like `send`, but only if there is room for it in `buffer_memory` now.
+
+        A record for an unknown topic still waits for metadata.
+
+        Args:
+            topic: topic name.
+            value: bytes, or the argument of `value_serializer`; None is a tombstone.
+            key: bytes, or the argument of `key_serializer`; None is no key, b"" is a key.
+            partition: partition number; None lets the partitioner choose.
+            headers: (str, bytes) pairs, or a mapping.
+            timestamp_ms: milliseconds since 1970; None is the current time.
+            timeout: bound for the delivery of this record, in seconds; `delivery_timeout_ms` applies as well.
 
         Returns:
-            A Delivery, as `send` does.
+            A Delivery, as from `send`.
 
         Raises:
-            BufferFullError: no room; `await ready()` waits for as much as this record wanted.
-            RecordTypeError, RecordTooLargeError, ...: as `send`; nothing was taken.
+            BufferFullError: there is no room; `await ready()` waits for as much as this record needs.
+            AiokprodError: see `send`; the record was not accepted.
+
+        Cancellation: cancelling a task that awaits the Delivery stops its wait; the record is still sent.
         """
         path = self._path
         if path is None:
-            raise self._refusal()
+            raise self._life.refusal()
         return path.try_send(topic, value, key, partition, headers, timestamp_ms, timeout)  # type: ignore[return-value]
 
     def send_threadsafe(
@@ -425,22 +311,32 @@ class Producer(_Base):
         timestamp_ms: int | None = None,
         timeout: float | None = None,
     ) -> Future[RecordMetadata]:
-        """`send` from another thread than the event loop's: `producer.send_threadsafe("orders", b"v").result(timeout=30)`.
+        """Send one record from a thread without the event loop: `producer.send_threadsafe("orders", b"v").result(timeout=30)`.
 
-        The order of the calls of one thread is the order of its records. Arguments as `send`; key, value and headers that
-        could change are copied.
+        The order of the calls of one thread is the order of its records. A bytearray or memoryview is copied, as key, value or
+        header; any other object that a serializer gets later must not change until then.
+
+        Args:
+            topic: topic name.
+            value: bytes, or the argument of `value_serializer`; None is a tombstone.
+            key: bytes, or the argument of `key_serializer`; None is no key, b"" is a key.
+            partition: partition number; None lets the partitioner choose.
+            headers: (str, bytes) pairs, or a mapping.
+            timestamp_ms: milliseconds since 1970; None is the current time.
+            timeout: bound for the delivery of this record, in seconds; `delivery_timeout_ms` applies as well.
 
         Returns:
-            A `concurrent.futures.Future` of the metadata; ask it for its result: a failure is told to nothing else. It gets
-            every error that `send` raises and that a Delivery has. `cancel()` works until the loop has taken the record.
+            A `concurrent.futures.Future` of the metadata. It has the errors that `send` raises and those of a Delivery; a
+            failure is reported nowhere else, so ask for the result. `cancel()` works until the loop has taken the record. If
+            the loop ends before that, the Future is never done: give `result` a timeout.
 
         Raises:
-            UsageError: called on the event loop itself, where waiting for the Future would never end: use `send`.
+            UsageError: called on the event loop itself, where waiting for the Future would block for ever: use `send`.
             ProducerNotStartedError, ProducerClosedError, ForkedError: the producer cannot be used in its current state.
         """
-        loop = self._loop
+        loop = self._life.loop
         if self._path is None or loop is None or loop.is_closed():
-            raise self._refusal()
+            raise self._life.refusal()
         if asyncio._get_running_loop() is loop:
             raise UsageError("send_threadsafe() was called on the producer's event loop: use send() there")
         options = {"partition": partition, "headers": headers, "timestamp_ms": timestamp_ms, "timeout": timeout}
@@ -449,38 +345,40 @@ class Producer(_Base):
     async def send_many(
         self, topic: str, values: Iterable[Any] | AsyncIterable[Any], *, timeout: float | None = None
     ) -> SendReport:
-        """Send many records with back-pressure inside; wait for all of them.
+        """Send many records and wait for all of them. Back-pressure is built in.
 
         Args:
-            topic: of each value, and of each `Record` that names none.
-            values: values or `Record`s; an iterable or an async one. Taken only as fast as there is room.
-            timeout: seconds for each record, from when it is taken.
+            topic: topic name, for each value and for each `Record` without a topic.
+            values: values or `Record`s, in an iterable or an async iterable; read only as fast as there is room.
+            timeout: bound for the delivery of each record, in seconds from when it is read.
 
         Returns:
-            How many were delivered, and the offsets per partition; no object per record.
+            The number of delivered records, and their offsets per partition; no object per record.
 
         Raises:
-            SendManyError: some failed; its `report` says which and why.
-            UnknownTopicError: the topic does not exist; nothing was taken.
-            RecordTypeError: `timeout` is no number of seconds above 0, or `values` is one value; nothing was taken.
-            ProducerClosedError, ProducerFailedError: before all were taken.
-            Exception: what `values` raises. Of these two a note says how many records were taken before, which go on: a
-                failure of one of them is told to `on_delivery_error`, and logged.
+            SendManyError: some records failed; its `report` says which and why.
+            UnknownTopicError: the topic does not exist; no record was accepted.
+            RecordTypeError: `timeout` is not a number of seconds above 0, or `values` is one value; no record was accepted.
+            ProducerClosedError, ProducerFailedError: the producer ended before all values were read.
+            Exception: an exception of `values`. A note of this and the two above says how many records were accepted before;
+                they are still sent, and their failures go to `on_delivery_error` and the log.
 
-        Cancellation: stops taking; what was taken goes on.
+        Cancellation: stops reading values; the accepted records are still sent.
         """
-        pipeline = self._check_open()
-        self._intake.checked_topic(topic)
-        self._intake.check_values(values, topic)
+        pipeline = self._life.check_open()
+        self._checks.checked_topic(topic)
+        self._checks.check_values(values, topic)
         if timeout is not None:
-            self._intake.checked_timeout(timeout, topic)
+            self._checks.checked_timeout(timeout, topic)
         await self.partitions_for(topic)
-        bulk = BulkSend(pipeline.report)
+        bulk = SendMany(pipeline.reports.failed_outside)
         try:
             await self._room(bulk)  # before a value is asked for: one that is in hand is taken, so that none is lost
             if isinstance(values, AsyncIterable):
                 async for value in values:
                     await self._take_many(bulk, topic, iter((value,)), timeout)
+            elif type(values) is list or type(values) is tuple:
+                await self._take_list(bulk, topic, cast("Sequence[Any]", values), timeout)
             else:
                 await self._take_many(bulk, topic, iter(values), timeout)
             bulk.urge()
@@ -493,24 +391,33 @@ class Producer(_Base):
             raise SendManyError(report)
         return report
 
-    async def _take_many(self, bulk: BulkSend, topic: str, values: Iterator[Any], timeout: float | None) -> None:
-        """Take all the values, as fast as there is room; the first of them at once."""
+    async def _take_many(self, bulk: SendMany, topic: str, values: Iterator[Any], timeout: float | None) -> None:
+        """Take all values, as fast as there is room; the first one at once."""
         while not self._path_of(bulk).take(bulk, topic, values, timeout, TAKEN_AT_ONCE):
             await asyncio.sleep(0)
             await self._room(bulk)
 
-    async def _room(self, bulk: BulkSend) -> None:
-        entrance = self._path_of(bulk).entrance
-        if not entrance.gate.has_room_now() and not bulk.is_last_refused:
+    async def _take_list(self, bulk: SendMany, topic: str, values: Sequence[Any], timeout: float | None) -> None:
+        """Take all values of a list or tuple: no code of the user gives them, so they are taken in runs."""
+        at = 0
+        while at < len(values):
+            at = self._path_of(bulk).take_list(bulk, topic, values, at, timeout, TAKEN_AT_ONCE)
+            if at < len(values):
+                await asyncio.sleep(0)
+                await self._room(bulk)
+
+    async def _room(self, bulk: SendMany) -> None:
+        parking = self._path_of(bulk).parking
+        if not parking.gate.has_room_now() and not bulk.is_last_refused:
             try:
-                await entrance.ready(unless=bulk.limited())
+                await parking.ready(unless=bulk.limited())
             except AiokprodError as ended:
                 bulk.end_by(ended)
                 raise
 
-    def _path_of(self, bulk: BulkSend) -> SendPath:
+    def _path_of(self, bulk: SendMany) -> SendPath:
         if self._path is None:
-            raise bulk.end_by(self._refusal())
+            raise bulk.end_by(self._life.refusal())
         return self._path
 
     async def send_columns(
@@ -524,113 +431,118 @@ class Producer(_Base):
         timestamps_ms: object = None,
         placements: bool = False,
     ) -> ColumnsReport:
-        """Send many records out of columns, without an object for each; wait for all of them. See docs/columns.md.
+        """Send many records out of columns, without an object for each, and wait for all of them. See docs/columns.md.
 
-        Order, retries, idempotence and expiry are those of `send`; each partition gets its rows in their order, and those of
-        several calls of a topic in the order of the calls.
+        Order, retries, idempotence and expiry are those of `send`. Each partition gets its rows in their order, and the rows
+        of several calls for a topic in the order of the calls.
 
         Args:
-            topic: of all of them.
-            values: a null is a tombstone.
-            keys: a null is no key.
-            headers: a null, or an empty list: none.
-            partitions: a buffer of int32 or int64, or an `IntColumn`: where it is null the partitioner chooses.
-            timestamps_ms: a buffer of int64, or an `IntColumn`: milliseconds since 1970; null is now.
-            placements: tell too where each row is (`report.placements`): up to 8 bytes for a row.
+            topic: topic name.
+            values: values of the records; a null is a tombstone.
+            keys: keys of the records; a null is no key.
+            headers: headers of the records; a null, or an empty list, is none.
+            partitions: partition numbers: a buffer of int32 or int64, or an `IntColumn`; a null lets the partitioner choose.
+            timestamps_ms: milliseconds since 1970: a buffer of int64, or an `IntColumn`; a null is the current time.
+            placements: True adds the place of each row in the log (`report.placements`), up to 8 bytes of memory per row.
 
         Returns:
-            Count, bytes and offsets of each partition.
+            Count, bytes and offsets for each partition.
 
         Raises:
-            SendColumnsError: some records failed, or were not taken any more; its `report` says how many, where and why.
+            SendColumnsError: some records failed, or were not accepted; its `report` says how many, where and why.
             InvalidColumnError, RecordTooLargeError, PartitionOutOfRangeError, InvalidTimestampError: a column or a row
-                (`error.row`) cannot be sent; nothing was taken.
-            ConfigError: the producer has interceptors or serializers: they see records, and here are none.
-            UnknownTopicError: the topic does not exist; nothing was taken.
+                (`error.row`) cannot be sent; no row was accepted.
+            ConfigError: the producer has interceptors or serializers, which work on records.
+            UnknownTopicError: the topic does not exist; no row was accepted.
 
-        Cancellation: stops taking; what was taken goes on.
+        Cancellation: stops accepting rows; the accepted ones are still sent.
         """
-        pipeline = self._check_open()
-        self._intake.checked_topic(topic)
-        if not self._intake.is_plain:
+        pipeline = self._life.check_open()
+        self._checks.checked_topic(topic)
+        if not self._checks.is_plain:
             raise ConfigError("send_columns passes by interceptors and serializers: use a producer without them")
+        if not isinstance(placements, bool):
+            raise InvalidColumnError(f"placements is True or False, not {type(placements).__name__}", topic=topic)
         table = table_of(values, keys, headers, partitions, timestamps_ms)
-        send = ColumnsSend(
-            pipeline,
-            pipeline.entrance,
-            self._intake,
-            topic,
-            table,
-            pipeline.partitions_for,
-            pipeline.closed_error,
-            placements,
-        )
-        report = await send.run()
+        report = await self._make_columns_send(pipeline, topic, table, placements).run()
         if report.failed or report.untaken:
             raise SendColumnsError(report)
         return report
 
     async def ready(self) -> None:
-        """Wait until a record has room; first in, first out.
+        """Wait until `buffer_memory` has room for a record; waiting tasks are served in their order.
 
         Raises:
-            ProducerNotStartedError, ProducerClosedError, ProducerFailedError, WrongLoopError, ForkedError: no record is taken.
+            ProducerNotStartedError, ProducerClosedError, ProducerFailedError, WrongLoopError, ForkedError: the producer cannot
+                be used in its current state, from this loop, or in this process.
 
-        Cancellation: gives up its place in the line.
+        Cancellation: gives up the place in the queue.
         """
-        await self._check_open().entrance.ready()
+        await self._life.check_open().parking.ready()
 
+    @_marked
+    @without_arguments("bound the wait by `async with asyncio.timeout(10): await producer.flush()`")
     async def flush(self) -> None:
-        """Wait until everything sent before this call is settled; linger is cut short.
+        """Wait until each record sent before this call has its outcome; batches do not linger meanwhile.
 
-        A record that failed is settled, too: its Delivery or `on_delivery_error` has the error, this call raises none for it.
-        The records' own ends, `delivery_timeout_ms` and `max_block_ms`, are the bound.
+        A failed record has an outcome too: its error goes to its Delivery or to `on_delivery_error`, and is not raised here.
+        `delivery_timeout_ms` and `max_block_ms` bound the wait; for a shorter one use `asyncio.timeout`.
 
         Raises:
-            ProducerNotStartedError, ProducerClosedError, ProducerFailedError, WrongLoopError, ForkedError: not now, not here.
+            ProducerNotStartedError, ProducerClosedError, ProducerFailedError, WrongLoopError, ForkedError: the producer cannot
+                be used in its current state, from this loop, or in this process.
 
         Cancellation: stops waiting; the records go on.
         """
-        await self._check_open().flush()
+        await self._life.check_open().flush()
 
     # ------------------------------------------------------------------ asking
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
-        """The partitions of a topic, from metadata; asks the cluster if it is unknown.
+        """Return the partitions of a topic from metadata, which is requested if the topic is unknown.
 
         Args:
-            timeout: seconds; None is max_block_ms.
+            topic: topic name.
+            timeout: seconds; None is `max_block_ms`.
 
         Returns:
-            Their numbers, ascending from 0.
+            The partition numbers, ascending from 0.
 
         Raises:
-            UnknownTopicError: it does not exist, or no broker has answered; with the last cause.
-            TopicAuthorizationError, InvalidTopicError: it may not be asked about; no topic can have this name.
-            ProducerClosedError, ProducerFailedError: it is closed, or was closed meanwhile; it has failed.
-            ConfigError: `timeout` is no number of seconds, or below 0.
+            UnknownTopicError: the topic does not exist, or no broker has answered; the cause is the last failure.
+            TopicAuthorizationError: the principal may not describe the topic.
+            InvalidTopicError: the topic name is not valid.
+            ConfigError: `timeout` is not a number of seconds, or is negative.
+            ProducerNotStartedError, ProducerClosedError, ProducerFailedError, WrongLoopError, ForkedError: the producer cannot
+                be used in its current state, from this loop, or in this process.
+
+        Cancellation: stops waiting.
         """
         check_timeout("timeout of partitions_for()", timeout)
         if timeout is not None:
             timeout = checked_seconds(timeout)
-        pipeline = self._check_open()
-        self._intake.checked_topic(topic)
-        return await pipeline.partitions_for(topic, timeout)
+        pipeline = self._life.check_open()
+        self._checks.checked_topic(topic)
+        return await pipeline.parking.partitions_for(topic, timeout)
 
     async def ping(self, timeout: float | None = 10.0) -> float:
-        """Ask the cluster for a sign of life.
+        """Send an empty metadata request to a broker, to see that the cluster answers.
 
         Args:
-            timeout: seconds; None is request_timeout_ms.
+            timeout: seconds; None is `request_timeout_ms`.
 
         Returns:
-            The round trip in seconds; the way to a new connection included, if one was needed.
+            The round trip in seconds, with the time for a new connection if one was needed.
 
         Raises:
             ClusterError: no broker answered in time (BootstrapError, RequestTimeoutError, AuthenticationError, TlsError).
-            ConfigError: `timeout` is no number of seconds, or below 0.
+            ConfigError: `timeout` is not a number of seconds, or is negative.
+            ProducerNotStartedError, ProducerClosedError, ProducerFailedError, WrongLoopError, ForkedError: the producer cannot
+                be used in its current state, from this loop, or in this process.
+
+        Cancellation: stops waiting.
         """
         check_timeout("timeout of ping()", timeout)
-        pipeline = self._check_open()
+        pipeline = self._life.check_open()
         if timeout is None:
             timeout = self.config.request_timeout_ms / 1000
         began = time.perf_counter()  # not the loop's clock: uvloop's counts whole milliseconds
@@ -638,65 +550,15 @@ class Producer(_Base):
         return time.perf_counter() - began
 
     def health(self) -> Health:
-        """State, readiness and liveness, at once, from any thread, without I/O."""
-        pipeline = self._pipeline
-        if pipeline is None:
-            return Health(
-                state=self._state,
-                ready=False,
-                live=self._state is not ProducerState.FAILED,
-                since=self._since,
-                brokers_connected=0,
-                buffered_bytes=0,
-                oldest_record_s=None,
-                last_error=None,
-            )
-        return pipeline.health(self._state, self._since)
+        """Return state, readiness and liveness, without I/O; callable from any thread."""
+        return self._life.health()
 
     def metrics(self) -> dict[str, Any]:
-        """A snapshot of all counters, gauges and histograms; from any thread. Units: docs/metrics.md."""
+        """Return a snapshot of all counters, gauges and histograms; callable from any thread. Units: docs/metrics.md."""
         pipeline = self._pipeline
         if pipeline is not None:
             pipeline.measure()
         return self._metrics.snapshot()
-
-    # ------------------------------------------------------------------ guards
-    def _check_loop(self) -> None:
-        wrong = self._wrong_loop()
-        if wrong is not None:
-            raise wrong
-
-    def _wrong_loop(self) -> WrongLoopError | None:
-        try:
-            running = asyncio.get_running_loop()
-        except RuntimeError:
-            return WrongLoopError(
-                "called outside the event loop the producer was started on: from another thread send with"
-                " send_threadsafe(), and without a running loop call it inside a coroutine"
-            )
-        if running is self._loop:
-            return None
-        if self._loop is not None and self._loop.is_closed():
-            return WrongLoopError("the event loop the producer was started on is closed: close() it and start() again")
-        return WrongLoopError("the producer was started on another event loop")
-
-    def _check_open(self) -> Pipeline:
-        pipeline = self._pipeline
-        if pipeline is None or pipeline.is_refusing or self._forks != _Forks.count:
-            raise self._refusal()
-        self._check_loop()
-        return pipeline
-
-    def _refusal(self) -> AiokprodError:
-        """Why nothing can be sent now, or not here."""
-        if self._forks != _Forks.count and self._state is not ProducerState.NEW:
-            return ForkedError("the producer was started before this process was forked")
-        if self._pipeline is not None and (self._pipeline.failure is not None or self._pipeline.is_closing):
-            return self._pipeline.closed_error()
-        if self._state in (ProducerState.CLOSED, ProducerState.CLOSING):
-            return ProducerClosedError("the producer is closed")
-        wrong_loop = self._wrong_loop() if self._pipeline is not None else None
-        return wrong_loop or ProducerNotStartedError("the producer has not been started")
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse `pickle`, `copy.copy` and `copy.deepcopy`: sockets and a loop cannot be in two places."""
@@ -706,7 +568,7 @@ class Producer(_Base):
         )
 
     def __repr__(self) -> str:
-        return f"<Producer {self.config.client_id} {self._state.value}>"
+        return f"<Producer {self.config.client_id} {self._life.state.value}>"
 
 
 SEND: Final = Producer.send

@@ -1,4 +1,4 @@
-"""`RecordMetadata`: what an awaited record gives. One per look at a delivered record; compiled, as all that is per record."""
+"""`RecordMetadata`: the result of awaiting a record. One per look at a delivered record; compiled, as it is made per record."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from aiokprod.forms import mypyc_attr
 from aiokprod.model import TimestampType
 
 
-@mypyc_attr(acyclic=True)  # plain values: nothing for the garbage collector
+@mypyc_attr(acyclic=True)  # plain values: the garbage collector need not track it
 class RecordMetadata:
-    """Where an acknowledged record is.
+    """The place of an acknowledged record in the log.
 
-    `offset` is None when nobody told it: acks=0, a duplicate the broker no longer remembers exactly, or proof by a
-    later batch. `timestamp` is milliseconds since 1970.
+    `offset` is None if no broker reported it: acks=0, a duplicate that the broker no longer remembers exactly, or a record
+    proved to be in the log by a later batch. `timestamp` is in milliseconds since 1970.
     """
 
     __slots__ = ("offset", "partition", "timestamp", "timestamp_type", "topic")
@@ -39,7 +39,7 @@ class RecordMetadata:
     def __hash__(self) -> int:
         return hash((self.topic, self.partition, self.offset))
 
-    def __reduce__(self) -> tuple[object, ...]:  # compiled, it has no __dict__ to be pickled by
+    def __reduce__(self) -> tuple[object, ...]:  # in the compiled form there is no __dict__ to pickle
         return RecordMetadata, (self.topic, self.partition, self.offset, self.timestamp, self.timestamp_type)
 
     def __repr__(self) -> str:

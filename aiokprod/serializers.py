@@ -1,8 +1,8 @@
-"""Serializers: from what a user sends to bytes.
+"""Serializers: callables that turn a user's keys and values into bytes.
 
-A serializer is a callable `(topic, headers, data) -> bytes | None`, or of one argument `(data)`; it may return an
-awaitable of that, and it may add to `headers`, a list of (str, bytes) pairs. One with `configure(config, is_key)` is told
-the `ProducerConfig` at each start, one with `close()`, sync or async, is closed with the producer.
+A serializer is a callable `(topic, headers, data) -> bytes | None`, or of one argument `(data)`. It may return an awaitable
+of that result, and it may add to `headers`, a list of (str, bytes) pairs. A method `configure(config, is_key)` is called
+with the `ProducerConfig` at each start; a method `close()`, sync or async, is called when the producer closes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from aiokprod.errors import ConfigError, SerializationError
 
@@ -19,13 +19,28 @@ Serialized = bytes | None
 
 
 class Serializer(Protocol):
-    """The full form of a serializer."""
+    """The full form of a serializer, with three arguments."""
 
-    def __call__(self, topic: str, headers: HeaderList, data: Any) -> Serialized | Awaitable[Serialized]: ...
+    def __call__(self, topic: str, headers: HeaderList, data: Any) -> Serialized | Awaitable[Serialized]:
+        """Serialize a key or a value. An exception fails the record with SerializationError.
+
+        Args:
+            topic: name of the record's topic.
+            headers: (name, value) pairs of the record; more may be added.
+            data: the key or value as the program sent it.
+
+        Returns:
+            The bytes to write, or None for null; or an awaitable of that.
+        """
+        ...
 
 
 class StringSerializer:
-    """str to bytes; None stays None."""
+    """A serializer from str to bytes; None stays None.
+
+    Args:
+        encoding: name of the encoding, as `str.encode` takes it.
+    """
 
     def __init__(self, encoding: str = "utf-8") -> None:
         self._encoding = encoding
@@ -35,35 +50,39 @@ class StringSerializer:
 
 
 class JsonSerializer:
-    """Anything `json.dumps` takes, compact UTF-8; None stays None (a tombstone).
+    """A serializer from anything `json.dumps` takes to compact UTF-8; None stays None (a tombstone).
 
     Args:
-        default: as `json.dumps` has it: called with what JSON does not know (a datetime, a Decimal), it returns what to
-            write instead, or raises TypeError. `default=str` is the simplest.
+        default: passed to `json.dumps`: called with a value that JSON cannot express (a datetime, a Decimal), it returns
+            the value to write instead, or raises TypeError. `default=str` is the simplest.
     """
 
     def __init__(self, *, default: Callable[[Any], Any] | None = None) -> None:
         self._default = default
 
     def __call__(self, topic: str, headers: HeaderList, data: Any) -> Serialized:
-        """Raises SerializationError: the data is no JSON; the cause says why."""
+        """Serialize `data`.
+
+        Raises:
+            SerializationError: JSON cannot express the data; the cause says why.
+        """
         if data is None:
             return None
         try:
             text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, default=self._default)
         except (TypeError, ValueError) as error:
             if self._default is not None:
-                raise  # its text may hold what is in the record
-            how = "; JsonSerializer(default=...) says how to write it" if isinstance(error, TypeError) else ""
+                raise  # the text of an exception from the user's function may hold the record's content
+            how = "; JsonSerializer(default=...) can convert it" if isinstance(error, TypeError) else ""
             raise SerializationError(f"JsonSerializer: {error}{how}", topic=topic) from error
         return text.encode()
 
 
 def three_arguments(serializer: Any, option: str) -> Callable[[str, HeaderList, Any], Any] | None:
-    """The serializer in its full form; None for none.
+    """Return the serializer in its full form; None for None.
 
     Raises:
-        ConfigError: it is not callable.
+        ConfigError: the serializer is not callable.
     """
     if serializer is None:
         return None
@@ -84,16 +103,16 @@ def three_arguments(serializer: Any, option: str) -> Callable[[str, HeaderList, 
 
 
 def checked(result: object, what: str, topic: str) -> Serialized:
-    """The result of a serializer as bytes or None.
+    """Return the result of a serializer as bytes or None.
 
     Raises:
-        SerializationError: it is neither.
+        SerializationError: the result is neither.
     """
     if result is None or type(result) is bytes:
         return result
     if isinstance(result, bytes | bytearray | memoryview):
         try:
-            return bytes(result)
+            return bytes(cast(bytes, result))
         except ValueError as released:
             raise SerializationError(f"{what}_serializer returned {released}", topic=topic) from None
     raise SerializationError(f"{what}_serializer returned {type(result).__name__}, not bytes or None", topic=topic)

@@ -1,39 +1,50 @@
 """`send_threadsafe`: a send from another thread, as a `concurrent.futures.Future` of its metadata. Stateless.
 
-thread: copy what could change  ->  loop: send  ->  done callback of the Delivery  ->  thread: the Future is done
+thread: copy mutable arguments  ->  loop: send  ->  done callback of the Delivery  ->  thread: the Future is done
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from aiokprod.pipeline.delivery import Delivery
+from aiokprod.pipeline.delivery.delivery import Delivery
 from aiokprod.record_metadata import RecordMetadata
 
 
 def send_from_thread(
     loop: asyncio.AbstractEventLoop, send: Callable[..., Delivery], *arguments: Any, headers: Any, **options: Any
 ) -> Future[RecordMetadata]:
-    """Have the loop send; the order of the calls of a thread is the order of its records.
+    """Call `send` on the loop; records keep the order of the calls of a thread.
 
     Raises:
         RuntimeError: the loop is closed.
     """
     future: Future[RecordMetadata] = Future()
-    frozen = [bytes(each) if isinstance(each, bytearray | memoryview) else each for each in arguments]
+    frozen = [_frozen(each) for each in arguments]
     options["headers"] = _copied(headers)
     loop.call_soon_threadsafe(partial(_send, future, send, *frozen, **options))
     return future
 
 
-def _copied(headers: Any) -> Any:
+def _copied(headers: object) -> object:
+    """Copy the pairs and their values; what is no header is passed on, and `send` says what is wrong with it."""
     if isinstance(headers, Mapping):
-        return dict(headers)
-    return headers.copy() if isinstance(headers, list) else headers
+        return {name: _frozen(value) for name, value in cast("Mapping[object, object]", headers).items()}
+    if not isinstance(headers, list | tuple):
+        return headers
+    return [_copied_pair(pair) for pair in cast("Sequence[object]", headers)]
+
+
+def _copied_pair(pair: object) -> object:
+    return tuple(map(_frozen, cast("Sequence[object]", pair))) if isinstance(pair, list | tuple) else pair
+
+
+def _frozen(value: object) -> object:
+    return bytes(cast("bytes", value)) if isinstance(value, bytearray | memoryview) else value
 
 
 def _send(future: Future[RecordMetadata], send: Callable[..., Delivery], *arguments: Any, **options: Any) -> None:

@@ -21,13 +21,13 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from aiokprod import audit
+from aiokprod.audit import Finding
+from aiokprod.audit.judging import cells, judged
+from aiokprod.audit.order import late_records
+from aiokprod.audit.plans import aggregates, shuffles
+from aiokprod.audit.sides import claim_rows, log_rows
 from aiokprod.claims import HEADER
-from aiokprod.spark import audit
-from aiokprod.spark.audit import Finding
-from aiokprod.spark.audit.judging import cells, judged
-from aiokprod.spark.audit.order import late_records
-from aiokprod.spark.audit.plans import aggregates, shuffles
-from aiokprod.spark.audit.sides import claim_rows, log_rows
 
 SIZES = (1_000_000, 2_000_000, 4_000_000, 8_000_000, 16_000_000)
 RUN, KEYS, PARTITIONS = 77, 50_000, 12
@@ -37,7 +37,7 @@ BEGIN, END = "<!-- figures: bench/audit.py --docs -->", "<!-- end of figures -->
 
 
 def started(folder: Path, threads: int, memory: str) -> SparkSession:
-    """Spark in this machine alone."""
+    """Return a Spark session that runs on this machine alone."""
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -56,7 +56,7 @@ def started(folder: Path, threads: int, memory: str) -> SparkSession:
 
 
 def big_endian(number: Column) -> Column:
-    """A long as its 8 bytes."""
+    """Return a long as its 8 bytes."""
     return sf.unhex(sf.lpad(sf.hex(number), 16, "0"))
 
 
@@ -111,7 +111,7 @@ def make(spark: SparkSession, folder: Path, records: int) -> None:
 
 
 def check(verdict: audit.Verdict, *, order: bool) -> None:
-    """A fast wrong verdict is worth nothing."""
+    """Check that the audit found exactly the planted trouble: a fast wrong verdict is worth nothing."""
     found = [len(verdict.identities(f)) for f in (Finding.LOST, Finding.DUPLICATE, Finding.PHANTOM)]
     assert found == [LOST, DUPLICATES, PHANTOMS], verdict.line
     assert verdict.late == (SWAPS if order else None), verdict.line
@@ -119,7 +119,7 @@ def check(verdict: audit.Verdict, *, order: bool) -> None:
 
 
 def shuffles_of(claims: DataFrame, log: DataFrame, partitions: int) -> dict[str, int]:
-    """Asserted, and told."""
+    """Return the number of shuffles, after checking it and the kind of aggregates."""
     rows = log_rows(log, [RUN])
     plan = cells(judged(claim_rows(claims), rows, partitions))
     late = late_records(rows, partitions, has_repeats=True)
@@ -129,14 +129,14 @@ def shuffles_of(claims: DataFrame, log: DataFrame, partitions: int) -> dict[str,
 
 
 def cpu_s(spark: SparkSession) -> float:
-    """Seconds of CPU that Spark's JVM has had: what does not depend on who else uses the machine."""
+    """Return the seconds of CPU that Spark's JVM has used, which do not depend on other work of the machine."""
     process = spark.sparkContext._gateway.proc
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(spark: SparkSession, folder: Path, records: int, rounds: int) -> list[dict[str, object]]:
-    """Without order, with it; the best of the rounds is not taken: all are told."""
+    """Measure one size without order and with it; every round is reported, not the best one only."""
     claims, log = spark.read.parquet(str(folder / "claims")), spark.read.parquet(str(folder / "log"))
     told = shuffles_of(claims, log, 4)
     results: list[dict[str, object]] = []
@@ -164,7 +164,7 @@ def measure(spark: SparkSession, folder: Path, records: int, rounds: int) -> lis
 
 
 def table(results: list[dict[str, object]]) -> str:
-    """Markdown: a line for each size, medians of the rounds."""
+    """Return a Markdown table: one line per size, medians of the rounds."""
     lines = [
         "| records | without order: s | records/s | CPU, us | with order: s | records/s | CPU, us |",
         "|---|---|---|---|---|---|---|",
@@ -194,7 +194,7 @@ def main() -> int:
         spark = started(Path(scratch), options.threads, options.memory)
         try:
             make(spark, folder / "warm", 200_000)
-            measure(spark, folder / "warm", 200_000, 1)  # the JVM has compiled what it will run
+            measure(spark, folder / "warm", 200_000, 1)  # warm-up: the JVM compiles the code before it is measured
             results = []
             for records in options.records:
                 make(spark, folder / str(records), records)

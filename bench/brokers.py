@@ -1,4 +1,4 @@
-"""The brokers of a run: real ones, on their own processor, behind a delay if the item wants it."""
+"""The brokers of a run: real ones, on a processor of their own, behind a delay proxy if the item asks for one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DelayedCluster(KafkaCluster):
 
 @contextmanager
 def started(brokers: int, round_trip_ms: float) -> Iterator[KafkaCluster]:
-    """Brokers (and proxy) on one processor, where there are two."""
+    """Yield brokers (and their proxy) that share one processor, where the machine has two."""
     cores = os.sched_getaffinity(0)
     if len(cores) > 1:
         os.sched_setaffinity(0, {BROKER_CORE})  # the brokers inherit it
@@ -67,7 +67,7 @@ def client_core() -> int | None:
 
 
 def broker_cpu_s(cluster: KafkaCluster) -> float:
-    """Seconds of processor that the brokers have used so far."""
+    """Return the seconds of processor time that the brokers have used so far."""
     return sum(cpu_s(pid) for pid in java_children())
 
 
@@ -78,13 +78,13 @@ def proxy_cpu_s(cluster: KafkaCluster) -> float:
 
 
 def java_children() -> list[int]:
-    """The processes of the brokers that this one has started."""
+    """Return the broker processes that this process has started."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             name, _, rest = (folder / "stat").read_text().partition(")")
         except OSError:
-            continue  # it ended meanwhile
+            continue  # the process has ended
         if name.endswith("(java") and rest.split()[1] == str(os.getpid()):
             found.append(int(folder.name))
     if not found:
@@ -93,6 +93,6 @@ def java_children() -> list[int]:
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds of processor that a process has used."""
+    """Return the seconds of processor time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,6 +1,6 @@
-"""Runs one job in this process and tells what it measured: `python bench/child.py JOB`. Called by `run.py`.
+"""One job, run in this process; prints what it measured: `python bench/child.py JOB`. Called by `run.py`.
 
-It says `begin` when the client is connected and warm, so that the broker's share can be measured from there.
+It prints `begin` when the client is connected and warm, so that the broker's share can be measured from there.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from job import Job, Measured, quantile_ms
 
 
 class Stopwatch:
-    """What a client module gets to measure with.
+    """The stopwatch of a client module: what it measures itself with.
 
     Attributes:
-        sent: records of the measured part, where that is not `job.count`.
-        before: records that were sent before it, beside the one that every client begins with.
+        sent: records in the measured part, if not `job.count`.
+        before: records sent before the measured part, besides the one that every client begins with.
     """
 
     def __init__(self, job: Job) -> None:
@@ -38,7 +38,7 @@ class Stopwatch:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Around everything from the first send to the last acknowledgement."""
+        """Measure the block: from the first send to the last acknowledgement."""
         gc.collect()
         print("begin", flush=True)
         cpu_s, began = time.process_time(), time.perf_counter()

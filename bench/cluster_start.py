@@ -1,7 +1,7 @@
-"""How soon `aiokprod cluster` answers: `python bench/cluster_start.py`. A few seconds; the median of several runs.
+"""The time until `aiokprod cluster` answers: `python bench/cluster_start.py`. A few seconds; the median of several runs.
 
-Counted from the end of the imports to the first answered Metadata, in a process of its own each time; and, for whoever
-waits at a terminal, from the start of that process.
+Counted from the end of the imports to the first answered Metadata, in a new process each time; and, as a user at a
+terminal sees it, from the start of that process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ print(answered - imported, time.clock_gettime(time.CLOCK_MONOTONIC) - BEGAN)
 
 
 def one_run_s(port: int = 0) -> tuple[float, float]:
-    """From the end of the imports, and from the start of the process, to the first answered Metadata."""
+    """Return the seconds to the first answered Metadata: from the end of the imports, and from the start of the process."""
     program = f"import time\nPORT = {port}\nBEGAN = time.clock_gettime(time.CLOCK_MONOTONIC)\n{ONE_RUN}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     after_imports, whole = done.stdout.split()

@@ -1,6 +1,6 @@
-"""What compression costs, and from what size on a worker thread pays: `python bench/codecs.py`. About ten seconds.
+"""The cost of compression, and the size from which a worker thread pays: `python bench/codecs.py`. About ten seconds.
 
-Record sections of JSON-like values; the best of several runs, because only the best is not somebody else's load.
+Record sections of JSON-like values; the best of several runs, because only the best is free of other work of the machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOPS = 400
 
 
 def section(size: int) -> bytes:
-    """A record section of about this size."""
+    """Return a record section of about this size."""
     random = Random(size)
     values: list[bytes | None] = []
     total = 0
@@ -33,7 +33,7 @@ def section(size: int) -> bytes:
 
 
 async def hop_us() -> float:
-    """A step in a worker thread and back, with nothing to do there."""
+    """Measure a hop into a worker thread and back, with nothing to do there."""
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1) as pool:
         await loop.run_in_executor(pool, int)

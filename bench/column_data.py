@@ -13,7 +13,7 @@ PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 
 def columns_of(job: Job) -> tuple[Any, Any, Any]:
-    """Values, keys and headers; None for what the records do not have."""
+    """Return values, keys and headers; None for what the records do not have."""
     size = len(job.value())
     data = job.value() * job.count
     form = pa.int64() if len(data) >= 2**31 else pa.int32()
@@ -31,7 +31,7 @@ def columns_of(job: Job) -> tuple[Any, Any, Any]:
 
 
 def rows_of(values: Any, keys: Any, headers: Any) -> Iterator[Row]:
-    """The records as Python objects, by `to_pylist()`."""
+    """Return the records as Python objects, by `to_pylist()`."""
     of_keys = repeat(None) if keys is None else keys.to_pylist()
     pairs = repeat(None) if headers is None else map(header_pairs, headers.to_pylist())
     return zip(values.to_pylist(), of_keys, pairs, strict=False)

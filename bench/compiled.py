@@ -15,11 +15,11 @@ from typing import Final
 ROOT: Final = Path(__file__).parent.parent
 VENV: Final = ROOT / "build" / "bench" / "compiled"
 EXTRAS: Final = "lz4,zstd,snappy,uvloop,columns"
-PACKAGES: Final = ("fastapi>=0.115", "uvicorn>=0.30", "pytest>=8")  # what the children of a benchmark import besides
+PACKAGES: Final = ("fastapi>=0.115", "uvicorn>=0.30", "pytest>=8")  # what else the benchmarks import
 
 
 def fingerprint() -> str:
-    """Of everything the wheel is made of."""
+    """Return a hash of everything the wheel is made of."""
     digest = sha256(sys.version.encode())
     for path in [ROOT / "pyproject.toml", *sorted(ROOT.glob(".build/*.py")), *sorted(ROOT.glob("aiokprod/**/*.py"))]:
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
@@ -31,10 +31,10 @@ NOT_PASSED_ON: Final = ("AIOKPROD_PURE", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"
 
 
 def compiled_python() -> Path:
-    """The interpreter; whatever has to be built and installed for it is.
+    """Return the interpreter that has the compiled form; build and install it first if needed.
 
     Raises:
-        SystemExit: what was built is not compiled.
+        SystemExit: the built wheel is not compiled.
     """
     python, stamp = VENV / "bin" / "python", VENV / "built-of"
     wanted = "\n".join([fingerprint(), EXTRAS, *PACKAGES])
@@ -52,13 +52,13 @@ def compiled_python() -> Path:
 
 
 def is_compiled(python: str | Path) -> bool:
-    """Is the aiokprod that this interpreter finds compiled?"""
+    """Return whether the aiokprod that this interpreter finds is compiled."""
     asked = [str(python), "-c", "import aiokprod; print(aiokprod.compiled)"]
     return subprocess.run(asked, capture_output=True, text=True, cwd=VENV.parent, check=True).stdout.strip() == "True"
 
 
 def environment_of(form: str) -> dict[str, str]:
-    """For a child that is to import this form: the sources of this tree, or what its interpreter has installed."""
+    """Return the environment of a child that imports this form: the sources of this tree, or the installed package."""
     environment = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
     return environment if form == "compiled" else environment | {"AIOKPROD_PURE": "1", "PYTHONPATH": str(ROOT)}
 

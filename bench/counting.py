@@ -1,4 +1,4 @@
-"""Counts the instructions this process runs in user mode: by the processor's counter, or under callgrind.
+"""Counters of the instructions that this process runs in user mode: the processor's own, or callgrind's.
 
 `PerfCounter` asks the kernel (perf_event_open). Where that is not allowed (containers, virtual machines) the process
 runs under callgrind, and `CallgrindCounter` only marks where sections begin and end. Linux only.
@@ -22,18 +22,17 @@ ATTRIBUTE_BYTES: Final = 112  # PERF_ATTR_SIZE_VER5
 DISABLED, EXCLUDE_KERNEL, EXCLUDE_HYPERVISOR = 1 << 0, 1 << 5, 1 << 6
 ENABLE: Final = 0x2400
 MARKER: Final = "getpgid"
-"""`os.getpgid` calls this function of the C library, and nobody else here does: callgrind writes down what it has
-counted when it is entered."""
+"""The C function behind `os.getpgid`, which nothing else here calls: callgrind dumps its counts when it is entered."""
 
 
 class Counter:
-    """The counts of sections, in their order: (name, instructions)."""
+    """Return the counts of the sections, in order: (name, instructions)."""
 
     def __init__(self) -> None:
         self.counts: list[tuple[str, int]] = []
 
     def mark(self) -> int:
-        """The instructions until now, or what stands for them."""
+        """Return the instructions counted so far, or what stands for them."""
         raise AssertionError("abstract")
 
     @contextmanager
@@ -44,7 +43,7 @@ class Counter:
 
 
 class PerfCounter(Counter):
-    """The processor's counter, of this thread."""
+    """The processor's counter for this thread."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +54,7 @@ class PerfCounter(Counter):
 
 
 class CallgrindCounter(Counter):
-    """Marks for callgrind, and in the place of each count the number of the dump that holds it (see `dumped`)."""
+    """Marks for callgrind: in place of each count the number of the dump that holds it (see `dumped`)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,10 +73,10 @@ class CallgrindCounter(Counter):
 
 
 def open_counter() -> int:
-    """A descriptor whose eight bytes are the instructions of this thread in user mode.
+    """Open a descriptor whose eight bytes are the instructions of this thread in user mode.
 
     Raises:
-        OSError: this machine does not let us.
+        OSError: this machine does not allow it.
     """
     attribute = bytearray(ATTRIBUTE_BYTES)
     struct.pack_into("IIQ", attribute, 0, HARDWARE, ATTRIBUTE_BYTES, INSTRUCTIONS)
@@ -95,7 +94,7 @@ def open_counter() -> int:
 
 
 def may_use_perf() -> bool:
-    """Does this machine let us count, and does the counter move?"""
+    """Return whether this machine allows counting, and whether the counter moves."""
     try:
         descriptor = open_counter()
     except OSError:
@@ -106,7 +105,7 @@ def may_use_perf() -> bool:
 
 
 def dumped(sections: list[tuple[str, int]], folder: Path) -> list[tuple[str, int]]:
-    """The counts of sections whose dumps have these numbers: a dump holds what ran since the mark before."""
+    """Return the counts of the sections whose dumps have these numbers: a dump covers the time since the previous mark."""
     counts = []
     for name, number in sections:
         text = (folder / f"callgrind.out.{number}").read_text()

@@ -1,7 +1,7 @@
 """A TCP proxy that lets bytes arrive later: `python bench/delay_proxy.py SECONDS FROM TO [FROM TO ...]` (ports).
 
-A process of its own. Bytes go on as they come, in order, each so many seconds after it arrived; nothing is bounded, so
-the delay is a latency and not a throughput. What it costs is told by its processor time (`run.py` reads it).
+A process of its own. Each byte is passed on, in order, so many seconds after it arrived. The buffer has no bound, so the
+proxy adds latency and does not limit throughput. Its processor time tells what it costs (`run.py` reads it).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ HOST = "127.0.0.1"
 
 
 class End(asyncio.Protocol):
-    """One end of a connection; what comes here leaves at the other end."""
+    """One end of a connection; bytes that arrive here leave at the other end."""
 
     def __init__(self, delay_s: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -39,7 +39,7 @@ class End(asyncio.Protocol):
         self.pump()
 
     def pump(self) -> None:
-        """Hand on what is due; come back when the next is."""
+        """Pass on the bytes that are due, and schedule a call for when the next are."""
         other = self.other
         if self._has_timer or other is None or other.transport is None:
             return
@@ -58,7 +58,7 @@ class End(asyncio.Protocol):
 
 
 class FrontEnd(End):
-    """The end that was dialled: it dials the broker."""
+    """The end of the connection that was accepted: it dials the broker."""
 
     def __init__(self, delay_s: float, port: int) -> None:
         super().__init__(delay_s)

@@ -1,4 +1,4 @@
-"""What the partition of a key costs: `python bench/hashes.py`. A few seconds; the best of several runs."""
+"""The cost of choosing the partition of a key: `python bench/hashes.py`. A few seconds; the best of several runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from timeit import repeat
 
 import aiokprod
-from aiokprod.pipeline.hashes import KeyCache, Murmur2Keys, crc32_partition, fnv1a_partition, murmur2_partition
+from aiokprod.pipeline.sending.hashes import KeyCache, Murmur2Keys, crc32_partition, fnv1a_partition, murmur2_partition
 
 SIZES = [8, 16, 36, 128, 1024]
 PARTITIONS = 12
@@ -14,7 +14,7 @@ CALLS = 2000
 
 
 def cost_us(partition: Callable[[bytes], int], keys: list[bytes]) -> float:
-    """Of one call."""
+    """Measure one call."""
 
     def once() -> None:
         for key in keys:

@@ -1,4 +1,4 @@
-"""What an answer costs that no honest broker gives: `python bench/hostile.py`. About two minutes.
+"""The cost of answers that no honest broker gives: `python bench/hostile.py`. About two minutes.
 
 Each case is a cluster in a process of its own, which answers one request with too much, and a client in another, which must
 come through: the record is acknowledged, or the read ends with an error. Two figures of the client: how long its loop was held
@@ -19,10 +19,20 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
-UNTIL = {"fetch, small batch": 9_500_000, "fetch, as large as may be": 1_400_000, "fetch, small batches": 60_000}
-RECORDS = {"produce, as large as may be": 2_500, "produce, named within": 10_000}
+UNTIL = {
+    "fetch, snappy": 2,
+    "fetch, small batch": 9_500_000,
+    "fetch, as large as may be": 1_400_000,
+    "fetch, small batches": 60_000,
+    "fetch, batches of nothing": 137_000,
+    "fetch, zstd window": 2,
+    "fetch, snappy of two": 2,
+}
+RECORDS = {"produce, as large as may be": 2_500, "produce, named within": 10_000, "produce, every other named": 20_000}
+PARTITIONS = {"produce, leader hints": 4_000}
 ROOT = Path(__file__).resolve().parents[1]
 MB = 1_000_000
 PLAY_S = 150.0
@@ -37,6 +47,8 @@ CASES = {
     "produce, record errors": "53 MB of Produce: a million records by name",
     "produce, as large as may be": "Produce: each of 2,500 records by name with a text of its own, within the bounds",
     "produce, named within": "Produce: each of 10,000 records by name with a text of its own, within the bounds",
+    "produce, every other named": "Produce: each other of 20,000 records by name with a text of its own, within the bounds",
+    "produce, leader hints": "Produce: 4,000 partitions, each with a new leader that is another broker, within the bounds",
     "api versions": "90 MB of ApiVersions",
     "init producer id": "90 MB of InitProducerId: an unknown field",
     "find coordinator": "90 MB of FindCoordinator: coordinators",
@@ -46,6 +58,19 @@ CASES = {
     "fetch, partitions": "90 MB of Fetch: partitions, to the reader",
     "fetch, partitions few": "400 KB of Fetch: 9,990 partitions, to the reader",
     "fetch, headers": "Fetch: one record of 30,000 headers, within the bounds",
+    "fetch, tags": "Fetch: 990 tagged fields, within the bounds",
+    "fetch, aborted": "Fetch: 9,900 aborted transactions, within the bounds",
+    "fetch, gzip of nothing": "8 MB of Fetch: a record, and 400,000 pieces of gzip with nothing in them behind it",
+    "fetch, zstd of nothing": "8 MB of Fetch: a record, and 600,000 pieces of zstd with nothing in them behind it",
+    "fetch, snappy": "Fetch: one block of snappy with two records of 8 MB, within the bounds",
+    "fetch, snappy tiny": "8 MB of Fetch: one record of 2 MB in blocks of snappy of two bytes, within the bounds",
+    "fetch, gzip record": "8 MB of Fetch: one record that cannot be packed, in gzip, within the bounds",
+    "fetch, snappy record": "8 MB of Fetch: one record that cannot be packed, in snappy, within the bounds",
+    "fetch, lz4 record": "8 MB of Fetch: one record that cannot be packed, in lz4, within the bounds",
+    "fetch, zstd record": "8 MB of Fetch: one record that cannot be packed, in zstd, within the bounds",
+    "fetch, snappy of two": "8 MB of Fetch: a record that cannot be packed and one of zeros, in snappy, within the bounds",
+    "fetch, zstd window": "8 MB of Fetch: the same two in zstd with a window of 128 MB, within the bounds",
+    "fetch, batches of nothing": "8 MB of Fetch: 137,000 batches without a record, within the bounds",
     "fetch, records": "90 MB of Fetch: one batch, to the reader",
     "fetch, small batch": "6 KB of Fetch: one batch of zstd with 9.5 million records, to the reader",
     "fetch, small batches": "4 MB of Fetch: 60,000 batches of one record, within the bounds",
@@ -63,7 +88,7 @@ def serve(case: str) -> None:
     if case.startswith("sasl"):
         sasl = {"sasl_mechanisms": ("PLAIN",), "users": {"u": "p"}}
     with MockCluster(brokers=1, **sasl) as cluster:
-        cluster.create_topic("t", partitions=1)
+        cluster.create_topic("t", partitions=PARTITIONS.get(case, 1))
         if case.startswith("fetch"):
             asyncio.run(one_record(cluster.bootstrap_servers))  # what is read when the fault is over
         api, answer = answer_of(case, cluster)
@@ -81,7 +106,7 @@ async def one_record(servers: str) -> None:
 
 
 def repeated(message: Any, element: Any, version: int, count: int, *, flexible: bool) -> bytes:
-    """The body of the message, with so many times the one element it has."""
+    """Return the body of the message with its one element repeated so many times."""
     from aiokprod.wire.writer import Writer
 
     one, whole = Writer(), Writer()
@@ -99,6 +124,7 @@ def batches(kind: str) -> bytes:
     """Record batches for the answers to Fetch."""
     from aiokprod.records.batch import batch_header, encode_records
     from aiokprod.records.compression import CODEC_BITS, compress
+    from aiokprod.records.crc import checksum
     from aiokprod.records.headers import encode_headers
 
     codec, count = {"zstd": ("zstd", 9_500_000), "gzip": ("gzip", 1_400_000), "empty": ("none", 1)}.get(
@@ -120,6 +146,51 @@ def batches(kind: str) -> bytes:
     elif kind == "record":
         section = bytes(encode_records([bytes(8 * MB)], None, None, [0]))
         count = 1
+    elif kind.startswith("nothing"):
+        codec = kind.split()[1]
+        count = 1
+        nothing = compress(codec, None, b"")
+        first = compress(codec, None, bytes(encode_records([b"v"], None, None, [0])))
+        section = first + (8 * MB // len(nothing) - 10) * nothing
+    elif kind == "one":
+        section = bytes(encode_records([b"v"], None, None, [0]))
+        count = 1
+    elif kind == "snappy":
+        import cramjam
+
+        codec, count = "snappy", 2
+        section = bytes(
+            cramjam.snappy.compress_raw(bytes(encode_records([bytes(8 * MB - 64)] * 2, None, None, [0, 0])))
+        )
+    elif kind == "snappy tiny":
+        from aiokprod.records.compression import XERIAL_HEADER
+
+        codec, count = "snappy", 1
+        plain = bytes(encode_records([bytes(2 * MB)], None, None, [0]))
+        blocks = [bytes([len(plain[at : at + 2]), 4 * len(plain[at : at + 2]) - 4]) for at in range(0, len(plain), 2)]
+        section = XERIAL_HEADER + b"".join(
+            (len(block) + block[0]).to_bytes(4, "big") + block + plain[2 * at : 2 * at + 2]
+            for at, block in enumerate(blocks)
+        )
+    elif kind.endswith(("record", "window", "of two")):
+        codec, _, shape = kind.partition(" ")
+        values = [Random(1).randbytes(7_900_000)]  # packed, with the header, a little below 8 MB
+        if shape != "record":
+            values.append(bytes(7_900_000))
+        count = len(values)
+        section = bytes(encode_records([*values], None, None, [0] * count))
+        if codec == "snappy":
+            import cramjam
+
+            section = bytes(cramjam.snappy.compress_raw(section))
+        elif shape == "window":
+            import zstandard
+
+            parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=27)
+            packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+            section = packer.compress(section) + packer.flush()
+        else:
+            section = compress(codec, None, section)
     elif kind == "headers":
         section = bytes(encode_records([b""], None, [encode_headers([("h", b"v")] * 30_000)], [0]))
         count = 1
@@ -130,13 +201,21 @@ def batches(kind: str) -> bytes:
         section, count=count, attributes=CODEC_BITS[codec], base_timestamp_ms=0, max_timestamp_ms=0, producer_id=-1,
         producer_epoch=-1, base_sequence=-1,
     )  # fmt: skip
+    if kind == "no records":
+        without = bytearray(batch_header(
+            b"", count=1, attributes=0, base_timestamp_ms=0, max_timestamp_ms=0, producer_id=-1, producer_epoch=-1,
+            base_sequence=-1,
+        ))  # fmt: skip
+        without[57:61] = bytes(4)  # the count
+        without[17:21] = checksum((memoryview(without)[21:],)).to_bytes(4, "big")
+        return b"".join(at.to_bytes(8, "big") + without[8:] for at in range(137_000))
     if kind == "empty":
         return b"".join(at.to_bytes(8, "big") + bytes(header)[8:] + section for at in range(60_000))
     return bytes(header) + section
 
 
 def answer_of(case: str, cluster: Any) -> tuple[str, Callable[[Any, int], object]]:
-    """The API and what is answered to it."""
+    """Return the API of the case and what is answered to it."""
     from aiokprod.wire.messages import (
         api_versions,
         fetch,
@@ -162,7 +241,7 @@ def answer_of(case: str, cluster: Any) -> tuple[str, Callable[[Any, int], object
             many = count or size_bytes // max(1, len(writer.out))
             return repeated(message, element, version, many, flexible=version >= flexible_from)
 
-        ready = {message.MAX_VERSION: body(message.MAX_VERSION)}  # no client waits while it is made
+        ready = {message.MAX_VERSION: body(message.MAX_VERSION)}  # made before a client waits for it
         return lambda request, version: ready.get(version) or body(version)
 
     if case.startswith("metadata"):
@@ -189,8 +268,10 @@ def answer_of(case: str, cluster: Any) -> tuple[str, Callable[[Any, int], object
         elif case in RECORDS:
             errors = [
                 produce.BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=f"{at} is wrong".ljust(150))
-                for at in range(RECORDS[case])
+                for at in range(0, RECORDS[case], 2 if "every other" in case else 1)
             ]
+        if case in PARTITIONS:
+            return "Produce", all_led_elsewhere
         outcome = produce.PartitionProduceResponse(index=0, error_code=87, base_offset=-1, record_errors=errors)
         of_topic = produce.TopicProduceResponse(name="t", topic_id=topic_id, partition_responses=[outcome])
         answered = produce.ProduceResponse(responses=[of_topic])
@@ -231,17 +312,27 @@ def answer_of(case: str, cluster: Any) -> tuple[str, Callable[[Any, int], object
         offset = list_offsets.ListOffsetsPartitionResponse(partition_index=0, offset=7)
         of = list_offsets.ListOffsetsTopicResponse(name="t", partitions=[offset])
         return "ListOffsets", filled(list_offsets.ListOffsetsResponse(topics=[of]), offset, 90 * MB, 6)
+    if case == "fetch, tags":
+        return "Fetch", with_tags
     kind = {
         "small batch": "zstd",
+        "gzip of nothing": "nothing gzip",
+        "zstd of nothing": "nothing zstd",
+        "snappy": "snappy",
+        "aborted": "one",
         "as large as may be": "gzip",
         "small batches": "empty",
         "large record": "record",
         "headers": "headers",
-    }.get(case[7:], "large")
+        "batches of nothing": "no records",
+        "records": "large",
+    }.get(case[7:], case[7:])
     records = None if case.startswith("fetch, partitions") else batches(kind)
     data = fetch.PartitionData(
         partition_index=0, high_watermark=9_500_000, last_stable_offset=9_500_000, records=records
     )
+    if case == "fetch, aborted":
+        data.aborted_transactions = [fetch.AbortedTransaction(producer_id=at, first_offset=0) for at in range(9_900)]
     answers = fetch.FetchResponse(
         responses=[fetch.FetchableTopicResponse(topic="t", topic_id=topic_id, partitions=[data])]
     )
@@ -252,9 +343,45 @@ def answer_of(case: str, cluster: Any) -> tuple[str, Callable[[Any, int], object
     return "Fetch", lambda request, version: answers
 
 
+def all_led_elsewhere(request: Any, version: int) -> object:
+    """Return an answer that names another leader, with its address, for each partition (KIP-951)."""
+    from aiokprod.wire.messages import produce
+
+    topics, endpoints = [], []
+    for topic in request.topic_data:
+        outcomes = []
+        for data in topic.partition_data:
+            node = 10 + data.index
+            leader = produce.LeaderIdAndEpoch(leader_id=node, leader_epoch=5)
+            outcomes.append(
+                produce.PartitionProduceResponse(index=data.index, error_code=6, base_offset=-1, current_leader=leader)
+            )
+            endpoints.append(produce.NodeEndpoint(node_id=node, host="127.0.0.1", port=1))
+        topics.append(
+            produce.TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=outcomes)
+        )
+    return produce.ProduceResponse(responses=topics, node_endpoints=endpoints)
+
+
+def with_tags(request: Any, version: int) -> bytes:
+    """Return an answer to Fetch without a topic and with thousands of tagged fields that no version defines."""
+    from aiokprod.wire.messages.fetch import FetchResponse
+    from aiokprod.wire.writer import Writer
+
+    writer, count = Writer(), Writer()
+    FetchResponse().write(writer, version)
+    fields = []
+    for tag in range(100, 1_090):
+        field = Writer()
+        field.count(tag - 1, True)  # an unsigned varint of one more
+        fields.append(bytes(field.out) + b"\x00")
+    count.count(len(fields) - 1, True)
+    return bytes(writer.out[:-1]) + bytes(count.out) + b"".join(fields)
+
+
 # ---------------------------------------------------------------------- the client
 def memory_kb(name: str) -> int:
-    """VmRSS or VmHWM of this process."""
+    """Return VmRSS or VmHWM of this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1])
@@ -262,7 +389,7 @@ def memory_kb(name: str) -> int:
 
 
 class Heartbeat:
-    """How much processor time the loop's thread takes between two turns of the loop, at most."""
+    """A gauge of the longest processor time that the loop's thread takes between two turns of the loop."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
@@ -281,7 +408,7 @@ class Heartbeat:
 
 
 async def play(case: str, servers: str) -> dict[str, Any]:
-    """What the client needs for it, with the imports paid for before."""
+    """Measure the client, with its imports done first."""
     from aiokprod import Producer
     from aiokprod.errors import AiokprodError
     from aiokprod.reader import Reader
@@ -304,21 +431,27 @@ async def play(case: str, servers: str) -> dict[str, Any]:
                     if case == "list offsets":
                         await reader.latest("t", 0)
                     else:
-                        async for _ in reader.read("t", 0, 0, UNTIL.get(case, 1)):
+                        async for _ in reader.read("t", 0, 0, UNTIL.get(case, 1), read_committed="aborted" in case):
                             pass
             elif case == "find coordinator":
                 await asks_for_a_coordinator(servers)
             else:
                 if case in RECORDS:
                     options["batch_size"] = 500_000  # all of them in one batch, or the answer names too many for it
+                if case in PARTITIONS:
+                    options |= {"request_timeout_ms": 1_000, "delivery_timeout_ms": 3_000}
                 async with Producer(servers, linger_ms=500, **options) as producer:
                     count = RECORDS.get(case, 1)
-                    await producer.partitions_for("t")
+                    partitions = await producer.partitions_for("t")
+                    if case in PARTITIONS:
+                        count = PARTITIONS[case]
                     deliveries: list[Any] = []
                     for number in range(count):
-                        deliveries.append(producer.send("t", b"v", partition=0))
+                        deliveries.append(producer.send("t", b"v", partition=number % len(partitions)))
                         if number % 100 == 99 and number < count - 100:
                             await asyncio.sleep(0)  # the loop is held by answers only
+                    if case in PARTITIONS:
+                        deliveries = deliveries[:1]
                     for delivery in deliveries:
                         with suppress(AiokprodError):
                             await delivery
@@ -335,7 +468,7 @@ async def play(case: str, servers: str) -> dict[str, Any]:
 
 
 async def warm_up() -> None:
-    """One of each, so that what is loaded and compiled once is not in the figures."""
+    """Send and read one record first, so that what is loaded and compiled once is not in the figures."""
     from aiokprod import Producer
     from aiokprod.reader import Reader
 
@@ -350,7 +483,7 @@ async def warm_up() -> None:
 async def asks_for_a_coordinator(servers: str) -> None:
     from aiokprod import ProducerConfig
     from aiokprod.cluster.client import ClusterClient
-    from aiokprod.cluster.silent_listener import SilentListener
+    from aiokprod.cluster.cluster_listener import SilentListener
     from aiokprod.metrics import Metrics
     from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest
 
@@ -372,7 +505,7 @@ def child(*arguments: str, tree: Path, **variables: str) -> subprocess.Popen[str
 
 
 def measure(case: str, tree: Path) -> dict[str, Any]:
-    """The figures of one case."""
+    """Return the figures of one case."""
     hostile = child("--serve", case, tree=ROOT)
     plain = child("--serve-plain", tree=ROOT)
     try:
@@ -390,7 +523,7 @@ def measure(case: str, tree: Path) -> dict[str, Any]:
 
 
 def serve_plain() -> None:
-    """A cluster without faults."""
+    """Serve a cluster without faults."""
     from aiokprod.testing import MockCluster
 
     with MockCluster(brokers=1) as cluster:
@@ -421,7 +554,7 @@ def main() -> int:
 
 
 def show(cases: list[str], tree: Path, *, markdown: bool) -> int:
-    """1 if a case is dearer than is allowed."""
+    """Run the cases; return 1 if one exceeds its limits."""
     status = 0
     for case in cases:
         found = measure(case, tree)

@@ -1,6 +1,6 @@
-"""Walks the hot paths between marks, and prints the counts as JSON: `python bench/hot_paths.py perf|callgrind`.
+"""The hot paths, walked between marks; prints the counts as JSON: `python bench/hot_paths.py perf|callgrind`.
 
-A child of `instructions.py`. No sockets, no clock that matters, no chance: each round is the same work.
+A child of `instructions.py`. No sockets, no running clock, no randomness: each round is the same work.
 
     send         the calls of `send`, nothing else: a record goes into the columns of an open batch
     seal         from there until the requests are written: batches are encoded, stamped, framed
@@ -9,7 +9,9 @@ A child of `instructions.py`. No sockets, no clock that matters, no chance: each
     awaited      `await send(...)`, one at a time, everything that happens, the loop's turns too
     tasks        many tasks, each of which awaits its sends one at a time, everything
     gather       `asyncio.gather` over the Deliveries of many sends, everything
-    send_many    one call, everything
+    callbacks    sends with a done callback each, which reads the offset, everything
+    send_many    one call with a list, everything
+    send_many of an iterator    one call with an iterator, whose values come one by one, everything
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ from counting import CallgrindCounter, Counter, PerfCounter
 from quiet_broker import HOST, PORT, QuietBroker, deliver
 
 import aiokprod
-from aiokprod import Producer
-from aiokprod.chance import seeded
+from aiokprod import Delivery, Producer
 from aiokprod.pipeline import wall_clock
+from aiokprod.randomness import seeded
 
 MANY, ONE = "many-partitions", "one-partition"
-RECORDS = 2_000  # of one round: a few full batches of 64 KiB, so few that all fit into the window of requests
+RECORDS = 2_000  # records of one round: a few full batches of 64 KiB, which all fit into the window of requests
 AWAITED = 300
 TASKS, OF_EACH = 500, 4
 RECORDS_OF = {
@@ -45,17 +47,19 @@ RECORDS_OF = {
     "awaited": AWAITED,
     "tasks": TASKS * OF_EACH,
     "gather": RECORDS,
+    "callbacks": RECORDS,
     "send_many": RECORDS,
+    "send_many of an iterator": RECORDS,
 }
 KEYS = 1_000
 ROUNDS = {"perf": 20, "callgrind": 2}
-TURNS = 12  # of the loop, until everything that can be written is written
+TURNS = 12  # turns of the loop until everything that can be written is written
 VALUE = bytes(range(100))
 HEADERS = [("header-0", b"0123456789abcdef"), ("header-1", b"0123456789abcdef")]
 
 
 class StillLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop with a clock that can stand still: however slow the machine is, no timer rings, nothing is late."""
+    """asyncio's loop with a clock that can stand still: on a slow machine, too, no timer fires."""
 
     _monotonic: Callable[[], float] = monotonic
 
@@ -75,7 +79,7 @@ async def turns() -> None:
 
 
 class Walk:
-    """One producer at a quiet broker, and the paths through it."""
+    """One producer connected to a quiet broker, and the paths through it."""
 
     def __init__(self, counter: Counter, producer: Producer, broker: QuietBroker) -> None:
         self.counter = counter
@@ -83,12 +87,12 @@ class Walk:
         self.broker = broker
         self.keys = [b"%012d" % number for number in range(KEYS)]
         self.in_pieces = 0
-        """Rounds that did not go through at once: something was answered before everything was written."""
+        """The number of rounds in which an answer came before everything was written."""
 
     async def in_three_steps(
         self, prefix: str, keys: Sequence[bytes | None], headers: Sequence[tuple[str, bytes]]
     ) -> None:
-        """send, seal, acknowledge."""
+        """Measure send, seal and acknowledge."""
         producer, counter, broker = self.producer, self.counter, self.broker
         send = producer.send
         gc.collect()
@@ -133,10 +137,27 @@ class Walk:
         with self.counter.section("gather"):
             await asyncio.gather(*[send(ONE, VALUE) for _ in range(RECORDS)])
 
+    async def called_back(self) -> None:
+        send, offsets = self.producer.send, list[int | None]()
+
+        def heard(delivery: Delivery) -> None:
+            if delivery.exception() is None:
+                offsets.append(delivery.result().offset)
+
+        gc.collect()
+        with self.counter.section("callbacks"):
+            for _ in repeat(None, RECORDS):
+                send(ONE, VALUE).add_done_callback(heard)
+            while len(offsets) < RECORDS:
+                await asyncio.sleep(0)
+
     async def in_one_call(self) -> None:
         gc.collect()
         with self.counter.section("send_many"):
             await self.producer.send_many(ONE, [VALUE] * RECORDS)
+        gc.collect()
+        with self.counter.section("send_many of an iterator"):
+            await self.producer.send_many(ONE, repeat(VALUE, RECORDS))
 
     async def one_round(self) -> None:
         none, keys = [None] * RECORDS, (self.keys * (RECORDS // KEYS + 1))[:RECORDS]
@@ -146,11 +167,12 @@ class Walk:
         await self.awaited()
         await self.in_tasks()
         await self.gathered()
+        await self.called_back()
         await self.in_one_call()
         self.broker.template = None
 
     async def learn_answer(self) -> bytes:
-        """The answer to a request for one batch of the one partition."""
+        """Return the answer to a request with one batch of the one partition."""
         delivery = self.producer.send(ONE, VALUE)
         flushed = asyncio.ensure_future(self.producer.flush())
         await turns()
@@ -185,7 +207,7 @@ async def walk(counter: Counter, rounds: int) -> None:
         for _ in range(rounds):
             await walk.one_round()
         loop.go_on()
-        assert not walk.in_pieces, "a round is to fit into the window of requests"
+        assert not walk.in_pieces, "a round must fit into the window of requests"
 
 
 def main() -> None:

@@ -1,13 +1,13 @@
 """Instructions per record on the hot paths, in both forms, against a stored baseline: `python bench/instructions.py`.
 
-    --check               compare with bench/instructions.json; exit 1 if a path became dearer than the tolerance, or
+    --check               compare with bench/instructions.json; exit 1 if a path costs more than the tolerance allows, or
                           if there is no baseline for this counter and Python
-    --record              make what was counted now the baseline
+    --record              store these counts as the baseline
     --forms pure          one form only (or `compiled`); both by default
     --compiled PYTHON     an interpreter that has the compiled form; built (a minute) if not given
     --counter callgrind   under valgrind, two minutes; by default the processor's counter where it may be asked
 
-The paths are told in `hot_paths.py`. Counts do not depend on the load of the machine; they do depend on how Python was
+The paths are described in `hot_paths.py`. Counts do not depend on the load of the machine; they do depend on how Python was
 built, so a baseline belongs to a version of Python and to a counter.
 """
 
@@ -31,8 +31,8 @@ from hot_paths import RECORDS_OF
 HERE: Final = Path(__file__).parent
 BASELINE: Final = HERE / "instructions.json"
 TOLERANCE: Final = 0.05
-"""Two runs of the same code differ by less than 0.5 %; on another patch release of Python, or with another processor's ways
-in libc, by one to three."""
+"""Tolerance. Two runs of the same code differ by less than 0.5 %; on another patch release of Python, or on another processor
+(libc picks its code by it), by 1 to 3 %."""
 
 Counts = dict[str, float]
 """Path -> instructions per record."""
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def count(python: str, counter: str, *, is_pure: bool) -> Counts:
-    """Let a child walk the paths; the mean of its rounds."""
+    """Let a child walk the paths; return the mean of its rounds."""
     environment = environment_of("pure" if is_pure else "compiled") | {"PYTHONHASHSEED": "0"}
     with TemporaryDirectory() as folder:
         under = [] if counter == "perf" else callgrind(folder)
@@ -94,7 +94,7 @@ def callgrind(folder: str) -> list[str]:
 
 
 def regressions(found: Mapping[str, Counts], before: Mapping[str, Counts]) -> list[str]:
-    """A line for each path that is dearer than its baseline allows, or has none."""
+    """Return a line for each path that costs more than its baseline allows, or has no baseline."""
     lines = []
     for form, counts in found.items():
         for path, now in counts.items():
@@ -109,7 +109,7 @@ def regressions(found: Mapping[str, Counts], before: Mapping[str, Counts]) -> li
 
 
 def table(key: str, found: Mapping[str, Counts], before: Mapping[str, Counts]) -> str:
-    """As text, with the change to the baseline."""
+    """Return the counts as text, with the change against the baseline."""
     head = f"{'instructions per record':<26}" + "".join(f"{form:>12}{'change':>10}" for form in found)
     lines = [f"({key})", head]
     for path in RECORDS_OF:

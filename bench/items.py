@@ -1,4 +1,4 @@
-"""What is measured: each item is a list of tables, each table a list of jobs that belong together."""
+"""The measurements: each item is a list of tables, each table a list of jobs that belong together."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-AIOKPROD, CALLBACK, ASYNCIO, AIOKAFKA, KAFKA_PYTHON, JAVA = (
-    "aiokprod_client", "confluent_callback", "confluent_asyncio", "aiokafka_client", "kafka_python", "java_producer",
+AIOKPROD, OUTCOMES, CALLBACK, ASYNCIO, AIOKAFKA, KAFKA_PYTHON, JAVA = (
+    "aiokprod_client", "aiokprod_outcomes", "confluent_callback", "confluent_asyncio", "aiokafka_client", "kafka_python",
+    "java_producer",
 )  # fmt: skip
 NAMES = {
     AIOKPROD: "aiokprod",
+    OUTCOMES: "aiokprod",
     CALLBACK: "confluent-kafka, callback",
     ASYNCIO: "confluent-kafka, AIOProducer",
     AIOKAFKA: "aiokafka",
@@ -18,12 +20,21 @@ NAMES = {
     JAVA: "Java, ProducerPerformance",
 }
 COMPILED, PURE = "compiled", "pure"
+FAST = (
+    "firehose",
+    "awaited_by_window",
+    "awaited_after_flush",
+    "result_after_flush",
+    "exception_after_flush",
+    "called_back",
+)
+"""Ways of `outcomes` that get a million records."""
 FORMS = (COMPILED, PURE)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a table. `form` is that of aiokprod; the others have none."""
+    """One line of a table. `form` is set for aiokprod only: compiled or pure."""
 
     client: str
     way: str
@@ -32,7 +43,7 @@ class Entry:
     title: str = ""
     form: str = ""
     own: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of its job that differ from those of the table."""
+    """Fields of its job that differ from the table's."""
 
     @property
     def name(self) -> str:
@@ -51,23 +62,23 @@ class Item:
     round_trip_ms: float = 0.0
     rounds: int = 3
     kind: str = "rates"
-    """Which columns: `rates`, `waits` (latencies are what it is about), `growth` (one client, from little to much)."""
+    """The columns: `rates`, `waits` (latencies), `growth` (one client, from few to many)."""
 
 
 def ours(way: str, count: int, title: str = "", settings: Mapping[str, Any] | None = None) -> list[Entry]:
-    """Both forms."""
+    """Return an entry for each form."""
     return [Entry(AIOKPROD, way, count, settings or {}, title, form) for form in FORMS]
 
 
 def firehose(size: int, scale: float = 1.0, rounds: int = 3, **common: Any) -> Item:
-    """As many records as a client can send; slower clients get fewer, rates and costs are per record."""
+    """Return the table of sends at full speed; slower clients get fewer records, as rates and costs are per record."""
 
     def count(records: int) -> int:
         return max(1_000, int(records * scale))
 
     is_plain = not any(common.get(each) for each in ("keys", "headers", "compression"))
     entries = [*ours("firehose", count(1_000_000), "send"), Entry(CALLBACK, "firehose", count(1_000_000))]
-    if is_plain:  # send_many takes values; compressed, the codec is what tells
+    if is_plain:  # send_many takes values only; compressed, the codec decides
         entries += ours("send_many", count(1_000_000), "send_many")
     if not common.get("headers"):  # AIOProducer has none
         entries.append(Entry(ASYNCIO, "firehose", count(150_000)))
@@ -81,8 +92,40 @@ def firehose(size: int, scale: float = 1.0, rounds: int = 3, **common: Any) -> I
     return Item(title, tuple(entries), {"size": size, **common}, rounds=rounds)
 
 
+def outcomes(rounds: int = 3) -> Item:
+    """Return the table of firehoses by how a program reads the outcomes of its records."""
+    ways = {
+        "not read": "firehose",
+        "each awaited, 20,000 at a time": "awaited_by_window",
+        "each awaited after flush": "awaited_after_flush",
+        "`result()` after flush": "result_after_flush",
+        "`exception()` after flush": "exception_after_flush",
+        "a done callback each": "called_back",
+        "`gather` of 20,000": "gathered",
+        "`as_completed` of 20,000": "as_completed",
+        "`wait` of 20,000": "waited",
+        "`TaskGroup` of 20,000 `wait()`": "task_group",
+    }
+    entries: list[Entry] = []
+    for title, way in ways.items():
+        client = AIOKPROD if way == "firehose" else OUTCOMES
+        count = 1_000_000 if way in FAST else 200_000
+        entries += [
+            Entry(client, way, count, title=title, form=COMPILED),
+            Entry(client, way, count // 2, title=title, form=PURE),
+        ]
+    entries += [
+        Entry(CALLBACK, "not_read", 1_000_000, title="none"),
+        Entry(CALLBACK, "firehose", 1_000_000, title="that counts"),
+        Entry(CALLBACK, "offset_read", 1_000_000, title="that reads the offset"),
+        Entry(ASYNCIO, "firehose", 150_000, title="awaited"),
+        Entry(AIOKAFKA, "awaited", 150_000, title="awaited"),
+    ]
+    return Item("Outcomes: 100 B values, 6 partitions of a new topic, linger 5 ms", tuple(entries), {}, rounds=rounds)
+
+
 def columns(size: int, scale: float = 1.0, **common: Any) -> Item:
-    """The records of an Arrow table, none of which is a Python object before."""
+    """Return the table of sends from an Arrow table, whose records are no Python objects before."""
     count = int(1_000_000 * scale)
     entries = [
         *ours("columns", count, "send_columns"),
@@ -102,7 +145,7 @@ def columns(size: int, scale: float = 1.0, **common: Any) -> Item:
 
 
 def tuned() -> Item:
-    """What whoever wants throughput sets."""
+    """Return the table of clients with options set for throughput."""
     batches = {"batch_size": 524_288, "buffer_memory": 134_217_728}
     of_librdkafka = {"batch.size": 524_288, "queue.buffering.max.messages": 1_000_000}
     entries = [
@@ -117,7 +160,7 @@ def tuned() -> Item:
 
 
 def waiting(title: str, way: str, counts: tuple[int, int, int, int, int, int], **options: Any) -> Item:
-    """Awaited sends: ours on their defaults, the others without linger. Java's tool waits for nothing."""
+    """Return the table of awaited sends: ours with default options, the others without linger; Java's tool cannot wait."""
     compiled, pure, callback, asyncio, aiokafka, kafka_python = counts
     entries = [
         Entry(AIOKPROD, way, compiled, title="its defaults", form=COMPILED),
@@ -131,7 +174,7 @@ def waiting(title: str, way: str, counts: tuple[int, int, int, int, int, int], *
 
 
 def crowd() -> Item:
-    """20,000 sends at once."""
+    """Return the table of 20,000 concurrent sends."""
     item = waiting(
         "20,000 tasks, one send each, one partition", "tasks", (20_000,) * 6, common={"tasks": 20_000}, partitions=1
     )
@@ -142,7 +185,10 @@ def crowd() -> Item:
 
 
 def open_loop() -> Item:
-    """Each client at half of what it can do. Java's tool counts latency from the send: coordinated omission."""
+    """Return the open loop's table: each client at half of its own rate.
+
+    Without Java's tool, which counts latency from the send (coordinated omission).
+    """
     peers = (CALLBACK, ASYNCIO, AIOKAFKA, KAFKA_PYTHON)
     entries = [*ours("open_loop", 1), *(Entry(client, "open_loop", 1) for client in peers)]
     title = "Open loop: each client at half of its own rate, latency from when a record was due"
@@ -162,7 +208,7 @@ def far_away() -> Item:
 
 
 def grown(title: str, way: str, points: dict[str, dict[str, Any]], java: bool = False, **options: Any) -> list[Item]:
-    """A table for each point."""
+    """Return a table for each point."""
     entries = [
         *ours(way, 200_000),
         Entry(CALLBACK, way, 200_000),
@@ -203,6 +249,7 @@ def growth() -> list[Item]:
 
 ITEMS: dict[str, Callable[[], list[Item]]] = {
     "firehose": lambda: [firehose(100, rounds=5), tuned()],
+    "outcomes": lambda: [outcomes()],
     "sizes": lambda: [
         firehose(10, 0.5, 2),
         firehose(1_000, 0.15, 2),

@@ -1,4 +1,4 @@
-"""One run of one client, and what it measured. Values that travel as JSON between `run.py` and `child.py`."""
+"""One run of one client, and what it measured: values that travel as JSON between `run.py` and `child.py`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ Row = tuple[bytes, bytes | None, list[tuple[str, bytes]] | None]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a client is to do.
+    """The work of a client.
 
     Attributes:
         client: a module of `bench/peers`.
-        way: how it sends; each client tells its own (`WAYS`).
-        count: records; of `size` bytes each.
-        keys: so many distinct keys; 0: none.
-        headers: so many headers on each record.
+        way: how the client sends: a key of its module's `WAYS`.
+        count: number of records, of `size` bytes each.
+        keys: number of distinct keys; 0: records have no key.
+        headers: headers on each record.
         linger_ms: None leaves the client its default.
-        tasks: how many wait for their sends at the same time, where the way has tasks.
-        topics: more than one: records go round over so many topics, `TOPIC-0` and up.
-        seconds: how long an open loop runs; its rate is a share of what the client can do, found out first.
+        tasks: tasks that await sends at the same time, where the way has tasks.
+        topics: if more than one, records go round robin over `TOPIC-0`, `TOPIC-1`, ...
+        seconds: duration of an open loop; its rate is a share of the client's maximum, which is measured first.
         core: the processor the client stays on; None: any.
-        settings: options of the client beside those every client gets.
+        settings: options of the client besides those that every client gets.
     """
 
     client: str
@@ -56,29 +56,29 @@ class Job:
         return cls(**json.loads(text))
 
     def value(self) -> bytes:
-        """Bytes that do not compress to nothing."""
+        """Return bytes that a codec cannot shrink to almost nothing."""
         return Random(self.size).randbytes(self.size).hex().encode()[: self.size]
 
     def topic_list(self) -> list[str]:
-        """The topics, in the order they are used."""
+        """Return the topics, in the order they are used."""
         return [self.topic] if self.topics == 1 else [f"{self.topic}-{number}" for number in range(self.topics)]
 
     def key_list(self) -> list[bytes]:
-        """The distinct keys, in the order they are used."""
+        """Return the distinct keys, in the order they are used."""
         return [b"%0*d" % (KEY_BYTES, number) for number in range(self.keys)]
 
     def header_list(self) -> list[tuple[str, bytes]]:
         return [(f"header-{number}", b"0123456789abcdef") for number in range(self.headers)]
 
     def rows(self) -> Iterator[Row]:
-        """The records; the keys go round."""
+        """Yield the records; the keys are used in turn."""
         keys = cycle(self.key_list()) if self.keys else repeat(None)
         return zip(repeat(self.value(), self.count), keys, repeat(self.header_list() or None), strict=False)
 
 
 @dataclass(slots=True)
 class Measured:
-    """What came of it. CPU is that of the whole process, all its threads; times of single records in milliseconds."""
+    """The result. CPU is that of all threads of the process; times of single records are in milliseconds."""
 
     seconds: float
     cpu_s: float
@@ -88,23 +88,23 @@ class Measured:
     p999_ms: float | None = None
     worst_ms: float | None = None
     stall_ms: float | None = None
-    """The longest time in which the event loop did not turn."""
+    """The longest time in which the event loop did not run a callback."""
     offered: float | None = None
-    """Records per second that an open loop was to send."""
+    """The target rate of an open loop, in records per second."""
     broker_cpu_s: float = 0.0
     proxy_cpu_s: float = 0.0
 
     @property
     def rate(self) -> float:
-        """Records per second."""
+        """Return records per second."""
         return self.records / self.seconds
 
     @property
     def cpu_us(self) -> float:
-        """Microseconds of the client's processor per record."""
+        """Return microseconds of the client's processor time per record."""
         return self.cpu_s / self.records * 1e6
 
 
 def quantile_ms(ordered: Sequence[float], share: float) -> float:
-    """Of times in seconds, in order."""
+    """Return percentiles of times in seconds, which must be sorted."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1e3

@@ -1,4 +1,4 @@
-"""Where a run took place, and with which versions: what a figure means little without."""
+"""The machine of a run, and the versions of everything that was measured."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def facts() -> dict[str, str]:
 
 
 def processor() -> str:
-    """As Linux names it."""
+    """Return the processor's name, as Linux gives it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,6 +1,6 @@
-"""What a producer keeps resident: full buffers, a million pending records, and whether it grows with time.
+"""The memory of a producer: full buffers, a million pending records, and whether it grows with time.
 
-The broker is stopped (SIGSTOP) while a buffer fills, so that everything that was sent is still pending.
+The broker is stopped (SIGSTOP) while a buffer fills, so that all records that were sent are still pending.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PEERS = (
     ("aiokafka", "aiokafka"),
     ("kafka-python", "kafka_python"),
 )
-PEERS_RECORDS = 100_000  # the slowest sends them before anything times out
+PEERS_RECORDS = 100_000  # few enough that the slowest client sends them before anything times out
 NOT_KEPT = "pending, Deliveries not kept"
 RATE = 20_000
-SETTLED = 0.2  # of the time until a process has its size: not looked at for the slope
+SETTLED = 0.2  # share of the time in which a process reaches its size: left out of the slope
 
 
 def measure(cluster: KafkaCluster, compiled: str, *, quick: bool) -> dict[str, Any]:
-    """Form or peer -> what -> figures (see `memory_child`, `memory_peers`)."""
+    """Measure; form or peer -> what was done -> figures (see `memory_child`, `memory_peers`)."""
     found: dict[str, Any] = {}
     for form, python in (("compiled", compiled), ("pure", sys.executable)):
         rows = {f"full, {size:,} B values": child(cluster, python, form, "fill", size=size) for size in SIZES}
@@ -46,7 +46,7 @@ def measure(cluster: KafkaCluster, compiled: str, *, quick: bool) -> dict[str, A
 
 
 def slope(cluster: KafkaCluster, compiled: str, minutes: float) -> dict[str, Any]:
-    """Resident size under an even load of the compiled form, and its slope by least squares."""
+    """Measure the compiled form's resident size under an even load, and its slope by least squares."""
     series = child(cluster, compiled, "compiled", "steady", rate=RATE, minutes=minutes)
     looked_at = [(at, mb) for at, mb in series if at >= SETTLED * minutes * 60]
     return {
@@ -60,7 +60,7 @@ def slope(cluster: KafkaCluster, compiled: str, minutes: float) -> dict[str, Any
 
 
 def slope_of(series: list[tuple[float, float]]) -> float:
-    """Of the straight line with the least squares."""
+    """Return the slope of the straight line with the least squares."""
     middle_x = sum(x for x, _ in series) / len(series)
     middle_y = sum(y for _, y in series) / len(series)
     return sum((x - middle_x) * (y - middle_y) for x, y in series) / sum((x - middle_x) ** 2 for x, _ in series)
@@ -75,7 +75,7 @@ def child(
     partitions: int = 6,
     **arguments: Any,
 ) -> Any:
-    """Runs one; pauses and resumes the broker when it says so."""
+    """Run one child; pause and resume the broker when it says so."""
     topic = f"bench-{way}"
     cluster.create_topic(topic, partitions=partitions, replication_factor=1)
     arguments |= {"servers": cluster.bootstrap_servers, "topic": topic, "core": client_core()}

@@ -1,7 +1,7 @@
-"""How much memory a producer takes: `python bench/memory_child.py fill|million|steady JSON`. A child of `memory.py`.
+"""The memory that a producer takes: `python bench/memory_child.py fill|million|steady JSON`. A child of `memory.py`.
 
-Says `pause` and waits for a line when nothing is to be answered any more, `resume` likewise (`pending.py`); the last line
-is JSON: how many records were acknowledged, and the figures.
+Prints `pause` or `resume`, and waits for a line, when the broker must stop or go on answering (`pending.py`); the last
+line is JSON: the number of acknowledged records, and the figures.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROUND = 500
 
 
 async def fill(servers: str, topic: str, size: int) -> tuple[int, dict[str, float]]:
-    """Nothing is answered: send until buffer_memory is full, and keep every Delivery."""
+    """Send, while nothing is answered, until buffer_memory is full, and keep every Delivery."""
     value = bytes(size)
     async with Producer(servers) as producer:
         await producer.send(topic, value)
@@ -54,7 +54,7 @@ async def fill(servers: str, topic: str, size: int) -> tuple[int, dict[str, floa
 
 
 async def million(servers: str, topic: str, count: int, is_kept: bool = True) -> tuple[int, dict[str, float]]:
-    """So many records without an outcome: what the collector and the loop make of it, and of Deliveries that are kept."""
+    """Measure what many pending records, and Deliveries that are kept, cost the garbage collector and the loop."""
     failures: list[Exception] = []
     options: dict[str, Any] = {
         "on_delivery_error": failures.append,
@@ -86,7 +86,7 @@ async def million(servers: str, topic: str, count: int, is_kept: bool = True) ->
 
 
 async def steady(servers: str, topic: str, rate: int, minutes: float) -> tuple[int, list[tuple[float, float]]]:
-    """(seconds, MiB resident), every few seconds of an even load; every hundredth record is awaited."""
+    """Return (seconds, MiB resident) for every few seconds of an even load; every hundredth record is awaited."""
     series: list[tuple[float, float]] = []
     value, tick_s = bytes(100), 0.01
     per_tick = int(rate * tick_s)

@@ -1,6 +1,6 @@
-"""How much memory a pending record takes in the peers: `python bench/memory_peers.py CLIENT JSON`. A child of `memory.py`.
+"""The memory that a pending record takes in the peers: `python bench/memory_peers.py CLIENT JSON`. A child of `memory.py`.
 
-Speaks with it as `memory_child.py` does. Each client in a process that has nothing else imported.
+Speaks to it as `memory_child.py` does. Each client runs in a process that imports no other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PARTITIONS = 24
 
 
 def confluent_callback(servers: str, topic: str, count: int) -> Result:
-    """One function is called for all records: nothing is kept for each but what the client keeps."""
+    """Send with one callback for all records, so that only the client itself keeps something for each."""
     from confluent_kafka import Producer
 
     acknowledged = 0
@@ -61,7 +61,7 @@ def librdkafka(servers: str, count: int) -> dict[str, Any]:
 
 
 def aiokafka(servers: str, topic: str, count: int) -> Result:
-    """`send` waits as soon as one batch of its partition is full: many partitions, large batches, and they go round."""
+    """Send round robin over many partitions with large batches, as `send` waits once one batch of its partition is full."""
     from aiokafka import AIOKafkaProducer
 
     options: dict[str, Any] = {"enable_idempotence": True, "acks": "all", "max_batch_size": 900_000}

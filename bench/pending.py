@@ -1,4 +1,4 @@
-"""Records that nobody answers: what they take, and what the garbage collector makes of them. In a child of `memory.py`."""
+"""Records without an answer: the memory they take, and their cost to the garbage collector. In a child of `memory.py`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ MIB = 2**20
 
 
 def ask(word: str) -> None:
-    """The parent is to pause or resume the broker."""
+    """Ask the parent to pause or resume the broker."""
     print(word, flush=True)
     assert sys.stdin.readline().strip() == "done"
 
 
 class Pauses:
-    """How long the garbage collector held everything up."""
+    """A record of the garbage collector's pauses."""
 
     def __init__(self) -> None:
         self.worst_s = 0.0
@@ -36,7 +36,7 @@ class Pauses:
 
 
 class Pending:
-    """Around the sends of an idle producer: the broker is stopped within."""
+    """A measurement around the sends of an idle producer; the broker is stopped inside the block."""
 
     def __init__(self) -> None:
         self._pauses = Pauses()
@@ -57,7 +57,7 @@ class Pending:
         ask("resume")
 
     def figures(self, records: int) -> dict[str, float]:
-        """When all of them are settled."""
+        """Wait until all of them are settled."""
         gc.callbacks.remove(self._pauses)
         return {
             "records": records,

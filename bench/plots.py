@@ -1,4 +1,4 @@
-"""The plots of docs/performance.md, as SVG: (file name, title) of each that could be drawn from what was measured."""
+"""The plots of docs/performance.md, as SVG. A plot without measurements is left out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OURS, THEIRS = "#1565c0", "#9e9e9e"
 
 
 def draw(tables: Sequence[Table], results: dict[str, Any], folder: Path) -> list[tuple[str, str]]:
-    """Whatever there are measurements for."""
+    """Draw the plots for which there are measurements."""
     drawn = [
         costs("firehose.svg", "Firehose, 100 B values", tables, "Firehose: 100 B values, no keys, 6", folder),
         costs(
@@ -44,7 +44,7 @@ def save(figure: Any, name: str, folder: Path) -> None:
 
 
 def costs(name: str, title: str, tables: Sequence[Table], starts: str, folder: Path) -> tuple[str, str] | None:
-    """Two rows of bars: rate, and CPU per record."""
+    """Draw two rows of bars: rate, and CPU per record."""
     table = next((table for table in tables if table.title.startswith(starts)), None)
     if table is None:
         return None
@@ -59,7 +59,7 @@ def costs(name: str, title: str, tables: Sequence[Table], starts: str, folder: P
 
 
 def bars(axis: Any, table: Table, of: Of, label: str) -> None:
-    """The median of each client, with a line from the least to the most."""
+    """Draw the median of each client, with a line from the minimum to the maximum."""
     found = [(client, table.values(client, of)) for client in table.names]
     middles = [table.middle(client, of) or 0.0 for client in table.names]
     reach = [
@@ -72,7 +72,7 @@ def bars(axis: Any, table: Table, of: Of, label: str) -> None:
 
 
 def latencies(name: str, tables: Sequence[Table], folder: Path) -> tuple[str, str] | None:
-    """Percentiles of the open loop."""
+    """Draw the percentiles of the open loop."""
     table = next((table for table in tables if table.title.startswith("Open loop")), None)
     if table is None:
         return None
@@ -97,7 +97,7 @@ def latencies(name: str, tables: Sequence[Table], folder: Path) -> tuple[str, st
 
 
 def growth(name: str, tables: Sequence[Table], folder: Path) -> tuple[str, str] | None:
-    """CPU per record from little to much."""
+    """Draw the CPU per record as clusters grow."""
     grown: dict[str, list[Table]] = {}
     for table in tables:
         if table.kind == "growth":
@@ -118,7 +118,7 @@ def growth(name: str, tables: Sequence[Table], folder: Path) -> tuple[str, str] 
 
 
 def slope(name: str, results: dict[str, Any], folder: Path) -> tuple[str, str] | None:
-    """Resident size under an even load."""
+    """Draw the resident size under an even load."""
     if "slope" not in results:
         return None
     figure, axis = pyplot.subplots(figsize=(7, 2.6))

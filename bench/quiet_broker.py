@@ -1,7 +1,7 @@
-"""`QuietBroker`: a broker in this process, without sockets, that answers as soon as it is told to.
+"""`QuietBroker`: a broker in this process, without sockets, that answers when it is told to.
 
-For counting what the client does: answers are made outside of the counted sections (`held`), or from a template by
-patching the correlation id (`prompt`). It keeps nothing and checks nothing.
+For counting what the client does: answers are made outside the counted sections (`held`), or by patching the correlation
+id of a template (`prompt`). It stores nothing and checks nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class QuietBroker:
         self.topics = topics
         self.held: list[tuple[QuietTransport, bytes]] = []
         self.template: bytes | None = None
-        """The answer to every Produce request, but for its correlation id; None: requests are held."""
+        """The answer to every Produce request, without its correlation id; None: requests are held."""
 
     async def dial(
         self, host: str, port: int, ssl_context: ssl.SSLContext | None, protocol_factory: Callable[[], asyncio.Protocol]
@@ -51,7 +51,7 @@ class QuietBroker:
         return transport
 
     def answers(self) -> list[tuple[QuietTransport, bytes]]:
-        """The answers to what is held, and on which connection: for `deliver`."""
+        """Return the answers to the held requests, each with its connection, for `deliver`."""
         held, self.held = self.held, []
         return [(transport, answer(self, frame)) for transport, frame in held]
 
@@ -90,13 +90,13 @@ class QuietTransport(asyncio.Transport):
 
 
 def deliver(answers: list[tuple[QuietTransport, bytes]]) -> None:
-    """Hand the answers over, as a socket would."""
+    """Pass the answers to their connections, as sockets would."""
     for transport, frame in answers:
         transport.protocol.data_received(frame)
 
 
 def answer(broker: QuietBroker, frame: bytes) -> bytes:
-    """To one request, as a whole frame."""
+    """Return the answer to one request, as a whole frame."""
     header = decode_request_header(frame[4:], FLEXIBLE_FROM)
     kind, version = APIS[header.api_key], header.version
     if kind is ApiVersionsRequest:
@@ -114,7 +114,7 @@ def answer(broker: QuietBroker, frame: bytes) -> bytes:
 
 
 def acknowledgement(request: ProduceRequest) -> ProduceResponse:
-    """Every batch is in the log, at offset 0."""
+    """Return the answer that every batch is in the log at offset 0."""
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
@@ -130,7 +130,7 @@ def acknowledgement(request: ProduceRequest) -> ProduceResponse:
 
 
 def metadata(topics: dict[str, int]) -> MetadataResponse:
-    """All topics, led by the one broker."""
+    """Return metadata of all topics, led by the one broker."""
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=NODE, host=HOST, port=PORT)],
         cluster_id="quiet",

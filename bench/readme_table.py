@@ -1,4 +1,4 @@
-"""The table of figures in README.md, from the tables of a run; written between its two marks."""
+"""The table of figures in README.md, made from the tables of a run and written between its two marks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ COLUMNS: tuple[tuple[str, str, Of, str], ...] = (
     ("1,000 tasks", "1,000 tasks awaiting, records/s", rate, ",.0f"),
     ("`await send`", "one `await` at a time, p50, ms", lambda run: run.p50_ms, ".2f"),
 )
-"""How the title of its table begins, what the column is called, what of a run it is, how it is written."""
+"""Of each column: how the title of its table begins, its heading, the attribute of a run, its format."""
 
 
 def write_table(tables: Sequence[Table], readme: Path) -> None:
-    """Put the figures where the README's marks are; what was not measured in this run stays empty."""
+    """Write the figures between the README's marks; a figure that this run did not measure stays empty."""
     text = readme.read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
@@ -27,7 +27,7 @@ def write_table(tables: Sequence[Table], readme: Path) -> None:
 
 
 def table_of(tables: Sequence[Table]) -> str:
-    """A line for each client: medians, and in brackets how many times those of aiokprod, compiled."""
+    """Return a line for each client: medians, and in brackets the ratio to aiokprod, compiled."""
     found = [next((each for each in tables if each.title.startswith(title)), None) for title, *_ in COLUMNS]
     cells: dict[str, list[str]] = {}
     for column, (table, (_, _, of, form)) in enumerate(zip(found, COLUMNS, strict=True)):
@@ -47,7 +47,7 @@ def table_of(tables: Sequence[Table]) -> str:
 
 
 def plain(name: str) -> str:
-    """The client without the way it sends: the columns tell that."""
+    """Return the client's name without its way of sending, which the columns tell."""
     for ending in (", send", ", its defaults", ", linger 0"):
         name = name.removesuffix(ending)
     return name

@@ -2,13 +2,13 @@
 
     python bench/run.py firehose keyed --rounds 5    some items
     python bench/run.py --quick                      a twentieth of the records, one round: for a change
-    python bench/run.py --docs                       write docs/performance.md and its plots too
-    python bench/run.py slope --minutes 30           half an hour of steady load: not among `all`
+    python bench/run.py --docs                       also write docs/performance.md and its plots
+    python bench/run.py slope --minutes 30           half an hour of steady load, not part of `all`
 
-The client has one processor for itself and the brokers the other; clients take turns, round after round. What was
-acknowledged is compared with what the log has. Rates say more of the broker the busier its processor is, so the cost of
-the client is told beside them: microseconds of its processor per record. aiokprod has two lines, compiled and pure: the
-compiled form is built into a venv of its own (a minute, kept) unless `--compiled PYTHON` names one.
+The client has one processor for itself and the brokers the other; clients take turns, round after round. The
+acknowledgements are compared with the log. The busier the broker's processor is, the more a rate says about the broker, so
+the cost of the client is printed beside it: microseconds of its processor per record. aiokprod has two lines, compiled and
+pure: the compiled form is built into a venv of its own (a minute, kept) unless `--compiled PYTHON` names one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Extra = Callable[["Bench"], dict[str, Any]]
 
 
 class Bench:
-    """One run: the brokers that are up, and what was measured."""
+    """One run: the brokers that are up, and the measurements."""
 
     def __init__(self, compiled: str, rounds: int | None, scale: float, minutes: float) -> None:
         self.compiled = compiled
@@ -55,7 +55,7 @@ class Bench:
         self._cluster: KafkaCluster | None = None
 
     def cluster(self, brokers: int = 1, round_trip_ms: float = 0.0) -> KafkaCluster:
-        """Such brokers; others that are up go."""
+        """Return brokers of this kind; stop others that are up."""
         if self._brokers != (brokers, round_trip_ms) or self._cluster is None:
             self.close()
             self._cluster = self._stack.enter_context(started(brokers, round_trip_ms))
@@ -67,7 +67,7 @@ class Bench:
         self._cluster = None
 
     def measure(self, name: str) -> None:
-        """One item of the command line."""
+        """Measure one item of the command line."""
         began = time.perf_counter()
         if name in ITEMS:
             for item in ITEMS[name]():
@@ -105,7 +105,7 @@ ALL = [
     "round_trip",
     "memory",
 ]
-"""In this order: most of it on one broker, which stays."""
+"""Measure all items, first those that share one broker."""
 
 
 def main() -> None:
@@ -113,15 +113,15 @@ def main() -> None:
     parser.add_argument(
         "items", nargs="*", metavar="item", help=f"of {', '.join([*ALL, *ALONE])}; all but slope by default"
     )
-    parser.add_argument("--rounds", type=int, help="of each table; its own number by default")
+    parser.add_argument("--rounds", type=int, help="rounds of each table; the table's own number by default")
     parser.add_argument("--quick", action="store_true", help="a twentieth of the records, one round")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the number of records")
-    parser.add_argument("--minutes", type=float, default=30.0, help="of slope")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the number of records")
+    parser.add_argument("--minutes", type=float, default=30.0, help="duration of slope")
     parser.add_argument("--compiled", metavar="PYTHON", help="an interpreter that has the compiled form")
     parser.add_argument(
         "--json",
         type=Path,
-        help="every measurement goes there, and items not measured now stay; build/bench by default",
+        help="folder of the measurements, where those of other items are kept; build/bench by default",
     )
     parser.add_argument("--markdown", type=Path, help="write the tables there")
     parser.add_argument(
@@ -141,7 +141,7 @@ def main() -> None:
         for name in words.items or ALL:
             bench.measure(name)
             results = merged(before, bench.results)
-            path.write_text(json.dumps(results, indent=1))  # what comes after may fail
+            path.write_text(json.dumps(results, indent=1))  # stored first: what follows may fail
     finally:
         bench.close()
     text = markdown([Table.from_json(table) for table in bench.results["tables"]])
@@ -157,7 +157,7 @@ def main() -> None:
 
 
 def merged(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """What was measured now, and of before what was not measured again."""
+    """Return the new measurements, and those earlier ones that were not repeated."""
     titles = {table["title"] for table in now["tables"]}
     kept = [table for table in before.get("tables", []) if table["title"] not in titles]
     durations = before.get("durations_s", {}) | now["durations_s"]

@@ -6,9 +6,9 @@ that send nothing: an Arrow writer that drops what it is given (what Spark and A
 aiokprod is in the form in which this interpreter has it, compiled or pure; docs/spark.md has a table of each.
 
 One real broker, one Spark (`local[2]`), one job per figure: rows made in the JVM, two tasks. The sinks take turns round by
-round, so that what else the machine does befalls them alike; figures are medians. Rows per second are those of the whole
-job; Python CPU is user and system time of all Python workers of Spark, per row. Nothing is compressed, acks=all, everybody
-is idempotent. Before the first round of each shape everybody writes everything once.
+round, so that other work of the machine affects them alike; figures are medians. Rows per second are those of the whole
+job; Python CPU is user and system time of all Python workers of Spark, per row. Nothing is compressed, acks=all, all
+are idempotent. Before the first round of each shape each client writes everything once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ PYTHON_SINKS = ("aiokprod", "confluent", "dropped")
 
 
 def rows(spark: SparkSession, count: int, size: int, *, has_keys: bool, has_headers: bool) -> DataFrame:
-    """Made in the JVM: a number, then the same letters."""
+    """Return rows made in the JVM: a number, then the same letters."""
     columns = [f"cast(concat(lpad(id, 12, '0'), repeat('x', {size - 12})) as binary) as value"]
     if has_keys:
         columns.append("cast(cast(id % 50000 as string) as binary) as key")
@@ -66,7 +66,7 @@ def rows(spark: SparkSession, count: int, size: int, *, has_keys: bool, has_head
 
 
 def make_confluent_source() -> type[Any]:
-    """The class is made here so that Spark pickles it whole: workers do not find this script."""
+    """Return the source. Its class is made here so that Spark pickles it whole: workers cannot import this script."""
     from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
     class Writer(DataSourceArrowWriter):
@@ -114,7 +114,7 @@ def make_confluent_source() -> type[Any]:
 
 
 def make_dropping_source() -> type[Any]:
-    """What no Python writer can be faster than."""
+    """Return a source that drops every row: the upper bound of any Python writer."""
     from pyspark.sql.datasource import (
         DataSource,
         DataSourceArrowWriter,
@@ -156,7 +156,7 @@ def write(frame: DataFrame, sink: str, servers: str, topic: str) -> None:
 
 
 def python_cpu_s() -> float:
-    """User and system seconds of every Python process below Spark's JVM, those that ended included."""
+    """Return user and system seconds of all Python processes below Spark's JVM, ended ones included."""
     parents: dict[int, list[int]] = {}
     stats: dict[int, tuple[str, float]] = {}
     for entry in Path("/proc").iterdir():
@@ -186,7 +186,7 @@ def measure(frame: DataFrame, sink: str, servers: str, topic: str, count: int) -
 
 
 def micro_batches(spark: SparkSession, sink: str, servers: str, topic: str, folder: Path, batches: int) -> float:
-    """Median milliseconds of `addBatch`, over micro-batches of 1,000 rows."""
+    """Return the median milliseconds of `addBatch` over micro-batches of 1,000 rows."""
     source = folder / "micro"
     if not source.exists():
         spark.range(1000 * batches, numPartitions=batches).selectExpr("cast(id as string) as value").write.parquet(
@@ -199,12 +199,12 @@ def micro_batches(spark: SparkSession, sink: str, servers: str, topic: str, fold
     query = writer.option("checkpointLocation", str(folder / f"checkpoint-{sink}-{time.monotonic_ns()}")).start()
     query.awaitTermination()
     taken = [json.loads(each.json)["durationMs"]["addBatch"] for each in query.recentProgress]
-    return float(statistics.median(taken[5:]))  # without the first ones, for which workers start
+    return float(statistics.median(taken[5:]))  # without the first batches, which start the workers
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rows", type=int, default=3_000_000, help="of 100 B; a third as many of 1 KB")
+    parser.add_argument("--rows", type=int, default=3_000_000, help="rows of 100 B; a third as many of 1 KB")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shapes", nargs="*", default=list(SHAPES))
     parser.add_argument("--out", type=Path)
@@ -214,7 +214,7 @@ def main() -> None:
     figures: dict[str, Any] = {"form": FORM, "rows": arguments.rows, "rounds": arguments.rounds, "shapes": {}}
     with tempfile.TemporaryDirectory() as name, KafkaCluster(brokers=1) as kafka:
         folder, servers = Path(name), kafka.bootstrap_servers
-        os.chdir(folder)  # Spark's workers import what lies in their folder first: it must not be this tree
+        os.chdir(folder)  # Spark's workers import from their folder first: it must not be this tree
         with spark_session("local[2]", folder) as spark:
             forms = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("aiokprod").compiled).collect()
             assert forms == [aiokprod.compiled], "the workers have another form than this interpreter"
@@ -230,7 +230,7 @@ def main() -> None:
                     turn = number % len(SINKS)
                     for sink in [*SINKS][turn:] + [*SINKS][:turn]:
                         measured = measure(frame, sink, servers, f"bench-{number}", count)
-                        if number:  # before, JVMs had to compile what they run, and workers to start
+                        if number:  # warm-up: the JVMs compile their code, and the workers start
                             runs[sink].append(measured)
                     kafka.delete_topic(f"bench-{number}")
                 figures["shapes"][shape] = {

@@ -25,7 +25,7 @@ LINES = (
 
 
 def measure(cluster: KafkaCluster, compiled: str, *, quick: bool) -> dict[str, Any]:
-    """Client -> figure -> [median, least, most]."""
+    """Measure; client -> figure -> [median, minimum, maximum]."""
     cluster.create_topic(TOPIC, partitions=1, replication_factor=1)
     runs: dict[str, list[dict[str, float]]] = {}
     for number in range(3 if quick else 10):
@@ -34,7 +34,7 @@ def measure(cluster: KafkaCluster, compiled: str, *, quick: bool) -> dict[str, A
             command = [python, str(HERE / "startup_child.py"), client, cluster.bootstrap_servers, TOPIC]
             environment = environment_of(form or "pure")
             done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-            if number:  # the first turn writes byte code and warms the disk's cache
+            if number:  # the first round writes byte code and warms the disk's cache
                 runs.setdefault(name, []).append(json.loads(done.stdout))
     sent, written = sum(map(len, runs.values())) + len(LINES), sum(cluster.end_offsets(TOPIC))
     assert written == sent, f"{sent} were acknowledged, the log has {written}"

@@ -1,8 +1,8 @@
-"""Imports one client and sends its first record: `python bench/startup_child.py CLIENT SERVERS TOPIC`. Prints JSON.
+"""The start of one client: import and first record. `python bench/startup_child.py CLIENT SERVERS TOPIC` prints JSON.
 
-import_ms      from nothing but a started interpreter
+import_ms      in an interpreter that has imported nothing else
 first_ack_ms   from the construction of the producer to the acknowledgement of its first record
-idle_mb        resident then, after a collection of garbage
+idle_mb        resident size then, after a garbage collection
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def kafka_python(servers: str, topic: str) -> float:
 
 
 def told(imported: float) -> None:
-    """The first record is acknowledged."""
+    """Print the figures; called when the first record is acknowledged."""
     now = perf_counter()
     gc.collect()
     figures = {
@@ -101,7 +101,7 @@ def told(imported: float) -> None:
 
 
 def resident_mb() -> float:
-    """Of this process, in MiB."""
+    """Return the memory of this process, in MiB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024

@@ -1,4 +1,4 @@
-"""Tables of a run: medians, spread, ratios to ours, round by round. Pure: from what was measured to Markdown."""
+"""Tables of a run: medians, spread, ratios to ours round by round. Pure functions from measurements to Markdown."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Table:
         return [value for run in self.runs[name] if (value := of(run)) is not None]
 
     def middle(self, name: str, of: Of) -> float | None:
-        """The median of its rounds."""
+        """Return the median of a client's rounds."""
         values = self.values(name, of)
         return median(values) if values else None
 
     def ratios(self, ours: str, name: str, of: Of) -> list[float]:
-        """Ours to theirs, round by round."""
+        """Return the ratios of ours to theirs, round by round."""
         theirs = self.values(name, of)
         return [mine / its for mine, its in zip(self.values(ours, of), theirs, strict=True)]
 
@@ -52,17 +52,17 @@ def cpu_us(run: Measured) -> float:
 
 
 def busy(run: Measured) -> float:
-    """Share of the brokers' processor, in percent."""
+    """Return how much of their processor the brokers used, in percent."""
     return run.broker_cpu_s / run.seconds * 100
 
 
 def proxy_busy(run: Measured) -> float:
-    """Share of the processor that the delaying proxy took from the brokers, in percent."""
+    """Return how much of the brokers' processor the delay proxy used, in percent."""
     return run.proxy_cpu_s / run.seconds * 100
 
 
 def spread(values: Sequence[float], form: str) -> str:
-    """The median, and from where to where it went."""
+    """Return the median, with the minimum and the maximum."""
     if not values:
         return ""
     middle = format(median(values), form)
@@ -72,7 +72,7 @@ def spread(values: Sequence[float], form: str) -> str:
 
 
 def markdown(tables: Sequence[Table]) -> str:
-    """Every table; points of one growth are the lines of one."""
+    """Return every table; the points of one growth series become one table."""
     parts: list[str] = []
     grown: dict[str, list[Table]] = {}
     for table in tables:
@@ -107,7 +107,7 @@ def rates_or_waits(table: Table) -> str:
 
 
 def growth(what: str, points: Sequence[Table]) -> str:
-    """A line for each client: CPU per record at each point, and how many times that at the point 10, or the first."""
+    """Return a line for each client: CPU per record at each point, and its ratio to the point 10, or else to the first."""
     names = points[0].names
     base = next((point for point in points if point.title.endswith(": 10")), points[0])
     labels = [point.title.rpartition(": ")[2] for point in points]

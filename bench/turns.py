@@ -1,4 +1,4 @@
-"""One client's turn: a process of its own, on a topic of its own; what it did is compared with what the log has."""
+"""A client's turn: a process and a topic of its own; the acknowledgements are compared with the log."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from job import Job, Measured
 from aiokprod.testing import KafkaCluster
 
 LIMIT_S = 600.0
-LEADERS_S = 30.0  # within which a topic that was made has one
+LEADERS_S = 30.0  # time within which a new topic has a leader
 
 
 class Turns:
-    """Lets clients have their turns; one per run.
+    """The turns of the clients; one object per run.
 
     Args:
         compiled: the interpreter with the compiled form.
@@ -29,10 +29,10 @@ class Turns:
     def __init__(self, compiled: str) -> None:
         self.python = {"compiled": compiled, "pure": sys.executable, "": sys.executable}
         self._topics = 0
-        self._kept: set[str] = set()  # topics made once for many turns
+        self._kept: set[str] = set()  # topics created once for many turns
 
     def take(self, cluster: KafkaCluster, item: Item, entry: Entry, scale: float) -> Measured:
-        """One client, once."""
+        """Run one client once."""
         job = self._job(cluster, item, entry, scale)
         before = self._written(cluster, item, job)
         child = [self.python[entry.form], str(HERE / "child.py"), job.to_json()]
@@ -83,7 +83,7 @@ class Turns:
         return job
 
     def _written(self, cluster: KafkaCluster, item: Item, job: Job) -> int:
-        """Records in the topics of the job."""
+        """Return the number of records in the topics of the job."""
         if is_kept(item):
             return ends_together(
                 cluster, [(name, number) for name in job.topic_list() for number in range(item.partitions)]
@@ -92,12 +92,12 @@ class Turns:
 
 
 def is_kept(item: Item) -> bool:
-    """Making so many partitions takes longer than the turns: they stay for all of them."""
+    """Create many partitions, once for all turns: creating them takes longer than a turn."""
     return int(item.common.get("topics", 1)) > 1 or item.partitions >= 100
 
 
 def create_together(cluster: KafkaCluster, names: list[str]) -> None:
-    """Many topics of one partition, in one request."""
+    """Create many topics of one partition, in one request."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -106,11 +106,11 @@ def create_together(cluster: KafkaCluster, names: list[str]) -> None:
 
 
 def ends_together(cluster: KafkaCluster, partitions: list[tuple[str, int]]) -> int:
-    """The records in many partitions; asked again while some of them, just made, have no leader yet."""
+    """Return the number of records in many partitions; ask again while new ones have no leader yet."""
     from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 5})  # 6 tells of its own end
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 5})  # 6 would log its end
     give_up_at = time.monotonic() + LEADERS_S
     while True:
         asked = admin.list_offsets({TopicPartition(*partition): OffsetSpec.latest() for partition in partitions})

@@ -80,7 +80,7 @@ async def confluent_asyncio() -> AsyncIterator[Send]:
     from confluent_kafka.aio import AIOProducer
 
     settings = {"bootstrap.servers": SERVERS, "enable.idempotence": True, "linger.ms": 0}
-    # Its own buffer would keep a lone record back for a second.
+    # AIOProducer's own buffer would hold a single record back for a second.
     producer = AIOProducer(settings, batch_size=1, buffer_timeout=0.1)
 
     async def send(value: bytes) -> None:

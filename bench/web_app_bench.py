@@ -1,7 +1,7 @@
 """A real web application with and without the send: FastAPI under uvicorn and uvloop, load from a second process.
 
-The application has one processor; the load shares the other with the broker, which is said beside the figures. The
-records in the log are as many as the requests that were answered.
+The application has one processor; the load generator shares the other with the broker, as the page says beside the figures.
+The log must have as many records as requests were answered.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LINES = (
 
 
 def measure(cluster: KafkaCluster, compiled: str, *, rounds: int, quick: bool) -> dict[str, Any]:
-    """Line -> figure -> [median, least, most]."""
+    """Measure; line -> figure -> [median, minimum, maximum]."""
     runs: dict[str, list[dict[str, float]]] = {}
     for _ in range(rounds):
         for name, client, form in LINES:
@@ -84,7 +84,7 @@ def one(cluster: KafkaCluster, python: str, form: str, client: str, seconds: flo
 
 
 def loaded(port: int, seconds: float) -> dict[str, float]:
-    """The load, from the brokers' processor."""
+    """Run the load generator on the brokers' processor."""
     cores = os.sched_getaffinity(0)
     try:
         if len(cores) > 1:

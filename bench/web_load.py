@@ -1,6 +1,6 @@
-"""Requests as fast as they are answered, over some connections: `python bench/web_load.py PORT SECONDS CONNECTIONS`.
+"""A load generator, one request at a time per connection: `python bench/web_load.py PORT SECONDS CONNECTIONS`.
 
-A process of its own, with as little in it as it can have, so that the application is the limit and not the load. Prints
+A process of its own that does as little as possible, so that the application is the limit and not the load. Prints
 JSON: requests, seconds, p50_ms, p99_ms.
 """
 
@@ -18,7 +18,7 @@ ANSWERED = b'{"state":"taken"}'
 
 
 class Caller(asyncio.Protocol):
-    """One connection: the next request when the last is answered."""
+    """One connection: sends the next request when the last is answered."""
 
     def __init__(self, until: float, latencies_s: list[float], done: asyncio.Future[None]) -> None:
         self._until = until

@@ -1,6 +1,6 @@
-"""docs/performance.md, its plots, the README's table: what a run measured. `python bench/write_docs.py [RESULTS.json]`.
+"""Write docs/performance.md, its plots and the README's table from the results of a run.
 
-Every figure in that page comes from there; the page is written anew each time.
+`python bench/write_docs.py [RESULTS.json]`. The results have every figure of the page, which is rewritten as a whole.
 """
 
 from __future__ import annotations
@@ -22,44 +22,52 @@ FIGURES = ROOT / "docs" / "performance"
 
 HEAD = """# Performance
 
-Written by `nox -s bench -- --docs` (bench/write_docs.py); do not edit. aiokprod beside its peers on the same real
-Apache Kafka in the same run: clients take turns, round after round; each figure is the median of the rounds, with the
-least and the most in brackets; ratios are taken round by round. All clients wait for all in-sync replicas and are
-idempotent. The client has one processor core, the brokers the other: where *brokers' processor* is at 95 % or more the
-rate is the broker's, and the cost (CPU per record, all threads of the client) is what tells clients apart. What was
-acknowledged was compared with the offsets in the log after every turn. aiokprod is in two lines: compiled by mypyc, and
-pure Python. The clients' settings are in `bench/items.py` and `bench/peers`.
+Written by `nox -s bench -- --docs` (bench/write_docs.py); do not edit.
+
+aiokprod and other clients were measured in the same run on the same real Apache Kafka, taking turns round after round. Each
+figure is the median of the rounds, with the minimum and the maximum in brackets. Ratios are computed round by round. All
+clients wait for all in-sync replicas and are idempotent. aiokprod has two lines, one for each of its [forms](compiled.md):
+compiled and pure. The clients' settings are in `bench/items.py` and `bench/peers`.
+
+The client has one processor core, the brokers the other. Where *brokers' processor* is at 95 % or more, the broker limits the
+rate. Then compare the clients by their cost: CPU per record, over all threads of the client. After every turn the
+acknowledgements were compared with the offsets in the log.
 """
 
-CLIENTS = """Keys are hashed with murmur2 by all. Codecs have each client's own level: aiokafka 9 for gzip and lz4,
-kafka-python 9 for gzip, and neither can be set. Where sends are awaited, confluent-kafka's callbacks come from a thread that
-polls and kafka-python's from its own, and settle a future of the event loop (`call_soon_threadsafe`); one at a time these
-two block instead, without an event loop. AIOProducer has no headers. Java's tool has neither keys nor headers nor many
-topics, waits for no single record, and counts latency from when a record was sent, not from when it was due."""
+CLIENTS = """All clients hash keys with murmur2. Codecs have each client's own level: aiokafka 9 for gzip and lz4,
+kafka-python 9 for gzip, and neither can be set. AIOProducer has no headers. Java's tool has no keys, no headers
+and only one topic. It waits for no single record, and counts latency from when a record was sent, not from when
+it was due.
 
-GROWTH = """Two and three brokers share the one processor core that a single one has: what they take of each other is in the
-rates of those lines, not in the cost of the client."""
+Where sends are awaited, confluent-kafka calls its callbacks in a thread that polls, and kafka-python in its own thread; they
+settle a future of the event loop (`call_soon_threadsafe`). One at a time, these two clients block instead, without an event
+loop."""
 
-STARTUP = """Import from a started interpreter; from the construction of the producer to the acknowledgement of its first
-record; resident size then. Fresh processes, taking turns."""
+GROWTH = """Two and three brokers share one processor core. The work this adds for the brokers shows in the rates of those
+lines, not in the cost of the client."""
+
+STARTUP = """The import is timed in an interpreter that has started; the first acknowledgement from the construction of the
+producer on; the resident size is taken then. Each client has fresh processes, and the clients take turns."""
 
 FASTAPI = """FastAPI under uvicorn with uvloop, one worker with one core; 64 connections of a load generator, which shares
-the other core with the broker. Each request sends one 100 B record and is answered when it is acknowledged (but for *not
-awaited*)."""
+the other core with the broker. Each request sends one 100 B record and is answered when it is acknowledged
+(except *not awaited*)."""
 
 MEMORY = """The broker is stopped while records are sent, so all of them are pending. Full: every Delivery is kept, until
 `buffer_memory` (32 MiB) is charged."""
 
-PENDING = """As many records pending at once: what the garbage collector and the loop make of them. Compiled, the
-collector does not know Deliveries ([design.md](design.md#not-obvious)); pure, it walks those that the program keeps. The
-records themselves are nothing to it in either form. The peers' limits on what is pending are raised.
-What their program keeps: nothing with confluent-kafka's callback, one function for all records, and a future for each with
-the others. aiokafka's `send` waits as soon as one batch of its partition is full: its records go round the 24 partitions
-that the peers have here, in batches of up to 900 kB."""
+PENDING = """The same number of records pending at once: what this costs the garbage collector and the event loop. In the
+compiled form the collector does not track Deliveries ([compiled.md](compiled.md#what-differs)); in the pure
+form it walks those that the program keeps. The collector does not see the records themselves in either form.
+The other clients' limits on pending records are raised.
+
+The program keeps nothing with confluent-kafka's callback (one function for all records), and a future for each record with the
+others. aiokafka's `send` waits as soon as one batch of its partition is full, so its records are spread over the 24 partitions
+that the other clients have here, in batches of up to 900 kB."""
 
 
 def write(results: dict[str, Any]) -> None:
-    """The page, and the plots beside it."""
+    """Write the page, and the plots beside it."""
     FIGURES.mkdir(parents=True, exist_ok=True)
     tables = [Table.from_json(table) for table in results["tables"]]
     parts = [HEAD, facts(results["machine"])]
@@ -78,7 +86,7 @@ def facts(machine: dict[str, str]) -> str:
 
 
 def sections(results: dict[str, Any]) -> list[str]:
-    """What is no table of clients."""
+    """Return the sections whose figures are not in a table of clients."""
     parts: list[str] = []
     if "fastapi" in results:
         names = ["requests_per_s", "cpu_us", "p50_ms", "p99_ms"]
@@ -131,7 +139,7 @@ def memory_grids(found: dict[str, Any]) -> list[str]:
 
 
 def told(figure: list[float]) -> str:
-    """Median, and from where to where."""
+    """Return the median, with the minimum and the maximum."""
     middle, least, most = figure
     return f"{middle:,.1f} ({least:,.1f} to {most:,.1f})"
 

@@ -56,7 +56,7 @@ CONTAINERS = Path(__file__).parent / "containers"
 
 @cache
 def docker_answers() -> bool:
-    """Does a Docker engine answer? AIOKPROD_REQUIRE_DOCKER does not ask: then the tests fail if it does not."""
+    """Return whether a Docker engine answers. AIOKPROD_REQUIRE_DOCKER does not ask: then the tests fail if it does not."""
     if os.environ.get("AIOKPROD_REQUIRE_DOCKER"):
         return True
     with warnings.catch_warnings():
@@ -89,7 +89,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The compiled form has no replaceable parts: what replaces them runs on the sources."""
+    """Leave out tests marked `pure` on the compiled form, whose parts cannot be replaced."""
     pure = [item for item in items if item.get_closest_marker("pure")]
     unreasoned = [item.nodeid for item in pure if not any(mark.args for mark in item.iter_markers("pure"))]
     if unreasoned:

@@ -1,4 +1,4 @@
-"""Claims: what a producer says became of each record, kept as Parquet, for an audit to compare with the log.
+"""Claims: the outcome of each record as its producer reports it, kept as Parquet, for an audit to compare with the log.
 
 from aiokprod.claims import Claims
 

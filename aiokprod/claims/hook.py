@@ -1,9 +1,9 @@
-"""`Claims`: the interceptor that keeps what a producer claims of each record. One for each producer; off if there is none.
+"""`Claims`: the interceptor that records a producer's claim about each record. One per producer; off if there is none.
 
     send -> on_send: seq, the header -> the record's way, as without -> on_outcome: one row -> ClaimsWriter
 
-It sees what every interceptor sees, so the record path without interceptors is not touched. Its failures are never those
-of a record: a header that cannot be put there or a row that has no room is counted and logged.
+It is an ordinary interceptor, so the record path without interceptors is unchanged. Its failures are never those of a
+record: a header that cannot be added or a row without room is counted and logged.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -37,20 +38,21 @@ _WAIT_STEP_S: Final = 0.01
 
 
 class Claims(ProducerInterceptor):
-    """Writes what a producer claims as Parquet, for `aiokprod audit`.
+    """An interceptor that writes what a producer claims as Parquet, for `aiokprod audit`.
 
         claims = Claims("claims/")
         async with Producer("localhost:9092", interceptors=[claims]) as producer: ...
         assert claims.report().is_closed
 
-    Give it last: it claims what the interceptors before it made of the record.
+    Make it the last interceptor: it claims the record as the interceptors before it made it.
 
     Args:
-        folder: where the files go; made if it is not there.
-        run: what is audited together; None: drawn at random. 64 bits, signed.
-        stream: this producer among those of the run; no two of a run may have the same.
-        rows_per_file: a file is written when so many claims wait, and every `flush_s` seconds.
-        most_rows: kept in memory when the disk is slow or full (about 60 bytes each); what comes then is dropped and
+        folder: where the files go; created if it does not exist.
+        run: identifies what is audited together, 64 bits, signed; None draws it at random.
+        stream: identifies this producer within the run; no two producers of a run may have the same.
+        rows_per_file: a file is written when this many claims wait.
+        flush_s: a file is written after this many seconds, too, if any claim waits.
+        most_rows: claims kept in memory while the disk is slow or full (about 60 bytes each); further ones are dropped and
             counted, and the audit says that it cannot judge all.
     """
 
@@ -67,13 +69,13 @@ class Claims(ProducerInterceptor):
         self.run = random.SystemRandom().getrandbits(63) if run is None else run
         self.stream = stream
         self.folder = Path(folder)
-        encode_identity(self.run, stream, 0)  # struct.error: they do not fit into 64 bits
+        encode_identity(self.run, stream, 0)  # raises struct.error if they do not fit into 64 bits
         self._rows_per_file = rows_per_file
         self._most_rows = most_rows
         self._flush_s = flush_s
         self._log = StateLog(f"claims of run {self.run} stream {stream}")
         self._seq = 0
-        self._sent_us: dict[int, int] = {}  # of records without an outcome
+        self._sent_us: dict[int, int] = {}  # seq -> time of the send, of records without an outcome
         self._acked = Status.ACKED
         self._idempotent = True
         self._writer: ClaimsWriter | None = None
@@ -81,23 +83,26 @@ class Claims(ProducerInterceptor):
 
     # ------------------------------------------------------------------ what the producer calls
     def configure(self, config: object) -> None:
-        """The producer starts.
+        """Prepare for a start of the producer: make the folder and the marker.
+
+        Args:
+            config: the `ProducerConfig` of the producer.
 
         Raises:
-            ImportError: there is no pyarrow.
+            ImportError: pyarrow is not installed.
             OSError: the folder cannot be written to.
-            RuntimeError: another producer has this object, or the claims of the last start are still being written.
+            RuntimeError: another producer uses this object, or the claims of the last start are still being written.
         """
         try:
-            import pyarrow.parquet  # noqa: F401
+            import_module("pyarrow.parquet")
         except ImportError as missing:
             raise ImportError('claims are Parquet: pip install "aiokprod[columns]"') from missing
         if self._is_open or (self._writer is not None and not self._writer.wait(0)):
             raise RuntimeError(
-                "a Claims object belongs to one producer, and is written to its end before the next start"
+                "a Claims object belongs to one producer, and all its claims are written before the next start"
             )
         if isinstance(config, ProducerConfig):
-            self._acked = _what_an_answer_means(config)
+            self._acked = _status_of_acknowledged(config)
             self._idempotent = config.idempotent
         writer = ClaimsWriter(
             self.folder,
@@ -113,6 +118,11 @@ class Claims(ProducerInterceptor):
         self._is_open = True
 
     def on_send(self, record: Record) -> Record:
+        """Return the record with one more header, its identity.
+
+        Args:
+            record: the record as the interceptors before this one made it.
+        """
         headers = record.headers
         pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
         seq = self._seq
@@ -121,9 +131,16 @@ class Claims(ProducerInterceptor):
         return replace(record, headers=[*pairs, (HEADER, encode_identity(self.run, self.stream, seq))])
 
     def on_outcome(self, record: Record, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
+        """Keep the outcome of a record as a row.
+
+        Args:
+            record: the record with the header of `on_send`.
+            metadata: the place of the record in the log; None if it failed.
+            error: the reason for the failure; None if the record was delivered.
+        """
         identity = identity_of(record.headers or ())
         if identity is None or identity[:2] != (self.run, self.stream) or self._writer is None:
-            return  # `on_send` could not read its headers: the record was refused for them
+            return  # `on_send` could not read its headers: the record was refused because of them
         sent_us = self._sent_us.pop(identity[2], None)
         if sent_us is None:
             return
@@ -148,7 +165,12 @@ class Claims(ProducerInterceptor):
         )
 
     def close(self) -> Awaitable[None]:
-        """The producer is closed: the rest is written. What is not written in half a second is written after `close`."""
+        """Begin to write the remaining claims.
+
+        Returns:
+            An awaitable that ends once they are written. The producer's `close` waits half a second for it; the rest is
+            written after that.
+        """
         self._is_open = False
         if self._writer is not None:
             self._writer.end()
@@ -161,21 +183,28 @@ class Claims(ProducerInterceptor):
 
     # ------------------------------------------------------------------ asking
     def report(self) -> ClaimsReport:
-        """How many claims are in files, in memory, and dropped; from any thread."""
+        """Return how many claims are in files, in memory, and dropped; callable from any thread."""
         if self._writer is None:
             return ClaimsReport(rows=0, dropped=0, waiting=0, files=0, is_closed=False)
         return self._writer.report()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait, after the producer's `close`, until everything is written; blocks. False: it is not, in that time."""
+        """Block, after the producer's `close`, until everything is written.
+
+        Args:
+            timeout_s: seconds to wait at most; None waits without bound.
+
+        Returns:
+            False if claims are still waiting.
+        """
         return self._writer is None or self._writer.wait(timeout_s)
 
     def __repr__(self) -> str:
         return f"<Claims run {self.run} stream {self.stream} in {self.folder}: {self._seq} sent>"
 
 
-def _what_an_answer_means(config: ProducerConfig) -> Status:
-    """What an acknowledged record's claim is."""
+def _status_of_acknowledged(config: ProducerConfig) -> Status:
+    """Return the status of an acknowledged record under this config."""
     if config.required_acks == 0:
         return Status.POSSIBLY_PERSISTED
     return Status.ACKED if config.idempotent else Status.ACKED_AT_LEAST_ONCE

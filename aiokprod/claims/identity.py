@@ -1,10 +1,10 @@
 """The identity of a record: run, stream, seq. It travels in one header of 24 bytes. Pure.
 
-    run     8 bytes   one execution of whatever is audited: drawn at random, or given
-    stream  8 bytes   one sender in it, whose records are in an order (a producer, a task)
+    run     8 bytes   one execution of the audited program: drawn at random, or given
+    stream  8 bytes   one sender of the run, whose records have an order (a producer, a task)
     seq     8 bytes   0, 1, 2, ... in the order in which that sender sent
 
-Each is a signed integer, big-endian. Order is only ever judged within one stream of one run.
+Each is a signed integer, big-endian. Order is only judged within one stream of one run.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ encode_identity = _LAYOUT.pack
 
 
 def decode_identity(value: bytes) -> tuple[int, int, int]:
-    """(run, stream, seq) of a header's value.
+    """Return (run, stream, seq) of a header's value.
+
+    Args:
+        value: the 24 bytes of the header.
 
     Raises:
-        ValueError: it has not 24 bytes.
+        ValueError: the value does not have 24 bytes.
     """
     if len(value) != SIZE_BYTES:
         raise ValueError(f"an identity has {SIZE_BYTES} bytes, not {len(value)}")
@@ -32,10 +35,10 @@ def decode_identity(value: bytes) -> tuple[int, int, int]:
     return run, stream, seq
 
 
-def identity_of(headers: Iterable[object]) -> tuple[int, int, int] | None:
-    """The identity among a record's headers, which need not be right; None: there is none (nor in a dict).
+def identity_of(headers: Iterable[Iterable[object]]) -> tuple[int, int, int] | None:
+    """Return the identity among a record's headers, which may be malformed; None if there is none (nor in a dict).
 
-    The last one: a record that is sent on with the headers it came with has older ones before it.
+    The last one counts: a record that is forwarded with its headers has older identities before it.
     """
     found = None
     for pair in headers:

@@ -1,9 +1,9 @@
-"""`Marker`: the small JSON file beside the claims that says whether the claims of a start are all there, and how many.
+"""`Marker`: the small JSON file beside the claims that says whether the claims of a start are complete, and how many they are.
 
     _run-<run>-<stream>.json            of the first start with this run and stream, and of those after a clean end
-    _run-<run>-<stream>-<token>.json    of a start that found the first one open: its sender crashed, or is still there
+    _run-<run>-<stream>-<token>.json    of a start that found the first one open: its sender crashed, or still runs
 
-Invariant: a start writes no marker but its own, so that a start that never ended stays told as such.
+Invariant: a start writes no marker but its own, so that the marker of a start that never ended stays open.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a marker says."""
+    """The content of a marker."""
 
     run: int
     stream: int
     closed: bool
-    """the claims of this start are all written, or counted as dropped"""
+    """True if the claims of this start are all written, or counted as dropped"""
     rows: int = 0
     dropped: int = 0
     files: int = 0
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Of a file.
+        """Read a marker's file.
 
         Raises:
-            OSError: it cannot be read.
-            ValueError: it is no marker: empty, as after a power cut, or of something else.
+            OSError: the file cannot be read.
+            ValueError: the file is not a marker: empty, as after a power cut, or something else.
         """
         return cls.parse(path.read_bytes())
 
     @classmethod
     def parse(cls, content: bytes) -> Self:
-        """Of a file's bytes. Raises ValueError: it is no marker."""
+        """Parse a marker's bytes. Raises ValueError if they are not a marker."""
         try:
             found = json.loads(content)
             facts = cls(**{name: found[name] for name in cls.__slots__})
@@ -53,12 +53,12 @@ class Facts:
 
 
 def name_of(run: int, stream: int) -> str:
-    """The beginning of the names of all files of a sender."""
+    """Return the beginning of the names of all files of a sender."""
     return f"{run & (1 << 64) - 1:016x}-{stream}"
 
 
 class Marker:
-    """The marker of one start."""
+    """The marker of one start of a sender."""
 
     def __init__(self, folder: Path, run: int, stream: int, token: str) -> None:
         self._folder = folder
@@ -68,10 +68,10 @@ class Marker:
         self._path = folder / f"_run-{name_of(run, stream)}.json"  # Spark reads no names with a _ before them
 
     def begin(self) -> Facts:
-        """Find a name that no other start has, and write that this one is open.
+        """Take a name that no other start has, and write a marker that says this start is open.
 
         Returns:
-            What was written before under that name.
+            The facts written under that name before.
 
         Raises:
             OSError: the folder cannot be written to.
@@ -85,7 +85,7 @@ class Marker:
         return facts
 
     def _take_over(self) -> Facts | None:
-        """The facts of an earlier start that ended well: its name is free now."""
+        """Return the facts of an earlier start that ended well, and free its name; None if there is none."""
         aside = self._folder / f".{self._path.name}.{self._token}"
         try:
             if not Facts.read(self._path).closed:
@@ -94,7 +94,7 @@ class Marker:
             earlier = Facts.read(aside)
         except (FileNotFoundError, ValueError):
             return None
-        if not earlier.closed:  # another start took it meanwhile: give it back
+        if not earlier.closed:  # another start took the name between the read and the rename: give it back
             aside.rename(self._path)
             return None
         aside.unlink()
@@ -108,7 +108,7 @@ class Marker:
         return True
 
     def write(self, *, closed: bool, rows: int, dropped: int, files: int) -> None:
-        """Say how it stands.
+        """Write the marker.
 
         Raises:
             OSError: the folder cannot be written to.
@@ -116,7 +116,7 @@ class Marker:
         facts = Facts(run=self._run, stream=self._stream, closed=closed, rows=rows, dropped=dropped, files=files)
         temporary = self._folder / f".{self._path.name}.{self._token}.tmp"
         temporary.unlink(missing_ok=True)
-        with temporary.open("x") as file:  # never through a link that lies there
+        with temporary.open("x") as file:  # "x": never through a symbolic link in its place
             file.write(json.dumps(asdict(facts)))
             file.flush()
             os.fsync(file.fileno())
@@ -125,7 +125,7 @@ class Marker:
 
 
 def sync_folder(folder: Path) -> None:
-    """A new name in it survives a power cut, where the system can do that for a folder."""
+    """Make new names in a folder survive a power cut, where the system can sync a folder."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

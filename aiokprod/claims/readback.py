@@ -1,7 +1,7 @@
-"""Reading topics back into Parquet, with the columns of Spark's Kafka source: an audit's other side, without a jar.
+"""Reading topics back into Parquet, with the columns of Spark's Kafka source: the other side of an audit, without a jar.
 
-One task for each partition, a file for each some thousand records. For topics that one machine can read; beyond that
-Spark's own Kafka source is the way.
+One task per partition, one file per `ROWS_PER_FILE` records. For topics that one machine can read; for larger ones use
+Spark's own Kafka source.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aiokprod.config import ProducerConfig
+from aiokprod.model import TimestampType
 from aiokprod.reader import Reader
 
 if TYPE_CHECKING:
@@ -20,17 +21,18 @@ if TYPE_CHECKING:
     from aiokprod.records.decoder import DecodedRecord
 
 ROWS_PER_FILE: Final = 100_000
-CREATE_TIME: Final = 0  # our reader does not tell whose clock it was: an audit of the dump measures no append times
-AT_ONCE: Final = 4  # partitions that are read beside each other
+# `Reader` does not say which clock set a timestamp: an audit of a dump measures no append times.
+CREATE_TIME: Final = TimestampType.CREATE_TIME.value
+AT_ONCE: Final = 4  # partitions read concurrently
 
 
 async def read_back(servers: str | Sequence[str] | ProducerConfig, topics: Sequence[str], folder: str | Path) -> int:
-    """Write what the topics have now into the folder; how many records that was. Transactions that failed are left out.
+    """Write the current records of the topics into the folder, without those of aborted transactions; return their number.
 
     Raises:
-        UnknownTopicError, BrokerAnswerError, ClusterError: it cannot be read.
-        FileExistsError: there are files in the folder: they would be taken for records of these topics.
-        OSError: it cannot be written.
+        UnknownTopicError, BrokerAnswerError, ClusterError: a topic cannot be read.
+        FileExistsError: there are files in the folder, which would be taken for records of these topics.
+        OSError: the folder cannot be written to.
     """
     await asyncio.to_thread(_make_empty, Path(folder))
     reader = Reader(servers)
@@ -47,19 +49,19 @@ async def read_back(servers: str | Sequence[str] | ProducerConfig, topics: Seque
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(topic, partition)) for topic, partition in partitions]
         except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None  # one says what is wrong; the others are of the same cluster or disk
+            raise failed.exceptions[0] from None  # one is enough: the others come from the same cluster or disk
     finally:
         await reader.close()
     return sum(task.result() for task in tasks)
 
 
 def _make_empty(folder: Path) -> None:
-    """A folder without files that Spark would read; made if it is not there."""
+    """Check that the folder has no files that Spark would read; create it if it does not exist."""
     folder.mkdir(parents=True, exist_ok=True)
     there = sorted(path.name for path in folder.iterdir() if not path.name.startswith((".", "_")))
     if there:
         raise FileExistsError(
-            f"{folder} is not empty ({there[0]}{', ...' if len(there) > 1 else ''}), and all in it would count as read back:"
+            f"{folder} is not empty ({there[0]}{', ...' if len(there) > 1 else ''}), and its files would count as read back:"
             " name another folder"
         )
 
@@ -72,7 +74,7 @@ async def _read_partition(reader: Reader, topic: str, partition: int, folder: Pa
     numbers = iter(range(2**31))
 
     async def flush() -> None:
-        # Spark passes over names that begin with a _ or a dot, as a topic's may.
+        # The prefix matters: Spark skips files whose names begin with a _ or a dot, as a topic's name may.
         path = folder / f"log-{topic}-{partition}-{next(numbers):06d}.parquet"
         await asyncio.to_thread(pq.write_table, log_table(topic, partition, records), path)
         records.clear()
@@ -83,12 +85,12 @@ async def _read_partition(reader: Reader, topic: str, partition: int, folder: Pa
         if len(records) == ROWS_PER_FILE:
             await flush()
     if records or not count:
-        await flush()  # an empty one too: the folder then has its columns
+        await flush()  # an empty file too: it gives the folder its columns
     return count
 
 
 def log_table(topic: str, partition: int, records: Sequence[DecodedRecord]) -> pyarrow.Table:
-    """Records of one partition with the columns of Spark's Kafka source."""
+    """Make a table of records of one partition, with the columns of Spark's Kafka source."""
     import pyarrow as pa
 
     def repeated(value: object, kind: pa.DataType) -> pa.Array:
@@ -112,5 +114,5 @@ def log_table(topic: str, partition: int, records: Sequence[DecodedRecord]) -> p
 
 
 def _us(timestamp_ms: int) -> int:
-    """Microseconds as far as 64 bits go: producers can send any number."""
+    """Return microseconds, clamped to 64 bits: producers can send any number."""
     return min(max(1000 * timestamp_ms, -(2**63)), 2**63 - 1)

@@ -1,7 +1,7 @@
-"""`Rows`: claims on their way to a file, column by column. What a column means stands here; docs/audit.md repeats it.
+"""`Rows`: claims before they are written to a file, column by column. The columns are defined here; docs/audit.md repeats them.
 
-A claim is one record and what its producer says of it. Numbers only, apart from the topic: -1 is "not known", so that an
-audit can aggregate them as they are.
+A claim is one record and its outcome as the producer reports it. All columns but the topic are numbers, with -1 for "not
+known", so that an audit can aggregate them as they are.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ KEY_NOT_KNOWN = -2
 
 
 class Status(IntEnum):
-    """What is claimed of a record. The numbers are in files: they do not change."""
+    """The claim about a record. The numbers are in files: they do not change."""
 
     ACKED = 0
-    """It is in the log, once."""
+    """The record is in the log, once."""
     NOT_PERSISTED = 1
-    """It failed, and is certainly not in the log."""
+    """The record failed, and is certainly not in the log."""
     POSSIBLY_PERSISTED = 2
-    """Nobody can tell: it failed ambiguously, or nobody asked (acks=0)."""
+    """The record may be in the log: it failed ambiguously, or brokers do not answer (acks=0)."""
     ACKED_AT_LEAST_ONCE = 3
-    """It is in the log, maybe more than once: a producer without idempotence, a Spark task that may be run again."""
+    """The record is in the log, perhaps more than once: no idempotence, or a Spark task that may be run again."""
     POSSIBLY_REPEATED = 4
-    """Nobody can tell, and it may be there more than once: an ambiguous failure of a producer without idempotence."""
+    """The record may be in the log, even more than once: an ambiguous failure of a producer without idempotence."""
 
 
 def status_of(error: AiokprodError, *, idempotent: bool) -> Status:
-    """What the error says of the record."""
+    """Return the claim about a record that failed with this error."""
     if error.persistence is not Persistence.POSSIBLY_PERSISTED:
         return Status.NOT_PERSISTED
     return Status.POSSIBLY_PERSISTED if idempotent else Status.POSSIBLY_REPEATED
 
 
 def hash_of_key(key: object) -> int:
-    """CRC-32 of a key's bytes, as Spark's `crc32` has it; -1: no key; -2: nobody can tell (it is not bytes any more)."""
+    """Return the CRC-32 of a key's bytes, as Spark's `crc32`; -1 if there is no key; -2 if the key is not bytes any more."""
     if key is None:
         return NO_KEY
     return zlib.crc32(key) if isinstance(key, bytes) else KEY_NOT_KNOWN
@@ -60,7 +60,7 @@ class Rows:
         self.partitions = array("i")
         self.offsets = array("q")
         self.statuses = array("b")
-        self.send_us = array("q")  # since 1970, this machine's clock
+        self.send_us = array("q")  # since 1970, by this machine's clock
         self.ack_us = array("q")
 
     def __len__(self) -> int:
@@ -77,10 +77,10 @@ class Rows:
         send_us: int,
         ack_us: int,
     ) -> None:
-        """One more claim.
+        """Add a claim.
 
         Raises:
-            OverflowError, TypeError: a number does not fit into its column; the claim is in none.
+            OverflowError, TypeError: a number does not fit into its column; no column has the claim then.
         """
         count = len(self.seqs)
         try:
@@ -93,7 +93,7 @@ class Rows:
             self.send_us.append(send_us)
             self.ack_us.append(ack_us)
         except BaseException:
-            self._cut(count)  # columns of different lengths are no table any more
+            self._cut(count)  # columns of different lengths would be no table
             raise
 
     def _cut(self, count: int) -> None:
@@ -102,7 +102,7 @@ class Rows:
             del column[count:]
 
     def table(self, run: int, stream: int) -> pyarrow.Table:
-        """The rows for Parquet; the numbers are not copied."""
+        """Make a table for Parquet; the numbers are not copied."""
         import pyarrow as pa
 
         def column(cells: array[int], kind: pa.DataType) -> pa.Array:

@@ -1,14 +1,14 @@
-"""`ClaimsWriter`: rows of claims become Parquet files, by a thread. One per start of a producer.
+"""`ClaimsWriter`: a thread that writes rows of claims as Parquet files. One per start of a producer.
 
     add (the producer's loop) -> Rows -> the thread: every second, or when a file is full -> .name.tmp -> name
 
-A file is whole or not there: it is written under another name, synced, and renamed. Its name has a token of this start,
-so that no two starts write one file, whatever run and stream they were given. The `Marker` says that a start began, and
-after `end` that its claims are complete and how many they are: where they are not complete, an audit cannot say of an
+A file is complete or absent: it is written under another name, synced, and renamed. Its name has a token of this start,
+so that no two starts write the same file, whatever run and stream they were given. The `Marker` says that a start began,
+and after `end` that its claims are complete and how many they are. If they are not complete, an audit cannot say of an
 unclaimed record that it was never sent.
 
-Invariants: `add` never waits and never raises; at most `most_rows` are in memory, what comes then is counted in `dropped`;
-what could not be written stays in memory and is tried again.
+Invariants: `add` never waits and never raises; at most `most_rows` are in memory, further rows are counted in `dropped`;
+rows that could not be written stay in memory and are tried again.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from aiokprod.claims.marker import Marker, name_of, sync_folder
 from aiokprod.claims.rows import Rows
 from aiokprod.logs import StateLog
 
-AT_EXIT_S: Final = 10.0  # what an interpreter that ends without `close` waits for the rows that are left
+AT_EXIT_S: Final = 10.0  # how long an interpreter that ends without `close` waits for the remaining rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimsReport:
-    """What became of the claims of one producer so far."""
+    """The state of the claims of one producer."""
 
     rows: int
-    """in files"""
+    """claims in files"""
     dropped: int
-    """not kept: the disk was too slow, or did not take them"""
+    """claims not kept: the disk was too slow or full"""
     waiting: int
-    """in memory, on their way"""
+    """claims in memory, not yet written"""
     files: int
+    """files written"""
     is_closed: bool
-    """the last of them is written, and the run's marker says so"""
+    """True once the last claim is written and the marker says so"""
 
 
 class ClaimsWriter:
-    """Takes rows on one thread, writes them on another."""
+    """A writer that takes rows on one thread and writes them on another."""
 
     def __init__(
         self,
@@ -70,9 +71,9 @@ class ClaimsWriter:
         self._most_rows = most_rows
         self._flush_s = flush_s
         self._retry_s = retry_s
-        self._lock = threading.Lock()  # over the next line; held for as long as a row takes to add
+        self._lock = threading.Lock()  # guards the next line; held only while a row is added
         self._rows = Rows()
-        self._writing = 0  # rows the thread has taken and not written
+        self._writing = 0  # rows that the thread has taken and not yet written
         self._written = 0
         self._dropped = 0
         self._files = 0
@@ -85,19 +86,19 @@ class ClaimsWriter:
 
     # ------------------------------------------------------------------ the producer's side
     def begin(self) -> None:
-        """The folder is there and can be written to: the run's marker is in it.
+        """Make the folder and the run's marker in it.
 
         Raises:
-            OSError: it cannot.
+            OSError: the folder cannot be created or written to.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        earlier = self._marker.begin()  # of the same producer, if it was closed: its counts go on
+        earlier = self._marker.begin()  # of an earlier start of the same producer, if closed: its counts go on
         self._files, self._written, self._dropped = earlier.files, earlier.rows, earlier.dropped
 
     def add(
         self, seq: int, key_hash: int, topic: str, partition: int, offset: int, status: int, send_us: int, ack_us: int
     ) -> None:
-        """One claim. Never waits for the disk, and never raises."""
+        """Add one claim. Never waits for the disk, and never raises."""
         with self._lock:
             rows = self._rows
             waiting = len(rows)
@@ -109,7 +110,7 @@ class ClaimsWriter:
             except (OverflowError, TypeError):
                 self._dropped += 1
                 return
-        if self._thread is None:  # not before: a producer that never sends needs none
+        if self._thread is None:  # started by the first claim: a producer that never sends needs no thread
             self._thread = threading.Thread(target=self._work, name=f"aiokprod-claims-{self._name}", daemon=True)
             self._thread.start()
             atexit.register(self._finish_at_exit)
@@ -117,18 +118,18 @@ class ClaimsWriter:
             self._wake.set()
 
     def end(self) -> None:
-        """No row comes any more: write what is left. Does not wait; `wait` does."""
+        """Begin to write the remaining rows; no row may follow. Does not wait: `wait` does."""
         self._ending.set()
         if self._thread is None:
             self._finish()
         self._wake.set()
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Until the thread has ended; False if it has not in time."""
+        """Wait until the thread has ended; False if it has not in time."""
         return self._ended.wait(timeout_s)
 
     def report(self) -> ClaimsReport:
-        """How it stands; from any thread."""
+        """Return the current counts; callable from any thread."""
         with self._lock:
             return ClaimsReport(
                 rows=self._written,
@@ -149,10 +150,15 @@ class ClaimsWriter:
         while not is_last:
             self._wake.wait(self._flush_s)
             self._wake.clear()
-            is_last = self._ending.is_set()  # asked before the rows are taken: what came before `end` is among them
+            is_last = (
+                self._ending.is_set()
+            )  # read before the rows are taken, so that these include all rows added before `end`
             rows = self._take()
-            while len(rows) and not self._write(rows):
-                if self._ending.is_set():
+            while len(rows):
+                is_last_try = self._ending.is_set()  # read before it: a try that began before `end` is not the last
+                if self._write(rows):
+                    break
+                if is_last_try:
                     self._give_up(rows)
                     break
                 self._ending.wait(self._retry_s)
@@ -165,15 +171,15 @@ class ClaimsWriter:
         return rows
 
     def _write(self, rows: Rows) -> bool:
-        """One file; False: it could not be written, and nothing of it is there."""
+        """Write one file; False if it could not be written, and then nothing of it is left."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         name = f"{self._name}-{self._files:06d}-{self._token}.parquet"
-        temporary = self._folder / f".{name}.tmp"  # Spark reads no names with a dot before them
+        temporary = self._folder / f".{name}.tmp"  # Spark skips names that begin with a dot
         try:
             temporary.unlink(missing_ok=True)
-            with temporary.open("xb") as file:  # never through a link that lies there
+            with temporary.open("xb") as file:  # "x": never through a symbolic link in its place
                 pq.write_table(rows.table(self._run, self._stream), file, compression="zstd")
                 file.flush()
                 os.fsync(file.fileno())
@@ -187,7 +193,7 @@ class ClaimsWriter:
             return False
         if self._is_failing:
             self._is_failing = False
-            self._log.moved("FAILING", "WRITING", "the disk takes claims again")
+            self._log.moved("FAILING", "WRITING", "claims can be written again")
         with self._lock:
             self._written += len(rows)
             self._writing = 0

@@ -1,1 +1,1 @@
-"""cli."""
+"""The commands `aiokprod demo`, `aiokprod cluster` and `aiokprod audit`."""

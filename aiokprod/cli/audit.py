@@ -1,4 +1,4 @@
-"""`aiokprod audit`: the command of `aiokprod.spark.audit`, with its arguments and its exit status."""
+"""`aiokprod audit`: the command of `aiokprod.audit`, with the same arguments and exit status."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ import click
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def audit(arguments: Sequence[str]) -> None:
     """Compare what a producer claimed with what is in the log; 0 clean, 1 findings, 2 not judged."""
-    from aiokprod.spark.audit.command import main
+    from aiokprod.audit.command import main
 
     sys.exit(main(arguments, "aiokprod audit"))

@@ -1,4 +1,4 @@
-"""What was acknowledged against what is in the log. Pure."""
+"""The comparison of acknowledged records with the log, for the demo. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiokprod.testing.checker import Kind, LogRecord, Outcome, Sent, check_deliv
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How many records are wrong, and how."""
+    """The number of wrong records, by kind of error."""
 
     lost: int
     duplicated: int
@@ -27,7 +27,7 @@ class Verdict:
 
 
 def judge_log(sent: Sequence[tuple[int, bytes]], log: Mapping[int, Sequence[bytes]]) -> Verdict:
-    """Compare per partition; `sent` is in the order of the sends, each value unlike every other."""
+    """Compare per partition; `sent` is in the order of the sends, and all values are different."""
     sends = [Sent(value, "", partition, outcome=Outcome.DELIVERED, settled=1) for partition, value in sent]
     found = [
         LogRecord("", partition, index, value)
@@ -35,5 +35,5 @@ def judge_log(sent: Sequence[tuple[int, bytes]], log: Mapping[int, Sequence[byte
         for index, value in enumerate(values)
     ]
     kinds = Counter(finding.kind for finding in check_delivery(sends, found, others_write=True))
-    # Acknowledged for one partition and found in another: it is lost where it was looked for.
+    # A record acknowledged for one partition and found in another counts as lost.
     return Verdict(kinds[Kind.LOST] + kinds[Kind.WRONG_OFFSET], kinds[Kind.DUPLICATE], kinds[Kind.REORDERED])

@@ -3,8 +3,8 @@
     aiokprod cluster --topic orders:6                 until SIGINT or SIGTERM
     aiokprod cluster --port 0 -- uvicorn app:app      as long as the command runs, and with its exit status
 
-The records are in this process's memory and end with it. The cluster lives on a thread of its own; the main thread waits
-for a signal or for the command, so that signals always find somebody.
+The records are in this process's memory and end with it. The cluster runs on a thread of its own; the main thread only waits
+for a signal or for the command, so that signals are handled at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
@@ -28,12 +28,12 @@ from aiokprod.testing.mock.kafka_versions import NEWEST, RELEASES
 
 HOST: Final = "127.0.0.1"
 BOOTSTRAP_VARIABLE: Final = "AIOKPROD_BOOTSTRAP_SERVERS"
-NOT_FOUND, NOT_EXECUTABLE, BY_SIGNAL = 127, 126, 128  # as shells have it; by a signal: 128 and its number
+NOT_FOUND, NOT_EXECUTABLE, BY_SIGNAL = 127, 126, 128  # exit statuses of shells; BY_SIGNAL plus the signal's number
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Topic(click.ParamType[tuple[str, int]]):
-    """`name` or `name:partitions`."""
+    """The parameter type `name` or `name:partitions`."""
 
     name = "name[:partitions]"
 
@@ -45,15 +45,15 @@ class Topic(click.ParamType[tuple[str, int]]):
 
 
 class Waiter:
-    """What the main thread waits for: a signal, or the end of a command that gets the signals. One per process."""
+    """The wait of the main thread for a signal, or for the end of a command that gets the signals. One per process."""
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
 
     @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Take the signals."""
+    def installed(self) -> Generator[None]:
+        """Handle the signals within this context."""
         before = {number: signal.signal(number, self._signalled) for number in SIGNALS}
         try:
             yield
@@ -67,30 +67,30 @@ class Waiter:
             self._child.send_signal(number)
 
     def until_signal(self) -> int:
-        """Wait; the exit status."""
+        """Wait for a signal; return the exit status."""
         self._stopped.wait()
         return 0
 
     def run(self, command: Sequence[str], environment: dict[str, str]) -> int:
-        """Run the command to its end; its exit status."""
+        """Run the command to its end; return its exit status."""
         if self._stopped.is_set():
             return BY_SIGNAL + signal.SIGTERM
         try:
-            self._child = subprocess.Popen(command, env=environment)  # noqa: S603 - what our user asked us to run
+            self._child = subprocess.Popen(command, env=environment)  # noqa: S603 - the user's own command
         except FileNotFoundError:
             click.echo(f"aiokprod cluster: {command[0]}: no such command", err=True)
             return NOT_FOUND
         except OSError as error:
             click.echo(f"aiokprod cluster: {command[0]}: {error.strerror}", err=True)
             return NOT_EXECUTABLE
-        if self._stopped.is_set():  # it came while the command was being started
+        if self._stopped.is_set():  # a signal came while the command was being started
             self._child.terminate()
         status = self._child.wait()
         return status if status >= 0 else BY_SIGNAL - status
 
 
 def _is_at_terminal() -> bool:
-    """Ctrl-C at a terminal reaches the command by itself: a second SIGINT would be a second Ctrl-C."""
+    """Return True if Ctrl-C reaches the command by itself: a second SIGINT would count as a second Ctrl-C."""
     try:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     except (AttributeError, OSError, ValueError):
@@ -98,10 +98,10 @@ def _is_at_terminal() -> bool:
 
 
 def check_ports(ports: Sequence[int]) -> None:
-    """Are they free?
+    """Check that the ports are free.
 
     Raises:
-        click.ClickException: one is not; the text says which.
+        click.ClickException: a port is not free; the text says which.
     """
     for port in ports:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
@@ -111,36 +111,47 @@ def check_ports(ports: Sequence[int]) -> None:
                 probe.listen(1)
             except OSError as error:
                 raise click.ClickException(
-                    f"port {port} of {HOST} cannot be had: {os.strerror(error.errno or 0)}."
+                    f"port {port} of {HOST} is not available: {os.strerror(error.errno or 0)}."
                     " Choose others with --port, or --port 0 for any that are free."
                 ) from error
 
 
 def ports_of(brokers: int, port: int) -> list[int] | None:
-    """One after the other from `port`; None: whichever are free."""
+    """Return consecutive ports from `port` on; None for any free ones."""
     return list(range(port, port + brokers)) if port else None
 
 
 def cluster_id_of(port: int) -> str | None:
-    """The same for each start on a port, or producers that run would take the restart for another cluster; None: any."""
+    """Return an id that is the same for each start on a port; None for any id.
+
+    With another id, running producers would take a restarted cluster for a different one.
+    """
     return f"aiokprod-cluster-{port}" if port else None
 
 
 def start_line(cluster: MockCluster) -> str:
-    """What whoever waits for the cluster looks for."""
+    """Return the line that programs which wait for the cluster look for."""
     count = len(cluster.broker_ids)
     return f"{count} {'broker' if count == 1 else 'brokers'}, bootstrap.servers={cluster.bootstrap_servers}"
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("--brokers", type=click.IntRange(1, 100), default=3, show_default=True, help="How many.")
+@click.option("--brokers", type=click.IntRange(1, 100), default=3, show_default=True, help="Number of brokers.")
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), default=9092, show_default=True, help="Of the first; 0: free ones."
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=9092,
+    show_default=True,
+    help="Port of the first broker; 0: any free ports.",
 )
-@click.option("--topic", "topics", type=Topic(), multiple=True, help="Create it at the start (repeatable).")
-@click.option("--no-auto-create", is_flag=True, help="Unknown topics are refused, not created.")
+@click.option("--topic", "topics", type=Topic(), multiple=True, help="Topic to create at the start (repeatable).")
+@click.option("--no-auto-create", is_flag=True, help="Refuse unknown topics instead of creating them.")
 @click.option(
-    "--kafka-version", type=click.Choice(list(RELEASES)), default=NEWEST, show_default=True, help="What to behave like."
+    "--kafka-version",
+    type=click.Choice(list(RELEASES)),
+    default=NEWEST,
+    show_default=True,
+    help="Kafka release to behave like.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def cluster(
@@ -153,14 +164,14 @@ def cluster(
 ) -> None:
     """Run a Kafka cluster for development in this process, until SIGINT or SIGTERM.
 
-    With a COMMAND (after --) it runs as long as that does. The command finds the cluster in
+    With a COMMAND (after --) the cluster runs as long as the command. The command finds the cluster in
     AIOKPROD_BOOTSTRAP_SERVERS, gets the signals, and its exit status is that of this program.
 
-    Records are kept in memory and end with the program. Not for production, nor for measuring throughput.
+    Records are kept in memory and end with the program. Not for production or for measuring throughput.
     """
     ports = ports_of(brokers, port)
     if ports is not None and ports[-1] > 65_535:
-        raise click.UsageError(f"{brokers} brokers from port {port} on: there is no port {ports[-1]}")
+        raise click.UsageError(f"{brokers} brokers from port {port} on need port {ports[-1]}, which does not exist")
     check_ports(ports or ())
     waiter = Waiter()
     made = MockCluster(

@@ -1,8 +1,8 @@
-"""`aiokprod demo`: the main job, shown. Records through the whole pipeline, faults midway, everything read back.
+"""`aiokprod demo`: the main use of the library, shown. Sends records, breaks something midway, reads everything back.
 
-By default on an embedded in-process cluster of three brokers (real sockets); `--real` starts a local Apache Kafka of
-three brokers; `--bootstrap` (or `--config`) takes any cluster (there no faults are made). The exit status follows the
-verdict: 0 clean, 1 not, 2 there is none.
+By default on an embedded in-process cluster of three brokers (real sockets); `--real` starts a local Apache Kafka of three
+brokers; `--bootstrap` (or `--config`) uses any cluster (nothing is broken there). The exit status is that of the verdict:
+0 clean, 1 not clean, 2 no verdict.
 """
 
 from __future__ import annotations
@@ -26,34 +26,36 @@ from aiokprod.cli.check import Verdict, judge_log
 from aiokprod.config import ProducerConfig
 from aiokprod.config.command_line import config_of, given_options
 from aiokprod.errors import AiokprodError
+from aiokprod.pipeline.delivery.delivery import Delivery
 from aiokprod.producer import Producer
 from aiokprod.reader import Reader
 from aiokprod.testing.demo_clusters import DemoCluster, embedded, external, local_kafka
 
 PARTITIONS = 12
-SAMPLE_EVERY = 50  # of so many records one is timed by itself
+SAMPLE_EVERY = 50  # one in this many records is timed
 CITIES = ("Oslo", "Lagos", "Lima", "Hanoi", "Graz", "Quito", "Perth", "Turin")
 
 
 @dataclass(slots=True)
 class Run:
-    """What one demonstration did."""
+    """The results of one demonstration."""
 
-    acknowledged: list[tuple[int, int, bytes]] = field(default_factory=list)  # (number of the send, partition, value)
+    acknowledged: list[tuple[int, int, bytes]] = field(default_factory=list[tuple[int, int, bytes]])
+    """(number of the send, partition, value)"""
     sends: int = 0
     failures: int = 0
-    latencies_s: list[float] = field(default_factory=list)
+    latencies_s: list[float] = field(default_factory=list[float])
     seconds: float = 0.0
     value_bytes: int = 0
-    events: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=list[str])
 
     def in_send_order(self) -> list[tuple[int, bytes]]:
-        """(partition, value) of what was acknowledged."""
+        """Return (partition, value) of the acknowledged records."""
         return [(partition, value) for _, partition, value in sorted(self.acknowledged)]
 
 
 def made_up(count: int, seed: int) -> Iterator[bytes]:
-    """Orders that look like orders."""
+    """Yield values that look like orders."""
     draw = random.Random(seed)
     for number in range(count):
         yield (
@@ -63,14 +65,14 @@ def made_up(count: int, seed: int) -> Iterator[bytes]:
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """The lines of a file, numbered so that each is unlike every other."""
+    """Yield the lines of a file, numbered so that all values are different."""
     with path.open("rb") as file:
         for number, line in enumerate(file):
             yield b"%d " % number + line.rstrip(b"\r\n")
 
 
 async def show(cluster: DemoCluster, values: Iterable[bytes], count: int, topic: str, console: Console) -> Run:
-    """Send everything, break something in the middle, and note what was acknowledged."""
+    """Send everything, break something in the middle, and note the acknowledged records."""
     run = Run()
     async with Producer(cluster.config) as producer:
         partitions = await producer.partitions_for(topic)
@@ -115,8 +117,8 @@ async def show(cluster: DemoCluster, values: Iterable[bytes], count: int, topic:
 async def _send(
     producer: Producer, topic: str, partitions: list[int], values: list[bytes], run: Run, outcomes: asyncio.Queue[int]
 ) -> None:
-    """One thousand records, each with its own answer."""
-    deliveries = []
+    """Send one thousand records, and await the outcome of each."""
+    deliveries: list[tuple[int, float, Delivery, bytes]] = []
     for index, value in enumerate(values):
         deliveries.append((run.sends, time.perf_counter(), producer.send(topic, value), value))
         run.sends += 1
@@ -135,7 +137,7 @@ async def _send(
 
 
 async def read_back(cluster: DemoCluster, topic: str, console: Console, total: int) -> dict[int, list[bytes]]:
-    """Everything in the topic, by partition, in the order of the log."""
+    """Read everything in the topic, by partition, in the order of the log."""
     log: dict[int, list[bytes]] = {}
     async with Reader(cluster.config) as reader:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -151,7 +153,7 @@ async def read_back(cluster: DemoCluster, topic: str, console: Console, total: i
 
 
 def report(console: Console, run: Run, verdict: Verdict) -> None:
-    """What happened, and the closing line."""
+    """Print what happened, and the verdict."""
     table = Table(show_header=False, box=None, pad_edge=False)
     sent = len(run.acknowledged)
     table.add_row("records", f"{sent:,} acknowledged, {run.failures:,} failed")
@@ -167,7 +169,7 @@ def report(console: Console, run: Run, verdict: Verdict) -> None:
 
 
 class NoVerdictError(click.ClickException):
-    """The demonstration could not be made: one line, no traceback."""
+    """The demonstration could not be run: one line, no traceback."""
 
     exit_code = 2
 
@@ -177,19 +179,19 @@ class NoVerdictError(click.ClickException):
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--records", type=click.IntRange(1), default=200_000, show_default=True, help="How many records to make up."
+    "--records", type=click.IntRange(1), default=200_000, show_default=True, help="Number of records to generate."
 )
 @click.option("--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Send its lines instead.")
-@click.option("--bootstrap", help="Use this cluster (host:port,...) and break nothing.")
+@click.option("--bootstrap", help="Use this cluster (host:port,...), and break nothing there.")
 @click.option(
     "--config",
     "options_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Options of the connection (TLS, SASL), a name=value in each line.",
+    help="File of connection options (TLS, SASL), one name=value per line.",
 )
 @click.option("-X", "pairs", metavar="NAME=VALUE", multiple=True, help="One such option (repeatable).")
 @click.option("--real", is_flag=True, help="Start a local Apache Kafka (Java 17 and Maven).")
-@click.option("--seed", default=1, show_default=True, help="Of the made-up records.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the generated records.")
 @click.option(
     "--spark", is_flag=True, help="Spark writes and reads back, on a local Apache Kafka; an audit is the verdict."
 )
@@ -199,7 +201,7 @@ class NoVerdictError(click.ClickException):
     type=click.Path(file_okay=False, path_type=Path),
     default="aiokprod-audit",
     show_default=True,
-    help="With --spark: where the verdict and its pictures go.",
+    help="With --spark: folder for the verdict and its plots.",
 )
 def demo(
     records: int,
@@ -230,13 +232,13 @@ def demo(
 
 
 def _demonstrated(config: ProducerConfig | None, real: bool, records: int, file: Path | None, seed: int) -> int:
-    """The exit status."""
+    """Run the demonstration; return the exit status."""
     console = Console(highlight=False)
     topic = f"aiokprod-demo-{uuid.uuid4().hex[:8]}"
     if file is None:
         values: Iterable[bytes] = made_up(records, seed)
     else:
-        values = list(lines_of(file))  # read once: a pipe has nothing to give a second time
+        values = list(lines_of(file))  # read once: a pipe cannot be read a second time
         records = len(values)
         if not records:
             raise click.UsageError(f"{file} has no lines: there is nothing to send")

@@ -1,8 +1,8 @@
-"""`aiokprod demo --spark`: the whole loop. Spark writes to a local Apache Kafka, brokers fail, Spark reads back, a verdict.
+"""`aiokprod demo --spark`: Spark writes to a local Apache Kafka, brokers fail, Spark reads back, an audit gives the verdict.
 
-Rows of made-up orders go through the sink `format("aiokprod")` in several tasks; when half of them are there, a leader is
-moved and a broker killed. Then Spark's own Kafka source reads the topic, and the audit compares it with what the job was
-given. A task that Spark ran again may have repeated rows: the verdict counts them, and they are no error.
+Generated orders go through the sink `format("aiokprod")` in several tasks. When half of them are in the topic, a leader is
+moved and a broker killed. Then Spark's own Kafka source reads the topic, and the audit compares it with the job's input. A
+task that Spark ran again may have repeated rows: the verdict counts them, and they are not an error.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +27,7 @@ from aiokprod.testing.demo_clusters import local_kafka
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from aiokprod.spark.audit import Verdict
+    from aiokprod.audit import Verdict
     from aiokprod.testing.demo_clusters import DemoCluster
 
 PARTITIONS: Final = 12
@@ -37,14 +38,14 @@ LOOK_EVERY_S: Final = 0.1
 
 
 def show(records: int, report: Path) -> int:
-    """The demonstration; the exit status is the audit's."""
+    """Run the demonstration; return the exit status of the audit."""
     try:
-        import matplotlib  # noqa: F401
-        import pyspark  # noqa: F401
+        import_module("matplotlib")
+        import_module("pyspark")
     except ImportError:
         raise click.ClickException('the Spark demo needs: pip install "aiokprod[audit,cli]"') from None
-    from aiokprod.spark import audit
-    from aiokprod.spark.audit.files import write
+    from aiokprod import audit
+    from aiokprod.audit.files import write
 
     console = Console(highlight=False)
     topic, run = f"aiokprod-demo-{uuid.uuid4().hex[:8]}", uuid.uuid4().int >> 65
@@ -64,7 +65,7 @@ def show(records: int, report: Path) -> int:
 
 
 def _orders(spark: SparkSession, records: int) -> DataFrame:
-    """Orders that look like orders; a shard is one task's, and an order number ascends within it."""
+    """Make orders; a shard is written by one task, and its order numbers ascend."""
     from pyspark.sql import functions as sf
 
     cities = sf.array(*(sf.lit(city) for city in CITIES))
@@ -92,8 +93,8 @@ def _read(spark: SparkSession, servers: str, topic: str) -> DataFrame:
 
 
 @contextmanager
-def _breaking(cluster: DemoCluster, topic: str, after: int, console: Console) -> Iterator[None]:
-    """Break something once so many records are in the topic, beside what is done meanwhile."""
+def _breaking(cluster: DemoCluster, topic: str, after: int, console: Console) -> Generator[None]:
+    """Break something as soon as `after` records are in the topic, while the context runs."""
     is_over = threading.Event()
 
     def watch() -> None:
@@ -113,8 +114,8 @@ def _breaking(cluster: DemoCluster, topic: str, after: int, console: Console) ->
 
 
 @contextmanager
-def _session(scratch: Path) -> Iterator[SparkSession]:
-    """Spark on this machine, with its own Kafka source; what it leaves behind is in `scratch`."""
+def _session(scratch: Path) -> Generator[SparkSession]:
+    """Run Spark on this machine with its own Kafka source; all its files are in `scratch`."""
     from pyspark.sql import SparkSession
 
     from aiokprod.spark import register

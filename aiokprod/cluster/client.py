@@ -1,15 +1,18 @@
-"""`ClusterClient`: the cluster as the layers above see it: who leads what, and connections to them.
+"""`ClusterClient`: the interface of the cluster layer: the leaders of partitions, and connections to brokers.
 
-One per producer; it can be started again after a close, also on another loop. It decides nothing itself.
+One per start of a producer, and one per `Reader`. It decides nothing itself. It is an object beside its `ClusterParts` because
+they live for different times: a client is made without a loop, can be asked while it is closed, and can be started again, also
+on another loop. The parts need the running loop, and end with their start and all that they learned in it: backoffs,
+suspects, connections.
 
-    ClusterClient  ->  ClusterParts  ->  MetadataCache  (what is known, when to ask)
-    (asked)            (join)        ->  ControlRoute   (whom to ask)  ->  BootstrapServers
+    ClusterClient  ->  ClusterParts  ->  MetadataCache  (the snapshot, when to refresh it)
+    (calls)            (connects)    ->  ControlRoute   (which broker to ask)  ->  BootstrapServers
                          |           ->  BrokerPool     (connections)  ->  open_connection
-                         v           ->  OwnedTasks     (`metadata`, `dial-3`, `dial-3-control`)
-    ClusterListener (told)
+                         v           ->  OwnedTasks     (`metadata`, `dial-3`, `dial-3-control`, `lookup-3`)
+    ClusterListener (events)
 
 Invariants: the snapshot only changes between two calls of `snapshot_changed`; every produce connection leads to the
-cluster we began with (`# faults: T18`); after `close`, or a `start` that failed, no task and no socket is left.
+cluster that answered first (`# faults: T18`); after `close`, or a `start` that failed, no task and no socket is left.
 """
 
 from __future__ import annotations
@@ -19,32 +22,46 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
-from aiokprod.chance import new_random
 from aiokprod.cluster.cluster_listener import ClusterListener
-from aiokprod.cluster.connection import BrokerConnection
-from aiokprod.cluster.connection_settings import ConnectionSettings
-from aiokprod.cluster.control_request import RequestMessage, checked_seconds
+from aiokprod.cluster.connection.connection import BrokerConnection
+from aiokprod.cluster.connection.control_request import RequestMessage, checked_seconds
+from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
+from aiokprod.cluster.metadata.snapshot import ClusterSnapshot, LeaderHint, TopicSnapshot
 from aiokprod.cluster.parts import ClusterParts
 from aiokprod.cluster.pool import Purpose
-from aiokprod.cluster.running_loop import running_loop
-from aiokprod.cluster.snapshot import ClusterSnapshot, LeaderHint, TopicSnapshot
 from aiokprod.config import ProducerConfig
-from aiokprod.errors import ConnectionLostError, RequestTimeoutError
+from aiokprod.errors import ConnectionLostError, RequestTimeoutError, UsageError
 from aiokprod.metrics import Metrics
+from aiokprod.randomness import new_random
 
-__all__ = ["ClusterClient", "ClusterListener"]
+__all__ = ["ClusterClient", "ClusterListener", "running_loop"]
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the running event loop.
+
+    Raises:
+        UsageError: no asyncio loop runs here: another library's does (trio), or none at all.
+    """
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise UsageError(
+            "no asyncio event loop runs here: aiokprod works on asyncio and uvloop, not on trio; under anyio choose the"
+            " backend 'asyncio'"
+        ) from None
 
 
 class ClusterClient:
-    """The cluster.
+    """A client of one cluster.
 
     Args:
-        config: of the producer.
-        metrics: of the producer.
-        listener: told of what changes.
-        clock: seconds, monotonic; the time of the loop if not given.
-        random: for jitter and choices.
-        settings: how to connect; made from the config if not given.
+        config: the options of the producer.
+        metrics: the metrics of the producer.
+        listener: the receiver of the client's events.
+        clock: monotonic seconds; the time of the loop if not given.
+        random: the source of jitter and choices.
+        settings: the parameters of a dial; made from the config if not given.
     """
 
     def __init__(
@@ -66,29 +83,30 @@ class ClusterClient:
         self._parts: ClusterParts | None = None
         self._last_snapshot = ClusterSnapshot()
 
-    # -- life -----------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------ life
 
     async def start(self, timeout_s: float | None) -> None:
-        """Connect and learn who the brokers are.
+        """Connect, and wait for the first metadata.
 
         Args:
-            timeout_s: how long to try; None tries until it is cancelled.
+            timeout_s: seconds to try; None tries until it is cancelled.
 
         Raises:
-            BootstrapError: no bootstrap server led to a cluster in time; it names each with its cause.
-            AuthenticationError: a server refuses the credentials (at once, for repetition locks accounts).
-            TlsError, UnsupportedVersionError: all servers say so (at once).
+            BootstrapError: no bootstrap server led to a cluster in time; the error names each with its cause.
+            AuthenticationError: a server refuses the credentials (at once, because repetition locks accounts).
+            TlsError, UnsupportedVersionError: all servers fail so (at once).
             ConfigError: a certificate or key cannot be loaded.
 
-        Cancellation: nothing is left behind. After any failure `start` may be called again.
+        Cancellation: no task and no socket is left. After any failure `start` may be called again.
         """
         if timeout_s is not None:
             timeout_s = checked_seconds(timeout_s)
         parts = self._begin()
         timed_out = False
+        scope = asyncio.timeout(timeout_s)
         try:
             try:
-                async with asyncio.timeout(timeout_s) as scope:
+                async with scope:
                     await parts.arrived
             except TimeoutError:
                 if not scope.expired():
@@ -102,7 +120,7 @@ class ClusterClient:
             raise
 
     def start_in_background(self) -> None:
-        """Come up without a cluster, and keep trying, with backoff, until it is there."""
+        """Start without waiting for the cluster; it is tried, with backoff, until it answers."""
         self._begin()
 
     def _begin(self) -> ClusterParts:
@@ -135,32 +153,32 @@ class ClusterClient:
             raise ConnectionLostError("the client is not started, or closed")
         return self._parts
 
-    # -- what is known --------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------ what is known
 
     @property
     def snapshot(self) -> ClusterSnapshot:
-        """What is known now; after `close`, what was known last. May be read from any thread."""
+        """The current snapshot; after `close`, the last one. May be read from any thread."""
         parts = self._parts
         return self._last_snapshot if parts is None else parts.cache.snapshot
 
     def topic(self, name: str) -> TopicSnapshot | None:
-        """A topic that records can be given to, or None; counts as use, which keeps it in the cache."""
+        """Return a topic that records can be sent to, or None; counts as a use, which keeps it in the cache."""
         parts = self._parts
         return None if parts is None else parts.cache.topic(name)
 
     def want(self, name: str) -> None:
-        """Be interested in a topic from now on; ask for it if it is unknown, or was refused before."""
+        """Add a topic to the topics of interest; ask for it if it is unknown, or was refused before."""
         if self._parts is not None:
             self._parts.cache.want(name)
 
     def refresh(self, why: str) -> None:
-        """Ask again about all topics of interest, soon; any number of calls is one request."""
+        """Ask again about all topics of interest, soon; any number of calls leads to one request."""
         if self._parts is not None:
             self._parts.cache.refresh(why)
 
     @property
     def trouble(self) -> tuple[float, str] | None:
-        """What the log last warned of in this start: (monotonic seconds, text). May be read from any thread."""
+        """The last warning in the log since the start: (monotonic seconds, text). May be read from any thread."""
         parts = self._parts
         return (
             None if parts is None or parts.log.last_error is None else (parts.log.last_error_at, parts.log.last_error)
@@ -174,45 +192,46 @@ class ClusterClient:
 
     @property
     def failing_s(self) -> float | None:
-        """Seconds since no broker has answered what was asked of it; None: the last one asked did. From any thread."""
+        """Seconds since the first unanswered request in a row; None if the last was answered. From any thread."""
         parts = self._parts
         return None if parts is None else parts.cache.failing_s()
 
     @property
     def brokers_connected(self) -> int:
-        """How many brokers there is a connection to, whatever it is for. May be asked from any thread."""
+        """The number of brokers with an open connection of any purpose. May be read from any thread."""
         parts = self._parts
         return 0 if parts is None else parts.pool.brokers_connected()
 
     def last_error(self, name: str) -> tuple[int, Exception | None] | None:
-        """Why a topic is not known: (error code of the last answer about it or 0, what the last refresh failed of)."""
+        """Return why a topic is not known: (error code of its last answer or 0, error of the last refresh)."""
         parts = self._parts
         return None if parts is None else parts.cache.last_error(name)
 
     @property
     def next_request(self) -> int:
-        """The number of the next Metadata request to be sent: its answer, or a later one, knows what is asked for now."""
+        """The number of the next Metadata request: the first whose answer covers a topic that is wanted now."""
         parts = self._parts
         return 0 if parts is None else parts.cache.next_request
 
     def last_answered(self, name: str) -> int:
-        """The number of the last Metadata request whose answer was about this topic; 0: there was none."""
+        """Return the number of the last Metadata request whose answer was about this topic; 0 if there was none."""
         parts = self._parts
         return 0 if parts is None else parts.cache.last_answered(name)
 
     async def refreshed(self, timeout_s: float) -> None:
-        """Wait for the answer to a Metadata request that is sent after this call; asks for one if nobody did.
+        """Wait for the answer to a Metadata request that is sent after this call; asks for one if none is due.
 
         Raises:
-            RequestTimeoutError: none came in time; the cause is what the last attempt failed of.
-            ConnectionLostError: the client is or came to be closed.
+            RequestTimeoutError: none came in time; its cause is the error of the last attempt.
+            ConnectionLostError: the client is closed, or was closed meanwhile.
 
-        Cancellation: gives up the wait; nobody else notices.
+        Cancellation: only this wait ends; the request is sent nevertheless.
         """
         timeout_s = checked_seconds(timeout_s)
         cache = self._running().cache
+        scope = asyncio.timeout(timeout_s)
         try:
-            async with asyncio.timeout(timeout_s) as scope:
+            async with scope:
                 await cache.refreshed()
         except TimeoutError:
             if not scope.expired():
@@ -220,51 +239,53 @@ class ClusterClient:
             raise RequestTimeoutError(f"no metadata within {timeout_s:g} s") from cache.last_failure
 
     def hint_leaders(self, hints: Iterable[LeaderHint]) -> None:
-        """A Produce answer says who leads (KIP-951): taken over where the epoch is newer. (-1, epoch): no leader.
+        """Apply the leaders that a Produce answer names (KIP-951), where the epoch is newer. (-1, epoch): no leader.
 
-        Give all that one answer says together: each call costs as much as all partitions of the topics it names.
+        Pass all hints of one answer together: each call costs as much as all partitions of the topics in it.
         """
         if self._parts is not None:
             self._parts.cache.hint_leaders(hints)
 
-    # -- connections ----------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------ connections
 
     def produce_connection(self, node_id: int) -> BrokerConnection | None:
-        """The produce connection to a broker, if there is one that may be used now."""
+        """Return the produce connection to a broker, if there is one that may be used now."""
         parts = self._parts
         return None if parts is None else parts.pool.get(node_id, Purpose.PRODUCE)
 
     def dial(self, node_id: int) -> None:
-        """Get a produce connection as soon as the backoff allows; one dial at a time.
+        """Dial a produce connection as soon as the backoff allows; one dial at a time.
 
-        Told by `connection_ready` or `dial_failed`, never within this call. Does nothing if the connection is there.
+        The outcome is reported by `connection_ready` or `dial_failed`, never within this call. Does nothing if there is a
+        connection.
         """
         if self._parts is not None:
             self._parts.pool.dial(node_id, Purpose.PRODUCE)
 
     async def request(self, message: RequestMessage, *, node_id: int | None = None, timeout_s: float) -> Any:
-        """Send one control request, once, and return its answer, of the type that belongs to it. No retry.
+        """Send one control request, without retries, and return its decoded answer.
 
         Annotate the result: `answer: InitProducerIdResponse = await client.request(InitProducerIdRequest(...), ...)`.
-        Error codes in the answer are the caller's matter; its throttle is obeyed here.
+        The caller handles error codes in the answer; its throttle is obeyed here.
 
         Args:
             message: an `XRequest`.
-            node_id: which broker; the least loaded one if not given.
-            timeout_s: for everything, the dial too.
+            node_id: id of the broker; any broker if not given.
+            timeout_s: timeout of everything, including the dial.
 
         Raises:
             RequestTimeoutError: no answer in time.
             BootstrapError: no broker can be reached now.
-            ClusterError, ProtocolError: as the connection says.
-            TypeError, ConfigError: the timeout is none; nothing was sent.
+            ClusterError, ProtocolError: as raised by the connection.
+            TypeError, ConfigError: the timeout is not a usable number; nothing was sent.
 
         Cancellation: the answer will be dropped; the broker may have acted on the request.
         """
         timeout_s = checked_seconds(timeout_s)
         parts = self._running()
+        scope = asyncio.timeout(timeout_s)
         try:
-            async with asyncio.timeout(timeout_s) as scope:
+            async with scope:
                 if node_id is None:
                     connection = await parts.route.connection(parts.cache.snapshot.brokers)
                 else:
@@ -275,7 +296,7 @@ class ClusterClient:
                 raise
             where = "any broker" if node_id is None else f"broker {node_id}"
             name = type(message).__name__.removesuffix("Request")
-            raise RequestTimeoutError(f"{name}: no answer of {where} within {timeout_s:g} s") from None
+            raise RequestTimeoutError(f"{name}: no answer from {where} within {timeout_s:g} s") from None
 
     def __repr__(self) -> str:
         return "<ClusterClient closed>" if self._parts is None else f"<ClusterClient {self._parts.cache}>"

@@ -1,16 +1,16 @@
-"""`ControlRoute`: which broker a request goes to that any broker can answer.
+"""`ControlRoute`: chooses the broker for a request that any broker can answer.
 
-One per start of a `ClusterClient`. In this order: an open connection with nothing in flight; a known broker not yet
-connected; the least loaded open connection; the bootstrap servers.
+One per start of a `ClusterClient`. The order of preference: an open connection with nothing in flight; a known broker
+that is not connected; the least loaded open connection; the bootstrap servers.
 
 Invariants:
 
-- A stuck broker does not hold up the others: one that is busy, throttled, or failed the last request is asked only when
-  nobody else can be (`# faults: T17`).
-- Once brokers are known the bootstrap servers are asked only if not one of those can be reached (KIP-899), or a broker
-  says so, or nothing was heard for long (KIP-1102), and never if `metadata_recovery_strategy` is "none". Addresses that
-  swallow everything count as out of reach after `patience_s`, and connections after two requests in a row to which
-  nothing came; both go on being waited for beside the bootstrap servers (`# faults: T21`).
+- A stuck broker does not block requests to the others: a broker that is busy, throttled, or failed the last request is
+  asked only if no other can be (`# faults: T17`).
+- Once brokers are known, the bootstrap servers are asked only if none of those can be reached (KIP-899), or a broker
+  asks for it, or no answer came for long (KIP-1102), and never if `metadata_recovery_strategy` is "none". Addresses that
+  drop all packets count as unreachable after `patience_s`, and connections after two requests in a row without an
+  answer; their dials and connections stay in the race beside the bootstrap servers (`# faults: T21`).
 - Every dial goes through the pool, and so keeps its backoff.
 """
 
@@ -22,36 +22,36 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Final
 
-from aiokprod.cluster.bootstrap import BootstrapServers
-from aiokprod.cluster.connection import BrokerConnection
+from aiokprod.cluster.connection.connection import BrokerConnection
+from aiokprod.cluster.metadata.bootstrap import BootstrapServers
+from aiokprod.cluster.metadata.snapshot import BrokerNode
 from aiokprod.cluster.pool import BrokerPool, Purpose
-from aiokprod.cluster.snapshot import BrokerNode
 from aiokprod.errors import AiokprodError, AuthenticationError, ClusterIdMismatchError, ConnectionLostError
 
 logger = logging.getLogger(__name__)
 
 HEAD_START_S: Final = 0.25
-"""How long a dial has the field to itself before the next broker is dialled too: an address that swallows packets costs
-this, not the whole setup timeout (RFC 8305 recommends the same for addresses)."""
+"""Seconds until the next broker is dialled beside a pending dial: an address that drops packets costs this, and not the
+whole setup timeout (RFC 8305 recommends the same for addresses)."""
 
 BUSY_PATIENCE_S: Final = 1.0
-"""How long to try others before a busy connection is used after all."""
+"""Seconds for which other brokers are dialled before a busy connection is used after all."""
 
 SILENCES_BELIEVED: Final = 2
-"""Requests in a row that nothing came to: one broker may hang, and two at a time are taken for all of them."""
+"""Unanswered requests in a row: one broker may hang, but two in a row suggest that all known brokers do."""
 
 CONTROL: Final = Purpose.CONTROL
 
 
 class ControlRoute:
-    """The way to any broker.
+    """The choice of a broker for control requests.
 
     Args:
-        pool: of the connections.
-        bootstrap: where to begin, and to begin again.
+        pool: the pool of connections.
+        bootstrap: the servers to start with, and to start again with.
         may_rebootstrap: `metadata_recovery_strategy` is "rebootstrap".
-        random: who is asked first.
-        patience_s: how long known brokers that do not answer a dial are waited for alone.
+        random: shuffles the brokers, so that clients spread their requests.
+        patience_s: seconds that dials of known brokers get before the bootstrap servers are dialled too.
     """
 
     def __init__(
@@ -67,23 +67,23 @@ class ControlRoute:
         self._pool = pool
         self._bootstrap = bootstrap
         self._random = random
-        self._is_beginning = True  # no broker is known, or none is to be believed
+        self._is_beginning = True  # no broker is known yet, or the known ones are no longer trusted
         self._patience_s = patience_s
-        self._suspect: int | None = None  # failed the last request
-        self._silences = 0  # requests in a row that nothing came to
-        self._strangers: set[int] = set()  # brokers and servers that belong to another cluster, since ours answered
+        self._suspect: int | None = None  # the broker that failed the last request
+        self._silences = 0  # unanswered requests in a row
+        self._strangers: set[int] = set()  # brokers and servers that showed another cluster id since ours last answered
 
     async def connection(self, brokers: Iterable[int]) -> BrokerConnection:
-        """A connection to any broker.
+        """Return a connection to any broker.
 
         Args:
-            brokers: the ids of those known.
+            brokers: the ids of the known brokers.
 
         Raises:
             AuthenticationError: a bootstrap server refuses the credentials.
-            BootstrapError: nobody can be reached now; it names every address with its cause.
+            BootstrapError: no broker can be reached now; the error names every address with its cause.
 
-        Cancellation: dials on their way go on; their connections serve the next request.
+        Cancellation: pending dials go on; their connections serve later requests.
         """
         ids = list(brokers)
         is_silent = self.may_rebootstrap and self._silences >= SILENCES_BELIEVED
@@ -129,7 +129,7 @@ class ControlRoute:
         return connection.in_flight == 0 and connection.is_writable and connection.node_id != self._suspect
 
     async def _bootstrap_server(self, brokers: list[int]) -> BrokerConnection | None:
-        """A connection to a bootstrap server, or to a known broker whose dial is on its way and ends before."""
+        """Return a connection to a bootstrap server, or to a known broker whose pending dial succeeds first."""
         nodes = await self._bootstrap.nodes()
         self._pool.know(nodes)
         if not self._is_beginning:
@@ -147,18 +147,18 @@ class ControlRoute:
             self.note_causes()
 
     async def _stranger(self) -> BrokerConnection | None:
-        """Where another cluster answered, when nothing else can be reached: that address may be right again."""
+        """Return a connection to an address that led to another cluster: it may lead to ours again, and no other is left."""
         ids = [node_id for node_id in self._strangers if self._pool.may_dial_now(node_id, CONTROL)]
         self._random.shuffle(ids)
         return await self._race(ids, None)
 
     def are_strangers(self, brokers: Iterable[int]) -> bool:
-        """Does every bootstrap server, or every one of these brokers, belong to another cluster? (`# faults: T22`)"""
+        """Return whether all bootstrap servers, or all these brokers, belong to another cluster (`# faults: T22`)."""
         servers = {node_id for _, _, node_id in self._bootstrap.addresses()}
         return any(nodes and nodes <= self._strangers for nodes in (servers, set(brokers)))
 
     def note_causes(self) -> None:
-        """Tell the bootstrap servers what dialling them failed of."""
+        """Copy the errors of failed dials to the bootstrap servers, for the text of their error."""
         for host, port, node_id in self._bootstrap.addresses():
             cause = self._pool.last_error(node_id)
             if cause is not None:
@@ -167,7 +167,7 @@ class ControlRoute:
     async def _race(
         self, node_ids: Sequence[int], patience_s: float | None, on_their_way: Sequence[int] = ()
     ) -> BrokerConnection | None:
-        """The first of these, or of those on their way, to be connected; None if all fail, or none is in time."""
+        """Return the first connection among dials of these nodes and those pending; None if all fail or are too slow."""
         loop = asyncio.get_running_loop()
         ends_at = None if patience_s is None else loop.time() + patience_s
         to_dial = list(node_ids)
@@ -188,7 +188,7 @@ class ControlRoute:
         finally:
             for future in waiting:
                 if not future.cancel() and not future.cancelled():
-                    future.exception()  # seen: it came together with another's result
+                    future.exception()  # retrieved, so that asyncio does not log it: another dial has succeeded
 
     def _first_of(self, done: Iterable[asyncio.Future[BrokerConnection]]) -> BrokerConnection | None:
         found: BrokerConnection | None = None
@@ -200,10 +200,10 @@ class ControlRoute:
                 raise error
         return found
 
-    # -- what became of requests ----------------------------------------------------------------------------------
+    # ------------------------------------------------------------------ outcomes of requests
 
     def succeeded(self, brokers: Iterable[BrokerNode]) -> None:
-        """Metadata came: the brokers it names are the ones to ask from now on."""
+        """Note that metadata came: the brokers it names are asked from now on."""
         if self._is_beginning:
             self._adopt(list(brokers))
         self._is_beginning = False
@@ -213,26 +213,28 @@ class ControlRoute:
         self._bootstrap.causes.clear()
 
     def _adopt(self, brokers: Sequence[BrokerNode]) -> None:
-        """A server whose address one broker alone announces is that broker: no second connection is needed."""
+        """Reuse the connection of a bootstrap server whose address exactly one broker announces."""
+        # With two brokers on one address it is not known which of them the connection leads to. (faults: B15)
         for host, port, server_id in self._bootstrap.addresses():
             announced = [broker.id for broker in brokers if (broker.host, broker.port) == (host, port)]
             if len(announced) == 1:
                 self._pool.adopt(server_id, announced[0])
 
     def failed(self, connection: BrokerConnection, error: AiokprodError) -> None:
-        """A request for metadata failed there: ask another one next time."""
+        """Note that a Metadata request failed: another broker is asked next time."""
         self._suspect = connection.node_id
         if isinstance(error, ClusterIdMismatchError):
             self._strangers.add(connection.node_id)
         self._silences = self._silences + 1 if isinstance(error, ConnectionLostError) else 0
         if self._silences == SILENCES_BELIEVED and self.may_rebootstrap and not self._is_beginning:
-            # The others were opened before it began, that to a bootstrap server too: each would cost a timeout.
-            self._pool.drop_control("nothing comes from where we asked", servers_too=True)
+            # The other connections, also those to bootstrap servers, were opened before the silence began and may be as
+            # dead: each would cost a timeout.
+            self._pool.drop_control("two requests in a row were not answered", servers_too=True)
         if connection.node_id < 0:
             self._bootstrap.failed(connection.host, connection.port, error)
 
     def rebootstrap(self, why: str) -> bool:
-        """Forget the brokers we know and begin again (KIP-1102); False if that is not allowed, or has been done."""
+        """Start again at the bootstrap servers (KIP-1102); returns False if that is not allowed, or under way already."""
         if not self.may_rebootstrap or self._is_beginning:
             return False
         self._is_beginning = True

@@ -1,7 +1,7 @@
 """`OwnedTasks`: every task of the cluster layer, with one owner that ends them.
 
-One per start of a `ClusterClient`. A task ends by itself, is cancelled here, or has met a bug; a bug (or a cancel from
-outside, `# faults: L14`) is told to the owner, so that nothing waits for a task that is no more.
+One per start of a `ClusterClient`. A task ends by itself, is cancelled here, or raises because of a bug; a bug (or a
+cancellation by other code, `# faults: L14`) is reported to the owner, so that nothing waits for a task that has ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aiokprod.errors import ClusterError
 
 
 def cancelled_from_outside(task: str) -> ClusterError:
-    """The error of a producer one of whose tasks was cancelled by other code."""
+    """Return the error of a producer one of whose tasks was cancelled by other code."""
     error = ClusterError(
         f"the task {task} was cancelled from outside, as asyncio.run() does at its end with all tasks that there are"
     )
@@ -27,17 +27,17 @@ class OwnedTasks:
     """A group of named tasks.
 
     Args:
-        crashed: told what a task of the group died of, once per task.
+        crashed: called with the exception that ended a task, once per task.
     """
 
     def __init__(self, crashed: Callable[[BaseException], None]) -> None:
         self._crashed = crashed
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
-        self._cancelled: set[asyncio.Task[None]] = set()  # by us
+        self._cancelled: set[asyncio.Task[None]] = set()  # by this class, not by other code
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Begin a task; after `close` has begun it is cancelled before its first step."""
+        """Start a task; after `close` has begun it is cancelled before its first step."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -46,7 +46,7 @@ class OwnedTasks:
         return task
 
     def cancel(self, task: asyncio.Task[None]) -> None:
-        """End a task before its time."""
+        """Cancel a task of the group, without a report to the owner."""
         if not task.done():
             self._cancelled.add(task)
             task.cancel()
@@ -64,9 +64,9 @@ class OwnedTasks:
             self._crashed(bug)
 
     async def close(self) -> None:
-        """Cancel all and wait until they are gone.
+        """Cancel all tasks and wait until they have ended.
 
-        Cancellation: the tasks are cancelled all the same; only the wait for their end is given up.
+        Cancellation: the tasks are cancelled nevertheless; only the wait for their end is given up.
         """
         self._is_closing = True
         me = asyncio.current_task()

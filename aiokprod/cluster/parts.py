@@ -1,11 +1,11 @@
-"""`ClusterParts`: what a client is made of between start and close, joined. The only file that knows all of them.
+"""`ClusterParts`: the parts of a client between start and close, connected. The only file that knows all of them.
 
-One per start, on one loop. The parts do not know each other; what one has to tell goes through here:
+One per start, on one loop. The parts do not know each other; each event goes through here:
 
     MetadataCache  - asks ->      ControlRoute, fetch     one request to one broker
                    - changed ->   BrokerPool, listener    connections follow the broker list, then the pipeline
-                   - failed ->    ControlRoute            begin again at the bootstrap servers; give up starting
-    BrokerPool     - opens ->     handshake, fetch        every produce connection leads to our cluster (faults: T18)
+                   - failed ->    ControlRoute            start again at the bootstrap servers; give up starting
+    BrokerPool     - opens ->     handshake, fetch        every produce connection is checked (faults: T18)
                    - ready ->     listener
     OwnedTasks     - crashed ->   listener
 """
@@ -14,22 +14,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Final
 
-from aiokprod.cluster.bootstrap import BootstrapServers
 from aiokprod.cluster.cluster_listener import ClusterListener
-from aiokprod.cluster.connection import BrokerConnection
-from aiokprod.cluster.connection_settings import ConnectionSettings
+from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.cluster.control import ControlRoute
-from aiokprod.cluster.dns import canonical_servers
-from aiokprod.cluster.fetch import check_cluster, fetch_metadata
-from aiokprod.cluster.handshake import Endpoint, open_connection
-from aiokprod.cluster.metadata import MetadataCache, delivery_timeout_s
+from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
+from aiokprod.cluster.dialing.dns import canonical_servers
+from aiokprod.cluster.dialing.handshake import Endpoint, open_connection
+from aiokprod.cluster.dialing.lookups import Lookups
+from aiokprod.cluster.metadata.bootstrap import BootstrapServers
+from aiokprod.cluster.metadata.cache import MetadataCache, delivery_timeout_s
+from aiokprod.cluster.metadata.fetch import check_cluster, fetch_metadata
+from aiokprod.cluster.metadata.snapshot import BrokerNode, ClusterSnapshot
 from aiokprod.cluster.owned_tasks import OwnedTasks
 from aiokprod.cluster.pool import BrokerPool, Purpose
-from aiokprod.cluster.snapshot import BrokerNode, ClusterSnapshot
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import (
     AiokprodError,
@@ -47,26 +49,30 @@ from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.metadata import MetadataResponse
 
 HOPELESS: Final = (AuthenticationError, TlsError, UnsupportedVersionError)
-"""`start` does not wait for these to get better, if no bootstrap server says anything else (`# faults: S1, S8`)."""
+"""Errors that end a `start` at once, if no bootstrap server fails with any other (`# faults: S1, S8`)."""
 
 
 UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 TOLD_TOPICS: Final = 3  # named in one line
 
+LOOKUPS_AT_ONCE: Final = 3
+"""Look-ups of brokers' names at a time. They take threads of the application's default pool, which has 5 at least, or of
+uvloop's for look-ups, which has 4, and a slow name server holds each for 20 s (`# faults: N17`)."""
+
 LONGEST_PATIENCE_S: Final = 1.0
-"""How long known brokers that answer no dial are waited for before the bootstrap servers are asked as well."""
+"""The most seconds that dials of known brokers get before the bootstrap servers are dialled too."""
 
 
 class ClusterParts:
-    """A client at work.
+    """The parts of a started client.
 
     Args:
-        config: of the producer.
-        metrics: of the producer.
-        listener: told of what changes.
-        settings: how to connect.
-        clock: seconds, monotonic; the time of the loop if not given.
-        random: for jitter and choices.
+        config: the options of the producer.
+        metrics: the metrics of the producer.
+        listener: the receiver of the client's events.
+        settings: the parameters of a dial.
+        clock: monotonic seconds; the time of the loop if not given.
+        random: the source of jitter and choices.
     """
 
     def __init__(
@@ -83,12 +89,12 @@ class ClusterParts:
         self._config = config
         self._metrics = metrics
         self._listener = listener
-        self._settings = settings
         self._clock = clock or loop.time
         self.log = StateLog("cluster", client_id=config.client_id)
         self._strange_since: float | None = None  # another cluster answered, and ours has not since (faults: T18, T22)
-        self.arrived: asyncio.Future[None] = loop.create_future()  # the first answer, or why there will be none
+        self.arrived: asyncio.Future[None] = loop.create_future()  # done at the first answer; fails if none will come
         self.tasks = OwnedTasks(self._crashed)
+        self._settings = replace(settings, lookups=Lookups(LOOKUPS_AT_ONCE, self.tasks.spawn))
         self.pool = BrokerPool(
             config,
             open_connection=self._open,
@@ -120,7 +126,7 @@ class ClusterParts:
         )
 
     def begin(self) -> None:
-        """Ask for the first snapshot, and keep it fresh from then on."""
+        """Ask for the first snapshot, and keep it up to date from then on."""
         self.cache.refresh("the client starts")
         self.tasks.spawn(self.cache.run(), "metadata")
 
@@ -132,10 +138,10 @@ class ClusterParts:
         await self.tasks.close()
         await self.pool.close(cause)
 
-    # -- asked by the cache ---------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------ asked by the cache
 
     async def _fetch(self, topics: list[str], timeout_s: float) -> MetadataResponse:
-        """One Metadata request to one broker."""
+        """Send one Metadata request to one broker and return its answer."""
         snapshot = self.cache.snapshot
         connection = await self.route.connection(snapshot.brokers)
         began = self._clock()
@@ -154,7 +160,7 @@ class ClusterParts:
         return answer
 
     def _changed(self, old: ClusterSnapshot, new: ClusterSnapshot) -> None:
-        """A new snapshot: connections first, so that whoever is told dials the right addresses."""
+        """Pass on a new snapshot: to the pool first, so that a listener that dials gets the new addresses."""
         if new.brokers is not old.brokers:
             self.pool.know(new.brokers.values())
         self._tell_unknown(old, new)
@@ -163,7 +169,7 @@ class ClusterParts:
         self._listener.snapshot_changed(old, new)
 
     def _tell_unknown(self, old: ClusterSnapshot, new: ClusterSnapshot) -> None:
-        """The first answer that a topic is not there: without a word, the wait for it would look like a hang."""
+        """Log the first answer that a topic does not exist: otherwise the wait for it looks like a hang."""
         unknown = [
             name
             for name, topic in new.topics.items()
@@ -185,7 +191,7 @@ class ClusterParts:
         )
 
     def _answered(self) -> None:
-        """A Metadata answer came and was believed."""
+        """Note that a Metadata answer came and was accepted."""
         self._strange_since = None
         self._metrics.metadata_refreshes.add()
         self.route.succeeded(self.cache.snapshot.brokers.values())
@@ -193,12 +199,12 @@ class ClusterParts:
             self.arrived.set_result(None)
 
     def _failed(self, error: AiokprodError) -> None:
-        """A refresh failed: say so, and see whether to begin again, or to give up starting."""
+        """Log a failed refresh, and decide whether to start again at the bootstrap servers or to give up starting."""
         self._metrics.metadata_errors.add()
         if isinstance(error, ClusterIdMismatchError):
             if self._strange_since is None:
                 self._strange_since = self._clock()
-                self.log.failed(error)  # loudly, once until it is right again
+                self.log.failed(error)  # as an error, once until our cluster answers again
             self._give_up_strangers(error, self._strange_since)
         self.log.warned(f"metadata {type(error).__name__}", f"metadata could not be refreshed: {error}")
         hopeless = _hopeless(error)
@@ -213,13 +219,13 @@ class ClusterParts:
                 self.route.rebootstrap(f"no metadata came for {failing_s:.0f} s")
 
     def _give_up_strangers(self, error: ClusterIdMismatchError, since: float) -> None:
-        """The cluster was built again under its old names, it seems: end with that, instead of waiting for ever.
+        """End the producer if another cluster has taken the place of ours for long enough.
 
-        A name may lead elsewhere for a while, so it takes a request timeout in which every server, or every broker known,
-        belongs to the other cluster; where some of them cannot be reached, as long as a rebootstrap takes.
+        A name may lead elsewhere for a while, so every server, or every known broker, must belong to the other cluster
+        for a request timeout; if some of them cannot be reached, for the time after which a rebootstrap is due.
 
         Raises:
-            ClusterIdMismatchError: enough of it; it ends the cache's task, and so the producer.
+            ClusterIdMismatchError: it has been long enough; the error ends the cache's task, and so the producer.
         """
         strange_s = self._clock() - since
         are_all = self.route.are_strangers(self.cache.snapshot.brokers)
@@ -237,16 +243,16 @@ class ClusterParts:
     def _give_up_start(self, error: AiokprodError) -> None:
         if not self.arrived.done():
             self.arrived.set_exception(error)
-            self.arrived.exception()  # seen: after start_in_background nobody awaits it
+            self.arrived.exception()  # retrieved: after start_in_background no task awaits it, and asyncio would log it
 
     def _all_lost(self) -> None:
-        """Are the brokers there? A producer that has nothing to send would learn it minutes later."""
+        """Ask for metadata to find out whether the brokers are there: an idle producer would notice minutes later."""
         self.cache.refresh("the last connection was lost")
 
-    # -- asked by the pool ----------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------ asked by the pool
 
     async def _open(self, node: BrokerNode, purpose: Purpose, timeout_s: float) -> BrokerConnection:
-        # Where records wait, whether the cluster has moved is asked before the broker's time is over (faults: T21).
+        # Records wait for a produce connection: ask whether the cluster has moved before the dial times out. (faults: T21)
         is_produce = purpose is Purpose.PRODUCE
         why = f"broker {node.id} is slow"
         slow = (
@@ -275,13 +281,13 @@ class ClusterParts:
         connection = await open_connection(endpoint, self._settings, timeout_s=timeout_s)
         cluster_id = self.cache.snapshot.cluster_id
         if purpose is Purpose.PRODUCE and cluster_id is not None:
-            # An address may come to lead elsewhere (a new cluster under the old names), and a Produce by topic name
-            # would be taken there. It costs one round trip per dial.
+            # An address may lead elsewhere after a while (a new cluster under the old names), and that cluster would accept
+            # Produce requests by topic name. The check costs one round trip per dial.
             try:
                 await check_cluster(connection, cluster_id, timeout_s=timeout_s)
             except BaseException:
                 connection.close(
-                    ConnectionLostError("which cluster it is was not learned", host=node.host, port=node.port)
+                    ConnectionLostError("the cluster id could not be checked", host=node.host, port=node.port)
                 )
                 raise
         return connection
@@ -290,7 +296,7 @@ class ClusterParts:
         self._metrics.connections_open.add(-1)
         self._metrics.connections_lost.add()
 
-    # -- told by the tasks ----------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------ told by the tasks
 
     def _crashed(self, cause: BaseException) -> None:
         error = ClusterError(f"the client crashed: {type(cause).__name__}: {printable(cause)}")
@@ -303,7 +309,7 @@ class ClusterParts:
 
 
 def _hopeless(error: AiokprodError) -> AiokprodError | None:
-    """What `start` gives up for: wrong credentials anywhere, or bad TLS or versions everywhere."""
+    """Return the error that ends a `start`: wrong credentials at any server, or bad TLS or versions at all."""
     if isinstance(error, AuthenticationError):
         return error
     if not isinstance(error, BootstrapError):

@@ -1,4 +1,4 @@
-"""Options of a producer: Kafka's own names in snake case, validated once."""
+"""The options of a producer: Kafka's own names in snake case, validated once."""
 
 from aiokprod.config.options import ProducerOptions
 from aiokprod.config.producer_config import ProducerConfig

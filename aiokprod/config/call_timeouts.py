@@ -1,4 +1,4 @@
-"""Timeouts that are arguments of calls (`close(timeout=)`), checked before the call does anything. Pure."""
+"""Checks of timeouts that are arguments of calls (`close(timeout=)`), made before the call does anything. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from aiokprod.errors import ConfigError
 
 
 def check_timeout(name: str, timeout: object) -> None:
-    """Refuse what is neither None nor a finite number of seconds, 0 or more: text, bool, NaN, infinity, numbers beyond a float.
+    """Refuse a timeout that is neither None nor a finite number of seconds, 0 or more.
 
-    Below 0 one may mean "no bound" (as `close_timeout_ms=-1` does) and another "at once": neither is guessed.
+    Refused are also text, bool, NaN, infinity and numbers too large for a float.
+    A negative number could mean "no bound" (as `close_timeout_ms=-1` does) or "at once", so it is refused.
 
     Args:
-        name: the argument as an error names it: "timeout of close()".
+        name: the argument as an error names it, such as "timeout of close()".
 
     Raises:
         ConfigError: a timeout of the wrong type or size.

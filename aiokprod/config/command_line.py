@@ -1,4 +1,4 @@
-"""How a command is told its cluster: `--bootstrap`, a file of options, and `-X name=value`, as kcat has them."""
+"""Options of a command's connection: `--bootstrap`, a file of options, and `-X name=value`, as in kcat."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from aiokprod.config.producer_config import ProducerConfig
 from aiokprod.config.properties import read
 from aiokprod.errors import ConfigError
 
-START_TIMEOUT_MS: Final = 5_000  # a person waits for the answer
+START_TIMEOUT_MS: Final = 5_000  # a person waits for the command
 
 
 def given_options(
     servers: str | None, file: str | os.PathLike[str] | None = None, pairs: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The options by the names that were written; what stands later in the list of arguments wins.
+    """Collect the options under the names that were written; a later argument overrides an earlier one.
 
     Raises:
-        ConfigError: the file cannot be read, or one of the pairs is no name=value. No value is shown: it may be a secret.
+        ConfigError: the file cannot be read, or one of the pairs is not name=value. No value is shown: it may be a secret.
     """
     options = {} if file is None else read(file)
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not name.strip() or not equals:
-            raise ConfigError("-X takes name=value, such as -X security.protocol=SSL")
+            raise ConfigError("-X needs name=value, such as -X security.protocol=SSL")
         _put(options, name.strip(), value)
     if servers is not None:
         for name in ("metadata.broker.list", "bootstrap.servers"):
@@ -36,14 +36,14 @@ def given_options(
 
 
 def _put(options: dict[str, str], name: str, value: str) -> None:
-    """In the place of the same option in another spelling."""
+    """Set an option, replacing the same option in another spelling."""
     for other in [other for other in options if dotted(other) == dotted(name)]:
         del options[other]
     options[name] = value
 
 
 def config_of(options: dict[str, str]) -> ProducerConfig:
-    """The config of a command: it waits a few seconds for a cluster, not half a minute."""
+    """Make the config of a command; by default it waits a few seconds for a cluster, not half a minute."""
     is_patient = any(dotted(name) == "start.timeout.ms" for name in options)
     more: dict[str, Any] = {} if is_patient else {"start_timeout_ms": START_TIMEOUT_MS}
     return ProducerConfig.from_mapping(options, **more)

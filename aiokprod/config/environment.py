@@ -1,26 +1,23 @@
 """Options from environment variables.
 
-`AIOKPROD_<OPTION>` for every option that a text can say; a closed list of `KAFKA_` aliases below them in rank. Nothing
-else that begins with KAFKA_ is looked at: Kubernetes injects such variables for every Service called kafka, and broker
-images take their own settings from them. It injects AIOKPROD_SERVICE_HOST and the like for a Service called aiokprod,
-too: these are left alone. An empty variable is as good as none.
+`AIOKPROD_<OPTION>` for every option that can be written as text, and below them in precedence a closed list of `KAFKA_`
+aliases. Other variables that begin with KAFKA_ are ignored: Kubernetes injects such variables for every Service called kafka,
+and broker images take their own settings from them. Kubernetes also injects AIOKPROD_SERVICE_HOST and the like for a Service
+called aiokprod: these are ignored too. An empty variable counts as not set.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from aiokprod.config.option_texts import kinds, named_as_written, typed
+from aiokprod.config.option_texts import named_as_written, typed
 from aiokprod.config.unknown import unknown_option
 from aiokprod.errors import ConfigError
 
-if TYPE_CHECKING:
-    from aiokprod.config.producer_config import ProducerConfig
-
-ConfigT = TypeVar("ConfigT", bound="ProducerConfig")
+ConfigT = TypeVar("ConfigT")
 PREFIX: Final = "AIOKPROD_"
 ALIASES: Final = {
     "KAFKA_BOOTSTRAP_SERVERS": "bootstrap_servers",
@@ -34,12 +31,12 @@ ALIASES: Final = {
     "KAFKA_SSL_KEYFILE": "ssl_keyfile",
 }
 FROM_FILE: Final = ("sasl_password", "ssl_key_password", "ssl_key_pem")
-# What builds and tests are told.
+# Variables for builds and tests.
 NOT_OPTIONS: Final = frozenset(
     f"AIOKPROD_{name}" for name in ("PURE", "COMPILE", "EXPECT_COMPILED", "LIVES", "FULL", "SEEDS", "FIRST_SEED")
 )
 NOT_OPTION_STARTS: Final = ("AIOKPROD_KAFKA_", "AIOKPROD_TEST_", "AIOKPROD_REQUIRE_", "AIOKPROD_LEDGER_")
-# What Kubernetes (and Docker links before it) inject for a Service called aiokprod or aiokprod-something.
+# Variables that Kubernetes (and Docker links before it) injects for a Service called aiokprod or aiokprod-something.
 SERVICE_LINK: Final = re.compile(
     r"AIOKPROD_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_[0-9]+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)"
 )
@@ -48,26 +45,34 @@ NOT_TEXTS: Final = frozenset(
 )
 
 
-def build(config: type[ConfigT], environ: Mapping[str, str], options: Mapping[str, Any]) -> ConfigT:
-    """Read the environment, below the given options."""
-    found, written = read_environment(environ, config)
+def build(
+    of: Callable[..., ConfigT], kinds: Mapping[str, str], environ: Mapping[str, str], options: Mapping[str, Any]
+) -> ConfigT:
+    """Make a config from the environment; the given options take precedence.
+
+    Args:
+        of: makes a config of options in our names.
+        kinds: the annotation of each option.
+        environ: names and texts of variables.
+        options: take precedence over the environment.
+    """
+    found, written = read_environment(environ, kinds)
     if not {**found, **options}.get("bootstrap_servers"):
         servers = f"{PREFIX}BOOTSTRAP_SERVERS"
         raise ConfigError(f"{servers} is not set: set it to at least one host:port, or pass bootstrap_servers")
     try:
-        return config.of(**{**found, **options})
+        return of(**{**found, **options})
     except ConfigError as error:
         raise named_as_written(error, {key: name for key, name in written.items() if key not in options}) from None
 
 
-def read_environment(environ: Mapping[str, str], config: type[ProducerConfig]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The options that the environment sets, and the variable of each."""
-    kind = kinds(config)
+def read_environment(environ: Mapping[str, str], kinds: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the options that the environment sets, and the variable of each."""
     found: dict[str, Any] = {}
     written: dict[str, str] = {}
     for variable, option in ALIASES.items():
         if environ.get(variable):
-            found[option] = typed(option, environ[variable], kind[option], variable)
+            found[option] = typed(option, environ[variable], kinds[option], variable)
             written[option] = variable
     ours: dict[str, str] = {}
     for variable, text in environ.items():
@@ -78,14 +83,14 @@ def read_environment(environ: Mapping[str, str], config: type[ProducerConfig]) -
         if option.endswith("_file") and secret in FROM_FILE:
             option, text = secret, _read(variable, text)
         if option in NOT_TEXTS:
-            raise ConfigError(f"{variable}: {option} is an object, which no text can say: pass it as an argument")
-        if option not in kind:
-            names = [name for name in kind if name not in NOT_TEXTS]
+            raise ConfigError(f"{variable}: {option} is an object, which a text cannot express: pass it as an argument")
+        if option not in kinds:
+            names = [name for name in kinds if name not in NOT_TEXTS]
             raise unknown_option(variable, [PREFIX + name.upper() for name in names])
         if option in ours:
             raise ConfigError(f"{ours[option]} and {variable} are both set: set one of them")
         ours[option] = written[option] = variable
-        found[option] = typed(option, text, kind[option], variable)
+        found[option] = typed(option, text, kinds[option], variable)
     return found, written
 
 
@@ -103,7 +108,7 @@ def _read(variable: str, path: str) -> str:
             f"{variable} names a file that cannot be read: {missing.strerror or type(missing).__name__}; {_NOT_SHOWN}"
         ) from None
     except ValueError:  # not UTF-8, or a NUL in the path
-        raise ConfigError(f"{variable} names no file with text in UTF-8: correct the path; {_NOT_SHOWN}") from None
+        raise ConfigError(f"{variable} does not name a file of UTF-8 text: correct the path; {_NOT_SHOWN}") from None
     if not text:
         raise ConfigError(f"{variable} names a file that is empty: write the secret into it; {_NOT_SHOWN}")
     return text

@@ -1,9 +1,10 @@
-"""Options of other clients, by their names with dots: what each is called here, or why it is not here. Pure tables.
+"""Options of other clients, by their names with dots: what each is called here, or why it does not exist here. Pure tables.
 
-Four ways: another name (`RENAMED`, the values read by `mapping`), nothing lost by doing without (`IGNORED`: one warning
-in the log), an option of something else that stands in the same file (`OF_OTHERS`: one warning for all of them), or
-something the user counts on (`REFUSED`: an error that says what to use instead). Values with which the other client would
-do what we do anyway are `settled`: no warning, no error. docs/configuration.md shows all of them.
+There are four cases: another name (`RENAMED`; `mapping` reads the values), an option that can be left out without loss
+(`IGNORED`: one warning in the log), an option of another program in the same file (`OF_OTHERS_STARTS` and the consumers'
+options: one warning for all of them), or an option that the user relies on (`REFUSED`: an error that says what to use
+instead). `settled` are values with which the other client does what aiokprod does anyway: no warning, no error.
+docs/configuration.md shows all of them.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ PARTITIONER_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """An option that is not here."""
+    """An option of another client that does not exist here."""
 
     advice: str
     settled: tuple[str, ...] = ()
@@ -75,7 +76,7 @@ _CALLBACK = (
 _METRICS = "read producer.metrics() instead"
 _LOG = "set levels on logging.getLogger('aiokprod')"
 _NEGOTIATED = "versions are negotiated with each broker"
-_TRANSACTIONS = "transactions are not there yet"
+TRANSACTIONS = "transactions are not supported yet"
 _STORES = "Java key and trust stores are not read: set ssl_cafile, ssl_certfile and ssl_keyfile (PEM)"
 _TLS = "make an ssl.SSLContext and pass it as ssl_context"
 _SASL = "SASL is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 here"
@@ -89,7 +90,7 @@ IGNORED: Final = {
     "log.queue": Absent(_LOG, _FALSE),
     "log.thread.name": Absent(_LOG),
     "log.connection.close": Absent(_LOG),
-    "socket.keepalive.enable": Absent("it is always on", _TRUE),
+    "socket.keepalive.enable": Absent("TCP keepalive is always on", _TRUE),
     "socket.nagle.disable": Absent("Nagle's algorithm is always off", _TRUE),
     "socket.max.fails": Absent("a connection ends with its first failure"),
     "broker.address.family": Absent("addresses of both families are tried", ("any",)),
@@ -100,8 +101,8 @@ IGNORED: Final = {
     "topic.metadata.refresh.sparse": Absent("only topics in use are asked for", _TRUE),
     "topic.metadata.propagation.max.ms": Absent("a new topic is waited for up to max_block_ms"),
     "reconnect.backoff.jitter.ms": Absent("backoffs are spread by 20 %"),
-    "message.copy.max.bytes": Absent("what is sent is never copied needlessly"),
-    "delivery.report.only.error": Absent("on_delivery_error hears of errors only", _TRUE),
+    "message.copy.max.bytes": Absent("records are never copied needlessly"),
+    "delivery.report.only.error": Absent("on_delivery_error is called for errors only", _TRUE),
     "metrics.num.samples": Absent(_METRICS),
     "metrics.sample.window.ms": Absent(_METRICS),
     "metrics.recording.level": Absent(_METRICS),
@@ -112,7 +113,7 @@ IGNORED: Final = {
     "api.version.auto.timeout.ms": Absent(_NEGOTIATED),
     "broker.version.fallback": Absent(_NEGOTIATED),
     "auto.include.jmx.reporter": Absent(_METRICS),
-    "loop": Absent("a producer takes the loop that starts it"),
+    "loop": Absent("a producer uses the loop that starts it"),
 }
 
 REFUSED: Final = {
@@ -125,7 +126,7 @@ REFUSED: Final = {
     "dr.cb": Absent(_CALLBACK),
     "dr.msg.cb": Absent(_CALLBACK),
     "on.delivery": Absent(_CALLBACK),
-    "error.cb": Absent("errors are raised where they matter (start, send, deliveries); look at producer.health()"),
+    "error.cb": Absent("errors are raised where they matter (start, send, deliveries); see producer.health()"),
     "throttle.cb": Absent(f"throttling is counted: {_METRICS}"),
     "log.cb": Absent(_LOG),
     "logger": Absent(_LOG),
@@ -133,7 +134,7 @@ REFUSED: Final = {
     "socket.cb": Absent("pass a dialer"),
     "connect.cb": Absent("pass a dialer"),
     "closesocket.cb": Absent("pass a dialer"),
-    "resolve.cb": Absent("pass a dialer: host names are left to it"),
+    "resolve.cb": Absent("pass a dialer, which resolves host names itself"),
     "socket.options": Absent("pass a dialer"),
     "socks5.proxy": Absent("pass a dialer that connects through the proxy"),
     "oauth.cb": Absent(_SASL),
@@ -164,13 +165,13 @@ REFUSED: Final = {
     "batch.num.messages": Absent("batches are bounded by bytes: set batch_size"),
     "enable.gapless.guarantee": Absent("a record that failed does not stop those behind it", _FALSE),
     "queuing.strategy": Absent("records of a partition are sent in their order", ("fifo",)),
-    "transactional.id": Absent(_TRANSACTIONS),
-    "transaction.timeout.ms": Absent(_TRANSACTIONS),
+    "transactional.id": Absent(TRANSACTIONS),
+    "transaction.timeout.ms": Absent(TRANSACTIONS),
     "plugin.library.paths": Absent("pass interceptors as Python objects"),
 }
 
 JAAS: Final = "sasl.jaas.config"
-"""Java's user name and password in one text; `jaas` reads it."""
+"""Java's user name and password in one text, which `jaas` reads."""
 
 _CONSUMERS: Final = (
     "group.id", "group.instance.id", "group.protocol", "group.remote.assignor", "auto.offset.reset",
@@ -188,9 +189,9 @@ OF_OTHERS_STARTS: Final = {
     "basic.auth.": "a client of a schema registry (give value_serializer a function that encodes)",
 }
 
-# The default partitioner of librdkafka hashes keys with CRC-32, ours and Java's with murmur2: under a configuration of
-# librdkafka's the same keys land in other partitions. These names are librdkafka's alone, also when ours are written
-# with dots (`sasl.username`).
+# Names that only librdkafka has, even when the names of aiokprod are written with dots (`sasl.username`). They show that a
+# configuration was written for librdkafka, whose default partitioner hashes keys with CRC-32. Java's and aiokprod's use
+# murmur2, so the same keys go to other partitions (`mapping` logs it).
 LIBRDKAFKA: Final = frozenset((
     "metadata.broker.list", "request.required.acks", "message.timeout.ms", "queue.buffering.max.ms",
     "queue.buffering.max.kbytes", "queue.buffering.max.messages", "message.send.max.retries", "compression.codec",
@@ -215,29 +216,29 @@ REFUSED_STARTS: Final = {
 
 
 def dotted(name: str) -> str:
-    """A name as the tables have it: "dr_cb" and "dr.cb" are one."""
+    """Return a name as the tables have it: "dr_cb" and "dr.cb" are the same."""
     return name.replace("_", ".")
 
 
 def ignored(name: str) -> Absent | None:
-    """Why doing without this one is no loss; None if it is not such an option."""
+    """Return why an option can be left out without loss; None if it is not such an option."""
     return IGNORED.get(dotted(name))
 
 
 def of_others(name: str) -> str | None:
-    """Whose option this is, if it is none of a producer's but stands in the files that producers are given."""
+    """Return the program an option belongs to, if it is not a producer's but occurs in files for producers; else None."""
     if dotted(name) in _CONSUMERS:
         return "consumers"
     return next((whose for start, whose in OF_OTHERS_STARTS.items() if dotted(name).startswith(start)), None)
 
 
 def is_of_librdkafka(name: str) -> bool:
-    """Is it a name that only librdkafka (confluent-kafka) has? Ours are written with underscores."""
+    """Return True for a name that only librdkafka (confluent-kafka) has; aiokprod's are written with underscores."""
     return "." in name and name in LIBRDKAFKA
 
 
 def refused(name: str) -> Absent | None:
-    """What to use instead of this one; None if it is not such an option."""
+    """Return what to use instead of an option; None if it is not such an option."""
     found = REFUSED.get(dotted(name))
     if found is not None:
         return found

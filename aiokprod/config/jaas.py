@@ -1,7 +1,7 @@
-"""`sasl.jaas.config`, as configurations of Java clients and of Spark have it: user name and password out of it. Pure.
+"""`sasl.jaas.config`, as configurations of Java clients and of Spark have it: extracts user name and password. Pure.
 
-Nothing of the text shows in an error: it holds the password. Each character is looked at a few times at most, whatever
-the text is: it may come from outside.
+No part of the text appears in an error: it holds the password. Parsing takes linear time, whatever the text is: it may come
+from outside.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from aiokprod.errors import ConfigError
 
 _MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
 _FLAG: Final = re.compile(r"\w+")
-# Matched where the setting before ended, never searched for: each attempt begins at another place.
+# Matched where the setting before it ended, never searched for: each attempt begins at another place (linear time).
 _SETTING: Final = re.compile(r'\s*(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|([^\s;"\']+))', re.DOTALL)
 
 
 def credentials(config: str, prefix: str = "") -> dict[str, str]:
-    """`sasl.username` and `sasl.password` of a login module for PLAIN or SCRAM.
+    """Extract `sasl.username` and `sasl.password` of a login module for PLAIN or SCRAM.
 
     Args:
-        config: the text.
-        prefix: what stands before the options' names where the user wrote them, for the error.
+        config: the text of the option.
+        prefix: prepended to the options' names in the error, as the user writes them.
 
     Raises:
-        ConfigError: it is another module's, or one of the two is missing.
+        ConfigError: the text is for another module, or one of the two is missing.
     """
     found = _settings(config)
     if "username" not in found or "password" not in found:
@@ -38,7 +38,7 @@ def credentials(config: str, prefix: str = "") -> dict[str, str]:
 
 
 def _settings(config: str) -> dict[str, str]:
-    """Those of the one module; none if the text is something else."""
+    """Return the settings of the one module; empty if the text is something else."""
     parts = config.split(None, 2)
     if len(parts) < 3 or parts[0].rpartition(".")[2] not in _MODULES or not _FLAG.fullmatch(parts[1]):
         return {}

@@ -1,10 +1,10 @@
-"""A config from a mapping with names of Java, librdkafka, aiokafka or ourselves, and with texts as values."""
+"""A config from a mapping whose names may be Java's, librdkafka's, aiokafka's or aiokprod's, and whose values may be texts."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from aiokprod.config.foreign_names import (
     CODEC_LEVELS,
@@ -19,23 +19,28 @@ from aiokprod.config.foreign_names import (
 )
 from aiokprod.config.jaas import credentials
 from aiokprod.config.option_checks import shown
-from aiokprod.config.option_texts import kinds, named_as_written, typed
+from aiokprod.config.option_texts import named_as_written, typed
 from aiokprod.config.unknown import unknown_option
 from aiokprod.errors import ConfigError
 
-if TYPE_CHECKING:
-    from aiokprod.config.producer_config import ProducerConfig
-
-ConfigT = TypeVar("ConfigT", bound="ProducerConfig")
+ConfigT = TypeVar("ConfigT")
 _log = logging.getLogger("aiokprod.config")
 
 
-def build(config: type[ConfigT], mapping: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> ConfigT:
-    """Read the mapping, below the given options."""
-    options = options or {}
+def build(
+    of: Callable[..., ConfigT], kinds: Mapping[str, str], mapping: Mapping[str, Any], options: Mapping[str, Any]
+) -> ConfigT:
+    """Make a config from the mapping; the given options take precedence.
+
+    Args:
+        of: makes a config of options in our names.
+        kinds: the annotation of each option.
+        mapping: names and values.
+        options: take precedence over the mapping.
+    """
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"from_mapping needs a mapping of names and values, not {type(mapping).__name__}")
-    reading = _Reading(kinds(config))
+    reading = _Reading(kinds)
     for name, value in mapping.items():
         if not isinstance(name, str):
             raise ConfigError(f"an option's name must be a str, not {shown(name)} ({type(name).__name__})")
@@ -43,7 +48,7 @@ def build(config: type[ConfigT], mapping: Mapping[str, Any], options: Mapping[st
     reading.take_level()
     reading.tell_others()
     try:
-        built = config.of(**{**reading.values, **options})
+        built = of(**{**reading.values, **options})
     except ConfigError as error:
         written = {ours: name for ours, name in reading.written.items() if ours not in options}
         raise named_as_written(error, written) from None
@@ -53,9 +58,9 @@ def build(config: type[ConfigT], mapping: Mapping[str, Any], options: Mapping[st
 
 
 class _Reading:
-    """What was read so far, in our names."""
+    """The options read so far, under aiokprod's names."""
 
-    def __init__(self, kinds: dict[str, str]) -> None:
+    def __init__(self, kinds: Mapping[str, str]) -> None:
         self.values: dict[str, Any] = {}
         self.written: dict[str, str] = {}
         self._kinds = kinds
@@ -63,9 +68,9 @@ class _Reading:
         self._others: dict[str, list[str]] = {}
 
     def take(self, name: str, value: Any) -> None:
-        """One option. None is what other clients write for "not set"."""
+        """Read one option. None means "not set", as in other clients."""
         ours = RENAMED.get(dotted(name), name.replace(".", "_"))
-        # Java's key.serializer is a class, our key_serializer an object: here the dot makes a difference.
+        # Java's key.serializer is a class, aiokprod's key_serializer an object: here the dot makes a difference.
         absent = None if name in self._kinds else (refused(name) or ignored(name))
         if absent is not None:
             if value is not None and _text(value) not in absent.settled:
@@ -90,17 +95,17 @@ class _Reading:
             self._set(ours, meant, name)
 
     def take_level(self) -> None:
-        """Java has a level for each codec; the one of the codec in use counts."""
+        """Set the compression level: Java has an option per codec, of which the one of the codec in use counts."""
         codec = self.values.get("compression_type", "none")
         name, level = self._levels.get(codec, ("", None)) if isinstance(codec, str) else ("", None)
         if level is not None and (name, level) != ("compression.gzip.level", -1):  # -1: zlib's default
             self._set("compression_level", level, name)
 
     def tell_others(self) -> None:
-        """One warning for all options of consumers, and of whatever else: templates of files are full of them."""
+        """Log one warning for all options of consumers and other programs: template files are full of them."""
         for whose, names in self._others.items():
             listed = ", ".join(shown(name) for name in names)
-            _log.warning("%s: ignored, as a producer has no such options; they are those of %s", listed, whose)
+            _log.warning("%s: ignored, as a producer has no such options; they are options of %s", listed, whose)
 
     def _take_jaas(self, name: str, value: Any) -> None:
         if value is None or not str(value).strip():
@@ -111,7 +116,7 @@ class _Reading:
     def _set(self, ours: str, value: Any, name: str) -> None:
         if ours in self.values and self.values[ours] != value:
             raise ConfigError(
-                f"options {self.written[ours]!r} and {name!r} are the same one ({ours}) with two values: give one of them"
+                f"options {self.written[ours]!r} and {name!r} are the same option ({ours}) with two values: give one of them"
             )
         self.values[ours] = value
         self.written[ours] = name
@@ -129,15 +134,15 @@ _SYSTEM_BUFFER = (
 def _tell_partitioner(names: list[str]) -> None:
     if names:
         _log.info(
-            "keys land in other partitions than with librdkafka (confluent-kafka), whose option %r was given: it hashes them"
+            "keys go to other partitions than with librdkafka (confluent-kafka), whose option %r was given: it hashes them"
             " with CRC-32 (partitioner='crc32', its consistent_random), this producer with murmur2, as Java's"
-            " (partitioner='uniform_sticky'); give the one that is meant",
+            " (partitioner='uniform_sticky'); set partitioner to the intended one",
             names[0],
         )
 
 
 def _meant(name: str, ours: str, value: Any) -> Any:
-    """A value in our terms; None leaves the option out."""
+    """Convert a value to what aiokprod's option takes; None leaves the option out."""
     match dotted(name):
         case "queue.buffering.max.kbytes":
             return value * 1024 if isinstance(value, int) else value
@@ -151,6 +156,8 @@ def _meant(name: str, ours: str, value: Any) -> Any:
             return -1 if value == 0 else value  # librdkafka: never
         case plain if plain in _SYSTEM_BUFFER:
             return None if value in (-1, 0) else value  # Java's and librdkafka's "as the system has it"
+        case _:
+            pass
     if ours == "partitioner" and isinstance(value, str):
         return PARTITIONER_NAMES.get(value, value)
     return value
@@ -162,7 +169,7 @@ def _checks_host_name(name: str, value: Any) -> bool | None:
         return None
     if _text(value) not in algorithms:
         raise ConfigError(
-            f"{name} is {shown(value)}: it must be 'https' (host names are verified), 'none' or empty (not)"
+            f"{name} is {shown(value)}: it must be 'https' (host names are verified), or 'none' or empty (they are not)"
         )
     return algorithms[_text(value)]
 

@@ -1,6 +1,6 @@
-"""What one option may be: its type and its range. One check per kind of option, named in `ProducerConfig`'s fields.
+"""Checks of single options: type and range. One class per kind of option, used in the fields of `ProducerConfig`.
 
-`describe()` is what errors and the documentation's table say; nothing here knows a second option.
+`describe()` gives the text for errors and for the documentation's table; a check never looks at a second option.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aiokprod.config.secret import Secret
 from aiokprod.errors import ConfigError
 
-MAX_INT: Final = 2**31 - 1  # Kafka's int: what it takes for milliseconds and sizes
+MAX_INT: Final = 2**31 - 1  # Kafka's int, its type for milliseconds and sizes
 MAX_LONG: Final = 2**63 - 1
 SHOWN_LIMIT: Final = 80
 PEM_BEGINS: Final = "-----BEGIN"
-CLIENT_ID_LIMIT: Final = 2**15 - 1  # bytes; the wire has an int16 for it
+CLIENT_ID_LIMIT: Final = 2**15 - 1  # bytes; its length on the wire is an int16
 
 
 class Check(ABC):
-    """Refuses what one option cannot be. None is refused too, unless the option's default is None."""
+    """A check that refuses wrong values of one option. None is refused too, unless the option's default is None."""
 
     @abstractmethod
     def describe(self) -> str:
-        """What the option must be: "a number from 0 to 5"."""
+        """Describe what the option must be: "a number from 0 to 5"."""
 
     @abstractmethod
     def allows(self, value: object) -> bool:
-        """Is it that?"""
+        """Return True if the value is right."""
 
     def refuse(self, name: str, value: object) -> None:
-        """`ConfigError` unless the value is allowed."""
+        """Raise `ConfigError` unless the value is allowed."""
         if not self.allows(value):
             raise ConfigError(f"{name} is {shown(value)} ({type(value).__name__}): it must be {self.describe()}")
 
@@ -57,22 +57,22 @@ class Number(Check):
     def allows(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
             return False
-        return value == self.special or self.low <= value <= self.high  # false for NaN, infinity and 10**400 too
+        return value == self.special or self.low <= value <= self.high  # also False for NaN, infinity and 10**400
 
 
 def milliseconds(low: int, special: int | None = None, meaning: str = "") -> Number:
-    """A duration."""
+    """Make a check of a duration in milliseconds."""
     return Number(low, MAX_INT, special=special, meaning=meaning)
 
 
 def size(low: int, high: int = MAX_INT) -> Number:
-    """Bytes."""
+    """Make a check of a number of bytes."""
     return Number(low, high, whole=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Flag(Check):
-    """True or False: no number, no text."""
+    """True or False, not a number or a text."""
 
     def describe(self) -> str:
         return "True or False"
@@ -83,7 +83,7 @@ class Flag(Check):
 
 @dataclass(frozen=True, slots=True)
 class Choice(Check):
-    """One of some texts."""
+    """One of a list of texts."""
 
     choices: tuple[str, ...]
 
@@ -96,7 +96,7 @@ class Choice(Check):
 
 @dataclass(frozen=True, slots=True)
 class Acks(Check):
-    """How many replicas must have a record."""
+    """The number of replicas that must have a record."""
 
     def describe(self) -> str:
         return "'all', -1, 0 or 1"
@@ -109,7 +109,7 @@ class Acks(Check):
 
 @dataclass(frozen=True, slots=True)
 class Text(Check):
-    """A text that says something."""
+    """A text that is not empty."""
 
     def describe(self) -> str:
         return "a str that is not empty"
@@ -119,22 +119,22 @@ class Text(Check):
 
 
 def can_be_encoded(text: str) -> bool:
-    """Has it UTF-8? A lone surrogate has none, and the error of trying shows the whole text in its repr."""
+    """Return True if the text has a UTF-8 form. A lone surrogate has none."""
     try:
         text.encode()
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # not raised on: the repr of this error shows the whole text
         return False
     return True
 
 
 def _refuse_what_is_not_utf8(name: str, text: str) -> None:
-    if not can_be_encoded(text):  # never shown: a key may stand in it
+    if not can_be_encoded(text):  # the text is not shown: it may hold a key
         raise ConfigError(f"{name} cannot be encoded in UTF-8: it must be a text without lone surrogates")
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedText(Text):
-    """A text that is sent or loaded as UTF-8. Out of `os.environ` come surrogates where bytes were not UTF-8."""
+    """A text that is sent or loaded as UTF-8. `os.environ` gives surrogates where bytes were not UTF-8."""
 
     def refuse(self, name: str, value: object) -> None:
         Text.refuse(self, name, value)
@@ -143,7 +143,7 @@ class EncodedText(Text):
 
 @dataclass(frozen=True, slots=True)
 class ClientId(Check):
-    """A name the wire can carry; empty is as good as none."""
+    """A name that fits into a request header; empty counts as none."""
 
     def describe(self) -> str:
         return f"a str of at most {CLIENT_ID_LIMIT} bytes in UTF-8"
@@ -156,7 +156,7 @@ class ClientId(Check):
 
 @dataclass(frozen=True, slots=True)
 class SecretText(Check):
-    """A text that is shown nowhere, not in an error either."""
+    """A text that is never shown, not even in an error."""
 
     def describe(self) -> str:
         return "a str or a Secret, not empty"
@@ -176,7 +176,7 @@ class SecretText(Check):
 
 @dataclass(frozen=True, slots=True)
 class FilePath(Check):
-    """The path of a file; whether it is there is seen when it is read."""
+    """The path of a file; reading it later shows whether it exists."""
 
     text_option: str
 
@@ -184,13 +184,13 @@ class FilePath(Check):
         return f"the path of a file, as a str or a Path; what is in such a file is given as {self.text_option}"
 
     def allows(self, value: object) -> bool:
-        path: object = os.fspath(value) if isinstance(value, os.PathLike) else value
+        path: object = os.fspath(cast("os.PathLike[str]", value)) if isinstance(value, os.PathLike) else value
         return isinstance(path, str) and bool(path) and PEM_BEGINS not in path
 
 
 @dataclass(frozen=True, slots=True)
 class Servers(Check):
-    """Addresses; `config.servers` reads them."""
+    """Server addresses; `config.servers` parses them."""
 
     def describe(self) -> str:
         return "'host:port,host:port' or a list of 'host:port'"
@@ -198,9 +198,9 @@ class Servers(Check):
     def refuse(self, name: str, value: object) -> None:
         if isinstance(value, Mapping):
             raise ConfigError(
-                f"{name} is a mapping: give the whole of it to ProducerConfig.from_mapping, or to Producer"
+                f"{name} is a mapping: pass the whole mapping to ProducerConfig.from_mapping, or to Producer"
             )
-        # A call by its own name: with slots, the class of a dataclass is made twice, and `super()` knows the first.
+        # Not `super()`: with slots=True the class of a dataclass is made twice, and `super()` refers to the first one.
         Check.refuse(self, name, value)
 
     def allows(self, value: object) -> bool:
@@ -209,13 +209,13 @@ class Servers(Check):
         return (
             isinstance(value, Sequence)
             and not isinstance(value, bytes | bytearray | memoryview)
-            and all(isinstance(item, str) for item in value)
+            and all(isinstance(item, str) for item in cast("Sequence[object]", value))
         )
 
 
 @dataclass(frozen=True, slots=True)
 class PlainFunction(Check):
-    """A function that is called from the loop and cannot be awaited."""
+    """A function that is called from the loop and not awaited."""
 
     takes: str
 
@@ -228,7 +228,7 @@ class PlainFunction(Check):
 
 @dataclass(frozen=True, slots=True)
 class Partitioner(Check):
-    """A name, or a function."""
+    """The name of a partitioner, or a function."""
 
     names: tuple[str, ...]
 
@@ -244,7 +244,7 @@ class Partitioner(Check):
 
 @dataclass(frozen=True, slots=True)
 class Serializer(Check):
-    """A function or an object that can be called like one; the class of such objects is a slip."""
+    """A function, or an object that can be called like one; passing the class of such an object is a mistake."""
 
     def describe(self) -> str:
         return (
@@ -257,7 +257,7 @@ class Serializer(Check):
 
 @dataclass(frozen=True, slots=True)
 class Interceptors(Check):
-    """A list of objects with the four methods of `ProducerInterceptor`, plain ones except `close`."""
+    """A list of objects with the methods of `ProducerInterceptor`, all of them plain except `close`."""
 
     def describe(self) -> str:
         return (
@@ -268,12 +268,12 @@ class Interceptors(Check):
     def allows(self, value: object) -> bool:
         if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray | memoryview):
             return False
-        return all(not isinstance(item, type) and _has_hooks(item) for item in value)
+        return all(not isinstance(item, type) and _has_hooks(item) for item in cast("Sequence[object]", value))
 
 
 @dataclass(frozen=True, slots=True)
 class Context(Check):
-    """An `ssl.SSLContext` of a client."""
+    """An `ssl.SSLContext` for clients."""
 
     def describe(self) -> str:
         return "an ssl.SSLContext for clients, such as ssl.create_default_context() makes"
@@ -284,7 +284,7 @@ class Context(Check):
 
 @dataclass(frozen=True, slots=True)
 class DialFunction(Check):
-    """What connects instead of us."""
+    """A function that opens connections."""
 
     def describe(self) -> str:
         return "an async function (host, port, ssl_context, protocol_factory)"
@@ -294,9 +294,9 @@ class DialFunction(Check):
 
 
 def shown(value: object) -> str:
-    """The value as an error shows it: not too long, and nothing that may hold a secret."""
+    """Return the value as an error shows it: shortened, and without anything that may hold a secret."""
     if isinstance(value, Mapping):
-        return "a mapping"  # whole configurations are given by mistake, with their passwords
+        return "a mapping"  # a whole configuration may be given by mistake, with its passwords
     try:
         text = repr(value)
     except Exception as broken:  # an object of the user's, or an int of more digits than Python prints
@@ -307,8 +307,8 @@ def shown(value: object) -> str:
 
 
 def _is_callable_object(value: object) -> bool:
-    # Every class can be called, to make an object: only one whose objects can be called is certainly meant otherwise.
-    if value is str:  # never bytes: each record would fail
+    # Calling a class makes an object. A class whose objects can be called is therefore a mistake: its object was meant.
+    if value is str:  # a str is not bytes: each record would fail
         return False
     if isinstance(value, type):
         return not any("__call__" in base.__dict__ for base in value.__mro__)
@@ -316,7 +316,7 @@ def _is_callable_object(value: object) -> bool:
 
 
 def _takes(value: Any, count: int) -> bool:
-    """Can it be called with so many arguments? True if it does not say: some builtins have no signature."""
+    """Return True if it can be called with `count` arguments, or if it has no signature, as some builtins."""
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
@@ -336,6 +336,6 @@ def _has_hooks(item: object) -> bool:
     hooks = ("configure", "on_send", "on_acknowledgement", "close")
     if not all(callable(getattr(item, hook, None)) for hook in hooks):
         return False
-    # The result of the others is used at once, or not at all: a coroutine would never run.
+    # The results of these are used at once, or not at all: a coroutine would never run.
     plain = ("configure", "on_send", "on_acknowledgement", "on_outcome")
     return not any(_is_coroutine_function(getattr(item, hook, None)) for hook in plain)

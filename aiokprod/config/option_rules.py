@@ -1,7 +1,7 @@
-"""What options may be together. Pure: from the values, and which of them were given, to what they mean.
+"""Rules for combinations of options. Pure: from the values, and which of them were given, to their meaning.
 
-Nothing shrinks or grows in silence to make two options fit: both are named, and the user decides. The exception is
-`delivery_timeout_ms`, which is derived when it is not given.
+No value is changed silently to make two options fit: the error names both, and the user decides. The exception is
+`delivery_timeout_ms`, which is derived if it is not given.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aiokprod.config.option_checks import shown
 from aiokprod.config.options import MechanismName
 from aiokprod.errors import ConfigError
 
-LEVELS: Final = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
+LEVELS: Final = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}  # KIP-390
 MECHANISMS: Final[tuple[str, ...]] = get_args(MechanismName)
 DELIVERY_TIMEOUT_MS: Final = 120_000
 IDEMPOTENT_IN_FLIGHT: Final = 5  # broker: it remembers the last five batches of a producer per partition
@@ -34,14 +34,14 @@ _TLS = (
 
 
 def required_acks(acks: int | str | None) -> int:
-    """-1 (all), 0 or 1."""
+    """Return -1 (all), 0 or 1."""
     return -1 if acks is None or acks == "all" else int(acks)
 
 
 def why_not_idempotent(values: Mapping[str, Any]) -> str | None:
-    """None: the producer is idempotent. Else the option that turns it off ("" if it was turned off by its own name).
+    """Return None if the producer is idempotent, else the option that prevents it ("" for `enable_idempotence=False`).
 
-    As Java: acks or retries that rule idempotence out turn it off, unless it was asked for.
+    As in Java: acks or retries that rule idempotence out turn it off, unless it was requested.
     """
     wanted = values["enable_idempotence"]
     if wanted is False:
@@ -65,7 +65,7 @@ def why_not_idempotent(values: Mapping[str, Any]) -> str | None:
 
 
 def delivery_timeout_ms(values: Mapping[str, Any]) -> float:
-    """What was given, if a record then has the time to linger and one request to be answered; else long enough."""
+    """Return the given timeout, if it leaves time to linger and for one request; if none was given, a long enough one."""
     least: float = values["linger_ms"] + values["request_timeout_ms"]
     given: float | None = values["delivery_timeout_ms"]
     if given is None:
@@ -79,7 +79,7 @@ def delivery_timeout_ms(values: Mapping[str, Any]) -> float:
 
 
 def check_pairs(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """A base is not above its maximum, a part not above the whole."""
+    """Check that no base is above its maximum, and no part above the whole."""
     for base, most in _BASE_AND_MOST:
         if values[base] > values[most]:
             raise _too_large(base, most, values, given)
@@ -97,7 +97,7 @@ def _too_large(smaller: str, larger: str, values: Mapping[str, Any], given: Mapp
 
 
 def check_compression(values: Mapping[str, Any]) -> None:
-    """A level is one of the codec's."""
+    """Check that the level is one of the codec's."""
     level, codec = values["compression_level"], values["compression_type"]
     if level is None:
         return
@@ -114,7 +114,7 @@ def check_compression(values: Mapping[str, Any]) -> None:
 
 
 def check_sasl(values: Mapping[str, Any]) -> None:
-    """Credentials are complete, and there only if something uses them."""
+    """Check that credentials are complete, and given only if they are used."""
     protocol, mechanism = values["security_protocol"], values["sasl_mechanism"]
     if not protocol.startswith("SASL_"):
         unused = [name for name in _SASL if values[name] is not None]
@@ -136,7 +136,7 @@ def check_sasl(values: Mapping[str, Any]) -> None:
 
 
 def check_tls(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Certificates come from one place each, and are there only if something uses them."""
+    """Check that each certificate is given in one way, and only if it is used."""
     protocol, context = values["security_protocol"], values["ssl_context"]
     used = [name for name in _TLS if values[name] is not None]
     if not values["ssl_check_hostname"]:
@@ -144,7 +144,7 @@ def check_tls(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     if not protocol.endswith("SSL"):
         if used:
             raise ConfigError(
-                f"{used[0]} is set and security_protocol is {protocol}, which is without TLS: "
+                f"{used[0]} is set and security_protocol is {protocol}, which does not use TLS: "
                 f"set security_protocol to {'SASL_SSL' if protocol.startswith('SASL') else 'SSL'}, or leave "
                 f"{', '.join(used)} out"
             )
@@ -164,10 +164,10 @@ def _check_context(context: ssl.SSLContext, used: list[str], given: Mapping[str,
     others = [name for name in used if name != "ssl_context"]
     if others:
         raise ConfigError(
-            f"ssl_context and {others[0]} are both set: load what {others[0]} says into the context, or leave it out"
+            f"ssl_context and {others[0]} are both set: configure the context instead of {others[0]}, or leave the context out"
         )
     if given.get("ssl_check_hostname") and not context.check_hostname:
         raise ConfigError(
-            "ssl_check_hostname=True and an ssl_context that checks no host names conflict: "
+            "ssl_check_hostname=True conflicts with an ssl_context that does not check host names: "
             "set check_hostname on the context, or leave ssl_check_hostname out"
         )

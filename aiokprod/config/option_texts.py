@@ -1,34 +1,27 @@
-"""Texts as values of options, as files and environment variables have them; and errors that name what was written."""
+"""Options given as text, as in files and environment variables; and errors that name what was written."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from aiokprod.config.option_checks import shown
 from aiokprod.errors import ConfigError
-
-if TYPE_CHECKING:
-    from aiokprod.config.producer_config import ProducerConfig
 
 BOOLEANS: Final = {
     "true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False,
 }  # fmt: skip
 
 
-def kinds(config: type[ProducerConfig]) -> dict[str, str]:
-    """The annotation of each option."""
-    return {item.name: str(item.type) for item in fields(config)}
-
-
 def typed(option: str, value: Any, kind: str, written: str) -> Any:
-    """A text as the option's type; what is no text as it is.
+    """Convert a text to the option's type; return other values unchanged.
 
     Args:
+        option: its name.
+        value: as it was given.
         kind: the option's annotation.
-        written: the name the user wrote, for the error.
+        written: the name that the user wrote, for the error.
     """
     if not isinstance(value, str):
         return value
@@ -47,7 +40,7 @@ def typed(option: str, value: Any, kind: str, written: str) -> Any:
             number = float(text)
             return int(number) if number.is_integer() else number
     except (KeyError, ValueError):
-        pass  # raised below: as the context of our error it would show the text, which may be a secret
+        pass  # raised below, outside: as the context of that error this one would show the text, which may be a secret
     else:
         return value
     what = {"bool": "one of " + ", ".join(BOOLEANS), "int": "a whole number", "float": "a number"}[wanted]
@@ -55,7 +48,7 @@ def typed(option: str, value: Any, kind: str, written: str) -> Any:
 
 
 def named_as_written(error: ConfigError, written: Mapping[str, str]) -> ConfigError:
-    """The same error, with the names that the user wrote beside ours."""
+    """Return the same error, with the names that the user wrote beside aiokprod's."""
     names = [
         f"{option} was given as {name}"
         for option, name in written.items()

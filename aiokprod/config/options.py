@@ -1,6 +1,6 @@
-"""`ProducerOptions`: the options as keyword arguments, for type checkers. The meaning stands in `ProducerConfig`.
+"""`ProducerOptions`: the options as keyword arguments, for type checkers. `ProducerConfig` defines their meaning.
 
-What an option with a closed list of names may be is written here once; the checks read it.
+The closed lists of names that an option may have are written here once; the checks read them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LookupName = Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_onl
 
 
 class _Options(TypedDict, total=False):
-    """All but the servers."""
+    """All options but the servers."""
 
     client_id: str | None
     acks: AcksName | None
@@ -86,7 +86,7 @@ class _Options(TypedDict, total=False):
 
 
 class ProducerOptions(_Options, total=False):
-    """Keyword arguments of `Producer`, which may be given its servers first, and of what changes a config."""
+    """Keyword arguments of `Producer`, whose servers may be its first argument, and of methods that change a config."""
 
     bootstrap_servers: str | Sequence[str]
 

@@ -1,11 +1,11 @@
-"""`ProducerConfig`: every option of a producer, frozen, validated once. Milliseconds and bytes, as Kafka has them.
+"""`ProducerConfig`: every option of a producer, frozen, validated once. Milliseconds and bytes, as in Kafka.
 
-Many may exist; a producer takes one and never changes it. What an option may be stands at its field (`option_checks`),
-what options may be together in `option_rules`. docs/configuration.md is the user's table of the same, and a test
-compares the two.
+Many configs may exist; a producer takes one and never changes it. The check of an option is at its field (`option_checks`),
+rules for combinations are in `option_rules`. docs/configuration.md has the same table for users, and a test compares the
+two.
 
-Invariants: an object of this class is valid; which options were given (and not derived) is remembered, so that
-`replace` derives again; a secret shows nowhere.
+Invariants: an object of this class is valid; it remembers which options were given (and not derived), so that `replace`
+derives again; a secret is never shown.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ PROTOCOLS: tuple[str, ...] = get_args(ProtocolName)
 _LISTS = ("bootstrap_servers", "interceptors")
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 _SECRETS = ("sasl_password", "ssl_key_password", "ssl_key_pem")
-# Objects with an equality of their own, or none, and perhaps no hash.
+# Objects that may have an equality of their own and no hash.
 _OBJECTS = frozenset({
     "partitioner", "ssl_context", "key_serializer", "value_serializer", "interceptors", "on_delivery_error", "dialer",
 })  # fmt: skip
@@ -78,10 +78,10 @@ def _option(default: Any, check: Check) -> Any:
 
 @dataclass(frozen=True, kw_only=True, init=False, eq=False)
 class ProducerConfig:
-    """Options of a producer; what each means stands in docs/configuration.md.
+    """The options of a producer; docs/configuration.md explains each.
 
-    Two are equal if they mean the same: servers in another spelling, a default that is given, or a client id that was
-    made up make no difference.
+    Two configs are equal if they have the same effect: the spelling of a server, a default that was given explicitly, or a
+    generated client id make no difference.
 
     Raises:
         ConfigError: an option is unknown, has a wrong type or is out of range, or two options conflict.
@@ -146,39 +146,61 @@ class ProducerConfig:
     dialer: Any = _option(None, DialFunction())
 
     # ------------------------------------------------------------------ making
-    # Written by hand: the one that dataclass makes answers an unknown option with TypeError.
+    # Written by hand: the `__init__` of a dataclass raises TypeError for an unknown option.
     def __init__(self, **options: Unpack[ConfigOptions]) -> None:
         self._fill(options)
         self._tell_idempotence()
 
     @classmethod
     def of(cls, **options: Unpack[ProducerOptions]) -> Self:
-        """As the constructor, for options that come from elsewhere: servers may be missing, which is a ConfigError."""
+        """Make a config from options whose names are not known to the type checker.
+
+        Args:
+            **options: see `ProducerConfig`; missing servers are a ConfigError.
+
+        Raises:
+            ConfigError: an option is wrong or missing.
+        """
         return cls(**cast("ConfigOptions", options))
 
     @classmethod
     def names(cls) -> list[str]:
-        """All options."""
+        """Return the names of all options."""
         return [item.name for item in fields(cls)]
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any], **options: Unpack[ProducerOptions]) -> Self:
-        """From names of Java ("linger.ms"), librdkafka ("queue.buffering.max.ms") or aiokafka ("max_batch_size").
+    def _kinds(cls) -> dict[str, str]:
+        """Return the annotation of each option."""
+        return {item.name: str(item.type) for item in fields(cls)}
 
-        Keyword arguments win.
-        Texts are read as the option's type; None leaves an option out. A known option that has no meaning here is an
-        error that says what to use instead, or is ignored with a warning in the log if nothing is lost by it.
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], **options: Unpack[ProducerOptions]) -> Self:
+        """Make a config from names of Java ("linger.ms"), librdkafka ("queue.buffering.max.ms") or aiokafka ("max_batch_size").
+
+        Texts are read as the option's type; None leaves an option out. A known option that has no meaning here is an error
+        that says what to use instead, or is ignored with a warning in the log if nothing is lost by it.
+
+        Args:
+            mapping: option names with their values.
+            **options: options under their own names; they take precedence over the mapping.
+
+        Raises:
+            ConfigError: an option is unknown or wrong.
         """
         from aiokprod.config.mapping import build
 
-        return build(cls, mapping, options)
+        return build(cls.of, cls._kinds(), mapping, options)
 
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str], **options: Unpack[ProducerOptions]) -> Self:
-        """From a file of `name=value` lines, as Java clients, librdkafka and kcat have them; keyword arguments win.
+        """Make a config from a file of `name=value` lines, as for Java clients, librdkafka and kcat.
 
-        Names and values are read as by `from_mapping`, the lines as by java.util.Properties: `#` begins a comment, a
-        backslash takes away the meaning of the character behind it.
+        Names and values are read as by `from_mapping`, lines as by java.util.Properties: `#` begins a comment, a backslash
+        escapes the character after it.
+
+        Args:
+            path: path of the file.
+            **options: options under their own names; they take precedence over the file.
 
         Raises:
             ConfigError: the file cannot be read, or something in it is wrong.
@@ -189,23 +211,38 @@ class ProducerConfig:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Unpack[ProducerOptions]) -> Self:
-        """From AIOKPROD_<OPTION> and a closed list of KAFKA_ aliases; keyword arguments win."""
+        """Make a config from AIOKPROD_<OPTION> and a closed list of KAFKA_ aliases.
+
+        Args:
+            environ: names with texts; None is the environment of the process.
+            **options: options under their own names; they take precedence over the environment.
+
+        Raises:
+            ConfigError: a variable that begins with AIOKPROD_ is unknown, or an option is wrong.
+        """
         from aiokprod.config.environment import build
 
-        return build(cls, os.environ if environ is None else environ, options)
+        return build(cls.of, cls._kinds(), os.environ if environ is None else environ, options)
 
     def replace(self, **changes: Unpack[ProducerOptions]) -> Self:
-        """A copy with other values; what was given before stays given, what was derived is derived again."""
+        """Return a copy with other values; options given before stay given, derived ones are derived again.
+
+        Args:
+            **changes: options with their new values.
+
+        Raises:
+            ConfigError: an option is wrong.
+        """
         copy = type(self).__new__(type(self))
         copy._fill({**self._given(), **changes})
-        if self.idempotent:  # else it was told before
+        if self.idempotent:  # else it was logged before
             copy._tell_idempotence()
         return copy
 
     __replace__ = replace  # copy.replace of Python 3.13
 
     def _fill(self, options: Mapping[str, Any]) -> None:
-        """Check everything and set it; the object may be used only if this returns."""
+        """Check all options and set them; the object may be used only if this returns."""
         given = self._checked(options)
         values = {item.name: given.get(item.name, item.default) for item in fields(self)}
         why_not = option_rules.why_not_idempotent(values)
@@ -224,7 +261,7 @@ class ProducerConfig:
 
     @classmethod
     def _checked(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options that say something, each right by itself, in a form that cannot be changed from outside."""
+        """Return the options that were given, each valid by itself, in a form that cannot be changed from outside."""
         for name in options:
             if name not in cls.__dataclass_fields__:
                 raise unknown_option(name, cls.names())
@@ -256,12 +293,12 @@ class ProducerConfig:
     # ------------------------------------------------------------------ reading
     @property
     def idempotent(self) -> bool:
-        """Is the producer idempotent? Decided from acks, retries and enable_idempotence."""
+        """True if the producer is idempotent; derived from acks, retries and enable_idempotence."""
         return bool(self.enable_idempotence)
 
     @property
     def required_acks(self) -> int:
-        """-1 (all), 0 or 1."""
+        """The value of acks: -1 (all), 0 or 1."""
         assert isinstance(self.acks, int)
         return self.acks
 
@@ -288,7 +325,7 @@ class ProducerConfig:
         return servers
 
     def explain(self) -> list[str]:
-        """Each option with its value, and whether it was given or is the default; secrets and PEM texts stay hidden."""
+        """Return a line for each option: its value, and whether it was given or is the default; secrets stay hidden."""
         given = self._given()
         return [
             f"{name} = {value} ({'given' if name in given else 'default'})" for name, value in self._shown().items()
@@ -298,7 +335,7 @@ class ProducerConfig:
         return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self._shown().items())})"
 
     def _shown(self) -> dict[str, str]:
-        """The value of each option for people. A PEM text may have a private key in it, whatever option it is."""
+        """Return the value of each option as text. Any PEM text may hold a private key, whatever option it is."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         return {
             name: shown(value) if isinstance(value, str) and PEM_BEGINS in value else repr(value)
@@ -307,7 +344,7 @@ class ProducerConfig:
 
     # ------------------------------------------------------------------ comparing and copying
     def _meaning(self) -> dict[str, Any]:
-        """What two configs are compared by."""
+        """Return what two configs are compared by."""
         meaning = {item.name: getattr(self, item.name) for item in fields(self)}
         meaning["bootstrap_servers"] = tuple((same_host(host), port) for host, port in self.bootstrap_addresses)
         meaning["client_id"] = self._given().get("client_id") or None

@@ -1,7 +1,7 @@
-"""Files of `name=value` lines: properties of Java clients, configurations of librdkafka and kcat. Pure but for `read`.
+"""Files of `name=value` lines: properties of Java clients, configurations of librdkafka and kcat. Pure except for `read`.
 
-The form is that of java.util.Properties: `=`, `:` or a space behind the name, `#` and `!` begin a comment, a backslash at
-the end continues the line, and one before a character takes away its meaning. No error shows a value: it may be a secret.
+The syntax is that of java.util.Properties: `=`, `:` or a space after the name, `#` and `!` begin a comment, a backslash at
+the end continues the line, and a backslash before a character escapes it. No error shows a value: it may be a secret.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _MEANINGS: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The options in a file.
+    """Read the options in a file.
 
     Raises:
-        ConfigError: it cannot be read, or a line of it is no `name=value`.
+        ConfigError: the file cannot be read, or a line of it is not `name=value`.
     """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{os.fspath(path)!r} cannot be read: {error.strerror or type(error).__name__}") from None
     except ValueError:  # not UTF-8, or a NUL in the path
-        raise ConfigError(f"{os.fspath(path)!r} is no file with text in UTF-8") from None
+        raise ConfigError(f"{os.fspath(path)!r} is not a file of UTF-8 text") from None
     return parse(text, os.fspath(path))
 
 
 def parse(text: str, file: str) -> dict[str, str]:
-    """The options in a text; `file` is its name in errors."""
+    """Parse the options in a text; `file` is its name in errors."""
     options: dict[str, str] = {}
     where: dict[str, int] = {}
     for number, line in _logical_lines(text):
@@ -46,7 +46,7 @@ def parse(text: str, file: str) -> dict[str, str]:
             raise ConfigError(f"{file}, line {number} has no name: write name=value")
         name = _unescaped(match[0])
         between = _BETWEEN.match(line, match.end())
-        assert between is not None  # it may be empty
+        assert between is not None  # the pattern also matches nothing
         value = _unescaped(line[between.end() :])
         if options.get(name, value) != value:
             raise ConfigError(f"{file}: {name!r} has two values, in lines {where[name]} and {number}")
@@ -55,7 +55,7 @@ def parse(text: str, file: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """(number of its first line, line without what begins it), comments left out and continuations joined."""
+    """Return (number of its first line, line without leading space), comments left out and continuations joined."""
     lines: list[tuple[int, str]] = []
     pieces: list[str] = []
     begin = 0

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 
 class Secret:
-    """Wraps a password or a key; `reveal()` is the only way to it. Survives pickling, compares by content."""
+    """A wrapper of a password or a key; only `reveal()` returns it. It can be pickled, and compares by content.
+
+    Args:
+        content: the password or key.
+    """
 
     __slots__ = ("_content",)
 
@@ -12,12 +16,16 @@ class Secret:
         self._content = content
 
     def reveal(self) -> str:
-        """The content, for the one place that needs it."""
+        """Return the content, for the one place that needs it."""
         return self._content
 
     @classmethod
     def of(cls, value: str | Secret | None) -> Secret | None:
-        """Wrap a plain text; leave a Secret or None as it is."""
+        """Return a Secret with a plain text; a Secret and None are returned as they are.
+
+        Args:
+            value: plain text, Secret or None.
+        """
         return value if value is None or isinstance(value, Secret) else cls(value)
 
     def __eq__(self, other: object) -> bool:

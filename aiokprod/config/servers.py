@@ -1,7 +1,7 @@
 """Bootstrap addresses: "host:port, host:port", a list of them, IPv6 in brackets. Pure.
 
-Java and librdkafka take "SSL://host:port" and disregard or compare the scheme. Here it is refused: a scheme that says
-one thing and `security_protocol` another would send a password where it is not wanted.
+Java and librdkafka accept "SSL://host:port" and ignore the scheme or compare it. Here it is refused: if the scheme says one
+thing and `security_protocol` another, a password could be sent unencrypted.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from aiokprod.errors import ConfigError
 DEFAULT_PORT = 9092
 _SCHEME = re.compile(r"([^:/]*)://(.*)", re.DOTALL)
 _BRACKETS = re.compile(r"\[([^\[\]]*)\](?::(.*))?", re.DOTALL)
-_SEPARATED = re.compile(r"[^\s;][\s;]+[^\s;]")  # addresses are, by something that is no comma
+_SEPARATED = re.compile(r"[^\s;][\s;]+[^\s;]")  # two addresses separated by something other than a comma
 _LABEL = re.compile(r"[\w-]{1,63}")  # letters of any language: the resolver encodes them
 _PORT = re.compile(r"[0-9]{1,9}")
 _LOOKS_LIKE_PORT = re.compile(r".*:[0-9]{4,5}")
 
 
 def parse_servers(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """(host, port) pairs in their order; one that comes again, in whatever spelling, is dropped.
+    """Parse (host, port) pairs in their order, dropping repeated ones, in whatever spelling.
 
     Raises:
-        ConfigError: one of them is no address, or there is none.
+        ConfigError: one of them is not an address, or there is none.
     """
     parts = servers.split(",") if isinstance(servers, str) else [part for item in servers for part in item.split(",")]
     found: dict[tuple[object, int], tuple[str, int]] = {}
@@ -50,7 +50,7 @@ def _parse(text: str) -> tuple[str, int]:
     scheme = _SCHEME.fullmatch(text)
     if scheme is not None:
         raise ConfigError(
-            f"bootstrap_servers: {shown(text)} begins with {scheme[1]}://, and an address has no scheme: "
+            f"bootstrap_servers: {shown(text)} begins with {scheme[1]}://, but an address has no scheme: "
             f"write {shown(scheme[2].rstrip('/'))}, and set security_protocol for TLS or SASL"
         )
     if text.startswith("[") or text.count(":") > 1:
@@ -58,7 +58,7 @@ def _parse(text: str) -> tuple[str, int]:
     host, colon, port = text.partition(":")
     labels = host.removesuffix(".").split(".")
     if not all(_LABEL.fullmatch(label) for label in labels):
-        raise ConfigError(f"bootstrap_servers: {shown(text)} is not host:port: {shown(host)} can be no host name")
+        raise ConfigError(f"bootstrap_servers: {shown(text)} is not host:port: {shown(host)} is not a host name")
     return host, _port(port, text) if colon else DEFAULT_PORT
 
 
@@ -67,7 +67,7 @@ def _parse_ipv6(text: str) -> tuple[str, int]:
     host = match[1] if match else text
     if not _is_ipv6(host):
         raise ConfigError(
-            f"bootstrap_servers: {shown(text)} is not host:port: {shown(host)} is no IPv6 address (they look like [::1]:9092)"
+            f"bootstrap_servers: {shown(text)} is not host:port: {shown(host)} is not an IPv6 address (such as [::1]:9092)"
         )
     if match is None:
         if _LOOKS_LIKE_PORT.fullmatch(text):
@@ -97,5 +97,5 @@ def _is_ipv6(host: str) -> bool:
 
 
 def same_host(host: str) -> object:
-    """What two spellings of one host have in common."""
+    """Return a key that is equal for two spellings of one host."""
     return IPv6Address(host) if _is_ipv6(host) else host.lower()

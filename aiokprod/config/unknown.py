@@ -1,4 +1,4 @@
-"""The error for an option that there is not."""
+"""The error for an unknown option."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ SERVERS: Final = frozenset(
         "url",
     }
 )
-"""Guesses that look like no option of any client."""
+"""Words that users guess for the servers, and that resemble no option of any client."""
 
 
 def unknown_option(name: str, known: Sequence[str]) -> ConfigError:
-    """The error for an option that there is not: what another client's is called here, or the nearest name."""
+    """Make the error for an unknown option: what another client's option is called here, or the nearest name."""
     if name.lower() in SERVERS:
         return ConfigError(f"unknown option {name!r}: it is called 'bootstrap_servers' here, and is the first argument")
     whose = of_others(name)
     if whose is not None:
         return ConfigError(
-            f"option {name!r} has no meaning here: it is one of {whose}, and this is a producer: leave it out"
+            f"option {name!r} has no meaning here: it is an option of {whose}, and this is a producer: leave it out"
         )
     if dotted(name) == JAAS:
         return ConfigError(f"option {name!r}: set sasl_username and sasl_password (from_mapping reads {JAAS} too)")
@@ -62,7 +62,7 @@ def _advice(name: str, known: Sequence[str]) -> str | None:
 
 
 def _nearest_foreign(name: str) -> str | None:
-    """The nearest name of another client, spelled as `name` is."""
+    """Return the nearest name of another client, spelled with dots or underscores as `name` is."""
     spelled = [each if "." in name else each.replace(".", "_") for each in RENAMED]
     likely = _at_least(name, spelled)
     return max(likely, key=lambda each: _likeness(name, each), default=None)

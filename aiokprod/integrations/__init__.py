@@ -1,4 +1,4 @@
-"""A producer inside a web framework: up before the application's own startup, closed after its own shutdown.
+"""A producer inside a web framework: started before the application's own startup, closed after its own shutdown.
 
 One module per framework, named after it, thin over `running`. A framework is imported only with its module. Litestar needs
 no module: docs/frameworks.md has a recipe.

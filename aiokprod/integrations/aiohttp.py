@@ -31,18 +31,21 @@ def producer_ctx(
     start_timeout: float | None = 30.0,
     close_timeout: float | None = CLOSE_TIMEOUT_S,
 ) -> Callable[[web.Application], AsyncIterator[None]]:
-    """A cleanup context that runs the producer as long as the application.
+    """Make a cleanup context that runs the producer as long as the application.
 
     Args:
-        producer: one that is not started yet, or a config to build one from.
-        key: where the application keeps it; several producers need several keys.
-        wait: True fails the startup if no broker answers. False comes up without Kafka, and takes records at once.
+        producer: one that is not started yet, or a config from which to build one.
+        key: under which the application keeps the producer; several producers need several keys.
+        wait: True fails the startup if no broker answers. False starts without Kafka, and accepts records at once.
         start_timeout: seconds, with `wait`.
-        close_timeout: seconds to deliver what was taken (None: no bound), after the contexts appended later have ended.
+        close_timeout: seconds to deliver accepted records (None: no bound), after the contexts appended later have ended.
+
+    Returns:
+        The context, to append to `app.cleanup_ctx`.
 
     Raises:
         ConfigError: an argument has a wrong type or value; at startup: the application has a producer under this key.
-        UsageError: at startup: somebody else has started this producer (two applications need two producers).
+        UsageError: at startup: the producer was started elsewhere (two applications need two producers).
     """
     check_arguments(producer, start_timeout, close_timeout)
 

@@ -24,13 +24,20 @@ __all__ = ["kafka_lifespan", "get_producer", "ProducerDep"]
 
 
 async def get_producer(connection: HTTPConnection) -> Producer:
-    """The dependency, for requests and web sockets. A coroutine, because FastAPI runs a plain function in a thread.
+    """Return the producer, as a dependency of requests and web sockets.
+
+    A coroutine, because FastAPI runs a plain function in a thread.
+
+    Args:
+        connection: a request or a web socket of the application.
 
     Raises:
         ProducerNotStartedError: the application runs without `kafka_lifespan`.
+
+    Cancellation: not possible, as nothing is awaited.
     """
     return starlette.get_producer(connection)
 
 
 ProducerDep = Annotated[Producer, Depends(get_producer)]
-"""`async def place(order: Order, producer: ProducerDep)`."""
+"""The producer as a parameter of a handler: `async def place(order: Order, producer: ProducerDep)`."""

@@ -1,12 +1,13 @@
-"""`running`: one producer from the startup of one application to its shutdown. The only code all frameworks share.
+"""`running`: one producer from the startup of one application to its shutdown. The only code that all frameworks share.
 
-Whoever starts a producer closes it, so a producer has one owner at a time: one that is up already is refused, because this
-application's shutdown would close it for the other owner. One after the other is right: a closed producer starts again.
+The code that starts a producer also closes it, so a producer has one owner at a time. A producer that is already started is
+refused, because this application's shutdown would close it for the other owner. One owner after the other is fine: a closed
+producer can be started again.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from aiokprod.closing import tell_unclean
@@ -18,12 +19,12 @@ from aiokprod.logs import StateLog
 from aiokprod.model import ProducerState
 from aiokprod.producer import Producer
 
-CLOSE_TIMEOUT_S = 20.0  # below the 30 s after which Kubernetes kills
+CLOSE_TIMEOUT_S = 20.0  # below the 30 s after which Kubernetes kills a pod
 OWNED = (ProducerState.STARTING, ProducerState.READY, ProducerState.DEGRADED)
 
 
 def check_arguments(producer: object, start_timeout: object, close_timeout: object) -> None:
-    """What is wrong with the arguments is known where the application is written, not when it starts.
+    """Check the arguments where the application is written, not when it starts.
 
     Raises:
         ConfigError: `producer` is neither a producer nor a config; a timeout is no number of seconds, or below 0.
@@ -40,20 +41,20 @@ def check_arguments(producer: object, start_timeout: object, close_timeout: obje
 @asynccontextmanager
 async def running(
     producer: Producer | ProducerConfig, *, wait: bool, start_timeout: float | None, close_timeout: float | None
-) -> AsyncIterator[Producer]:
-    """The producer, started; closed at the end whatever happens, with a warning of what could not be delivered.
+) -> AsyncGenerator[Producer]:
+    """Run a producer: start it, and close it at the end whatever happens, with a warning about undelivered records.
 
-    Of a config, a new producer each time.
+    From a config, each run builds a new producer.
 
     Args:
-        producer: not started, or closed again; or what to build one from.
-        wait: connect first, or come up without a cluster and connect in the background.
+        producer: one that is not started or closed again, or a config.
+        wait: True connects first; False starts without a cluster and connects in the background.
         start_timeout: seconds, with `wait`.
-        close_timeout: seconds to deliver what was taken; None: until all of it has its outcome.
+        close_timeout: seconds to deliver accepted records; None waits until all of them have their outcome.
 
     Raises:
-        ConfigError: `producer` is none, or a timeout is no number of seconds, or below 0; nothing was started.
-        UsageError: somebody else has started it and not closed it yet.
+        ConfigError: `producer` has a wrong type, or a timeout is no number of seconds, or below 0; nothing was started.
+        UsageError: the producer was started elsewhere and is not closed yet.
         BootstrapError, AuthenticationError, TlsError: with `wait`, as `Producer.start`.
 
     Cancellation: the producer is closed all the same.
@@ -63,7 +64,7 @@ async def running(
         producer = Producer(producer)
     if producer.health().state in OWNED:
         raise UsageError(
-            f"{producer!r} was started by somebody else, who will also close it: give each application a producer of its"
+            f"{producer!r} was started elsewhere, and will be closed there too: give each application a producer of its"
             " own (or a ProducerConfig, to build one from)"
         )
     await producer.start(start_timeout, wait=wait)

@@ -1,4 +1,4 @@
-"""Starlette: `kafka_lifespan` for the application, `get_producer` for whoever handles a request or a web socket.
+"""Starlette: `kafka_lifespan` for the application, `get_producer` for handlers of requests and web sockets.
 
 The producer is in the lifespan's state, not in a global and not in `app.state`: each run of the application has its own, and
 mounted applications see it too.
@@ -7,7 +7,7 @@ mounted applications see it too.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar, overload
 
@@ -60,30 +60,33 @@ def kafka_lifespan(
     start_timeout: float | None = 30.0,
     close_timeout: float | None = CLOSE_TIMEOUT_S,
 ) -> StatefulLifespan[AppT]:
-    """A lifespan that runs the producer around the application's own lifespan.
+    """Make a lifespan that runs the producer around the application's own lifespan.
 
     Args:
-        producer: one that is not started yet, or a config: then each run of the application builds its own.
-        lifespan: the application's own; its state and the producer end up in one. Several producers are several
+        producer: one that is not started yet, or a config, from which each run of the application builds its own.
+        lifespan: the application's own; the producer is added to its state. Several producers are several
             `kafka_lifespan`s, one inside the other, each with its `name`.
         name: the key in the state; `get_producer` reads "producer".
-        wait: True fails the startup if no broker answers. False comes up without Kafka, and takes records at once.
+        wait: True fails the startup if no broker answers. False starts without Kafka, and accepts records at once.
         start_timeout: seconds, with `wait`.
-        close_timeout: seconds to deliver what was taken (None: no bound), after the application's own shutdown.
+        close_timeout: seconds to deliver accepted records (None: no bound), after the application's own shutdown.
+
+    Returns:
+        The lifespan, for `Starlette(lifespan=...)` or `FastAPI(lifespan=...)`.
 
     Raises:
         ConfigError: an argument is wrong, or `lifespan` lacks its `@asynccontextmanager`; at startup: its state has the key
             `name` already.
-        UsageError: at startup: somebody else has started this producer (two applications need two producers).
+        UsageError: at startup: the producer was started elsewhere (two applications need two producers).
     """
     check_arguments(producer, start_timeout, close_timeout)
     if inspect.isasyncgenfunction(lifespan):
         raise ConfigError(
-            f"{lifespan.__qualname__} is no lifespan yet: decorate it with @contextlib.asynccontextmanager"
+            f"{lifespan.__qualname__} is not a lifespan yet: decorate it with @contextlib.asynccontextmanager"
         )
 
     @asynccontextmanager
-    async def composed(app: AppT) -> AsyncIterator[dict[str, Any]]:
+    async def composed(app: AppT) -> AsyncGenerator[dict[str, Any]]:
         async with running(producer, wait=wait, start_timeout=start_timeout, close_timeout=close_timeout) as started:
             if lifespan is None:
                 yield {name: started}
@@ -99,7 +102,10 @@ def kafka_lifespan(
 
 
 def get_producer(connection: HTTPConnection) -> Producer:
-    """The producer of `kafka_lifespan`: `get_producer(request)`, `get_producer(websocket)`.
+    """Return the producer of `kafka_lifespan`: `get_producer(request)`, `get_producer(websocket)`.
+
+    Args:
+        connection: a request or a web socket of the application.
 
     Raises:
         ProducerNotStartedError: the application runs without that lifespan.

@@ -8,7 +8,7 @@ failures are logged and reported, and last of all the gate grants the bytes that
 itself; what that leads to goes to the end of the same line. So nothing happens inside a loop over our own state: bytes that
 come free while a ledger's actions are carried out cannot admit a record into the batch that these actions settle.
 
-What may be called at once, inside a state change: whatever only schedules (`loop.call_soon`, an alarm, the ready set of an
+What may be called at once, inside a state change: whatever only schedules (`loop.call_soon`, a timer queue, the ready set of an
 aggregator, a future's result). What may not: a grant of the gate, an append of a waiting record, another event of a ledger, a
 write to a connection, a log line or a hook of the user (a log handler may call `send`). Where `is_guarded` is on, as in our
 tests, `check_outside` fails on such a call.
@@ -25,7 +25,7 @@ from aiokprod.forms import mypyc_attr
 
 @mypyc_attr(native_class=False)
 class Guard:
-    """Whether re-entry is looked for. On in our tests, off in production: it costs a few calls for each batch."""
+    """The switch of the search for re-entry. On in our tests, off in production: it costs a few calls for each batch."""
 
     is_on: ClassVar[bool] = False
 
@@ -39,22 +39,22 @@ class Effects:
     """One phase after each state change."""
 
     def __init__(self, grant: Callable[[], None], crashed: Callable[[BaseException], None]) -> None:
-        """`grant` gives free bytes to what waits for them; `crashed` takes what an effect raises."""
+        """Make the effects; `grant` gives free bytes to what waits for them, `crashed` takes what an effect raises."""
         self.is_guarded = Guard.is_on
         self.room_is_due = False  # bytes came free, or a place in the line: `grant` is called
         self._grant = grant
-        self._crashed = crashed
+        self.crashed = crashed  # a bug of ours: everything fails, nothing hangs
         self._line: deque[Callable[[], object]] = deque()
         self._depth = 0
         self._is_running = False
         self._changing = ""  # only while guarded
 
     def begin(self) -> None:
-        """A state change begins; they may stand inside each other. `end` is called in any case."""
+        """Begin a state change; they may stand inside each other. `end` is called in any case."""
         self._depth += 1
 
     def end(self) -> None:
-        """It is over; the outermost one is followed by its effects."""
+        """End a state change; the outermost one is followed by its effects."""
         self._depth -= 1
         if not self._depth and not self._is_running and (self.room_is_due or self._line):
             self._run()
@@ -79,22 +79,22 @@ class Effects:
                 try:
                     effect()
                 except Exception as bug:
-                    self._crashed(bug)
+                    self.crashed(bug)
         finally:
             self._is_running = False
 
     # ------------------------------------------------------------------ the guard of the tests
     def entered(self, what: str) -> None:
-        """The books of `what` are open; only while guarded."""
+        """Note that the books of `what` are open; only while guarded."""
         self.check_outside(what)
         self._changing = what
 
     def left(self) -> None:
-        """The books are closed again."""
+        """Note that the books are closed again."""
         self._changing = ""
 
     def check_outside(self, what: str) -> None:
-        """`what` must not happen while the books of something are open."""
+        """Fail if the books of something are open, where `what` must not happen."""
         if self._changing:
             raise ReentryError(f"{what} inside {self._changing}")
 

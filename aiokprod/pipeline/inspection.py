@@ -1,11 +1,11 @@
-"""What a pipeline says of itself when it is asked: for `health()` and `metrics()`.
+"""The pipeline, looked at as a whole: for `health()` and `metrics()`, and from time to time for itself (`keep_house`).
 
-Asked from any thread: plain attributes only, lists are copied, and a torn view is a late one.
+All but `keep_house` may be asked from any thread: plain attributes only, lists are copied, and a torn view is a late one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from time import time
 from typing import Final
 
@@ -13,10 +13,10 @@ from aiokprod.cluster.client import ClusterClient
 from aiokprod.logs import StateLog
 from aiokprod.metrics import INFINITY, Metrics
 from aiokprod.model import Health, Persistence, ProducerState
-from aiokprod.pipeline.entrance import Entrance
-from aiokprod.pipeline.flusher import BrokerFlusher
-from aiokprod.pipeline.partition_queue import PartitionQueue
-from aiokprod.pipeline.settings import PipelineSettings
+from aiokprod.pipeline.partition.partition_queue import PartitionQueue
+from aiokprod.pipeline.partition.settings import PipelineSettings
+from aiokprod.pipeline.sending.dispatcher import TopicDispatcher
+from aiokprod.pipeline.sending.parking import Parking
 
 UNREACHABLE_S: Final = 5.0
 """How long no broker answers until the producer is DEGRADED: another one is asked within a second of the first failure."""
@@ -28,7 +28,7 @@ LATE_S: Final = 10.0
 def health(
     settings: PipelineSettings,
     client: ClusterClient,
-    entrance: Entrance,
+    parking: Parking,
     log: StateLog,
     state: ProducerState,
     since: float,
@@ -36,7 +36,7 @@ def health(
     *,
     is_live: bool,
 ) -> Health:
-    """What docs/health.md says.
+    """Return the health of the producer, as docs/health.md says.
 
     Args:
         state: of the producer's life.
@@ -44,14 +44,14 @@ def health(
         now: loop time.
         is_live: has nothing failed for good?
     """
-    oldest_s = oldest_record_s(entrance, now)
+    oldest_s = oldest_record_s(parking, now)
     if state is ProducerState.READY:
         late_s = settings.linger_s + min(LATE_S, settings.request_timeout_s)
         degraded_s = degraded_for_s(bool(client.snapshot.brokers), client.failing_s, oldest_s, late_s)
         if degraded_s is not None:
             state = ProducerState.DEGRADED
             since = max(since, time() - degraded_s)
-    gate = entrance.gate
+    gate = parking.gate
     return Health(
         state=state,
         ready=state is ProducerState.READY and not gate.waiting_count,
@@ -65,7 +65,7 @@ def health(
 
 
 def degraded_for_s(is_connected: bool, failing_s: float | None, oldest_s: float | None, late_s: float) -> float | None:
-    """For how long records have not got through; None: they do.
+    """Return for how long records have not got through; None: they do.
 
     Args:
         is_connected: has there been a cluster?
@@ -82,9 +82,9 @@ def degraded_for_s(is_connected: bool, failing_s: float | None, oldest_s: float 
     return longest_s if longest_s >= 0 else None
 
 
-def oldest_record_s(entrance: Entrance, now: float) -> float | None:
-    """Age of the oldest record without an outcome: in a batch, or still on its way to one."""
-    dispatchers = list(entrance.topics.values())
+def oldest_record_s(parking: Parking, now: float) -> float | None:
+    """Return the age of the oldest record without an outcome: in a batch, or still on its way to one."""
+    dispatchers = list(parking.topics.values())
     times = [dispatcher.oldest_sent_at() for dispatcher in dispatchers]
     for dispatcher in dispatchers:
         times.extend(queue.oldest_opened_at() for queue in list(dispatcher.queues.values()))
@@ -93,24 +93,23 @@ def oldest_record_s(entrance: Entrance, now: float) -> float | None:
 
 
 def newest_error(client: ClusterClient, log: StateLog) -> str | None:
-    """The newer of what the producer and its cluster had to warn of."""
+    """Return the newer of what the producer and its cluster had to warn of."""
     trouble = client.trouble
     if trouble is not None and (log.last_error is None or trouble[0] > log.last_error_at):
         return trouble[1]
     return log.last_error
 
 
-def measure(metrics: Metrics, entrance: Entrance, flushers: Sequence[BrokerFlusher]) -> None:
+def measure(metrics: Metrics, parking: Parking, requests_in_flight: int) -> None:
     """Bring the gauges up to date."""
-    metrics.buffer_used_bytes.set(entrance.gate.held_bytes)
-    metrics.buffer_waiting_records.set(entrance.gate.waiting_count)
-    metrics.parked_records.set(entrance.parked_for_topics)
-    connections = [flusher.connection for flusher in flushers]
-    metrics.requests_in_flight.set(sum(c.in_flight for c in connections if c is not None))
+    metrics.buffer_used_bytes.set(parking.gate.held_bytes)
+    metrics.buffer_waiting_records.set(parking.gate.waiting_count)
+    metrics.parked_records.set(parking.parked_for_topics)
+    metrics.requests_in_flight.set(requests_in_flight)
 
 
-def unsettled(entrance: Entrance, queues: Iterable[PartitionQueue]) -> dict[tuple[str, int | None, Persistence], int]:
-    """How many records have no outcome, by (topic, partition, persistence): what a loop that ended leaves behind."""
+def unsettled(queues: Iterable[PartitionQueue]) -> dict[tuple[str, int | None, Persistence], int]:
+    """Count the records without an outcome by (topic, partition, persistence): what a loop that ended leaves behind."""
     counts: dict[tuple[str, int | None, Persistence], int] = {}
     for queue in queues:
         for entry in list(queue.ledger.entries):
@@ -121,6 +120,38 @@ def unsettled(entrance: Entrance, queues: Iterable[PartitionQueue]) -> dict[tupl
                 persistence = Persistence.POSSIBLY_PERSISTED if entry.is_sent else Persistence.NOT_PERSISTED
                 key = (queue.topic, queue.partition, persistence)
                 counts[key] = counts.get(key, 0) + count
-    for topic, parked in entrance.parked_counts().items():
-        counts[topic, None, Persistence.NOT_PERSISTED] = parked
     return counts
+
+
+def keep_house(
+    topics: Mapping[str, TopicDispatcher],
+    client: ClusterClient,
+    settings: PipelineSettings,
+    now: float,
+) -> None:
+    """Keep topics in use that have records, and tell the partitioners what waits where: one round over all topics.
+
+    What does not drain for its patience is left out (KIP-794).
+    """
+    patience_s = settings.availability_timeout_s
+    stuck_since = now - settings.linger_s - patience_s
+    for dispatcher in topics.values():
+        waiting = [0] * dispatcher.count
+        stuck: list[int] = []
+        has_records = False
+        for number, queue in dispatcher.queues.items():
+            if queue.is_used:
+                queue.is_used = False
+                has_records = True
+            oldest = queue.oldest_opened_at()
+            if oldest is None:
+                continue
+            has_records = True
+            if number < dispatcher.count:
+                waiting[number] = queue.pending_bytes()
+                if patience_s and oldest < stuck_since:
+                    stuck.append(number)
+        if has_records:
+            client.topic(dispatcher.topic)  # else it would leave the metadata, and a new leader be missed
+        if dispatcher.is_known:
+            dispatcher.partitioner.update_load(waiting, stuck)

@@ -5,7 +5,7 @@ Every duration is measured by the loop's clock; a wall clock that jumps can date
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from time import time
 from typing import Final
@@ -20,18 +20,18 @@ _clock: Final = _Clock(time)
 
 
 def wall_s() -> float:
-    """Seconds since 1970."""
+    """Return the seconds since 1970."""
     return _clock.seconds()
 
 
 def wall_ms() -> int:
-    """Milliseconds since 1970."""
+    """Return the milliseconds since 1970."""
     return int(_clock.seconds() * 1000)
 
 
 @contextmanager
-def on(seconds: Callable[[], float]) -> Iterator[None]:
-    """Another clock for the whole process, for a run in virtual time."""
+def on(seconds: Callable[[], float]) -> Generator[None]:
+    """Use another clock for the whole process, for a run in virtual time."""
     before, _clock.seconds = _clock.seconds, seconds
     try:
         yield

@@ -1,9 +1,9 @@
-"""Encoding of record batch v2: the record section once, the 61-byte header when it is stamped. Pure.
+"""Encoding of record batch v2: the record section once, the 61-byte header when the batch is stamped. Pure.
 
     header (61) | record | record | ...         record: length, attributes, timestamp delta, offset delta, key, value, headers
 
 `encode_records` is the hottest function after `send`: one pass, parts collected in a list and joined once. The section
-is encoded before the sequence number is known, so it carries nothing that an attempt could change.
+is encoded before the sequence number is known, so it holds nothing that could change with an attempt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIMESTAMP_TYPE_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 HEADER_BYTES = 61
-LENGTH_BEFORE = 12  # base offset and the length itself are not counted in the length
+LENGTH_BEFORE = 12  # the base offset and the length field itself are not counted in the length
 _pack_before_crc: Final = Struct(">qiibI").pack
 _pack_after_crc: Final = Struct(">hiqqqhii").pack
 
@@ -33,11 +33,11 @@ SMALL_VALUE_BYTES: Final = 8192
 
 
 def record_size_bound(key_bytes: int, value_bytes: int, header_bytes: int) -> int:
-    """At least as many bytes as the record takes in a batch. Cheap: asked on every send.
+    """Return an upper bound of the record's bytes in a batch. Cheap: called on every send.
 
     Args:
-        key_bytes, value_bytes: -1 for a null one.
-        header_bytes: of the encoded headers; 0: there are none.
+        key_bytes, value_bytes: the sizes; -1 for null.
+        header_bytes: the size of the encoded headers; 0 if there are none.
     """
     if key_bytes < 0 and header_bytes == 0 and value_bytes < SMALL_VALUE_BYTES:
         return SMALL_FIXED_BOUND + (value_bytes if value_bytes > 0 else 0)
@@ -50,9 +50,9 @@ def encode_records(
     headers: list[bytes | None] | None,
     timestamp_deltas: list[int],
 ) -> bytes:
-    """The record section of a batch, offset deltas from 0; `headers` are encoded ones, None for none.
+    """Encode the record section of a batch, with offset deltas from 0; `headers` are encoded already, None for none.
 
-    Most records look like the one before: the bytes of a length that has not changed are used again.
+    Most records resemble the one before: the bytes of a length that has not changed are used again.
     """
     if keys is None and headers is None:
         return _encode_values(values, timestamp_deltas)
@@ -99,8 +99,11 @@ def encode_records(
 
 
 def _encode_values(values: list[bytes | None], timestamp_deltas: list[int]) -> bytes:
-    """The usual section, values alone. A record is four parts: what comes before its offset delta, that, what comes
-    before its value, that; "no headers" at its end is written with the record behind it."""
+    """Encode the usual section, values alone.
+
+    A record is four parts: the bytes before its offset delta, the offset delta, the bytes before its value, the value. The
+    "no headers" byte at its end is written together with the beginning of the next record.
+    """
     if not values:
         return b""
     small = SMALL
@@ -133,7 +136,7 @@ def _encode_values(values: list[bytes | None], timestamp_deltas: list[int]) -> b
         parts.append(value_length)
         if value is not None:
             parts.append(value)
-    parts[0] = parts[0][1:]  # nobody stands before the first
+    parts[0] = parts[0][1:]  # the first record has no predecessor to end with "no headers"
     parts.append(NO_HEADERS)
     return b"".join(parts)
 
@@ -149,10 +152,11 @@ def batch_header(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """The header of a batch whose (compressed) records are `section`; made in the step that writes it."""
+    """Make the header of a batch whose (compressed) records are `section`, in the step that writes the batch."""
     after = _pack_after_crc(
         attributes, count - 1, base_timestamp_ms, max_timestamp_ms, producer_id, producer_epoch, base_sequence, count
     )
     crc32c = load()
     crc = crc32c(section, crc32c(after, 0))
+    # Base offset 0 and leader epoch -1: the broker sets both, and the CRC does not cover them.
     return _pack_before_crc(0, HEADER_BYTES - LENGTH_BEFORE + len(section), -1, MAGIC, crc) + after

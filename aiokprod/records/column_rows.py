@@ -1,10 +1,10 @@
-"""From columns to record sections, the plain way: slices, and `encode_records`. `vectorised` gives the same bytes faster.
+"""From columns to record sections in plain Python: slices and `encode_records`. `vectorised` makes the same bytes faster.
 
-    rows = encoder.rows(table, first, chunk_bytes) so many rows of the table as have room in a chunk
-    cuts = rows.cut(partitions, batch_bytes)       batches of them: each of one partition, in the order of the rows
+    rows = encoder.rows(table, first, chunk_bytes) a chunk: as many rows of the table as fit
+    cuts = rows.cut(partitions, batch_bytes)       batches of it: each of one partition, in the order of the rows
     rows.encode(now_ms)                            one `Section` for each cut
 
-Pure. A chunk is bounded in bytes and in rows; everything made of it goes with it.
+Pure. A chunk is bounded in bytes and in rows; everything derived from a chunk is freed with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aiokprod.records.batch import FIXED_BOUND, SMALL_FIXED_BOUND, SMALL_VALUE_B
 from aiokprod.records.columns import BytesColumn, HeadersColumn, IntColumn
 
 MOST_ROWS: Final = 65_536
-"""of a chunk: a batch of so few has the small bound of its offsets"""
+"""rows per chunk, at most: offset deltas then fit the 3 bytes that SMALL_FIXED_BOUND assumes"""
 PLAIN_CHUNK_BYTES: Final = 262_144
 ANY_PARTITION: Final = -1
 
@@ -52,7 +52,7 @@ class ColumnTable:
                 raise InvalidColumnError(f"{values.length} values and {length} {name}")
 
     def bounds(self, first: int, last: int) -> list[int]:
-        """At least as many bytes as each of these records takes in a batch."""
+        """Return an upper bound of the bytes of each of these records in a batch."""
         sizes = self.values.sizes(first, last)
         if self.keys is None and self.headers is None:
             return [size + SMALL_FIXED_BOUND if size < SMALL_VALUE_BYTES else size + FIXED_BOUND for size in sizes]
@@ -67,7 +67,7 @@ class ColumnTable:
 
 
 def table_of(values: Any, keys: Any, headers: Any, partitions: Any, timestamps: Any) -> ColumnTable:
-    """Of what the caller of `send_columns` gave."""
+    """Make a table of the arguments of `send_columns`; raise InvalidColumnError for a wrong one."""
     for name, given, kind in (
         ("values", values, BytesColumn),
         ("keys", keys, BytesColumn),
@@ -85,19 +85,19 @@ def table_of(values: Any, keys: Any, headers: Any, partitions: Any, timestamps: 
 
 
 class Cut:
-    """Positions `first` to `last` (exclusive) of the chunk's order are one batch."""
+    """One batch: positions `first` to `last` (exclusive) of the chunk's order."""
 
     __slots__ = ("bound_bytes", "first", "last", "partition")
 
     def __init__(self, partition: int, first: int, last: int, bound_bytes: int) -> None:
-        self.partition = partition  # ANY_PARTITION: the partitioner is asked when the batch is there
+        self.partition = partition  # ANY_PARTITION: the partitioner chooses once the batch is complete
         self.first = first
         self.last = last
-        self.bound_bytes = bound_bytes  # its section has at most so many
+        self.bound_bytes = bound_bytes  # an upper bound of its section
 
 
 class Section:
-    """An encoded batch."""
+    """The record section of an encoded batch."""
 
     __slots__ = ("base_timestamp_ms", "max_timestamp_ms", "records")
 
@@ -108,51 +108,51 @@ class Section:
 
 
 class Rows(Protocol):
-    """A chunk of a table, whichever way it is encoded."""
+    """A chunk of a table, however it is encoded."""
 
     first: int
     count: int
 
     def bounds(self) -> Sequence[int]:
-        """At least as many bytes as each record takes."""
-        raise AssertionError("abstract")
+        """Return an upper bound of the bytes of each record."""
+        ...
 
     def cut(self, partitions: Sequence[int] | None, batch_bytes: int) -> list[Cut]:
-        """Batches: one partition each, of at most so many bytes unless a single record has more."""
-        raise AssertionError("abstract")
+        """Divide the chunk into batches of one partition each, of at most `batch_bytes` unless a single record is larger."""
+        ...
 
     def numbers(self, cut: Cut) -> Sequence[int]:
-        """The rows of the table in a batch, in its order."""
-        raise AssertionError("abstract")
+        """Return the row numbers (in the table) of a batch, in its order."""
+        ...
 
     def encode(self, now_ms: int) -> list[Section]:
-        """The batches, as they were cut. `now_ms` dates records that have no timestamp."""
-        raise AssertionError("abstract")
+        """Encode the batches of the last `cut`. `now_ms` dates records that have no timestamp."""
+        ...
 
 
 class Encoder(Protocol):
-    """One way to look at a table and to make chunks of it."""
+    """A way to make chunks of a table and to check its rows."""
 
     @property
     def chunk_bytes(self) -> int:
-        """Of a chunk, so that encoding it does not keep the loop for long."""
-        raise AssertionError("abstract")
+        """The size of a chunk, such that encoding it does not block the loop for long."""
+        ...
 
     def rows(self, table: ColumnTable, first: int, chunk_bytes: int) -> Rows:
-        """The rows from `first` on, until they may take more than `chunk_bytes`; one at least."""
-        raise AssertionError("abstract")
+        """Return a chunk from row `first` on, of at most `chunk_bytes` but of at least one row."""
+        ...
 
     def first_larger(self, table: ColumnTable, first: int, last: int, limit_bytes: int) -> tuple[int, int] | None:
-        """The first of these rows that may take more bytes, and how many; None: no row does."""
-        raise AssertionError("abstract")
+        """Return the first of these rows that may take more than `limit_bytes`, and its bound; None if there is none."""
+        ...
 
     def first_outside(self, column: IntColumn, first: int, last: int, low: int, high: int) -> int | None:
-        """The first of these rows whose number is not in `low` to `high` (inclusive); nulls are."""
-        raise AssertionError("abstract")
+        """Return the first of these rows whose number is not null and outside of `low` to `high`; None if there is none."""
+        ...
 
 
 class PlainEncoder:
-    """The way that needs nothing."""
+    """The encoder in plain Python, without other packages."""
 
     @property
     def chunk_bytes(self) -> int:
@@ -177,14 +177,16 @@ class PlainEncoder:
 
 
 class PlainRows:
-    """A chunk, encoded row by row."""
+    """A chunk that is encoded row by row."""
 
     def __init__(self, table: ColumnTable, first: int, chunk_bytes: int) -> None:
-        """The rows from `first` on, until they may take more than `chunk_bytes`; one at least."""
+        """Take the rows from `first` on, of at most `chunk_bytes` but at least one."""
         ends = table.values.offsets
         last = min(table.count, first + MOST_ROWS)
         start: int = ends[first]
-        last = max(first + 1, bisect_right(ends, start + chunk_bytes, first, last + 1) - 1)  # by values alone
+        last = max(
+            first + 1, bisect_right(ends, start + chunk_bytes, first, last + 1) - 1
+        )  # a first bound, by the values alone
         bounds = table.bounds(first, last)
         total = count = 0
         for size in bounds:

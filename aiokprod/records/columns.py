@@ -1,20 +1,21 @@
-"""Columns of records as buffers: bytes with offsets, numbers, headers. As Apache Arrow lays them out; Arrow is not needed.
+"""Columns of records as buffers, in the layout of Apache Arrow, which is not needed: bytes with offsets, numbers, headers.
 
-A column is checked when it is made, so that whoever reads it afterwards need not: offsets ascend and lie inside the data,
-the bitmap of the nulls is long enough, names of headers are there and are UTF-8. Offsets and bitmaps that somebody could
-still change are copied then; data are not: who changes them before they are sent sends the changed ones.
+A column is checked when it is made, so that its readers need not check it: offsets ascend and lie inside the data, the bitmap
+of the nulls is long enough, names of headers are not null and are UTF-8. Offsets and bitmaps in writable memory are copied
+then. Data are not copied: data that change before they are sent are sent in their changed form.
 
     row      0      1      2
     offsets  0      5      5      9           int32 or int64, one more than rows
     data     value1        val2
-    validity 1      0      1                  bits, the first row the lowest; None: nothing is null
+    validity 1      0      1                  bits, the first row in the lowest; None: nothing is null
 """
 
 from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from typing import Any, Final
+from operator import index
+from typing import Any, Final, SupportsIndex, cast
 
 from aiokprod.errors import InvalidColumnError
 from aiokprod.records.headers import NULL
@@ -26,23 +27,29 @@ NUMBER_TYPES: Final = {"int32": "i", "int64": "q", "timestamp[ms]": "q", "timest
 
 
 class BytesColumn:
-    """Values or keys: row `n` is `data[offsets[n]:offsets[n + 1]]`, or null.
+    """A column of values or keys: row `n` is `data[offsets[n]:offsets[n + 1]]`, or null.
 
     Args:
         offsets: a buffer of int32 or int64: `array("i")`, `array("q")`, numpy, a memoryview.
         data: a buffer of bytes.
         validity: a bitmap, the first row its lowest bit; None: no row is null.
-        offset: the first row, in `offsets` and in `validity`.
-        length: rows; None: as many as there are offsets for.
+        offset: index of the first row, in `offsets` and in `validity`.
+        length: number of rows; None: as many as there are offsets for.
 
     Raises:
-        InvalidColumnError: they do not fit together.
+        InvalidColumnError: the arguments do not fit together.
     """
 
     def __init__(
-        self, offsets: object, data: object, validity: object = None, offset: int = 0, length: int | None = None
+        self,
+        offsets: object,
+        data: object,
+        validity: object = None,
+        offset: SupportsIndex = 0,
+        length: SupportsIndex | None = None,
     ) -> None:
         ends = _numbers(offsets, "offsets")
+        offset = _whole(offset, "offset")
         self.length = _length(length, offset, max(0, len(ends) - 1), "offsets")
         self.offsets = _own(ends, offset, offset + self.length + 1 if self.length else offset)
         self.data = _bytes(data, "data")
@@ -53,7 +60,17 @@ class BytesColumn:
 
     @classmethod
     def from_arrow(cls, array: Any) -> BytesColumn:
-        """Of an Arrow array of binary, string, large_binary or large_string: its own buffers; data are not copied."""
+        """Make a column from an Arrow array, with the array's own buffers; data are not copied.
+
+        Args:
+            array: of type binary, string, large_binary or large_string; not chunked.
+
+        Returns:
+            The column.
+
+        Raises:
+            InvalidColumnError: the array has another type, or is chunked.
+        """
         form = _form(array, BYTES_TYPES, "binary or string")
         validity, offsets, data = array.buffers()
         length: int = len(array)
@@ -65,16 +82,30 @@ class BytesColumn:
         return self.length
 
     def is_null(self, row: int) -> bool:
-        """Has the row no value?"""
+        """Return True if a row is null.
+
+        Args:
+            row: its number, from 0.
+        """
         return self.validity is not None and _is_unset(self.validity, self.bit_offset + row)
 
     def sizes(self, first: int, last: int) -> list[int]:
-        """The bytes of the rows `first` to `last` (exclusive); what lies under a null counts too."""
+        """Return the size of each row in bytes; bytes that lie under a null count too.
+
+        Args:
+            first: number of the first row.
+            last: number of the row after the last one.
+        """
         ends: list[int] = self.offsets[first : last + 1].tolist()
         return [ends[at + 1] - ends[at] for at in range(last - first)]
 
     def slices(self, first: int, last: int) -> list[bytes | None]:
-        """The rows `first` to `last` (exclusive)."""
+        """Return rows as bytes; None for a null.
+
+        Args:
+            first: number of the first row.
+            last: number of the row after the last one.
+        """
         if first >= last:
             return []
         ends: list[int] = self.offsets[first : last + 1].tolist()
@@ -100,18 +131,21 @@ class BytesColumn:
 
 
 class IntColumn:
-    """Partitions or timestamps: a buffer of int32 or int64, and which of them are null.
+    """Partitions or timestamps: a buffer of int32 or int64, with nulls.
 
     Args:
         data: a buffer of int32 or int64.
-        validity, offset, length: as those of `BytesColumn`.
+        validity, offset, length: see `BytesColumn`.
 
     Raises:
-        InvalidColumnError: they do not fit together.
+        InvalidColumnError: the arguments do not fit together.
     """
 
-    def __init__(self, data: object, validity: object = None, offset: int = 0, length: int | None = None) -> None:
+    def __init__(
+        self, data: object, validity: object = None, offset: SupportsIndex = 0, length: SupportsIndex | None = None
+    ) -> None:
         numbers = _numbers(data, "numbers")
+        offset = _whole(offset, "offset")
         self.length = _length(length, offset, len(numbers), "numbers")
         self.numbers = _own(numbers, offset, offset + self.length)
         self.validity = _bitmap(validity, offset, self.length)
@@ -119,7 +153,17 @@ class IntColumn:
 
     @classmethod
     def from_arrow(cls, array: Any) -> IntColumn:
-        """Of an Arrow array of int32, int64 or timestamps in milliseconds."""
+        """Make a column from an Arrow array, with the array's own buffers.
+
+        Args:
+            array: of type int32, int64 or timestamp("ms"); not chunked.
+
+        Returns:
+            The column.
+
+        Raises:
+            InvalidColumnError: the array has another type, or is chunked.
+        """
         form = _form(array, NUMBER_TYPES, "int32, int64 or timestamp('ms')")
         validity, data = array.buffers()
         length: int = len(array)
@@ -129,13 +173,24 @@ class IntColumn:
 
     @classmethod
     def of(cls, given: Any, name: str = "numbers") -> IntColumn:
-        """Of what a caller gives as the argument of this name: a column, an Arrow array, a buffer."""
+        """Make a column from any argument that stands for one.
+
+        Args:
+            given: an IntColumn, which is returned as it is, an Arrow array, or a buffer of int32 or int64.
+            name: name of the argument, for the text of an error.
+
+        Returns:
+            The column.
+
+        Raises:
+            InvalidColumnError: the argument is a list, a tuple or a range, or has another type of numbers.
+        """
         if isinstance(given, IntColumn):
             return given
         if isinstance(given, list | tuple | range):
             raise InvalidColumnError(
                 f"{name} must be a buffer of int32 or int64 (array('i', ...), array('q', ...), numpy) or an IntColumn, not"
-                f" {type(given).__name__}"
+                f" {type(cast(object, given)).__name__}"
             )
         if hasattr(given, "buffers"):
             return cls.from_arrow(given)
@@ -145,11 +200,20 @@ class IntColumn:
         return self.length
 
     def is_null(self, row: int) -> bool:
-        """Has the row no number?"""
+        """Return True if a row is null.
+
+        Args:
+            row: its number, from 0.
+        """
         return self.validity is not None and _is_unset(self.validity, self.bit_offset + row)
 
     def rows(self, first: int, last: int) -> list[int | None]:
-        """The rows `first` to `last` (exclusive)."""
+        """Return rows as numbers; None for a null.
+
+        Args:
+            first: number of the first row.
+            last: number of the row after the last one.
+        """
         numbers: list[int | None] = list(self.numbers[first:last])
         if self.validity is not None:
             for row in range(first, last):
@@ -162,16 +226,16 @@ class IntColumn:
 
 
 class HeadersColumn:
-    """Headers: row `n` has the headers `offsets[n]` to `offsets[n + 1]` (exclusive) of two columns, names and values.
+    """A column of headers: row `n` has the headers `offsets[n]` to `offsets[n + 1]` (exclusive).
 
     Args:
         offsets: a buffer of int32 or int64.
-        names: UTF-8, none of them null.
-        values: as many; one may be null.
-        validity, offset, length: as those of `BytesColumn`; a row that is null has no headers.
+        names: names of headers in UTF-8, none of them null.
+        values: values of headers, as many as names; a value may be null.
+        validity, offset, length: see `BytesColumn`; a row that is null has no headers.
 
     Raises:
-        InvalidColumnError: they do not fit together.
+        InvalidColumnError: the arguments do not fit together.
     """
 
     def __init__(
@@ -180,14 +244,15 @@ class HeadersColumn:
         names: BytesColumn,
         values: BytesColumn,
         validity: object = None,
-        offset: int = 0,
-        length: int | None = None,
+        offset: SupportsIndex = 0,
+        length: SupportsIndex | None = None,
     ) -> None:
         if not isinstance(names, BytesColumn) or not isinstance(values, BytesColumn):
             raise InvalidColumnError("names and values of headers must be BytesColumns")
         if names.length != values.length:
             raise InvalidColumnError(f"{names.length} names of headers and {values.length} values")
         ends = _numbers(offsets, "offsets")
+        offset = _whole(offset, "offset")
         self.length = _length(length, offset, max(0, len(ends) - 1), "offsets")
         self.offsets = _own(ends, offset, offset + self.length + 1 if self.length else offset)
         self.validity = _bitmap(validity, offset, self.length)
@@ -200,8 +265,18 @@ class HeadersColumn:
 
     @classmethod
     def from_arrow(cls, array: Any) -> HeadersColumn:
-        """Of an Arrow array `list<struct<key: string, value: binary>>`, as Spark's sink has it."""
-        text = str(array.type)
+        """Make a column from an Arrow array, with the array's own buffers.
+
+        Args:
+            array: of type `list<struct<key: string, value: binary>>`, the form of Spark's Kafka sink.
+
+        Returns:
+            The column.
+
+        Raises:
+            InvalidColumnError: the array has another type, is chunked, or has a header that is null.
+        """
+        text = str(array.type) if hasattr(array, "type") else type(array).__name__
         form = "q" if text.startswith("large_list<") else "i"
         if not text.startswith(("list<", "large_list<", "map<")):
             raise InvalidColumnError(f"headers must be a list of (key, value) structs, not {text}")
@@ -223,11 +298,20 @@ class HeadersColumn:
         return self.length
 
     def is_null(self, row: int) -> bool:
-        """Has the row no list of headers?"""
+        """Return True if a row is null.
+
+        Args:
+            row: its number, from 0.
+        """
         return self.validity is not None and _is_unset(self.validity, self.bit_offset + row)
 
     def bounds(self, first: int, last: int) -> list[int]:
-        """At least as many bytes as the encoded headers of each row take; 0: there are none."""
+        """Return an upper bound of the encoded size of each row's headers in bytes; 0 for a row without headers.
+
+        Args:
+            first: number of the first row.
+            last: number of the row after the last one.
+        """
         ends: list[int] = self.offsets[first : last + 1].tolist()
         bounds: list[int] = []
         for row in range(last - first):
@@ -241,7 +325,12 @@ class HeadersColumn:
         return bounds
 
     def encoded(self, first: int, last: int) -> list[bytes | None]:
-        """The headers of the rows as they stand in records; None: the row has none."""
+        """Return the headers of rows, encoded as in a record; None for a row without headers.
+
+        Args:
+            first: number of the first row.
+            last: number of the row after the last one.
+        """
         if first >= last:
             return []
         ends: list[int] = self.offsets[first : last + 1].tolist()
@@ -275,10 +364,12 @@ class HeadersColumn:
 
 # ---------------------------------------------------------------------- checks
 def _form(array: Any, forms: dict[str, str], wanted: str) -> str:
-    """The number format of an Arrow array's buffer."""
+    """Return the number format of an Arrow array's buffer."""
     text = str(array.type) if hasattr(array, "type") else type(array).__name__
     if hasattr(array, "chunks"):
-        raise InvalidColumnError("a chunked Arrow array has no buffers of its own: combine_chunks() makes it one")
+        raise InvalidColumnError(
+            "a chunked Arrow array has no buffers of its own: join its chunks with combine_chunks()"
+        )
     form = forms.get(text)
     if form is None or not hasattr(array, "buffers"):
         raise InvalidColumnError(f"an Arrow array of {wanted} is needed, not of {text}: cast it")
@@ -306,7 +397,7 @@ def _numbers(buffer: object, what: str) -> memoryview:
 
 
 def _cast(buffer: Any, form: str) -> memoryview:
-    """Bytes as numbers; a piece of one behind the last is left out."""
+    """View bytes as numbers; an incomplete number at the end is left out."""
     view = memoryview(buffer).cast("B")
     if form == "q":
         return view[: len(view) - len(view) % 8].cast("q")
@@ -314,7 +405,7 @@ def _cast(buffer: Any, form: str) -> memoryview:
 
 
 def _own(view: memoryview, first: int, last: int) -> memoryview:
-    """Numbers nobody can change any more."""
+    """Return the numbers in memory that cannot be written to."""
     view = view[first:last]
     if view.readonly:
         return view
@@ -323,23 +414,35 @@ def _own(view: memoryview, first: int, last: int) -> memoryview:
 
 def _bytes(buffer: object, what: str) -> memoryview:
     view = _view(buffer, what)
+    if view.format not in ("B", "b", "c"):  # an array of bool in place of a bitmap, numbers in place of bytes
+        raise InvalidColumnError(f"{what} must be bytes, not format {view.format!r}")
     return view if view.ndim == 1 and view.format == "B" else view.cast("B")
 
 
-def _length(length: int | None, offset: int, there: int, what: str) -> int:
+def _whole(number: object, what: str) -> int:
+    try:
+        if not isinstance(number, bool):
+            return index(number)  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    raise InvalidColumnError(f"the {what} must be an int, not {type(number).__name__}")
+
+
+def _length(length: object, offset: int, there: int, what: str) -> int:
     if offset < 0:
         raise InvalidColumnError(f"the offset is {offset}")
     if length is None:
         if offset > there:
-            raise InvalidColumnError(f"the offset is {offset} and {what} are there for {there} rows")
+            raise InvalidColumnError(f"the offset is {offset}, but {what} are there for {there} rows")
         return there - offset
+    length = _whole(length, "length")
     if length < 0 or (length and offset + length > there):
-        raise InvalidColumnError(f"{length} rows from {offset} on, and {what} are there for {there}")
+        raise InvalidColumnError(f"{length} rows from {offset} on need more {what}: they are there for {there} rows")
     return length
 
 
 def _bitmap(validity: object, offset: int, length: int) -> memoryview | None:
-    """The bitmap from the byte on that has the first row; None if no row is null."""
+    """Return the bitmap from the byte of the first row on; None if no row is null."""
     if validity is None:
         return None
     view = _bytes(validity, "validity")
@@ -356,7 +459,7 @@ def _check_offsets(offsets: memoryview, there: int) -> None:
     first: int = offsets[0]
     last: int = offsets[len(offsets) - 1]
     if first < 0 or last > there:
-        raise InvalidColumnError(f"offsets go from {first} to {last} and {there} are there")
+        raise InvalidColumnError(f"offsets go from {first} to {last}, outside of 0 to {there}")
     numpy = sys.modules.get("numpy")
     if numpy is not None and len(offsets) > 1000:
         ends = numpy.frombuffer(offsets, dtype=offsets.format)
@@ -378,7 +481,7 @@ def _check_offsets(offsets: memoryview, there: int) -> None:
 def _check_pairs(array: Any) -> None:
     from pyarrow import compute
 
-    flat = array.flatten()  # of these rows alone
+    flat = array.flatten()  # `array.values` also has the headers before and after a slice
     if flat.null_count:
         rows = compute.call_function("list_parent_indices", [array])
         row: int = rows[flat.is_null().index(True).as_py()].as_py()
@@ -404,7 +507,7 @@ def _check_names(names: BytesColumn, offsets: memoryview) -> None:
 
 
 def _bad_name(number: int, offsets: memoryview, what: str) -> InvalidColumnError:
-    """Says which header of its row it is, and knows the row."""
+    """Make the error for a header's name, with the row and the position of the header in it."""
     row = bisect_right(offsets, number) - 1
     return InvalidColumnError(f"the name of header {number - offsets[row]} is {what}", row=row)
 

@@ -1,6 +1,6 @@
-"""Codecs of record batches: none, gzip, snappy, lz4, zstd, each with Kafka's levels. Pure; packages come when used.
+"""Codecs of record batches: none, gzip, snappy, lz4, zstd, each with Kafka's levels. Pure; packages are imported when used.
 
-Decompression caps its output: a small batch must not fill the memory of a reader (faults: H24).
+Decompression limits its output: a small batch must not fill the memory of a reader (faults: H24).
 """
 
 from __future__ import annotations
@@ -10,45 +10,32 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Any
 
-from aiokprod.errors import CodecUnavailableError, ConfigError, ProtocolError
+from aiokprod.errors import CodecUnavailableError, ProtocolError
 
 CODEC_BITS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 CODEC_NAMES = {bits: name for name, bits in CODEC_BITS.items()}
-LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}  # Kafka: KIP-390
 PACKAGES = {"snappy": ("cramjam", "snappy"), "lz4": ("lz4.frame", "lz4"), "zstd": ("zstandard", "zstd")}
 OFFLOAD_BYTES = 32 * 1024
-"""Sections from this size on are compressed in a worker thread. There and back costs about 20 us; 32 KiB take 430 us
-with gzip, 60 us with zstd, 25 us with lz4 and snappy (bench/codecs.py, CPython 3.11)."""
+"""Sections from this size on are compressed in a worker thread. The round trip costs about 20 us; 32 KiB take 430 us with
+gzip, 60 us with zstd, 25 us with lz4 and snappy (bench/codecs.py, CPython 3.11)."""
 
 XERIAL_HEADER = b"\x82SNAPPY\x00" + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")
 XERIAL_BLOCK_BYTES = 32 * 1024
 GZIP_PIECE_BYTES = 4096
 PIECE_BYTES = 64 * 1024
+LZ4_READ_BYTES = 16 * 1024
 ZSTD_READ_BYTES = 16 * 1024
 ZSTD_PACKED_BYTES = 512 * 1024
-"""What a piece may take at most. A block is at most 128 KiB, packed or not, and the package reads as far ahead."""
+"""The most packed bytes per piece. A block is at most 128 KiB, packed or not, and the package reads that far ahead."""
 _UINT32 = Struct(">I")
 
 
-def codec_attributes(codec: str) -> int:
-    """The codec's bits in the attributes of a batch."""
-    return CODEC_BITS[codec]
-
-
-def check_codec(codec: str, level: int | None) -> None:
-    """Is the codec known, its level possible, its package installed?
+def check_codec(codec: str) -> None:
+    """Check that the package of a codec is installed; the config has checked its name and level.
 
     Raises:
-        ConfigError: no. (CodecUnavailableError: its package is missing.)
+        CodecUnavailableError: the package is missing.
     """
-    if codec not in CODEC_BITS:
-        raise ConfigError(f"compression_type {codec!r} is none of {', '.join(CODEC_BITS)}")
-    if level is not None:
-        if codec not in LEVELS:
-            raise ConfigError(f"compression_type {codec} has no levels")
-        low, high = LEVELS[codec]
-        if not low <= level <= high:
-            raise ConfigError(f"compression_level {level} of {codec} is not between {low} and {high}")
     if codec in PACKAGES:
         _package(codec)
 
@@ -64,7 +51,7 @@ def _package(codec: str) -> Any:
 
 
 def compress(codec: str, level: int | None, data: bytes | bytearray) -> bytes:
-    """The section as the codec packs it."""
+    """Compress a record section."""
     if codec == "gzip":
         packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
         return packer.compress(data) + packer.flush()
@@ -72,6 +59,7 @@ def compress(codec: str, level: int | None, data: bytes | bytearray) -> bytes:
         return _snappy(data)
     if codec == "lz4":
         lz4 = _package("lz4")
+        # Not linked: Java's reader of LZ4 frames refuses blocks that depend on each other.
         packed: bytes = lz4.compress(bytes(data), compression_level=0 if level is None else level, block_linked=False)
         return packed
     if codec == "zstd":
@@ -82,8 +70,14 @@ def compress(codec: str, level: int | None, data: bytes | bytearray) -> bytes:
     return bytes(data)
 
 
+def plain_that_fits(packed_bytes: int) -> int:
+    """Return how many bytes fit into so many with each codec, also if they do not pack at all."""
+    # What does not pack is stored in blocks of 16 to 128 KiB, with 10 bytes before each at most; a frame has 40 at most.
+    return max(0, packed_bytes - packed_bytes // 1024 - 64)
+
+
 def _snappy(data: bytes | bytearray) -> bytes:
-    """Blocks of 32 KiB behind the header Java's snappy stream writes."""
+    """Compress to blocks of 32 KiB after the header that Java's snappy stream writes."""
     raw = _package("snappy").snappy
     parts = [XERIAL_HEADER]
     for at in range(0, len(data), XERIAL_BLOCK_BYTES):
@@ -93,10 +87,10 @@ def _snappy(data: bytes | bytearray) -> bytes:
 
 
 def decompress(codec: str, data: bytes | memoryview, limit_bytes: int) -> bytes:
-    """Unpack at most `limit_bytes`.
+    """Unpack a record section of at most `limit_bytes`.
 
     Raises:
-        ProtocolError: it is not what the codec writes, or larger than the limit.
+        ProtocolError: the data are not what the codec writes, or larger than the limit.
     """
     data = bytes(data)
     if codec == "none":
@@ -116,11 +110,12 @@ def decompress(codec: str, data: bytes | memoryview, limit_bytes: int) -> bytes:
 
 
 def decompress_in_pieces(codec: str, data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes]:
-    """As `decompress`, but in pieces of at most `PIECE_BYTES`. What is not asked for is not unpacked (snappy: but for the
-    rest of a block).
+    """Unpack like `decompress`, but in pieces of at most `PIECE_BYTES`, and lazily.
+
+    Pieces that are not asked for are not unpacked (snappy: except the rest of a block).
 
     Raises:
-        ProtocolError: it is not what the codec writes, or larger than the limit.
+        ProtocolError: the data are not what the codec writes, or larger than the limit.
     """
     unpack: Callable[[bytes | memoryview, int], Iterator[bytes]] = {
         "none": _plain_pieces, "gzip": _gzip_pieces, "snappy": _snappy_pieces, "lz4": _lz4_pieces, "zstd": _zstd_pieces,
@@ -164,8 +159,8 @@ def _gzip_pieces(data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes]:
 
 def _snappy_pieces(data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes]:
     raw = _package("snappy").snappy
-    data = bytes(data)
-    if not data.startswith(XERIAL_HEADER[:8]):
+    data = memoryview(data)
+    if bytes(data[:8]) != XERIAL_HEADER[:8]:
         yield from _snappy_block_pieces(raw, data, 0, limit_bytes)
         return
     at = len(XERIAL_HEADER)
@@ -184,9 +179,12 @@ def _snappy_pieces(data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes
         at += 4 + packed
 
 
-def _snappy_block_pieces(raw: Any, packed: bytes, before_bytes: int, limit_bytes: int) -> Iterator[bytes]:
-    """A block is unpacked as a whole and may be large: it is cut from its end, since then its memory is given back while
-    the pieces take theirs, and what a piece took when the piece is gone."""
+def _snappy_block_pieces(raw: Any, packed: memoryview, before_bytes: int, limit_bytes: int) -> Iterator[bytes]:
+    """Unpack one block, which is possible only as a whole, and yield it in pieces.
+
+    The block may be large. It is cut from its end, so that its memory is given back while the pieces take theirs, and the
+    memory of a piece when the piece is dropped.
+    """
     size = raw.decompress_raw_len(packed)
     if before_bytes + size > limit_bytes:
         raise _too_large("snappy", limit_bytes)
@@ -198,17 +196,20 @@ def _snappy_block_pieces(raw: Any, packed: bytes, before_bytes: int, limit_bytes
         with memoryview(block) as view:
             pieces.append(bytes(view[at:]))
         del block[at:]
-    while pieces:  # one also of an empty block: there may be a million of them
+    while pieces:  # an empty block gives a piece too, so that the caller can pause: there may be a million of them
         yield pieces.pop()
 
 
 def _lz4_pieces(data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes]:
+    # In small pieces: the package copies what it has not used each time it is called.
     unpacker = _package("lz4").LZ4FrameDecompressor()
-    piece: bytes = unpacker.decompress(bytes(data), max_length=PIECE_BYTES)
-    yield piece
+    view = memoryview(data)
+    at = 0
     while not unpacker.eof:
-        piece = unpacker.decompress(b"", max_length=PIECE_BYTES)
-        if not piece and not unpacker.eof:
+        packed = bytes(view[at : at + LZ4_READ_BYTES]) if unpacker.needs_input else b""
+        at += len(packed)
+        piece: bytes = unpacker.decompress(packed, max_length=PIECE_BYTES)
+        if not piece and unpacker.needs_input and at >= len(view) and not unpacker.eof:
             raise ProtocolError("lz4 data ends early")
         yield piece
 
@@ -224,8 +225,10 @@ def _zstd_pieces(data: bytes | memoryview, limit_bytes: int) -> Iterator[bytes]:
 
 
 class _ZstdSource:
-    """Packed bytes, and no more of them for a piece than it can need: a piece is one call of the package, which walks
-    frames and blocks of nothing as long as there are any."""
+    """A source of packed bytes that gives no more of them per piece than a piece can need.
+
+    A piece is one call of the package, which would walk through empty frames and blocks without end.
+    """
 
     def __init__(self, data: bytes | memoryview) -> None:
         self._view = memoryview(data)
@@ -246,7 +249,7 @@ def _too_large(codec: str, limit_bytes: int) -> ProtocolError:
 
 
 def _gunzip(data: bytes, limit_bytes: int) -> bytes:
-    # In small pieces: of each the rest behind a member's end is copied, and there may be a member every 20 bytes.
+    # In small pieces: the bytes after a member's end are copied each time, and there may be a member every 20 bytes.
     view = memoryview(data)
     out = bytearray()
     at = 0
@@ -297,7 +300,7 @@ def _unlz4(data: bytes, limit_bytes: int) -> bytes:
 
 
 def _unzstd(data: bytes, limit_bytes: int) -> bytes:
-    # A few bytes of zstd can stand for gigabytes: the stream is read no further than the limit.
+    # A few bytes of zstd can unpack to gigabytes: the stream is read no further than the limit.
     reader = _package("zstd").ZstdDecompressor().stream_reader(data, read_across_frames=True)
     out = bytearray()
     while len(out) <= limit_bytes:

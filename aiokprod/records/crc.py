@@ -1,4 +1,4 @@
-"""The checksum of a batch: CRC32C over the parts of it, without joining them."""
+"""The checksum of a batch: CRC32C over its parts, without joining them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import cache
 
 @cache
 def load() -> Callable[[bytes | bytearray | memoryview, int], int]:
-    """The function of the `crc32c` package, imported when it is first asked for.
+    """Return the function of the `crc32c` package, imported on the first call.
 
-    The package takes 10 ms to import, as it looks its own version up among all the installed packages: a program that
-    imports us and sends nothing need not wait for it (`-X importtime`). A producer asks when it starts.
+    The package takes 10 ms to import, as it looks up its own version among all installed packages (`-X importtime`). A
+    program that imports aiokprod and sends nothing need not wait for it; a producer calls this when it starts.
     """
     from crc32c import crc32c
 
@@ -19,7 +19,7 @@ def load() -> Callable[[bytes | bytearray | memoryview, int], int]:
 
 
 def checksum(parts: Sequence[bytes | bytearray | memoryview]) -> int:
-    """CRC32C of the parts one after the other."""
+    """Return the CRC32C of the parts one after the other."""
     crc32c = load()
     value = 0
     for part in parts:

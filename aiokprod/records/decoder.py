@@ -1,6 +1,6 @@
 """Decoding of record batches v2: for the reader, tools, tests, and for a batch that must be taken apart again. Pure.
 
-Everything is checked against the bytes that are left; whatever is wrong is a `ProtocolError`.
+Everything is checked against the bytes that are left; any malformed data raises `ProtocolError`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aiokprod.records.crc import checksum
 DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
 CRC_AT = 17
 HEADERS_LIMIT = 30_000
-"""of a record that a reader is given: two bytes of hostile ones are a tuple each"""
+"""the most headers of a record that a reader accepts: two hostile bytes become a tuple each"""
 _HEADER = Struct(">qiibIhiqqqhii")
 
 HeaderPairs = tuple[tuple[str, bytes | None], ...]
@@ -32,7 +32,7 @@ Columns = tuple[list[bytes | None], list[bytes | None] | None, "list[HeaderPairs
 
 
 class DecodedRecord:
-    """One record as a reader sees it."""
+    """One record as a reader gets it."""
 
     __slots__ = ("headers", "key", "offset", "timestamp_ms", "value")
 
@@ -50,7 +50,7 @@ class DecodedRecord:
 
 
 class DecodedBatch:
-    """A batch: its header, and its records when asked for."""
+    """A decoded batch: its header, and its records on request."""
 
     __slots__ = (
         "_section", "attributes", "base_offset", "base_sequence", "base_timestamp_ms", "count", "last_offset_delta",
@@ -87,16 +87,18 @@ class DecodedBatch:
         return bool(self.attributes & TIMESTAMP_TYPE_BIT)
 
     def section(self) -> bytes:
-        """The record section, unpacked."""
+        """Return the record section, unpacked."""
         return decompress(self.codec, self._section, self.limit_bytes)
 
     def packed(self) -> memoryview:
-        """The record section as it came."""
+        """Return the record section as it was read."""
         return self._section
 
     def records(self) -> list[DecodedRecord]:
-        """All records of the batch."""
-        at_append = self.is_log_append_time
+        """Return all records of the batch."""
+        at_append = (
+            self.is_log_append_time
+        )  # the broker then sets max_timestamp alone; the deltas stay the client's (KIP-32)
         return [
             DecodedRecord(
                 self.base_offset + offset_delta,
@@ -110,7 +112,7 @@ class DecodedBatch:
 def decode_batches(
     data: bytes | memoryview, *, limit_bytes: int = DEFAULT_LIMIT_BYTES, check_crc: bool = True
 ) -> Iterator[DecodedBatch]:
-    """The batches one after the other; an incomplete last one (a broker cuts there) is dropped."""
+    """Yield the batches one after the other; an incomplete last one is dropped (a broker cuts its answer there)."""
     view = memoryview(data)
     at = 0
     while len(view) - at >= LENGTH_BEFORE:
@@ -134,7 +136,7 @@ def decode_batches(
 
 
 def split_records(section: bytes, count: int) -> Columns:
-    """An unpacked record section as columns again: values, keys, headers, timestamp deltas."""
+    """Split an unpacked record section into columns again: values, keys, headers, timestamp deltas."""
     values: list[bytes | None] = []
     keys: list[bytes | None] = []
     headers: list[HeaderPairs | None] = []
@@ -153,7 +155,7 @@ def split_records(section: bytes, count: int) -> Columns:
 
 
 def record_sizes(section: bytes, count: int) -> tuple[list[int], list[int]]:
-    """Of an unpacked record section: the bytes of each record, and its timestamp delta."""
+    """Return the size and the timestamp delta of each record in an unpacked section."""
     sizes: list[int] = []
     deltas: list[int] = []
     cursor = _Cursor(section)
@@ -169,10 +171,13 @@ def record_sizes(section: bytes, count: int) -> tuple[list[int], list[int]]:
 
 
 def decode_record(batch: DecodedBatch, data: bytes, at: int) -> tuple[DecodedRecord, int, int]:
-    """The record that begins there and is there as a whole; its offset in the batch; where it ends.
+    """Decode the record at `at`, which is there as a whole.
+
+    Returns:
+        The record, its offset in the batch, and the position after it.
 
     Raises:
-        ProtocolError: it is none, or has more than `HEADERS_LIMIT` headers.
+        ProtocolError: the bytes are not a record, or it has more than `HEADERS_LIMIT` headers.
     """
     cursor = _Cursor(data)
     cursor.at = at
@@ -209,7 +214,7 @@ def _records(section: bytes, count: int) -> Iterator[tuple[int, int, bytes | Non
 
 
 def decode_headers(section: bytes) -> HeaderPairs:
-    """What `encode_headers` made."""
+    """Decode what `encode_headers` made."""
     return _headers(_Cursor(section))
 
 
@@ -230,7 +235,7 @@ def _headers(cursor: _Cursor, limit: int = -1) -> HeaderPairs:
 
 
 class _Cursor:
-    """A place in a section."""
+    """A position in a section."""
 
     __slots__ = ("at", "data")
 

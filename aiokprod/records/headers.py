@@ -1,12 +1,12 @@
-"""Record headers as they stand in a record: how many, then name and value of each. Pure.
+"""Record headers in the record format: their number, then name and value of each. Pure.
 
-They are encoded when `send` takes them: the bytes are the copy that nobody can change, their size is known, and the
-batch only joins them.
+Headers are encoded when `send` takes them: the bytes are a copy that the caller cannot change, their size is known, and
+the batch only joins them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from aiokprod.records.varint import SMALL, TABLE_TO, encode
@@ -20,7 +20,7 @@ _names: Final[dict[str, bytes]] = {}  # name -> its length and UTF-8 bytes
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """Pairs of checked types. Raises UnicodeEncodeError for a name that has no UTF-8 form."""
+    """Encode pairs whose types were checked. Raises UnicodeEncodeError for a name that has no UTF-8 form."""
     parts: list[bytes] = [encode(len(headers))]
     for name, value in headers:
         parts.append(_encoded_name(name))
@@ -32,13 +32,13 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     return b"".join(parts)
 
 
-def encode_plain(headers: object) -> bytes | None:
-    """The headers if they are what nearly everybody gives, a list or tuple of (str, bytes or None) tuples; else None.
+def encode_plain(headers: Iterable[Iterable[object]]) -> bytes | None:
+    """Encode a list or tuple of (str, bytes or None) tuples, the usual form; return None for any other form.
 
-    The hot path of `send`: who gets None asks the slow way, which takes more and names what is wrong.
+    The hot path of `send`: after None the caller takes the slow way, which accepts more forms and names what is wrong.
     """
     if isinstance(headers, list):
-        pairs: list[object] = headers
+        pairs: list[Iterable[object]] = headers
     elif isinstance(headers, tuple):
         pairs = list(headers)
     else:

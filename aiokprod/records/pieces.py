@@ -1,34 +1,36 @@
-"""The records of a batch, decoded one after the other out of pieces of its section: for the reader. Pure.
+"""The records of a batch, decoded one by one from pieces of its section: for the reader. Pure.
 
-A batch of some kilobytes may stand for millions of records. No more of it is in memory than a piece, or the record that is
-being decoded, and the caller may let its loop run between any two of them.
+A batch of some kilobytes may unpack to millions of records. Only one piece, or the record that is being decoded, is in
+memory at a time, and the caller may let its loop run between any two of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Final
 
 from aiokprod.errors import ProtocolError
 from aiokprod.records.compression import decompress_in_pieces
 from aiokprod.records.decoder import DecodedBatch, DecodedRecord, decode_record
 
-LENGTH_BYTES: Final = 5  # of a record's length at most
+LENGTH_BYTES: Final = 5  # the most bytes of a record's length
 
 
 def records_in_pieces(batch: DecodedBatch, limit_bytes: int, record_limit_bytes: int) -> Iterator[DecodedRecord | None]:
-    """Its records, and a None whenever there was work without one.
+    """Yield the records of a batch, and a None at the start and after each step of work that completed no record.
 
     Args:
-        batch: as it was read; control batches are as any other.
-        limit_bytes: what all of it may be, unpacked.
-        record_limit_bytes: what one record may be.
+        batch: as it was read; control batches are treated like others.
+        limit_bytes: the largest unpacked section that is accepted.
+        record_limit_bytes: the largest record that is accepted.
 
     Raises:
-        ProtocolError: it is not what it says.
+        ProtocolError: the batch is malformed or exceeds a limit.
     """
     if batch.count > batch.last_offset_delta + 1:
         raise ProtocolError(f"{batch.count} records in a batch of {batch.last_offset_delta + 1} offsets")
+    yield None  # there may be 137,000 batches with nothing in them
     source = decompress_in_pieces(batch.codec, batch.packed(), limit_bytes)
     data = b""
     at = 0
@@ -38,17 +40,18 @@ def records_in_pieces(batch: DecodedBatch, limit_bytes: int, record_limit_bytes:
             missing = _missing(data, at, record_limit_bytes)
             if missing <= 0:
                 break
-            parts = [data[at:]]
+            joined = BytesIO()  # as they come: a million pieces of two bytes each take twenty times their bytes
+            joined.write(data[at:])
             data = b""
             while missing > 0:
                 piece = next(source, None)
                 if piece is None:
                     raise ProtocolError("a record ends early")
-                parts.append(piece)
+                joined.write(piece)
                 missing -= len(piece)
                 yield None
-            data = b"".join(parts)
-            parts.clear()  # a record may be megabytes: no more copies of them at a time than must be
+            data = joined.getvalue()
+            del joined  # a record may be megabytes: keep as few copies as possible
             at = 0
         record, offset_delta, at = decode_record(batch, data, at)
         if not last_delta < offset_delta <= batch.last_offset_delta:
@@ -56,7 +59,7 @@ def records_in_pieces(batch: DecodedBatch, limit_bytes: int, record_limit_bytes:
         last_delta = offset_delta
         yield record
     left = len(data) - at
-    for piece in source:  # empty ones may follow: those of an attacker are a million
+    for piece in source:  # empty pieces may follow; an attacker can send a million of them
         left += len(piece)
         if left:
             break
@@ -66,7 +69,7 @@ def records_in_pieces(batch: DecodedBatch, limit_bytes: int, record_limit_bytes:
 
 
 def _missing(data: bytes, at: int, record_limit_bytes: int) -> int:
-    """How many bytes more a whole record needs, as far as is known; 0 or less: it is there."""
+    """Return how many more bytes a whole record needs, as far as known; 0 or less if it is complete."""
     value = shift = 0
     for position in range(at, min(at + LENGTH_BYTES, len(data))):
         byte = data[position]

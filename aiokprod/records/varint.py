@@ -19,7 +19,7 @@ def _encode(value: int) -> bytes:
 
 
 def _table(lowest: int, count: int) -> list[bytes]:
-    """The encodings of `count` unsigned numbers, every second one from `lowest` (0 or 1) on. Joined: made at import."""
+    """Encode `count` unsigned numbers, every second one from `lowest` (0 or 1) on. Runs at import, so it joins cached parts."""
     low = [bytes((number,)) for number in range(lowest, 0x80, 2)]
     low_of_more = [bytes((number | 0x80,)) for number in range(lowest, 0x80, 2)]
     table = low + [first + bytes((high,)) for high in range(1, 0x80) for first in low_of_more]
@@ -29,13 +29,13 @@ def _table(lowest: int, count: int) -> list[bytes]:
     return table[:count]
 
 
-# Lengths, offset deltas and timestamp deltas are nearly always here: a look-up costs a fifth of the loop.
+# Lengths, offset deltas and timestamp deltas are nearly always in these tables: a look-up costs a fifth of the loop.
 SMALL: Final[list[bytes]] = _table(0, TABLE_TO)
 SMALL_NEGATIVE: Final[list[bytes]] = _table(1, -TABLE_FROM)
 
 
 def encode(value: int) -> bytes:
-    """A signed number of at most 64 bits as zigzag varint."""
+    """Encode a signed number of at most 64 bits as a zigzag varint."""
     if 0 <= value < TABLE_TO:
         return SMALL[value]
     if TABLE_FROM <= value < 0:

@@ -1,14 +1,14 @@
-"""From columns to record sections with numpy and pyarrow: no Python object for a row. The same bytes as `column_rows`.
+"""From columns to record sections with numpy and pyarrow, without a Python object per row. The same bytes as `column_rows`.
 
-What stands before, between and behind the bytes of a record is made as columns too: lengths, deltas and counts become
-varints, a matrix with a row for each record, of which the cells that are used are taken. Arrow then joins the columns,
-record by record, and the data of the joined column are the records one behind the other:
+The bytes before, between and after the values of a record are made as columns too: lengths, deltas and counts become varints
+in a matrix with a row per record, of which only the used cells are taken. Arrow then joins the columns, record by record, and
+the data of the joined column are the records one after the other:
 
     prefix               key    middle     value    behind
     length 0 delta n len bytes  length     bytes    headers
 
-With partitions, records are joined where they stand and then taken in the order of the partitions: one copy, not one for
-each column. Imported only where both packages are (`pip install "aiokprod[columns]"`).
+With partitions, records are joined in the order of the rows and then taken in the order of the partitions: one copy, not one
+per column. Imported only where both packages are installed (`pip install "aiokprod[columns]"`).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from aiokprod.records.columns import BytesColumn, HeadersColumn, IntColumn
 
 CHUNK_BYTES: Final = 1_048_576
 FEW_ROWS: Final = 150 if isinstance(encode_records, FunctionType) else 600
-"""so few cost less the plain way: arrays have a price of their own, which the compiled loop undercuts for longer"""
+"""fewer rows are encoded faster by `PlainRows`: arrays have a fixed cost, and the compiled loop stays cheaper for longer"""
 Numbers = np.ndarray[Any, np.dtype[Any]]
 NOTHING: Final = pa.scalar(b"", pa.binary())
 NO_HEADERS: Final = pa.scalar(b"\0", pa.binary())
 NULL_LENGTH: Final = 1
-"""-1, as a zigzag number"""
+"""the length -1 as a zigzag number"""
 
 
 class VectorEncoder:
-    """The way that needs numpy and pyarrow."""
+    """The encoder that needs numpy and pyarrow."""
 
     @property
     def chunk_bytes(self) -> int:
@@ -66,13 +66,15 @@ class VectorEncoder:
 
 
 class VectorRows:
-    """A chunk, encoded column by column."""
+    """A chunk that is encoded column by column."""
 
     def __init__(self, table: ColumnTable, first: int, chunk_bytes: int) -> None:
-        """The rows from `first` on, until they may take more than `chunk_bytes`; one at least."""
+        """Take the rows from `first` on, of at most `chunk_bytes` but at least one."""
         ends = numbers_of(table.values.offsets)
         near = ends[first : first + MOST_ROWS + 1]
-        last = first + max(1, int(near.searchsorted(int(near[0]) + chunk_bytes, "right")) - 1)  # by values alone
+        last = first + max(
+            1, int(near.searchsorted(int(near[0]) + chunk_bytes, "right")) - 1
+        )  # a first bound, by the values alone
         bounds = bounds_of(table, first, min(table.count, last))
         self.table = table
         self.first = first
@@ -94,7 +96,7 @@ class VectorRows:
             return self._cuts
         chosen = np.asarray(partitions)
         if int(chosen.max()) < 2**15:
-            chosen = chosen.astype(np.int16)  # sorted by counting, not by comparing
+            chosen = chosen.astype(np.int16)  # numpy sorts 16 bits by counting (radix sort), not by comparing
         order = self._order = chosen.argsort(kind="stable")
         chosen = chosen[order]
         ends = self.sizes[order].cumsum()
@@ -104,7 +106,7 @@ class VectorRows:
         return self._cuts
 
     def _cut_run(self, partition: int, first: int, last: int, ends: Numbers, batch_bytes: int) -> None:
-        """`ends`: bytes up to the end of each position."""
+        """Cut the positions of one partition into batches; `ends` are the bytes up to the end of each position."""
         before = int(ends[first - 1]) if first else 0
         end = int(ends[last - 1])
         while end - before > batch_bytes and last - first > 1:
@@ -149,7 +151,7 @@ class VectorRows:
         ]
 
     def _in_place(self, ordered: Numbers) -> Numbers:
-        """What stands in the order of the partitions, in that of the rows."""
+        """Bring numbers in the order of the partitions into the order of the rows."""
         if self._order is None:
             return ordered
         placed = np.empty_like(ordered)
@@ -159,12 +161,12 @@ class VectorRows:
 
 # ---------------------------------------------------------------------- columns
 def numbers_of(buffer: memoryview) -> Numbers:
-    """A buffer of int32 or int64, as it is."""
+    """View a buffer of int32 or int64 as an array."""
     return np.frombuffer(buffer, dtype=np.int32 if buffer.itemsize == 4 else np.int64)
 
 
 def valid_rows(column: BytesColumn | IntColumn | HeadersColumn, first: int, last: int) -> Numbers | None:
-    """Which rows are not null; None: all."""
+    """Return which rows are not null; None if all are."""
     if column.validity is None:
         return None
     begin = column.bit_offset + first
@@ -174,7 +176,7 @@ def valid_rows(column: BytesColumn | IntColumn | HeadersColumn, first: int, last
 
 
 def bounds_of(table: ColumnTable, first: int, last: int) -> Numbers:
-    """As `ColumnTable.bounds`."""
+    """Return the same bounds as `ColumnTable.bounds`."""
     sizes = np.diff(numbers_of(table.values.offsets)[first : last + 1]).astype(np.int64)
     if table.keys is None and table.headers is None:
         return sizes + np.where(sizes < SMALL_VALUE_BYTES, SMALL_FIXED_BOUND, FIXED_BOUND)
@@ -191,7 +193,7 @@ def bounds_of(table: ColumnTable, first: int, last: int) -> Numbers:
 
 
 def arrow_of(column: BytesColumn, first: int, last: int) -> tuple[pa.Array, Numbers, Numbers | None]:
-    """The rows as an Arrow array without a copy of the data; their sizes, 0 for a null; which are not null."""
+    """Return the rows as an Arrow array without a copy of the data, their sizes (0 for a null), and which are not null."""
     ends = numbers_of(column.offsets)[first : last + 1]
     start = int(ends[0])
     near = (ends - start).astype(np.int32)
@@ -205,7 +207,7 @@ def arrow_of(column: BytesColumn, first: int, last: int) -> tuple[pa.Array, Numb
 
 
 def lengths_of(sizes: Numbers, valid: Numbers | None) -> Numbers:
-    """Zigzag numbers of the sizes, -1 for a null."""
+    """Return the sizes as zigzag numbers, -1 for a null."""
     lengths = sizes << 1
     if valid is not None:
         lengths[~valid] = NULL_LENGTH
@@ -214,7 +216,7 @@ def lengths_of(sizes: Numbers, valid: Numbers | None) -> Numbers:
 
 # ---------------------------------------------------------------------- records
 def joined(table: ColumnTable, first: int, last: int, offset_deltas: Numbers, time_deltas: Numbers | None) -> pa.Array:
-    """The records as an Arrow array, in the order of the rows; `offset_deltas` are zigzag numbers already."""
+    """Return the records as an Arrow array, in the order of the rows; `offset_deltas` are zigzag numbers already."""
     values, value_sizes, value_valid = arrow_of(table.values, first, last)
     value_lengths = lengths_of(value_sizes, value_valid)
     body = 1 + value_sizes + width_of(value_lengths) + width_of(offset_deltas)
@@ -243,7 +245,7 @@ def joined(table: ColumnTable, first: int, last: int, offset_deltas: Numbers, ti
 
 
 def headers_of(column: HeadersColumn, first: int, last: int) -> tuple[list[Any], Numbers]:
-    """What stands behind the values, as Arrow columns, and how many bytes it has in each record."""
+    """Return the bytes after the values as Arrow columns, and their size in each record."""
     ends = numbers_of(column.offsets)[first : last + 1].astype(np.int64)
     start, end = int(ends[0]), int(ends[-1])
     if start == end:
@@ -265,13 +267,13 @@ def headers_of(column: HeadersColumn, first: int, last: int) -> tuple[list[Any],
 
 
 def join(columns: list[Any]) -> pa.Array:
-    """Element by element; a null is nothing."""
+    """Join columns element by element; a null adds nothing."""
     options = pc.JoinOptions(null_handling="replace", null_replacement="")
     return pc.call_function("binary_join_element_wise", [*columns, NOTHING], options)
 
 
 def width_of(numbers: Numbers) -> Numbers:
-    """How many bytes these unsigned numbers take as varints."""
+    """Return how many bytes these unsigned numbers take as varints."""
     widths = np.ones(len(numbers), dtype=np.int64)
     most = int(numbers.max())
     shift = 7
@@ -282,7 +284,10 @@ def width_of(numbers: Numbers) -> Numbers:
 
 
 def varints(fields: Sequence[Numbers | int]) -> pa.Array:
-    """Unsigned numbers as varints, side by side: an Arrow array with an element for each row. An int is one byte for all."""
+    """Encode unsigned numbers as varints, side by side, into an Arrow array with an element per row.
+
+    An int in place of an array is one byte, the same for all rows.
+    """
     count = next(len(field) for field in fields if not isinstance(field, int))
     spans = [(1, 1) if isinstance(field, int) else _span(field) for field in fields]
     total = sum(most for _, most in spans)
@@ -315,6 +320,6 @@ def varints(fields: Sequence[Numbers | int]) -> pa.Array:
 
 
 def _span(numbers: Numbers) -> tuple[int, int]:
-    """The fewest and the most bytes one of these numbers takes."""
+    """Return the fewest and the most bytes that one of these numbers takes."""
     least, most = int(numbers.min()), int(numbers.max())
     return max(1, (least.bit_length() + 6) // 7), max(1, (most.bit_length() + 6) // 7)

@@ -1,13 +1,13 @@
 """Spark: `df.write.format("aiokprod")` and `df.writeStream.format("aiokprod")`. Needs the extra `spark`.
 
-Registered by itself where aiokprod is installed (`pyspark_aiokprod`); `register(spark)` does it by hand,
-`activate(spark)` lets a thread of the driver find it. Nothing of Spark is imported before it is used.
+The format registers itself where aiokprod is installed (`pyspark_aiokprod`); `register(spark)` does it by hand, and
+`activate(spark)` makes it known to a thread of the driver. Nothing of Spark is imported before it is used.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,21 +18,24 @@ __all__ = ["activate", "register", "write_each_batch"]
 
 
 def activate(spark: SparkSession) -> None:
-    """Make this session the active one of this thread, on the JVM's side too. Call it first in a thread of the driver.
+    """Make this session the active one of this thread, on the JVM's side too.
 
-    Spark looks for Python sources in the active session, and the JVM thread that serves a new thread of Python has none:
-    without this it says DATA_SOURCE_NOT_FOUND there. With Spark Connect there is nothing to do, and nothing is done.
+    Call it first in a thread of the driver.
+
+    Spark looks for Python sources in the active session, and the JVM thread that serves a new Python thread has none:
+    without this call it raises DATA_SOURCE_NOT_FOUND there. With Spark Connect the call is not needed and does nothing.
     """
-    java: Any = getattr(spark, "_jsparkSession", None)
+    internals = cast(Any, spark)  # pyspark has no public way to the JVM
+    java = getattr(internals, "_jsparkSession", None)
     if java is not None:
-        getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(java)
+        getattr(internals._jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(java)
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format "aiokprod" known to this session, where it did not register itself, and the session to this thread.
+    """Register the format "aiokprod" with this session, and make the session the active one of this thread.
 
-    Needed if aiokprod came by `spark.submit.pyFiles` or a path and was not installed by pip on the driver, or if another
-    `pyspark_*` module fails at import (Spark then finds no Python source at all). Other threads: `activate`.
+    Needed if aiokprod came with `spark.submit.pyFiles` or a path and is not installed on the driver, or if another
+    `pyspark_*` module fails at import (Spark then finds no Python source at all). In other threads call `activate`.
     """
     from aiokprod.spark.source import AiokprodSource
 

@@ -1,9 +1,9 @@
-"""What `commit` leaves behind: one JSON line per batch in the log, and with `claims.path` one Parquet file.
+"""The records of a commit: one JSON line per batch in the log, and with `claims.path` one Parquet file.
 
-Both only tell: the rows are in Kafka before, and a commit never fails of them. So the folder is tried out before a task
-runs (`check_claims_path`), and what goes wrong later is an ERROR in the log. The line goes to logger `aiokprod.spark` at
-INFO; a driver-side worker of Spark has no logging set up, so where no handler is it goes to standard error, which is the
-driver's.
+Both only report: the rows are in Kafka before them, and a commit never fails because of them. So the folder is tested before
+a task runs (`check_claims_path`), and a later failure is an ERROR in the log. The line goes to logger `aiokprod.spark` at
+INFO. A driver-side worker of Spark has no logging configured: without a handler the line goes to standard error, which is
+the driver's.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ _log = logging.getLogger("aiokprod.spark")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """A batch whose tasks have all written.
+    """A batch whose tasks have all written their rows.
 
     Args:
-        query_id: of a stream; of a batch job a name made up for it.
+        query_id: the id of the stream; in a batch job a generated name.
         batch_id: None in a batch job.
+        messages: of its tasks.
     """
 
     query_id: str
@@ -36,7 +37,7 @@ class Committed:
     messages: tuple[TaskMessage, ...]
 
     def summary(self) -> dict[str, Any]:
-        """The log line: count, offsets and fingerprint of each topic partition."""
+        """Make the log line: count, offsets and fingerprint of each topic partition."""
         ranges: dict[tuple[str, int], PartitionRange] = {}
         for message in self.messages:
             for each in message.partitions:
@@ -61,13 +62,13 @@ class Committed:
 
     @property
     def seconds(self) -> float:
-        """From the first task's beginning to the last one's end, by the clocks of their workers."""
+        """The time from the first task's start to the last one's end, by the clocks of their workers."""
         wrote = [message for message in self.messages if message.rows]
         began_s = min((message.began_s for message in wrote), default=0.0)
         return max((message.began_s + message.seconds for message in wrote), default=0.0) - began_s
 
     def rows(self) -> list[dict[str, Any]]:
-        """The claims: one per task and topic partition. A fingerprint is signed there, as Parquet's int64 is."""
+        """Make the claims: one per task and topic partition. Fingerprints are signed there, as Parquet's int64 is."""
         return [
             {
                 "query_id": self.query_id,
@@ -108,7 +109,7 @@ def _heard_by(logger: logging.Logger | None) -> list[logging.Handler]:
 
 
 def tell_claims(batch: Committed, path: str) -> None:
-    """Write the claims, or log why not: their rows are in Kafka, so the job is not to be done again for it."""
+    """Write the claims, or log why not: their rows are in Kafka, so the job must not fail and run again."""
     try:
         write_claims(batch, path)
     except Exception as error:  # of any file system
@@ -120,13 +121,13 @@ def tell_claims(batch: Committed, path: str) -> None:
 
 
 def check_claims_path(path: str, *, is_stream: bool) -> None:
-    """Can claims be written there? Asked before any task runs; the folder is made if it is not there.
+    """Check that claims can be written there, before any task runs; create the folder if it does not exist.
 
-    A folder of a stream that is there was tried out by an earlier batch: a disk that is full by now is no reason to end
-    the stream, as its rows are fine.
+    The existing folder of a stream was tested by an earlier batch: if the disk is full now, the stream goes on, as its
+    rows are not affected.
 
     Raises:
-        ConfigError: they cannot.
+        ConfigError: claims cannot be written there.
     """
     from pyarrow import fs
 
@@ -140,16 +141,16 @@ def check_claims_path(path: str, *, is_stream: bool) -> None:
         filesystem.delete_file(probe)
     except Exception as error:  # of any file system
         raise ConfigError(
-            f"claims.path is {path!r}, and nothing can be written there ({type(error).__name__}: {error}): name a folder of"
+            f"claims.path is {path!r}, but nothing can be written there ({type(error).__name__}: {error}): name a folder of"
             " the driver's machine, or a URI of pyarrow.fs"
         ) from None
 
 
 def _place(path: str) -> tuple[Any, str]:
-    """The file system of a path or URI, and the folder in it."""
+    """Return the file system of a path or URI, and the folder in it."""
     from pyarrow import fs
 
-    if re.match(r"file:/(?!/)", path):  # as Hadoop writes a URI of this machine
+    if re.match(r"file:/(?!/)", path):  # Hadoop's form of a URI of this machine
         path = f"file://{path[5:]}"
     return fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
 
@@ -157,10 +158,10 @@ def _place(path: str) -> tuple[Any, str]:
 def write_claims(batch: Committed, path: str) -> None:
     """Write the claims of a batch as one Parquet file in the folder `path` (or a URI of `pyarrow.fs`).
 
-    A batch that is committed again replaces its file: the name is made of query and batch.
+    A batch that is committed again replaces its file: the name consists of query and batch.
 
     Raises:
-        Exception: whatever the file system says.
+        Exception: any error of the file system.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -174,6 +175,6 @@ def write_claims(batch: Committed, path: str) -> None:
     filesystem, folder = _place(path)
     filesystem.create_dir(folder, recursive=True)
     name = f"{batch.query_id}-{'job' if batch.batch_id is None else batch.batch_id}.parquet"
-    hidden = f"{folder}/.{name}.part"  # readers of the folder pass over names that begin with a dot
+    hidden = f"{folder}/.{name}.part"  # readers of the folder skip names that begin with a dot
     pq.write_table(pa.Table.from_pylist(batch.rows(), schema), hidden, filesystem=filesystem)
     filesystem.move(hidden, f"{folder}/{name}")

@@ -1,8 +1,8 @@
 """The producers of one worker process, on an event loop in a thread of its own.
 
 One engine per process, made when a task needs it; one producer in it per set of options. Tasks of the process share them,
-one after the other; a producer that no task has used for its idle timeout is closed. Between tasks nothing is kept that
-may not vanish: Spark kills idle workers without a word.
+one after the other; a producer that no task has used for its idle timeout is closed. Between tasks the engine holds nothing
+that must not be lost: Spark kills idle workers without notice.
 
 Invariant: an engine is never used in a process other than the one that made it (Spark forks workers from a daemon).
 """
@@ -22,20 +22,20 @@ from aiokprod.errors import AiokprodError
 from aiokprod.producer import Producer
 
 Result = TypeVar("Result")
-CLOSE_S = 5.0  # every row was acknowledged before, so there is nothing to deliver
+CLOSE_S = 5.0  # short: every row has been acknowledged, so nothing is left to deliver
 
 
 class Engine:
-    """A loop, its thread, the producers on it."""
+    """An event loop, its thread, and the producers on it."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._producers: dict[ProducerConfig, _Shared] = {}
-        self._replaced: set[_Shared] = set()  # not live any more, but tasks still have them
+        self._replaced: set[_Shared] = set()  # failed producers that tasks still use
         self._ending: set[_Shared] = set()
         self._emptied = asyncio.Condition()
-        # A daemon: with spark.python.use.daemon=false a worker ends as any interpreter does, and must not wait for it.
+        # A daemon thread: with spark.python.use.daemon=false a worker exits as any interpreter, and must not wait for it.
         self._thread = threading.Thread(target=self._run, name="aiokprod-spark", daemon=True)
         self._thread.start()
 
@@ -44,20 +44,20 @@ class Engine:
 
     @property
     def is_usable(self) -> bool:
-        """May this process hand it work?"""
+        """True if this process can give the engine work."""
         return self._pid == os.getpid() and self._thread.is_alive()
 
     @property
     def producers(self) -> int:
-        """Those that are open."""
+        """The number of open producers."""
         return len(self._producers)
 
     def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Run a coroutine on the loop, from any other thread."""
+        """Run a coroutine on the loop; callable from any other thread."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def wait_until_idle(self, timeout_s: float) -> None:
-        """Until no producer is open; for tests."""
+        """Wait until no producer is open; for tests."""
         self.submit(self._wait_until_idle()).result(timeout_s)
 
     async def _wait_until_idle(self) -> None:
@@ -83,10 +83,10 @@ class Engine:
         self._loop.run_forever()
 
     async def acquire(self, config: ProducerConfig, start_s: float) -> Producer:
-        """The producer for these options, started; on the loop.
+        """Return the started producer for these options; call it on the loop.
 
         Raises:
-            BootstrapError, AuthenticationError, ...: as `Producer.start`; nothing is kept.
+            BootstrapError, AuthenticationError, ...: as `Producer.start`; the producer is dropped.
         """
         shared = self._producers.get(config)
         if shared is not None and not shared.producer.health().live:
@@ -96,7 +96,7 @@ class Engine:
             shared = self._producers[config] = _Shared(Producer(config))
         shared.hold()
         try:
-            return await shared.producer.start(start_s)  # nothing to do, or another task may be starting it
+            return await shared.producer.start(start_s)  # no-op if it is started; another task may be starting it
         except BaseException:
             if shared.let_go():  # a failed start leaves nothing open
                 self._forget(config, shared)
@@ -104,7 +104,7 @@ class Engine:
             raise
 
     async def release(self, config: ProducerConfig, producer: Producer, idle_s: float) -> None:
-        """A task is done with it; on the loop."""
+        """End a task's use of a producer; call it on the loop."""
         shared = self._producers.get(config)
         if shared is not None and shared.producer is producer:
             if shared.let_go():
@@ -117,7 +117,7 @@ class Engine:
                 return
 
     def _replace(self, config: ProducerConfig, shared: _Shared) -> None:
-        """It failed: the next task gets another, and the last one that has it closes it."""
+        """Drop a failed producer: the next task gets another one, and the last task that uses this one closes it."""
         self._forget(config, shared)
         if shared.alarm is not None:
             shared.alarm.cancel()
@@ -127,7 +127,7 @@ class Engine:
             self._close_soon(shared)
 
     def _close_idle(self, config: ProducerConfig, shared: _Shared) -> None:
-        # All in the timer: a task whose turn comes before the closing begins must get another producer.
+        # Forgotten in the same step as the closing begins: a task that comes next must get another producer.
         if not shared.users:
             self._forget(config, shared)
             self._close_soon(shared)
@@ -151,7 +151,7 @@ class Engine:
 
 
 class _Shared:
-    """A producer and how many tasks use it."""
+    """A producer and the number of tasks that use it."""
 
     __slots__ = ("alarm", "closing", "producer", "users")
 
@@ -168,20 +168,20 @@ class _Shared:
             self.alarm = None
 
     def let_go(self) -> bool:
-        """Was that the last one?"""
+        """End one use; return True if it was the last one."""
         self.users -= 1
         return self.users == 0
 
 
 class _Current:
-    """The engine of this process."""
+    """The holder of this process's engine."""
 
     engine: Engine | None = None
     lock = threading.Lock()
 
 
 def _forked() -> None:
-    _Current.engine = None  # its thread is in the parent; the lock may be held there for ever
+    _Current.engine = None  # its thread exists only in the parent; a lock held at the fork would never be released
     _Current.lock = threading.Lock()
 
 
@@ -189,7 +189,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def current_engine() -> Engine:
-    """The engine of this process; made if there is none."""
+    """Return the engine of this process; make one if there is none."""
     with _Current.lock:
         if _Current.engine is None or not _Current.engine.is_usable:
             _Current.engine = Engine()
@@ -197,7 +197,7 @@ def current_engine() -> Engine:
 
 
 def end_engine() -> None:
-    """Close all producers of this process and end the thread, for tests: a worker of Spark is killed instead."""
+    """Close all producers of this process and end the thread; for tests, as Spark kills its workers."""
     with _Current.lock:
         if _Current.engine is not None and _Current.engine.is_usable:
             _Current.engine.end()
@@ -205,7 +205,7 @@ def end_engine() -> None:
 
 
 class Lease:
-    """A producer that a task uses, from the task's own thread."""
+    """The use of a producer by a task, from the task's own thread."""
 
     __slots__ = ("engine", "producer")
 
@@ -214,17 +214,18 @@ class Lease:
         self.producer = producer
 
     def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Run a coroutine where the producer lives."""
+        """Run a coroutine on the producer's loop."""
         return self.engine.submit(work)
 
 
 @contextmanager
 def leased(config: ProducerConfig, idle_s: float, start_s: float | None = None) -> Generator[Lease, None, None]:
-    """The producer of this process for these options, for the length of a task.
+    """Lend the producer of this process for these options to a task.
 
     Args:
-        idle_s: seconds until it is closed if no other task comes.
-        start_s: seconds to reach the cluster; None: `max_block_ms` of the options.
+        config: the options.
+        idle_s: seconds until the producer is closed if no other task uses it.
+        start_s: seconds to reach the cluster; None uses `max_block_ms` of the options.
 
     Raises:
         ClusterError: the cluster cannot be reached, or refuses us.

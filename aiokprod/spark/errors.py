@@ -1,6 +1,6 @@
-"""Errors of the sink: what a job asks for that cannot be, and a row that was not delivered.
+"""Errors of the sink: a job that cannot be written, and a row that was not delivered.
 
-Spark shows the text of an exception and its traceback, so the text says everything.
+Spark shows the text of an exception and its traceback, so the text is complete by itself.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class SinkUsageError(UsageError):
 
 
 def check_packages() -> None:
-    """What the sink needs is installed.
+    """Check that the packages the sink needs are installed.
 
     Raises:
-        SinkUsageError: it is not; says the extra that has it.
+        SinkUsageError: a package is missing; the text names the extra that has it.
     """
     for name in ("numpy", "pyarrow"):
         try:

@@ -1,14 +1,14 @@
-"""A 64-bit fingerprint of each row: (key, value, headers). Pure; numpy over Arrow's buffers.
+"""A 64-bit fingerprint of each row (key, value, headers). Pure; numpy over Arrow's buffers.
 
-The sum of fingerprints modulo 2**64 does not depend on the order of the rows, so whoever reads the records back can
-compare. `docs/spark.md` says how; `row_hash` is the definition, written for one row at a time. Not for adversaries.
+The sum of fingerprints modulo 2**64 does not depend on the order of the rows, so a reader of the records can compute it and
+compare. `docs/spark.md` explains it; `row_hash` is the definition, written for one row. Not safe against adversaries.
 
     fold(bytes)  = len * LENGTH + sum(word[k] * WEIGHT[k])     words of 8 bytes, little endian, zeros after the last byte
     field        = mix(fold(bytes)), NULL if there is none
     headers      = sum(mix(field(name) * KEY + field(value) * VALUE + number * PLACE)), number counts from 1
     row          = mix(field(value) * VALUE + field(key) * KEY + headers * HEADERS)
 
-Topic and partition are told beside the sum, not mixed into it.
+Topic and partition are reported beside the sum, not mixed into it.
 """
 
 from __future__ import annotations
@@ -27,19 +27,21 @@ if TYPE_CHECKING:
 _MASK: Final = 2**64 - 1
 _ODD: Final = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: the step of splitmix64
 NULL, LENGTH, VALUE, KEY, HEADERS, PLACE = (((2 * number + 1) * 0xD6E8FEB86659FD93) & _MASK for number in range(6))
-_TAILS: Final = np.array([2 ** (8 * rest) - 1 for rest in range(8)], np.uint64)  # the bytes that count of a last word
+_TAILS: Final = np.array(
+    [2 ** (8 * rest) - 1 for rest in range(8)], np.uint64
+)  # masks of the valid bytes of a last word
 LONG_WORDS: Final = 256  # fields of more words are folded one by one, shorter ones together
 
 
 def mix(number: int) -> int:
-    """Spread 64 bits (the finish of splitmix64)."""
+    """Spread 64 bits (the final step of splitmix64)."""
     number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _MASK
     return number ^ (number >> 31)
 
 
 def field_hash(content: bytes | None) -> int:
-    """Of one field."""
+    """Return the hash of one field."""
     if content is None:
         return NULL
     total = len(content) * LENGTH
@@ -49,7 +51,7 @@ def field_hash(content: bytes | None) -> int:
 
 
 def row_hash(value: bytes | None, key: bytes | None, headers: Iterable[tuple[bytes, bytes | None]] = ()) -> int:
-    """Of one row: the definition."""
+    """Return the hash of one row: the definition."""
     total = field_hash(value) * VALUE + field_hash(key) * KEY
     for number, (name, content) in enumerate(headers, 1):
         total += mix((field_hash(name) * KEY + field_hash(content) * VALUE + number * PLACE) & _MASK) * HEADERS
@@ -57,7 +59,7 @@ def row_hash(value: bytes | None, key: bytes | None, headers: Iterable[tuple[byt
 
 
 def row_hashes(value: Any, key: Any = None, headers: Any = None) -> Hashes:
-    """Of all rows of Arrow arrays: binary or string, list<struct<key, value>>; with nulls, sliced or not."""
+    """Return the hashes of all rows of Arrow arrays (binary or string; list<struct<key, value>>), with nulls, sliced or not."""
     with np.errstate(over="ignore"):
         total = field_hashes(value) * _u(VALUE)
         total += field_hashes(key) * _u(KEY) if key is not None else _u(NULL * KEY)
@@ -67,18 +69,18 @@ def row_hashes(value: Any, key: Any = None, headers: Any = None) -> Hashes:
 
 
 def total(hashes: Hashes) -> int:
-    """The sum modulo 2**64."""
+    """Return the sum modulo 2**64."""
     with np.errstate(over="ignore"):
         return int(np.sum(hashes, dtype=np.uint64))
 
 
 def at_rows(hashes: Hashes, rows: Sequence[int]) -> Hashes:
-    """Those of some rows: a range, or an array of numbers."""
+    """Return the hashes of some rows: a range, or an array of numbers."""
     return hashes[rows.start : rows.stop] if isinstance(rows, range) else hashes[np.asarray(rows)]
 
 
 def field_hashes(array: Any) -> Hashes:
-    """Of each field of a binary or string array."""
+    """Return the hash of each field of a binary or string array."""
     starts, lengths, data = _buffers(array)
     with np.errstate(over="ignore"):
         folded = lengths.astype(np.uint64) * _u(LENGTH)
@@ -98,7 +100,7 @@ def _fold(folded: Hashes, starts: Any, lengths: Any, data: Any) -> None:
         return
     full, rest = np.divmod(lengths, 8)
     words = _words_anywhere(data)
-    # The last, incomplete words of all rows at once; then rows of as many complete words together.
+    # First the last, incomplete words of all rows; then rows with the same number of complete words together.
     folded += (words[starts + 8 * full] & _TAILS[rest]) * _weights(int(full.max()) + 1)[full]
     order = np.argsort(full, kind="stable")
     counts, begins = np.unique(full[order], return_index=True)
@@ -115,7 +117,7 @@ def _fold(folded: Hashes, starts: Any, lengths: Any, data: Any) -> None:
 
 
 def _fold_equal(folded: Hashes, first: int, length: int, data: Any) -> None:
-    """Fields of one length, one behind the other: a matrix times the weights."""
+    """Fold fields of one length that follow each other: a matrix times the weights."""
     full, rest = divmod(length, 8)
     weights = _weights(full + 1)
     if full:
@@ -129,7 +131,7 @@ def _fold_equal(folded: Hashes, first: int, length: int, data: Any) -> None:
 
 
 def _words_anywhere(data: Any) -> Hashes:
-    """The word that begins at each byte."""
+    """Return the word that begins at each byte."""
     padded = np.concatenate((data, np.zeros(8, np.uint8)))
     words: Hashes = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
     return words
@@ -142,13 +144,13 @@ def _weights_up_to(power: int) -> Hashes:
 
 
 def _weights(count: int) -> Hashes:
-    """WEIGHT[0], WEIGHT[1], ...: at least so many; WEIGHT[k] is mix((k + 1) * 0x9E3779B97F4A7C15) made odd."""
+    """Return at least `count` of WEIGHT[0], WEIGHT[1], ...; WEIGHT[k] is mix((k + 1) * 0x9E3779B97F4A7C15) made odd."""
     with np.errstate(over="ignore"):
         return _weights_up_to(max(10, (count - 1).bit_length()))
 
 
 def _header_hashes(headers: Any) -> Hashes:
-    """Per row the sum over its headers."""
+    """Return for each row the sum over its headers."""
     counts = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     flat = headers.flatten()  # the headers of this slice, none of null rows
     sums = np.zeros(len(headers), np.uint64)
@@ -175,7 +177,7 @@ def _u(number: int) -> Any:
 
 
 def _buffers(array: Any) -> tuple[Any, Any, Any]:
-    """Where each field begins, how long it is (0 for null), and the bytes."""
+    """Return the start of each field, its length (0 for null), and the bytes."""
     wide = str(array.type).startswith("large_")
     _, offsets, data = array.buffers()
     kind, size = (np.int64, 8) if wide else (np.int32, 4)
@@ -184,7 +186,7 @@ def _buffers(array: Any) -> tuple[Any, Any, Any]:
     lengths = np.diff(places)
     if array.null_count:
         lengths[array.is_null().to_numpy(zero_copy_only=False)] = 0
-    # Of the whole buffer only what is these rows': a batch that goes in pieces would be copied once for each.
+    # Only these rows' part of the buffer: for a batch sent in pieces the whole buffer would be copied once per piece.
     first, last = int(places[0]), int(places[-1])
     content = np.frombuffer(data, np.uint8)[first:last] if data is not None else np.zeros(0, np.uint8)
     return places[:-1] - first, lengths, content

@@ -1,4 +1,4 @@
-"""`write_each_batch`: for `foreachBatch`, where an output mode is wanted that Spark refuses to Python sinks (`update`)."""
+"""`write_each_batch`: for `foreachBatch`, with an output mode that Spark refuses to Python sinks (`update`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class EachBatch:
-    """Writes a micro-batch as a batch job; shows no option."""
+    """A function that writes a micro-batch as a batch job; its repr shows no option."""
 
     def __init__(self, options: Mapping[str, str], prepare: Callable[[DataFrame], DataFrame] | None) -> None:
         self._options = dict(options)
@@ -22,19 +22,19 @@ class EachBatch:
         return f"EachBatch({len(self._options)} options)"
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """What Spark calls."""
+        """Write one micro-batch; called by Spark."""
         activate(frame.sparkSession)  # `foreachBatch` may have handed the batch to a thread of its own
         rows = frame if self._prepare is None else self._prepare(frame)
         rows.write.format("aiokprod").options(**self._options).option("batchId", str(batch_id)).mode("append").save()
 
 
 def write_each_batch(options: Mapping[str, str], prepare: Callable[[DataFrame], DataFrame] | None = None) -> EachBatch:
-    """For `df.writeStream.outputMode("update").foreachBatch(write_each_batch({...}))`.
+    """Make a function for `df.writeStream.outputMode("update").foreachBatch(write_each_batch({...}))`.
 
     Args:
-        options: those of the format "aiokprod".
-        prepare: from the batch to the columns to write; None: it has them.
+        options: the options of the format "aiokprod".
+        prepare: turns the batch into the columns to write; None if it has them.
 
-    A batch may be written again after a failure, as every batch.
+    Like any batch, a batch may be written again after a failure.
     """
     return EachBatch(options, prepare)

@@ -1,7 +1,7 @@
-"""What a task tells the driver when its rows are acknowledged. Plain data; `commit` knows nothing but these.
+"""The message of a task to the driver when its rows are acknowledged. Plain data; `commit` knows nothing else.
 
-One `TaskMessage` per task that won. It says whose it is (query, batch, stage, partition, attempt), so that a later commit
-protocol can tell attempts and replays apart.
+One `TaskMessage` per successful task. It has the task's identity (query, batch, stage, partition, attempt), so that a later
+commit protocol can tell attempts and replays apart.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRange:
-    """What one task wrote to one topic partition. Other writers' records may lie between first and last offset.
+    """The rows that one task wrote to one topic partition. Other writers' records may lie between first and last offset.
 
-    `fingerprint`: the sum modulo 2**64 of `fingerprint.row_hashes` of its rows, whatever their order. `bytes`: as records,
-    before compression.
+    `fingerprint` is the sum modulo 2**64 of `fingerprint.row_hashes` of its rows, in any order. `bytes` is the size in the
+    record format, before compression.
     """
 
     topic: str
@@ -29,7 +29,7 @@ class PartitionRange:
     fingerprint: int
 
     def joined(self, other: PartitionRange) -> PartitionRange:
-        """Both as one."""
+        """Combine two ranges."""
         firsts = [each.first_offset for each in (self, other) if each.first_offset is not None]
         lasts = [each.last_offset for each in (self, other) if each.last_offset is not None]
         return PartitionRange(
@@ -45,7 +45,7 @@ class PartitionRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskIdentity:
-    """Who wrote: `query_id` and `batch_id` are those of a stream, None in a batch job."""
+    """The identity of a task; `query_id` and `batch_id` are those of a stream, None in a batch job."""
 
     stage_id: int = 0
     partition_id: int = 0
@@ -56,7 +56,7 @@ class TaskIdentity:
 
     @classmethod
     def current(cls, batch_id: int | None = None) -> TaskIdentity:
-        """Of the task that runs in this process; `batch_id` is what `write_each_batch` told."""
+        """Return the identity of the task that runs in this process; `batch_id` is the one given to `write_each_batch`."""
         context = TaskContext.get()
         if context is None:
             return cls(batch_id=batch_id)
@@ -72,9 +72,9 @@ class TaskIdentity:
 
 
 def is_continuous() -> bool:
-    """Does this task belong to a continuous trigger, which has no batches to commit?
+    """Return True if this task belongs to a continuous trigger, which has no batches to commit.
 
-    Spark 4.1 to 4.3 call no task of such a query (`writer._told`); one that does shall not get a row written.
+    Spark 4.1 to 4.3 call no task of such a query (`writer._task_messages`); a version that does must not get a row written.
     """
     context = TaskContext.get()
     return context is not None and context.getLocalProperty("__is_continuous_processing") == "true"
@@ -82,10 +82,10 @@ def is_continuous() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMessage(WriterCommitMessage):
-    """A task's rows are in the log.
+    """The report that a task's rows are in the log.
 
-    `bytes`: as records, before compression. `seconds`: from the first row wanted to the last acknowledged. `began_s`: when
-    that was, since 1970 by the worker's clock.
+    `bytes` is the size in the record format, before compression; `seconds` the time from the request for the first row to
+    the last acknowledgement; `began_s` when that time began, since 1970 by the worker's clock.
     """
 
     task: TaskIdentity
@@ -97,5 +97,5 @@ class TaskMessage(WriterCommitMessage):
 
     @property
     def rows_per_s(self) -> float:
-        """The rate of the task; 0 for one without rows."""
+        """The rate of the task; 0 for a task without rows."""
         return self.rows / self.seconds if self.rows and self.seconds > 0 else 0.0

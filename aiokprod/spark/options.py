@@ -1,7 +1,7 @@
-"""From the options of a Spark write to what the sink needs: a `ProducerConfig` and the options of the sink itself. Pure.
+"""From the options of a Spark write to a `ProducerConfig` and the options of the sink itself. Pure.
 
-Spark hands names over in lower case, values as texts. `kafka.*` are properties of the producer under any name that
-`ProducerConfig.from_mapping` reads (milliseconds and bytes, as Kafka has them). docs/spark.md has the table.
+Spark passes names in lower case and values as texts. `kafka.*` are options of the producer under any name that
+`ProducerConfig.from_mapping` reads (milliseconds and bytes, as in Kafka). docs/spark.md has the table.
 
 Invariant: an object of this class is valid, can be pickled, and shows no secret.
 """
@@ -20,8 +20,15 @@ from aiokprod.config.option_texts import BOOLEANS
 from aiokprod.errors import ConfigError
 
 DEFAULT_IN_FLIGHT_BYTES: Final = 33_554_432  # as the buffer.memory of Kafka's producers
-DEFAULT_BATCH_SIZE: Final = 524_288  # half of what a broker takes; eight times the core's, as rows come in crowds here
-_SIZES: Final = ("batch_size", "max_batch_size", "max_request_size", "message_max_bytes")  # who gives one means it
+DEFAULT_BATCH_SIZE: Final = (
+    524_288  # half of a broker's limit; eight times the core's default, as rows arrive in large batches
+)
+_SIZES: Final = (
+    "batch_size",
+    "max_batch_size",
+    "max_request_size",
+    "message_max_bytes",
+)  # given explicitly, it is not overridden
 DEFAULT_IDLE_TIMEOUT_MS: Final = 30_000  # Spark ends an idle worker after about 60 s
 _NAMES: Final = (
     "kafka.bootstrap.servers",
@@ -31,34 +38,34 @@ _NAMES: Final = (
     "idleTimeoutMs",
     "claims.path",
 )
-# What Spark and its users pass to every sink; nothing of it concerns us. `batchid` comes from `write_each_batch`.
+# Options that Spark and its users pass to every sink, without meaning here. `batchid` comes from `write_each_batch`.
 _SPARKS: Final = (
     "checkpointlocation", "queryname", "includeheaders", "asyncprogresstrackingenabled",
     "asyncprogresstrackingcheckpointintervalms", "batchid",
 )  # fmt: skip
 _REFUSED: Final = {
     "path": "there is no path: name the topic with .option('topic', ...) and end with .save() or .start()",
-    "kafka.transactional.id": "writing exactly once is not there yet: leave it out, rows are written at least once",
+    "kafka.transactional.id": "writing exactly once is not supported yet: leave it out, rows are written at least once",
     "kafka.key.serializer": "rows bring bytes: cast the column 'key' to string or binary",
     "kafka.value.serializer": "rows bring bytes: cast the column 'value' to string or binary",
     "kafka.key_serializer": "rows bring bytes: cast the column 'key' to string or binary",
     "kafka.value_serializer": "rows bring bytes: cast the column 'value' to string or binary",
-    "kafka.interceptors": "hooks cannot come by options: change the columns instead",
+    "kafka.interceptors": "interceptors cannot be options: change the columns instead",
     "kafka.on_delivery_error": "a row that is not delivered fails its task",
-    "kafka.dialer": "it is an object, and options are texts",
-    "kafka.ssl_context": "it is an object, and options are texts: give the files or PEM texts (kafka.ssl.ca.location, ...)",
+    "kafka.dialer": "it is an object, but options are texts",
+    "kafka.ssl_context": "it is an object, but options are texts: give the files or PEM texts (kafka.ssl.ca.location, ...)",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SinkOptions:
-    """Options of one write.
+    """The options of one write.
 
     Args:
-        topic: of all rows; None: the column `topic` says.
-        max_in_flight_bytes: rows handed to the producer and not acknowledged yet, of one task.
+        topic: of all rows; None takes it from the column `topic`.
+        max_in_flight_bytes: of one task: rows passed to the producer and not acknowledged yet.
         idle_timeout_s: how long a worker keeps its connections after the last task.
-        claims_path: where each commit writes what it wrote, as Parquet; None: nowhere.
+        claims_path: the folder for the Parquet file of each commit; None for none.
     """
 
     config: ProducerConfig
@@ -73,7 +80,7 @@ class SinkOptions:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Self:
-        """Read them.
+        """Read and check the options of a write.
 
         Raises:
             ConfigError: an option is missing, unknown (the nearest is named), has no meaning here (why), or a bad value.
@@ -87,7 +94,9 @@ class SinkOptions:
         if "kafka.bootstrap.servers" not in options and "kafka.bootstrap_servers" not in options:
             raise ConfigError("option 'kafka.bootstrap.servers' is missing: give at least one host:port")
         include = options.get("includeheaders", "true").strip().lower()
-        if include not in BOOLEANS:  # else it changes nothing: a column of headers is written, as Spark's own sink does
+        if (
+            include not in BOOLEANS
+        ):  # a valid value changes nothing: a column of headers is always written, as by Spark's own sink
             raise ConfigError(f"includeHeaders is {include!r}: it must be true or false")
         batch_id = _whole(options, "batchId", -1, 0)
         return cls(
@@ -135,13 +144,13 @@ def _producer_config(properties: dict[str, str]) -> ProducerConfig:
         raise ConfigError(_in_our_names(error.message, properties)) from None
     if config.required_acks == 0:
         raise ConfigError(
-            "kafka.acks is 0: a task ends when its rows are acknowledged, and nobody would do so: use all or 1"
+            "kafka.acks is 0: a task ends when its rows are acknowledged, and brokers would not acknowledge any: use all or 1"
         )
     return config
 
 
 def _in_our_names(message: str, properties: Mapping[str, str]) -> str:
-    """The core's error speaks of `linger.ms`; here it is `kafka.linger.ms`."""
+    """Rename the options in the core's error, from `linger.ms` to `kafka.linger.ms`."""
     ours = {name: name.replace("_", ".") for name in ProducerConfig.names()}
     names = {name: name for name in (*ours.values(), *properties)} | ours
 

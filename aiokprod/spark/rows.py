@@ -1,6 +1,6 @@
-"""From record batches of Arrow to what one `send_columns` takes: one topic, bounded bytes, columns in the right types.
+"""From Arrow record batches to the arguments of `send_columns`: one topic, bounded bytes, columns of the right types.
 
-Nothing is copied where a batch has one topic; rows of several topics are taken apart, each topic in the order of its rows.
+Nothing is copied if a batch has one topic; rows of several topics are separated, each topic in the order of its rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Rows:
 
     Args:
         first: the position in the task of the first row.
-        places: of each row in its batch, where rows of other topics lie between; None: they follow each other.
+        places: the position of each row in its batch; None if they follow each other, without rows of other topics.
         timestamps: int64, milliseconds.
     """
 
@@ -46,27 +46,27 @@ class Rows:
 
     @property
     def bytes(self) -> int:
-        """Of keys, values and headers."""
+        """The size of keys, values and headers."""
         return sum(column.nbytes for column in (self.values, self.keys, self.headers) if column is not None)
 
     def position(self, row: int) -> int:
-        """Where in the task a row stands, counted from 0."""
+        """Return the position of a row in the task, counted from 0."""
         return self.first + (row if self.places is None else int(self.places[row]))
 
     def fingerprints(self) -> NDArray[np.uint64]:
-        """Of each row."""
+        """Return the fingerprint of each row."""
         return row_hashes(self.values, self.keys, self.headers)
 
 
 def pieces(batch: Any, plan: ColumnPlan, topic: str | None, first: int, most_bytes: int) -> Iterator[Rows]:
-    """A record batch in pieces of one topic and about `most_bytes`; a larger row goes alone.
+    """Split a record batch into pieces of one topic and about `most_bytes`; a larger row is a piece of its own.
 
     Args:
-        topic: of all rows; None: the column says.
-        first: how many rows of the task were before.
+        topic: of all rows; None takes it from the column.
+        first: the number of earlier rows of the task.
 
     Raises:
-        RowError: a row has no topic; nothing of its batch was handed on.
+        RowError: a row has no topic; no row of its batch was sent.
     """
     if topic is None and batch.column(plan.topic).null_count:
         row = first + int(np.argmax(batch.column(plan.topic).is_null().to_numpy(zero_copy_only=False)))
@@ -110,12 +110,12 @@ def _rows(batch: Any, plan: ColumnPlan, topic: str, first: int, places: NDArray[
 
 
 def _if_any(column: Any) -> Any:
-    """A column without a single value is none."""
+    """Return None for a column without a single value."""
     return None if column is None or column.null_count == len(column) else column
 
 
 def _milliseconds(column: Any) -> Any:
-    """Spark's microseconds as Kafka's milliseconds; a row without a time is dated now."""
+    """Convert Spark's microseconds to Kafka's milliseconds; a row without a time gets the current one."""
     if column is None:
         return None
     now = int(time.time() * 1000)

@@ -1,6 +1,6 @@
-"""Which columns of a DataFrame the sink writes, and whether their types can be written. Pure.
+"""The columns of a DataFrame that the sink writes, and checks of their types. Pure.
 
-The columns are those of Spark's own Kafka sink, and `timestamp`. They are found by name, whatever the case.
+The columns are those of Spark's own Kafka sink, and `timestamp`. They are found by name, in any case.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from aiokprod.spark.errors import SinkUsageError
 
 
 class DataType(Protocol):
-    """A type of Spark's, as much as is asked of it."""
+    """The part of a Spark type that is used here."""
 
     def simpleString(self) -> str: ...  # noqa: N802 - pyspark's name
 
 
 class Field(Protocol):
-    """A column of Spark's."""
+    """The part of a Spark column that is used here."""
 
     @property
     def name(self) -> str: ...
@@ -47,7 +47,7 @@ _ADVICE: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPlan:
-    """Where in a record batch each column stands; None: there is no such column."""
+    """The position of each column in a record batch; None if there is no such column."""
 
     value: int
     key: int | None = None
@@ -58,14 +58,14 @@ class ColumnPlan:
 
     @classmethod
     def of(cls, fields: Sequence[Field], topic: str | None) -> ColumnPlan:
-        """Check the columns.
+        """Check the columns and find their positions.
 
         Args:
-            fields: of the DataFrame's schema.
-            topic: what the option says; it wins over the column.
+            fields: the columns of the DataFrame's schema.
+            topic: the option, which takes precedence over the column.
 
         Raises:
-            SinkUsageError: a column is missing, unknown, there twice, or has a type that cannot be written.
+            SinkUsageError: a column is missing, unknown, duplicated, or has a type that cannot be written.
         """
         places: dict[str, int] = {}
         for place, field in enumerate(fields):
@@ -93,7 +93,7 @@ def _unknown(name: str) -> SinkUsageError:
 
 def _check_type(name: str, found: str) -> None:
     if name == "headers":
-        # simpleString shows neither nullability nor the case of names we did not ask for.
+        # simpleString does not show nullability, and Spark's names may differ in case.
         right = found.lower() == _WANTED[name]
     elif _WANTED[name] == _TEXT:
         right = found == "binary" or _is_text(found)
@@ -103,7 +103,7 @@ def _check_type(name: str, found: str) -> None:
         right = found == _WANTED[name]
     if not right:
         advice = _ADVICE.get(name, "cast it")
-        raise SinkUsageError(f"column {name!r} is {found}, and must be {_WANTED[name]}: {advice}")
+        raise SinkUsageError(f"column {name!r} is {found}, but must be {_WANTED[name]}: {advice}")
 
 
 def _is_text(found: str) -> bool:

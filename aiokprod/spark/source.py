@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class AiokprodSource(DataSource):
-    """`df.write.format("aiokprod")` and `df.writeStream.format("aiokprod")`. It writes; it does not read."""
+    """The format of `df.write.format("aiokprod")` and `df.writeStream.format("aiokprod")`. It writes; it does not read."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
@@ -29,15 +29,15 @@ class AiokprodSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is told."""
+        """Return the name that `format` is given."""
         return "aiokprod"
 
     def schema(self) -> StructType:
-        """Asked when somebody reads."""
+        """Refuse to read; Spark calls this for reads only."""
         raise SinkUsageError("format 'aiokprod' only writes: read with Spark's own format 'kafka'")
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """For a batch job.
+        """Make the writer of a batch job.
 
         Raises:
             ConfigError: an option is missing, unknown or wrong, or nothing can be written to `claims.path`.
@@ -46,22 +46,22 @@ class AiokprodSource(DataSource):
         from aiokprod.spark.writer import BatchWriter
 
         if overwrite:
-            raise SinkUsageError("mode 'overwrite' is not there, a log only grows: use .mode('append')")
+            raise SinkUsageError("mode 'overwrite' is not supported, a log only grows: use .mode('append')")
         return BatchWriter(*self._checked(schema, is_stream=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
-        """For a batch of a stream. Raises as `writer`."""
+        """Make the writer of a batch of a stream. Raises as `writer`."""
         from aiokprod.spark.writer import StreamWriter
 
         if overwrite:
             raise SinkUsageError(
-                "output mode 'complete' is not there, a log only grows: use .outputMode('append'), or"
+                "output mode 'complete' is not supported, a log only grows: use .outputMode('append'), or"
                 " .foreachBatch(aiokprod.spark.write_each_batch(...)) with 'update'"
             )
         return StreamWriter(*self._checked(schema, is_stream=True))
 
     def _checked(self, schema: StructType, *, is_stream: bool) -> tuple[SinkOptions, ColumnPlan]:
-        """All that can be known before a task runs."""
+        """Check everything that can be known before a task runs."""
         check_packages()
         options = SinkOptions.read(self.options)
         plan = ColumnPlan.of(schema.fields, options.topic)

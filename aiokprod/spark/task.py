@@ -1,11 +1,11 @@
-"""One task of a write: rows in, acknowledgements awaited, a message out.
+"""One task of a write: takes rows, waits for their acknowledgements, returns a message.
 
-The task's own thread pulls batches from Spark, which blocks, and hands them to the loop's thread; there a producer that
-the process keeps sends them. Calls follow each other without waiting for acknowledgements, and the producer takes their
-rows in the order of the calls. Small batches gather while something is on its way, and go in one call.
+The task's own thread pulls batches from Spark, which blocks, and passes them to the loop's thread; there a producer that
+the process keeps sends them. Calls follow each other without waiting for acknowledgements, and the producer accepts their
+rows in the order of the calls. Small batches are gathered while a call is in flight, and are sent in one call.
 
-Invariant: bytes on their way stay below `max_in_flight_bytes`; a larger batch goes in parts, a larger row alone. Beside
-them gather less than `GATHERED_BYTES` or half of that bound, whichever is less, and one batch of Spark's.
+Invariant: bytes in flight stay below `max_in_flight_bytes`; a larger batch is sent in parts, a larger row alone. In addition
+at most `GATHERED_BYTES` or half of that bound, whichever is less, and one batch of Spark's are gathered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aiokprod.spark.schema import ColumnPlan
 
 GATHERED_BYTES: Final = 1_048_576
-"""of Spark's batches that go in one call: below, a call costs more than it carries"""
+"""Spark's batches are gathered up to this size: for fewer bytes a call costs more than the sending"""
 
 
 def write_rows(batches: Iterator[Any], options: SinkOptions, plan: ColumnPlan) -> TaskMessage:
@@ -45,12 +45,12 @@ def write_rows(batches: Iterator[Any], options: SinkOptions, plan: ColumnPlan) -
         AiokprodError: the cluster cannot be reached, the topic does not exist, ...
     """
     if is_continuous():
-        raise SinkUsageError("trigger(continuous=...) is not there: use processingTime or availableNow")
+        raise SinkUsageError("trigger(continuous=...) is not supported: use processingTime or availableNow")
     began_s, began = time.time(), time.monotonic()
     outcome = _Outcome()
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
-    if first is not None:  # else no connection is needed
+    if first is not None:  # a task without rows needs no connection
         with leased(options.config, options.idle_timeout_s) as lease:
             hand = _HandOver(lease, options, plan, outcome)
             try:
@@ -64,7 +64,7 @@ def write_rows(batches: Iterator[Any], options: SinkOptions, plan: ColumnPlan) -
 
 
 class _HandOver:
-    """From the task's thread to the loop's: what gathers, and what is on its way."""
+    """The hand-over of rows from the task's thread to the loop's: gathered rows, and calls in flight."""
 
     def __init__(self, lease: Lease, options: SinkOptions, plan: ColumnPlan, outcome: _Outcome) -> None:
         self._lease = lease
@@ -74,12 +74,12 @@ class _HandOver:
         self._outcome = outcome
         self._gathered: list[Any] = []
         self._gathered_bytes = 0
-        self._taken = 0  # rows before those that gather
+        self._taken = 0  # rows before the gathered ones
         self._on_the_way: deque[_Call] = deque()
         self._bytes_on_the_way = 0
 
     def over(self, batch: Any) -> None:
-        """Take a batch of Spark's; waits while as much as may be is on its way."""
+        """Take a batch of Spark's; wait while too many bytes are in flight."""
         self._gathered.append(batch)
         self._gathered_bytes += batch.nbytes
         while self._on_the_way and self._on_the_way[0].future.done():
@@ -88,13 +88,13 @@ class _HandOver:
             self._submit()
 
     def finish(self) -> None:
-        """Until everything is acknowledged."""
+        """Send the gathered rows and wait until everything is acknowledged."""
         self._submit()
         while self._on_the_way:
             self._wait_for_oldest()
 
     def give_up(self) -> None:
-        """The task fails: what is on its way and not taken yet is not taken any more."""
+        """Cancel the calls in flight: rows that they have not passed to the producer yet are not sent."""
         for call in self._on_the_way:
             call.future.cancel()
 
@@ -108,7 +108,7 @@ class _HandOver:
                 self._wait_for_oldest()
             self._bytes_on_the_way += rows.bytes
             future = self._lease.submit(_send(self._lease.producer, rows))
-            self._on_the_way.append(_Call(rows, future, rows.fingerprints()))  # made beside the sending
+            self._on_the_way.append(_Call(rows, future, rows.fingerprints()))  # computed while the rows are sent
 
     def _wait_for_oldest(self) -> None:
         call = self._on_the_way.popleft()
@@ -130,7 +130,7 @@ class _HandOver:
 
 
 class _Call(NamedTuple):
-    """Rows on their way."""
+    """Rows in flight."""
 
     rows: Rows
     future: Future[ColumnsReport]
@@ -138,7 +138,7 @@ class _Call(NamedTuple):
 
 
 def _joined(batches: list[Any]) -> Any:
-    """Several record batches as one."""
+    """Join several record batches into one."""
     if len(batches) == 1:
         return batches[0]
     (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
@@ -158,7 +158,7 @@ async def _send(producer: Producer, rows: Rows) -> ColumnsReport:
 
 
 class _Outcome:
-    """What became of the rows so far."""
+    """The outcome of the rows so far."""
 
     def __init__(self) -> None:
         self._rows = 0
@@ -194,7 +194,7 @@ class _Outcome:
 
 
 def _row_error(report: ColumnsReport, rows: Rows) -> RowError:
-    """The first row that failed, where it stands and why."""
+    """Make the error of the first row that failed: where it is and why it failed."""
     error = report.first_error
     failed = {place: told for place, told in report.partitions.items() if told.first_failed_row is not None}
     lost = report.failed + report.untaken

@@ -1,7 +1,7 @@
-"""The writers Spark calls: `write` in a worker, `commit` and `abort` on the driver. One class for batches, one for streams.
+"""The writers that Spark calls: `write` in a worker, `commit` and `abort` on the driver. One for batches, one for streams.
 
-Spark pickles a writer into every task, with all options, passwords too: nothing here shows them. What `commit` needs rides
-in the messages, for the one that Spark calls for a stream knows nothing else.
+Spark pickles a writer into every task, with all options, passwords too: no repr shows them. Everything that `commit` needs
+is in the messages, as Spark calls it on another object for a stream.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aiokprod.spark.schema import ColumnPlan
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of a batch job."""
+    """The writer of a batch job."""
 
     def __init__(self, options: SinkOptions, plan: ColumnPlan) -> None:
         self.options = options
@@ -35,15 +35,15 @@ class BatchWriter(DataSourceArrowWriter):
         return _written(iterator, self.options, self.plan)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Tell what was written."""
-        _commit(_told(messages), self.options, self.job_id, self.options.batch_id)
+        """Log the written rows, and write the claims."""
+        _commit(_task_messages(messages), self.options, self.job_id, self.options.batch_id)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing to undo: rows that were acknowledged stay in the log."""
+        """Leave everything as it is: acknowledged rows stay in the log."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Of a stream; a new one for each batch, and another one for its commit."""
+    """The writer of a stream; Spark makes a new one for each batch, and another one for its commit."""
 
     def __init__(self, options: SinkOptions, plan: ColumnPlan) -> None:
         self.options = options
@@ -57,30 +57,30 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return _written(iterator, self.options, self.plan)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Tell what was written."""
-        told = _told(messages)
+        """Log the written rows, and write the claims."""
+        told = _task_messages(messages)
         query_id = next((each.task.query_id for each in told if each.task.query_id is not None), "unknown")
         _commit(told, self.options, query_id, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing to undo: rows that were acknowledged stay in the log."""
+        """Leave everything as it is: acknowledged rows stay in the log."""
 
 
 def _written(iterator: Iterator[Any], options: SinkOptions, plan: ColumnPlan) -> WriterCommitMessage:
-    check_packages()  # the executor's, which may be another environment than the driver's
+    check_packages()  # again: the executor's environment may differ from the driver's
     from aiokprod.spark.task import write_rows
 
     return write_rows(iterator, options, plan)
 
 
-def _told(messages: Sequence[WriterCommitMessage | None]) -> tuple[TaskMessage, ...]:
+def _task_messages(messages: Sequence[WriterCommitMessage | None]) -> tuple[TaskMessage, ...]:
     told = tuple(message for message in messages if isinstance(message, TaskMessage))
     if len(told) != len(messages):
-        # Spark 4.1 to 4.3 run a continuous trigger and drop its rows in the JVM: `write` is never called, and this commit is
-        # the first that Python hears of it. The error is only logged, but a commit that passed would count the rows as written.
+        # Spark 4.1 to 4.3 drop the rows of a continuous trigger in the JVM: `write` is never called, and this commit is the
+        # first call in Python. The error is only logged, but a commit that succeeded would count the rows as written.
         raise SinkUsageError(
-            "a task has no commit message, as with trigger(continuous=...), which is not there: Spark drops the rows of such"
-            " a query. Stop it, and use trigger(processingTime=...) or trigger(availableNow=True) with another checkpoint"
+            "a task has no commit message, as with trigger(continuous=...), which is not supported: Spark drops the rows of"
+            " such a query. Stop it, and use trigger(processingTime=...) or trigger(availableNow=True) with another checkpoint"
         )
     return told
 

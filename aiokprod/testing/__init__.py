@@ -1,7 +1,7 @@
-"""Tests for people who send to Kafka: a producer in memory, a cluster in this process, a real one, a breaking proxy.
+"""Helpers for tests of programs that send to Kafka: a producer in memory, a cluster in this process or a real one, a proxy.
 
-Everything here is imported when first asked for: the pytest plugin lives in this package and is loaded by every run of
-pytest, also by those that test something else.
+Everything here is imported when it is first used: the pytest plugin is in this package, and every run of pytest loads it,
+whatever it tests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """PEP 562: the module that has it is imported now, not with the package."""
+    """Import the module of a name when the name is first used (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
@@ -37,4 +37,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return list(__all__)

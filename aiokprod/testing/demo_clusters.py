@@ -1,14 +1,14 @@
-"""The clusters `aiokprod demo` can show itself on: embedded, a local Apache Kafka, or one that is there already."""
+"""The clusters that `aiokprod demo` can use: an embedded one, a local Apache Kafka, or an existing one."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from aiokprod.cluster.client import ClusterClient
-from aiokprod.cluster.silent_listener import SilentListener
+from aiokprod.cluster.cluster_listener import SilentListener
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import BrokerAnswerError
 from aiokprod.metrics import Metrics
@@ -35,8 +35,8 @@ class DemoCluster:
 
 
 @contextmanager
-def embedded() -> Iterator[DemoCluster]:
-    """Three brokers in this process, on real sockets of the loopback."""
+def embedded() -> Generator[DemoCluster]:
+    """Return a cluster of three brokers in this process, on real loopback sockets."""
     from aiokprod.testing.mock import MockCluster
 
     with MockCluster(brokers=3) as cluster:
@@ -63,8 +63,8 @@ def embedded() -> Iterator[DemoCluster]:
 
 
 @contextmanager
-def local_kafka() -> Iterator[DemoCluster]:
-    """Apache Kafka in three local JVM processes."""
+def local_kafka() -> Generator[DemoCluster]:
+    """Return a cluster of Apache Kafka in three local JVM processes."""
     from aiokprod.testing.kafka_cluster import KafkaCluster
 
     with KafkaCluster(brokers=3, proxied=True) as cluster:
@@ -98,7 +98,7 @@ def _own(bootstrap_servers: str) -> ProducerConfig:
 
 
 def external(config: ProducerConfig) -> DemoCluster:
-    """A cluster of the user's: nothing is broken there."""
+    """Return a cluster of the user's, in which nothing is broken."""
 
     def create(topic: str, partitions: int) -> None:
         asyncio.run(_create_topic(config, topic, partitions))

@@ -1,7 +1,7 @@
-"""Where a test cluster's loop runs: the caller's own, or a thread made for it; and calls into it from anywhere.
+"""The loop of a test cluster: the caller's own, or one on a thread made for it; and calls into it from any thread.
 
-One `LoopHome` per MockCluster or FaultProxy. Invariant: its state changes only on the home loop, so nobody sees half a
-change. Before the cluster is started and after it is closed calls run at once, in the caller.
+One `LoopHome` per MockCluster or FaultProxy. Invariant: its state changes only on the home loop, so no caller sees half
+a change. Before the cluster is started and after it is closed calls run at once, in the caller.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CALL_TIMEOUT_S: Final = 30.0
 
 
 class LoopHome:
-    """The loop the brokers, or the links of a proxy, live on."""
+    """The loop on which the brokers, or the links of a proxy, run."""
 
     def __init__(self, thread_name: str = "mock-cluster") -> None:
         self._thread_name = thread_name
@@ -28,13 +28,13 @@ class LoopHome:
         self._thread_id: int | None = None
 
     def adopt_running_loop(self) -> None:
-        """Live on the caller's loop."""
+        """Use the caller's loop."""
         assert self._loop is None, "the cluster is running already"
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
 
     def start_thread(self) -> None:
-        """Live on a thread of our own."""
+        """Start a loop on a thread of its own."""
         assert self._loop is None, "the cluster is running already"
         loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, args=(loop,), name=self._thread_name, daemon=True)
@@ -63,7 +63,7 @@ class LoopHome:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a loop."""
+        """Return whether there is a loop."""
         return self._loop is not None
 
     def call(self, function: Callable[[], _Result]) -> _Result:

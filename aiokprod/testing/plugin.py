@@ -29,24 +29,24 @@ BACKENDS: dict[str, BackendName] = {"processes": "processes", "containers": "con
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Which seeds."""
+    """Add the options that choose the seeds."""
     group = parser.getgroup("aiokprod", "Kafka in virtual time (aiokprod)")
     group.addoption("--kafka-seed", type=int, action="append", metavar="N", help="run kafka_seeds tests with this seed")
     group.addoption("--kafka-seeds", type=int, metavar="COUNT", help="run kafka_seeds tests with so many seeds")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker is known, also with --strict-markers."""
+    """Register the marker, for --strict-markers."""
     config.addinivalue_line(
         "markers",
         "kafka_seeds(count, *, faults=..., **options): run this async test once per seed, in virtual time, on a mock_kafka"
-        " that things befall; options are those of MockCluster",
+        " with random faults; options are those of MockCluster",
     )
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Take over the marked tests from whoever was to run them."""
+    """Replace the items of the marked tests, also those made by the plugin of an async runner."""
     for index, item in enumerate(session.items):
         if item.get_closest_marker("kafka_seeds") is not None and isinstance(item, pytest.Function):
             from aiokprod.testing.seeded import SeededTest
@@ -56,7 +56,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """A marked test runs its seeds."""
+    """Run the seeds of a marked test."""
     run_seeds = getattr(item, "run_seeds", None)
     if run_seeds is None:
         return None
@@ -68,7 +68,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
-    """The async fixtures of a marked test run where it does."""
+    """Run the async fixtures of a marked test on the loop of its seed."""
     running = getattr(request.node, "running_fixture", None)
     if running is None:
         return (yield)
@@ -78,7 +78,7 @@ def pytest_fixture_setup(
 
 @pytest.fixture(scope="session")
 def kafka_cluster() -> Iterator[KafkaCluster]:
-    """Three real brokers, started once per session. A test that kills one must bring it back."""
+    """Yield three real brokers, started once per session. A test that kills one must bring it back."""
     from aiokprod.testing.kafka_cluster import KafkaCluster
 
     backend = BACKENDS.get(os.environ.get(BACKEND_VARIABLE, "processes"))
@@ -99,7 +99,7 @@ def kafka_bootstrap(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def kafka_topic(kafka_bootstrap: str) -> Iterator[str]:
-    """The name of a new topic with three partitions on the real cluster, deleted after the test."""
+    """Yield the name of a new topic with three partitions on the real cluster; it is deleted after the test."""
     from aiokprod.testing.kafka_cluster.admin import Admin
 
     admin = Admin.from_bootstrap(kafka_bootstrap)
@@ -114,7 +114,7 @@ def kafka_topic(kafka_bootstrap: str) -> Iterator[str]:
 
 @pytest.fixture
 def mock_kafka(request: pytest.FixtureRequest) -> Iterator[MockCluster]:
-    """An in-process cluster on real sockets, new for each test; in memory, new for each seed, with kafka_seeds."""
+    """Yield an in-process cluster on real sockets, new for each test; in memory, new for each seed, with kafka_seeds."""
     from aiokprod.testing.mock import MockCluster
 
     make = getattr(request.node, "seeded_cluster", MockCluster)
@@ -124,7 +124,7 @@ def mock_kafka(request: pytest.FixtureRequest) -> Iterator[MockCluster]:
 
 @pytest.fixture
 def kafka_seed(request: pytest.FixtureRequest) -> int:
-    """The seed of this run of a test marked kafka_seeds, for chance of its own."""
+    """Return the seed of this run of a test marked kafka_seeds, for the test's own random numbers."""
     seed: int | None = getattr(request.node, "kafka_seed", None)
     if seed is None:
         raise pytest.UsageError("kafka_seed is for tests marked kafka_seeds")
@@ -133,7 +133,7 @@ def kafka_seed(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def memory_kafka() -> MemoryProducer:
-    """A producer that keeps its records in memory, new for each test and not started: give it to the application."""
+    """Return a producer that keeps its records in memory, new for each test and not started: give it to the application."""
     from aiokprod.testing.memory import MemoryProducer
 
     return MemoryProducer()

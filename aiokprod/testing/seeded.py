@@ -1,8 +1,8 @@
-"""`SeededTest`: a user's async test, run once per seed in virtual time against a MockCluster that things befall.
+"""`SeededTest`: a user's async test, run once per seed in virtual time against a MockCluster with random faults.
 
 One per test marked `kafka_seeds`, in the place of the item that pytest (or the plugin of an async runner) made of it. Each
-seed is a whole life of the test: its function-scoped fixtures are made anew. The first seed that fails ends it, and its
-report says what befell the cluster and how to run that seed alone.
+seed is a whole run of the test, with new function-scoped fixtures. The first seed that fails ends it, and its report names
+the faults of the cluster and how to run that seed alone.
 
 Invariants: the test is one item with one outcome, whatever the number of seeds; nothing of a seed outlives it.
 """
@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import pytest
 
@@ -33,7 +33,7 @@ PASSED_THROUGH = (KeyboardInterrupt, SystemExit, GeneratorExit, pytest.exit.Exce
 
 
 class SeededTest(pytest.Function):
-    """The item."""
+    """The pytest item of a marked test."""
 
     seeds: Sequence[int] = ()
     kafka_seed = 0
@@ -46,7 +46,7 @@ class SeededTest(pytest.Function):
 
     @classmethod
     def instead_of(cls, item: pytest.Function) -> Self:
-        """The same test, to be run by us.
+        """Make the item that runs the same test once per seed.
 
         Raises:
             pytest.UsageError: the marker or the test makes no sense.
@@ -56,7 +56,7 @@ class SeededTest(pytest.Function):
             raise pytest.UsageError(f"{item.nodeid}: {MARK} is for async tests")
         if CLUSTER_FIXTURE not in item.fixturenames:
             raise pytest.UsageError(f"{item.nodeid}: a test with {MARK} uses the fixture {CLUSTER_FIXTURE}")
-        seeded = cls.from_parent(
+        seeded: Self = cast(Any, cls).from_parent(
             item.parent,
             name=item.name,
             callspec=getattr(item, "callspec", None),
@@ -105,7 +105,8 @@ class SeededTest(pytest.Function):
                     report.sections.append((MARK, self._replay()))
             if not all(report.passed for report in reports):
                 break
-        shared = pytest.CallInfo.from_call(lambda: self.session._setupstate.teardown_exact(nextitem), when="teardown")
+        session = cast(Any, self.session)  # to tear down is not in pytest's public interface, either
+        shared = pytest.CallInfo[None].from_call(lambda: session._setupstate.teardown_exact(nextitem), when="teardown")
         if shared.excinfo is not None and reports[-1].passed:
             reports[-1] = pytest.TestReport.from_item_and_call(self, shared)
         for report in reports:
@@ -116,7 +117,7 @@ class SeededTest(pytest.Function):
 
     # ------------------------------------------------------------------ one seed
     def setup(self) -> None:
-        """A loop, a network and chance; then the fixtures."""
+        """Set up a loop, a network and random numbers, then the fixtures."""
         self._report_sections.clear()  # what other seeds have printed
         for cached in ("_obj", "_instance"):  # a test class has a new instance for each seed
             vars(self).pop(cached, None)
@@ -126,7 +127,7 @@ class SeededTest(pytest.Function):
         super().setup()
 
     def teardown(self) -> None:
-        """After the fixtures are gone: is anything left of the test?"""
+        """Tear down the fixtures, then check that nothing of the test is left."""
         __tracebackhide__ = True
         run, is_whole = self._run, self._is_whole
         self._run, self._nemesis, self._is_whole = None, None, False
@@ -141,8 +142,8 @@ class SeededTest(pytest.Function):
             run.__exit__(None, None, None)
 
     @contextmanager
-    def seeded_cluster(self) -> Iterator[MockCluster]:
-        """What the fixture `mock_kafka` gives: the cluster of this seed, in memory."""
+    def seeded_cluster(self) -> Generator[MockCluster]:
+        """Provide the fixture `mock_kafka`: the cluster of this seed, in memory."""
         run = self._run
         assert run is not None
         options: dict[str, Any] = {
@@ -159,8 +160,8 @@ class SeededTest(pytest.Function):
             run.wait_for(cluster.__aexit__(None, None, None))
 
     @contextmanager
-    def running_fixture(self, fixture: pytest.FixtureDef[Any]) -> Iterator[None]:
-        """Meanwhile an async fixture is one that runs on the loop of this seed.
+    def running_fixture(self, fixture: pytest.FixtureDef[Any]) -> Generator[None]:
+        """Provide a context in which async fixtures run on the loop of this seed.
 
         What stands in its place has nothing of it, so that plugins of async runners take it for what it is: not async.
         """
@@ -170,7 +171,7 @@ class SeededTest(pytest.Function):
         assert run is not None
 
         def bound() -> Any:
-            """To the instance that the test has."""
+            """Return the function, bound to the instance of the test."""
             if inspect.ismethod(function) and type(function.__self__) is type(self.instance):
                 return function.__func__.__get__(self.instance)
             return function
@@ -196,7 +197,7 @@ class SeededTest(pytest.Function):
             replaceable.func = function
 
     def runtest(self) -> None:
-        """The test, and what befalls the cluster meanwhile."""
+        """Run the test, and the faults of the cluster meanwhile."""
         __tracebackhide__ = True
         run, nemesis = self._run, self._nemesis
         assert run is not None and nemesis is not None
@@ -219,8 +220,8 @@ class SeededTest(pytest.Function):
         self._is_whole = True
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """An error gets the story and the seed to its message."""
+    def _telling(self) -> Generator[None]:
+        """Add the story and the seed to the message of an error."""
         __tracebackhide__ = True
         try:
             yield
@@ -232,7 +233,7 @@ class SeededTest(pytest.Function):
 
     def _replay(self) -> str:
         before = self.seeds.index(self.kafka_seed)
-        lines = [f"seed {self.kafka_seed} fails after {before} that passed. What befell the cluster:"]
-        lines += [f"  {deed}" for deed in self._story or ["nothing"]]
+        lines = [f"seed {self.kafka_seed} fails after {before} that passed. The faults of the cluster:"]
+        lines += [f"  {fault}" for fault in self._story or ["none"]]
         lines += ["This seed alone:", f'  pytest "{self.nodeid}" --kafka-seed {self.kafka_seed}']
         return "\n".join(lines)

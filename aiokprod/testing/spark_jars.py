@@ -36,7 +36,7 @@ _POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 def spark_kafka_jars() -> list[str]:
-    """The jars for `spark.jars` (joined by commas), so that `format("kafka")` is known; about 8 s the first time.
+    """Return the jars for `spark.jars` (joined by commas), so that `format("kafka")` is known; about 8 s the first time.
 
     Raises:
         KafkaClusterError: Maven is missing or failed.

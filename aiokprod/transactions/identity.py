@@ -1,10 +1,10 @@
 """`ProducerIdKeeper`: gets producer ids from the cluster, for an idempotent producer without transactions.
 
-One per producer. An id it hands out was never handed out before and may serve any number of partitions; what each of
-them makes of it (epochs, sequences) is the ledger's matter (`# ledger: R2`).
+One per producer. Every id is new, and may serve any number of partitions; the epochs and sequence numbers of each partition
+are the ledger's business (`# ledger: R2`).
 
-Invariants: at most one request at a time, whoever asks; an answer that says "later", or none, is asked for again, with
-backoff, until the caller gives up; an answer that says "never" ends it at once.
+Invariants: at most one request at a time, however many callers wait; an answer that means "later", or no answer, is asked
+for again, with backoff, until the caller gives up; an answer that means "never" ends the attempts at once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from aiokprod.backoff import Backoff
-from aiokprod.chance import new_random
+from aiokprod.backoff import SHORTEST_BACKOFF_S, Backoff
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import (
@@ -27,12 +26,13 @@ from aiokprod.errors import (
     UnsupportedVersionError,
 )
 from aiokprod.logs import StateLog
+from aiokprod.randomness import new_random
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 LATER: Final = frozenset(
     {
-        ErrorCode.UNKNOWN_SERVER_ERROR,  # nothing is lost by asking again: an id nobody uses does no harm
+        ErrorCode.UNKNOWN_SERVER_ERROR,  # asking again is safe: an unused id does no harm
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -42,30 +42,27 @@ LATER: Final = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""A new cluster answers 14 for its first moments (`# broker: 9.2`)."""
-
-SHORTEST_BACKOFF_S: Final = 0.01
-"""A backoff of 0 ms shall not become a busy loop."""
+"""Codes after which asking again may help. A new cluster first answers COORDINATOR_LOAD_IN_PROGRESS (`# broker: 9.2`)."""
 
 LARGEST_TIMEOUT_MS: Final = 2**31 - 1
-"""Of a transaction; without one the broker does not look at it."""
+"""The transaction timeout of a request without a transaction: the broker ignores it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """No id now, because of this; asking again may help."""
+    """The outcome of a request that got no id now; asking again may help."""
 
     error: AiokprodError
 
 
 class ProducerIdKeeper:
-    """Source of producer ids.
+    """The source of producer ids of one producer.
 
     Args:
-        client: of the cluster; any broker can answer.
+        client: sends the requests; any broker can answer.
         config: request timeout and backoff.
         random: for jitter.
-        sleep: waits so many seconds.
+        sleep: waits for the given number of seconds.
     """
 
     def __init__(
@@ -82,19 +79,20 @@ class ProducerIdKeeper:
         self._backoff = Backoff(max(least_s, SHORTEST_BACKOFF_S), max(most_s, SHORTEST_BACKOFF_S))
         self._random = new_random() if random is None else random
         self._sleep = sleep
-        self._turn = asyncio.Lock()  # held across awaits: it is what keeps requests one at a time
+        self._turn = asyncio.Lock()  # held across awaits: keeps requests one at a time
         self._log = StateLog("producer id", client_id=config.client_id)
         self.last_error: AiokprodError | None = None  # of the last attempt; None once one succeeds
 
     async def fresh(self) -> tuple[int, int]:
-        """A producer id nobody used, and its epoch, 0. Waits for as long as the cluster says "later", or nothing.
+        """Get an unused producer id and its epoch, 0; wait as long as the cluster answers "later", or not at all.
 
         Raises:
-            ClusterAuthorizationError: the principal may not write idempotently (31, 53; `# faults: I23`).
-            UnsupportedVersionError: the brokers do not know idempotent producers (35).
+            ClusterAuthorizationError: the principal may not write idempotently (CLUSTER_AUTHORIZATION_FAILED,
+                TRANSACTIONAL_ID_AUTHORIZATION_FAILED; `# faults: I23`).
+            UnsupportedVersionError: the brokers do not support idempotent producers (UNSUPPORTED_VERSION).
             BrokerAnswerError: any other refusal; `code` says which.
 
-        Cancellation: this is how to give up (`# faults: I22`); an id may have been handed out that nobody will use.
+        Cancellation: ends the attempts (`# faults: I22`); an id may have been given out that is never used.
         """
         async with self._turn:
             attempt = 0
@@ -109,11 +107,11 @@ class ProducerIdKeeper:
                 await self._sleep(self._backoff.delay_s(attempt, self._random.random()))
 
     async def _ask(self) -> tuple[int, int] | Later:
-        """One request to one broker. Raises what no repetition will mend."""
+        """Send one request to one broker; raise what no repetition can mend."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=LARGEST_TIMEOUT_MS)
         try:
             answer: InitProducerIdResponse = await self._client.request(request, timeout_s=self._timeout_s)
-        except UnsupportedVersionError:
+        except UnsupportedVersionError:  # no repetition helps: the brokers are too old
             raise
         except AiokprodError as error:
             return Later(error)
@@ -121,12 +119,12 @@ class ProducerIdKeeper:
 
 
 def judge(answer: InitProducerIdResponse) -> tuple[int, int] | Later:
-    """What an answer means; raises if it means "never"."""
+    """Return the meaning of an answer, or raise if the answer means "never"."""
     code = answer.error_code
     if code == ErrorCode.NONE:
         if answer.producer_id >= 0 and answer.producer_epoch >= 0:
             return answer.producer_id, answer.producer_epoch
-        # faults: H19
+        # faults: H19: a broken broker gives out a negative id; another broker may answer well
         return Later(
             ProtocolError(f"a broker handed out producer id {answer.producer_id}, epoch {answer.producer_epoch}")
         )

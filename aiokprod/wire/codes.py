@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """What a broker may answer; one it invents later is a plain int."""
+    """The error codes of Kafka; a code of a later release is a plain int."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -149,5 +149,5 @@ NAMES = {code.value: code.name for code in ErrorCode}
 
 
 def name_of(code: int) -> str:
-    """NOT_LEADER_OR_FOLLOWER, or UNKNOWN_CODE_999; never raises."""
+    """Return the name of a code, or UNKNOWN_CODE_999 for one that is not known; never raises."""
     return NAMES.get(code, f"UNKNOWN_CODE_{code}")

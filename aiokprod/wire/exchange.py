@@ -1,19 +1,20 @@
-"""The exchange of requests and answers on one connection: who is owed what, in which order, since when.
+"""The exchange of requests and answers on one connection: what the broker still owes, in which order, since when.
 
-One per connection, made with it and thrown away with it. It holds the FIFO of everything the broker still owes:
-requests, and *markers* (chasers), which are places in that queue and never reach the wire.
+One per connection, made and dropped with it. It holds the FIFO queue of everything that the broker still owes: requests,
+and *markers* (of chasers), which are entries of that queue and never reach the wire.
 
 Invariants:
 
-- A broker answers in the order of the requests (`# broker: 4.8`). An answer that is not the oldest one's, a repeated
-  one, one nobody asked for, or a frame that is no frame *poisons* the exchange: nothing that comes later is believed.
-- Only the oldest unanswered request has a running clock. The broker does not look at the next one before it answered
-  this one (`# broker: 4.5`), so a clock that started at the write would blame a request for its elders.
+- A broker answers in the order of the requests (`# broker: 4.8`). An answer to another request than the oldest one, a
+  repeated or unrequested answer, or a malformed frame *poisons* the exchange: later bytes are not trusted.
+- Only the oldest unanswered request has a running clock. The broker reads the next request only after it has answered
+  this one (`# broker: 4.5`), so a clock that started at the write would charge a request for the time spent on the
+  requests ahead of it.
 - A muted connection (KIP-219) has no running clock at all: the broker does not read from it.
 - A marker leaves in the very step in which it reaches the front.
 
-Nothing here reads a clock or touches a socket: every method that needs the time is given it, in seconds of any
-monotonic clock.
+This module reads no clock and touches no socket: every method that needs the time takes it as an argument, in seconds of
+any monotonic clock.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from aiokprod.errors import ProtocolError
 from aiokprod.wire.frames import FrameReader, read_response_header
 
 LAST_CORRELATION_ID: Final = 2**31 - 1
-"""The field is a signed 32-bit integer; negative ids are legal but some brokers' logs make a mess of them."""
+"""The field is a signed 32-bit integer; negative ids are legal, but some brokers log them badly."""
 
 
 ANY_SIZE: Final = 2**31 - 1
 
 
 class Entry:
-    """One place in the queue of a connection: a request, or a marker (`api_key` -1)."""
+    """An entry in the queue of a connection: a request, or a marker (`api_key` -1)."""
 
     __slots__ = ("api_key", "correlation_id", "flexible_response", "max_answer_bytes", "timeout_s", "token", "version")
 
@@ -65,7 +66,7 @@ class Entry:
 
 
 class Settled:
-    """An entry whose turn came: `body` is its answer (empty for a marker)."""
+    """An entry that reached the front; `body` is its answer (empty for a marker)."""
 
     __slots__ = ("body", "entry")
 
@@ -84,10 +85,10 @@ class Exchange:
     """The queue of one connection.
 
     Args:
-        max_frame_bytes: largest answer accepted; a longer one is refused by its length alone (`# faults: H1`). What a
-            request allows its own answer (`Entry.max_answer_bytes`) may be less (`# faults: H25`).
-        max_mute_s: longest throttle obeyed; a broken broker asks for 24 days (`# faults: H18`).
-        first_correlation_id: only tests begin elsewhere than at 0.
+        max_frame_bytes: largest accepted answer; a longer one is refused by its length alone (`# faults: H1`). A request
+            may allow its answer less (`Entry.max_answer_bytes`, `# faults: H25`).
+        max_mute_s: longest obeyed throttle; a broken broker asks for 24 days (`# faults: H18`).
+        first_correlation_id: 0 except in tests.
     """
 
     __slots__ = (
@@ -106,45 +107,45 @@ class Exchange:
         self._frames = FrameReader(max_frame_bytes)
         self._pending: deque[Entry] = deque()
         self.requests = 0
-        """Without an answer; markers are not counted."""
+        """Number of unanswered requests, without markers."""
         self.head_clock_started = 0.0
-        """Meaningless while nothing is pending."""
+        """When the clock of the oldest request started; without meaning while nothing is pending."""
         self._next_correlation_id = first_correlation_id
-        self._grace_given = 0.0  # to the head
+        self._grace_given = 0.0  # seconds added to the timeout of the head, once
         self._muted_until = 0.0
         self.max_mute_s = max_mute_s
         self.failure: ProtocolError | None = None
-        """Why nothing more is believed; set once, by `feed`."""
+        """Why later bytes are not trusted; set once, by `feed`."""
 
-    # -- asking ---------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------ requests
 
     def take_correlation_id(self) -> int:
-        """The id for the next request; 0 follows 2**31 - 1."""
+        """Return the id for the next request; 0 follows 2**31 - 1."""
         taken = self._next_correlation_id
         self._next_correlation_id = taken + 1 if taken < LAST_CORRELATION_ID else 0
         return taken
 
     def push(self, entry: Entry, now: float) -> None:
-        """Append a request whose bytes are handed to the transport in this same step."""
+        """Append a request whose bytes are passed to the transport in this same step."""
         if not self._pending:
             self._start_clock(now)
         self._pending.append(entry)
         self.requests += 1
 
     def push_marker(self, token: object) -> bool:
-        """Queue a marker behind what is pending; False if nothing is, and it counts as returned at once."""
+        """Append a marker behind the pending entries; False if there are none, and the marker counts as returned at once."""
         if not self._pending:
             return False
         self._pending.append(Entry(token, -1, -1, -1, 0.0, False))
         return True
 
-    # -- being answered -------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------ answers
 
     def feed(self, data: bytes | bytearray | memoryview, now: float) -> list[Settled]:
-        """Take bytes from the socket; return what they settle, oldest first, markers included.
+        """Take bytes from the socket; return the entries they settle, oldest first, markers included.
 
-        Never raises: `failure` says what poisoned the exchange, and later bytes are ignored; answers that came before
-        a wrong one are returned. The bodies are views of the frames, valid as long as they are held.
+        Never raises: `failure` says what poisoned the exchange, and later bytes are ignored; answers before the wrong
+        one are returned. The bodies are views of the frames, valid as long as they are held.
         """
         settled: list[Settled] = []
         if self.failure is not None:
@@ -161,48 +162,49 @@ class Exchange:
                 if frame is None:
                     break
                 self._settle(frame, now, settled)
-            if not self.requests and frames.buffered_bytes:
-                raise ProtocolError("the broker began an answer to no request")
+            if not self.requests and frames.buffered_bytes:  # refused now, not once the answer is complete
+                raise ProtocolError("the broker began an answer that was not requested")
         except ProtocolError as error:
-            self.failure = error.with_traceback(None)  # it is kept, and would keep the bytes
+            self.failure = error.with_traceback(None)  # its traceback would keep the bytes in memory
         return settled
 
     def _settle(self, frame: bytes, now: float, settled: list[Settled]) -> None:
         pending = self._pending
         if not pending:
-            raise ProtocolError(f"the broker sent {len(frame)} bytes that nobody asked for")
+            raise ProtocolError(f"the broker sent {len(frame)} bytes that were not requested")
         head = pending[0]
         correlation_id, body = read_response_header(frame, head.flexible_response)
         if correlation_id != head.correlation_id:
             raise ProtocolError(
-                f"answer with correlation id {correlation_id} where {head.correlation_id} is due"
+                f"answer with correlation id {correlation_id}, but {head.correlation_id} is due"
                 f" (api key {head.api_key} version {head.version}): answers must come in order"
             )
         pending.popleft()
         self.requests -= 1
         settled.append(Settled(head, body))
+        # A marker returns with the answer before it: the next answer may be long in coming, or never come.
         while pending and pending[0].is_marker:
             settled.append(Settled(pending.popleft(), NO_BODY))
         if pending:
-            self._start_clock(now)
+            self._start_clock(now)  # the broker reads this request only now (`# broker: 4.5`)
 
     def abandon(self) -> list[Entry]:
-        """Empty the queue, oldest first, because the connection is over."""
+        """Empty the queue because the connection is over; return its entries, oldest first."""
         abandoned = list(self._pending)
         self._pending.clear()
         self.requests = 0
         return abandoned
 
-    # -- time -----------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------ time
 
     def mute(self, seconds: float, now: float) -> float:
-        """Obey a throttle: stop the clock until its end, which is returned.
+        """Obey a throttle: stop the clock until the end of the throttle, and return that time.
 
-        Clamped to 0 .. `max_mute_s`. A shorter throttle never ends a longer one.
+        The throttle is clamped to 0 .. `max_mute_s`. A shorter throttle never ends a longer one.
         """
         until = now + min(max(seconds, 0.0), self.max_mute_s)
         if until > self._muted_until:
-            # What the head's clock had counted so far stays counted; only the muted stretch is left out.
+            # The head keeps the time it has used so far; only the muted stretch is not counted.
             if self._pending:
                 self.head_clock_started += until - max(now, self._muted_until)
             self._muted_until = until
@@ -213,13 +215,13 @@ class Exchange:
         return self._muted_until
 
     def deadline(self) -> float | None:
-        """When the oldest request times out; None while nothing is owed."""
+        """Return when the oldest request times out; None if nothing is pending."""
         if not self._pending:
             return None
         return self.head_clock_started + self._pending[0].timeout_s + self._grace_given
 
     def extend_grace(self, grace_s: float, now: float) -> bool:
-        """Give the head at least `grace_s` from now; once per head, else False (and nothing changes)."""
+        """Give the head at least `grace_s` from now on; once per head, else return False and change nothing."""
         deadline = self.deadline()
         if deadline is None or self._grace_given or grace_s <= 0.0:
             return False
@@ -230,20 +232,20 @@ class Exchange:
         self.head_clock_started = max(now, self._muted_until)
         self._grace_given = 0.0
 
-    # -- looking --------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------ state
 
     @property
     def head(self) -> Entry | None:
-        """The oldest unanswered request."""
+        """The oldest entry of the queue, or None."""
         return self._pending[0] if self._pending else None
 
     @property
     def buffered_bytes(self) -> int:
-        """Of an answer that has begun and not ended."""
+        """The size of the incomplete answer received so far."""
         return self._frames.buffered_bytes
 
     def lift_frame_limit(self, max_frame_bytes: int) -> None:
-        """Accept larger answers from now on: the broker is who it says it is (`# faults: H21`)."""
+        """Accept larger answers: the broker has been authenticated (`# faults: H21`)."""
         self._frames.max_frame_bytes = max_frame_bytes
 
     def __repr__(self) -> str:

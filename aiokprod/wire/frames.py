@@ -1,6 +1,7 @@
 """Frames: length-prefixed messages out of chunks of bytes, and the headers of requests and responses. Pure.
 
-A length is judged before a byte of its frame is kept, so a hostile peer cannot make us buffer what we would refuse.
+The length is checked before any byte of its frame is kept, so a hostile peer cannot make us buffer a frame that we would
+refuse.
 """
 
 from __future__ import annotations
@@ -15,27 +16,27 @@ from aiokprod.wire.writer import Writer
 _INT32 = Struct(">i")
 _REQUEST_HEADER = Struct(">hhi")
 API_VERSIONS = 18
-HTTP_STARTS = (b"HTTP", b"GET ", b"POST", b"<htm", b"<!DO")
-SMALLEST_FRAME = 4  # a correlation id
+HTTP_STARTS = (b"HTTP", b"GET ", b"POST", b"<htm", b"<!DO")  # read as a length these are above 1 GB
+SMALLEST_FRAME = 4  # the correlation id
 
 
 class FrameReader:
-    """Cuts a stream into frames (without their length)."""
+    """A reader that cuts a stream into frames (without their length field)."""
 
     __slots__ = ("_at", "_buffer", "failure", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
         self.failure: ProtocolError | None = None
-        """Why the stream is useless from here on: a length no frame can have."""
+        """Why the stream cannot be read further: a length that no frame can have."""
         self._buffer = bytearray()
-        self._at = 0  # what is before it has been handed out
+        self._at = 0  # bytes before this position have been handed out
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
-        """The frames that are complete now. Those before a bad length are returned; then `failure` tells of it.
+        """Return the frames that are complete now; frames before a bad length are returned before `failure` is raised.
 
         Raises:
-            ProtocolError: `failure`, when there is no frame before it, and at every call from then on.
+            ProtocolError: `failure`, if no frame precedes it, and at every later call.
         """
         self.take(data)
         frames: list[bytes] = []
@@ -48,13 +49,15 @@ class FrameReader:
         return frames
 
     def take(self, data: bytes | bytearray | memoryview) -> None:
-        """Bytes of the stream; ask `next_frame` what they complete."""
+        """Append bytes of the stream; `next_frame` returns the frames they complete."""
         if self.failure is None:
             self._buffer += data
 
     def whole(self, data: bytes | bytearray | memoryview, max_bytes: int) -> bytes | None:
-        """The frame, if these bytes are one and nothing is held: nearly always so, and then nothing has to be. None: give
-        them to `take`, which judges them. `max_bytes` as for `next_frame`."""
+        """Return the frame if these bytes are exactly one and nothing is buffered, as in nearly every call; None otherwise.
+
+        After None the bytes must be given to `take`, which checks them. `max_bytes` is as for `next_frame`.
+        """
         size = len(data) - 4
         if (
             size < SMALLEST_FRAME
@@ -69,13 +72,13 @@ class FrameReader:
         return data[4:]
 
     def next_frame(self, max_bytes: int) -> bytes | None:
-        """The next frame, if it is complete. A length is judged as soon as it is there.
+        """Return the next frame, if it is complete. A length is checked as soon as it is there.
 
         Args:
-            max_bytes: how long this one may be; `max_frame_bytes` counts too.
+            max_bytes: the largest size of this frame; `max_frame_bytes` applies too.
 
         Raises:
-            ProtocolError: `failure`, now and at every call from then on.
+            ProtocolError: `failure`, now and at every later call.
         """
         if self.failure is not None:
             raise self.failure
@@ -88,48 +91,48 @@ class FrameReader:
             self._at = 0
             raise self.failure
         if size < 4 or size - 4 < length:
-            del buffer[:at]
+            del buffer[:at]  # only here: after each frame it would move the remaining bytes again (quadratic)
             self._at = 0
             return None
-        with memoryview(buffer) as view:  # one copy, not two
+        with memoryview(buffer) as view:  # one copy; a slice of the bytearray would be a second one
             frame = bytes(view[at + 4 : at + 4 + length])
         self._at = at + 4 + length
         return frame
 
     @property
     def buffered_bytes(self) -> int:
-        """Of an incomplete frame."""
+        """The size of the incomplete frame."""
         return len(self._buffer) - self._at
 
     def _refuse(self, start: bytes, length: int, most: int) -> ProtocolError:
         if start.startswith(HTTP_STARTS):
             return ProtocolError("the peer speaks HTTP, not Kafka: is this the right port?")
-        if start[:1] == b"\x15" and start[1:2] == b"\x03":
+        if start[:1] == b"\x15" and start[1:2] == b"\x03":  # a TLS record of type alert, version 3.x
             return ProtocolError(
-                "the peer answered a TLS alert: it is a TLS port; set security_protocol to SSL or SASL_SSL"
+                "the peer answered with a TLS alert: this is a TLS port; set security_protocol to SSL or SASL_SSL"
             )
-        return ProtocolError(f"a frame of {length} bytes; between {SMALLEST_FRAME} and {most} are taken")
+        return ProtocolError(f"a frame of {length} bytes; between {SMALLEST_FRAME} and {most} are accepted")
 
 
 # ---------------------------------------------------------------------- the client's side
 def encode_request_header(
     api_key: int, version: int, correlation_id: int, client_id: str | None, flexible: bool
 ) -> bytes:
-    """Header version 1, or 2 for flexible messages; without the length."""
+    """Encode header version 1, or 2 for flexible messages; without the length."""
     client = b"" if client_id is None else client_id.encode()
     length = (-1 if client_id is None else len(client)).to_bytes(2, "big", signed=True)
     return _REQUEST_HEADER.pack(api_key, version, correlation_id) + length + client + (b"\0" if flexible else b"")
 
 
 def response_header_flexible(api_key: int, version: int, flexible_from: int) -> bool:
-    """Has the response a tagged header? That of ApiVersions never has, so that anybody can read it (KIP-511)."""
+    """Return True if the response has a tagged header. That of ApiVersions never has one (KIP-511)."""
     return api_key != API_VERSIONS and version >= flexible_from
 
 
 def read_response_header(frame: bytes | memoryview, flexible: bool) -> tuple[int, memoryview]:
-    """Correlation id and body."""
+    """Return correlation id and body of a response."""
     start = 5 if flexible else 4
-    if len(frame) >= start and not (flexible and frame[4]):  # no tags, as ever
+    if len(frame) >= start and not (flexible and frame[4]):  # no tags, the usual case
         return _INT32.unpack_from(frame)[0], memoryview(frame)[start:]
     reader = Reader(frame)
     correlation_id = reader.int32()
@@ -141,7 +144,7 @@ def read_response_header(frame: bytes | memoryview, flexible: bool) -> tuple[int
 # ---------------------------------------------------------------------- the broker's side
 @dataclass(frozen=True, slots=True)
 class RequestHeader:
-    """What a broker learns of a request before it decodes the body."""
+    """The part of a request that a broker reads before it decodes the body."""
 
     api_key: int
     version: int
@@ -151,7 +154,7 @@ class RequestHeader:
 
 
 def decode_request_header(frame: bytes | memoryview, flexible_from: dict[int, int]) -> RequestHeader:
-    """Read a request's header; `flexible_from` tells per API the first flexible version."""
+    """Read a request's header; `flexible_from` has the first flexible version of each API."""
     reader = Reader(frame)
     api_key, version, correlation_id = reader.int16(), reader.int16(), reader.int32()
     client_id = reader.nullable_string(False)
@@ -161,7 +164,7 @@ def decode_request_header(frame: bytes | memoryview, flexible_from: dict[int, in
 
 
 def encode_response(correlation_id: int, flexible: bool, body: bytes) -> bytes:
-    """A whole response frame, length included."""
+    """Encode a whole response frame, length included."""
     writer = Writer()
     writer.int32(4 + (1 if flexible else 0) + len(body))
     writer.int32(correlation_id)

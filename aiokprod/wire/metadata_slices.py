@@ -1,7 +1,7 @@
-"""Decoding a large Metadata answer in slices, so that the loop runs between them (faults: T19, H25).
+"""Decoding of a large Metadata answer in slices, so that the loop runs between them (faults: T19, H25).
 
-By hand, and less than the generated codec reads: the lists of replicas are passed over, for nothing of ours needs them
-and they are half of the bytes; so are topics that were not asked for, and the second answer about one that was.
+Written by hand, and reads less than the generated codec: it skips the lists of replicas, which the producer does not need
+and which are half of the bytes, topics that were not asked for, and a second answer about the same topic.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from aiokprod.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from aiokprod.wire.reader import ZERO_UUID, Budget, Reader
+from aiokprod.wire.reader import UNLIMITED, ZERO_UUID, Budget, Reader
 
-ANY: Final = 2**31
 _PARTITION: Final = Struct(">hii")  # error code, partition, leader
 _PARTITION_V7: Final = Struct(">hiii")  # and leader epoch
-_NO_NODES: Final[list[int]] = []  # one for all partitions: their answer says nothing of replicas
+_NO_NODES: Final[list[int]] = []  # shared by all partitions, as their replicas are skipped
 
 
 def decode_metadata_slices(
@@ -30,18 +29,18 @@ def decode_metadata_slices(
     bytes_per_slice: int,
     *,
     asked: Collection[str] | None = None,
-    max_brokers: int = ANY,
-    max_partitions: int = ANY,
+    max_brokers: int = UNLIMITED,
+    max_partitions: int = UNLIMITED,
 ) -> Generator[None, None, MetadataResponse]:
-    """Yields after each slice of about so many bytes; returns the answer.
+    """Yield after each slice of about `bytes_per_slice` bytes; return the answer.
 
     Args:
         data: the body of the answer.
-        version: of it.
-        bytes_per_slice: 32 KiB are about 5 ms.
+        version: of the request.
+        bytes_per_slice: 32 KiB take about 5 ms.
         asked: names of the topics to keep; None keeps all.
         max_brokers: a longer list is refused before it is read.
-        max_partitions: of all topics; more are refused likewise.
+        max_partitions: of all topics together; more are refused before they are read.
 
     Raises:
         ProtocolError: anything but a whole valid answer within these limits.
@@ -108,7 +107,7 @@ def _partition(reader: Reader, version: int, flexible: bool) -> MetadataResponse
         error_code, index, leader_id, leader_epoch = reader.unpack(_PARTITION_V7)
     else:
         error_code, index, leader_id = reader.unpack(_PARTITION)
-    for _ in range(3 if version >= 5 else 2):  # replicas, those in sync, those offline
+    for _ in range(3 if version >= 5 else 2):  # replicas, in-sync replicas, offline replicas
         reader.skip(4 * reader.count(flexible))
     if flexible:
         reader.skip_tags()

@@ -1,6 +1,6 @@
 """The Produce envelope, written by hand because every batch passes here. Equal to the generated codec in every version.
 
-Record batches are not copied: a request is a list of parts, and the batches are some of them.
+Record batches are not copied: a request is a list of parts, some of which are the batches.
 """
 
 from __future__ import annotations
@@ -9,23 +9,22 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from aiokprod.wire.reader import ZERO_UUID, Budget, Reader, too_many
+from aiokprod.wire.reader import UNLIMITED, ZERO_UUID, Budget, Reader, too_many
 from aiokprod.wire.writer import Writer
 
 FLEXIBLE_FROM: Final = 9
 BY_ID_FROM: Final = 13
-ANY: Final = 2**31
 EXCESS: Final = 16
-"""Slack for answers that name a partition twice or one that was not asked for: a few extra entries are ignored."""
+"""Slack for answers that name a partition twice, or one that was not in the request: a few extra entries are ignored."""
 
 ANSWER_BYTES: Final = 64 * 1024
-"""Of what is not proportional: the nodes that lead now, and a long text."""
+"""The fixed part of an answer's limit: the endpoints of new leaders, and a long text."""
 
 ANSWER_BYTES_PER_PARTITION: Final = 4 * 1024
-"""The name of a topic, numbers, a text of some lines."""
+"""The part per partition: the name of a topic, numbers, a text of some lines."""
 
 ANSWER_BYTES_PER_RECORD: Final = 256
-"""The text of a record that is named as invalid: Kafka's have about 150 bytes."""
+"""The part per record: the text about an invalid record; Kafka's have about 150 bytes."""
 
 _pack_acks_and_timeout: Final = Struct(">hi").pack
 _OUTCOME: Final = Struct(">ihqq")  # partition, error code, base offset, log append time
@@ -46,7 +45,7 @@ class ProduceTopic:
 
 
 class ProduceOutcome:
-    """What the broker says of one batch."""
+    """The broker's answer about one batch."""
 
     __slots__ = (
         "base_offset", "error_code", "error_message", "leader_epoch", "leader_id", "log_append_time_ms",
@@ -71,7 +70,7 @@ class ProduceOutcome:
 
 
 class ProduceAnswer:
-    """A whole answer."""
+    """A whole Produce answer."""
 
     __slots__ = ("endpoints", "outcomes", "throttle_time_ms")
 
@@ -84,7 +83,7 @@ class ProduceAnswer:
 def encode_produce(
     version: int, acks: int, timeout_ms: int, topics: Sequence[ProduceTopic], transactional_id: str | None = None
 ) -> list[bytes | bytearray]:
-    """The body of a Produce request, as parts to write one after the other."""
+    """Encode the body of a Produce request, as parts to write one after the other."""
     flexible = version >= FLEXIBLE_FROM
     writer = Writer()
     writer.nullable_string(transactional_id, flexible)
@@ -115,7 +114,7 @@ def encode_produce(
 
 
 def produce_answer_bytes(partitions: int, records: int) -> int:
-    """How long the answer may be to a request with so many partitions and records in them (`# faults: H25`)."""
+    """Return the largest accepted answer to a request with so many partitions and records (`# faults: H25`)."""
     return ANSWER_BYTES + partitions * ANSWER_BYTES_PER_PARTITION + records * ANSWER_BYTES_PER_RECORD
 
 
@@ -127,14 +126,14 @@ def decode_produce(
     Args:
         body: of the answer.
         version: of the request.
-        max_partitions: how many the request had; many more are refused before they are read. -1: any number.
-        max_records: how many records it had; many more that are named as invalid are refused likewise.
-            Tagged fields count as those.
+        max_partitions: number of partitions of the request; many more are refused before they are read. -1: any number.
+        max_records: number of records of the request; an answer that names many more as invalid is refused before it
+            is read. Tagged fields count as such records.
     """
     flexible = version >= FLEXIBLE_FROM
-    partitions_left = EXCESS + 2 * max_partitions if max_partitions >= 0 else ANY
-    records = Budget(EXCESS + 2 * max_records if max_records >= 0 else ANY)
-    reader = Reader(body, tags=records)  # Kafka's have one tagged field for a partition, and one more
+    partitions_left = EXCESS + 2 * max_partitions if max_partitions >= 0 else UNLIMITED
+    records = Budget(EXCESS + 2 * max_records if max_records >= 0 else UNLIMITED)
+    reader = Reader(body, tags=records)  # an answer of Kafka's has one tagged field per partition, and one more
     answer = ProduceAnswer()
     topics = reader.count(flexible)
     if topics > partitions_left:
@@ -155,10 +154,10 @@ def decode_produce(
             tag = reader.unsigned_varint()
             content = reader.field(reader.unsigned_varint())
             if tag == 0 and version >= 10:
-                answer.endpoints.clear()  # sent twice, the last one stands
+                answer.endpoints.clear()  # a tag that is sent twice: the last one counts
                 named = content.count(True)
                 if max_partitions >= 0:
-                    Budget(EXCESS + 2 * max_partitions).take(named)  # one leads a partition
+                    Budget(EXCESS + 2 * max_partitions).take(named)  # a partition has one leader
                 for _ in range(named):
                     answer.endpoints.append(
                         (content.int32(), content.string(True), content.int32(), content.nullable_string(True))

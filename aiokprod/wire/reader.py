@@ -1,10 +1,10 @@
 """`Reader`: bounded decoding of the protocol's primitives. The network is hostile.
 
-Every length and count is checked against the bytes that are left before anything is allocated; whatever is wrong is a
-`ProtocolError` and nothing else. An element of an array takes much more memory and time than its bytes on the wire, so a
-message may also be given a `Budget` of them (`# faults: H25`).
+Every length and count is checked against the bytes that are left before anything is allocated; malformed data raise
+`ProtocolError` and nothing else. An element of an array takes much more memory and time than its bytes on the wire, so the
+number of elements of a message may be limited by a `Budget` (`# faults: H25`).
 
-It reads bytes: a view is copied once, since every byte that is asked of a view is an object in between.
+It reads bytes: a view is copied once, since every byte that is read from a view makes an intermediate object.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ _unpack_float64: Final = Struct(">d").unpack_from
 ZERO_UUID = bytes(16)
 
 
+UNLIMITED: Final = 2**31
+"""The size of a `Budget` that no message can use up."""
+
 MAX_TAGS: Final = 1_000
-"""Tagged fields of one struct; Kafka's have a handful."""
+"""The most tagged fields of one struct; Kafka's have a handful."""
 
 
 class Budget:
-    """How many elements the arrays of one message, and how many tagged fields its structs may have in all; what stands in
-    tagged fields included."""
+    """The number of array elements, and of tagged fields, that one message may still have, including those in tagged fields."""
 
     __slots__ = ("left",)
 
@@ -37,24 +39,24 @@ class Budget:
         self.left = elements
 
     def take(self, count: int) -> None:
-        """Raises ProtocolError when it is used up, before the elements are read."""
+        """Spend `count`, before the elements are read; raises ProtocolError if it is more than is left."""
         if count > self.left:
             raise too_many(count, self.left)
         self.left -= count
 
     def take_tags(self, count: int) -> None:
-        """Likewise."""
+        """Spend `count` tagged fields; raises ProtocolError if it is more than is left."""
         if count > self.left:
             raise too_many_tags(count, self.left)
         self.left -= count
 
 
 def too_many(count: int, most: int) -> ProtocolError:
-    return ProtocolError(f"an array of {count} elements where {most} at most are taken")
+    return ProtocolError(f"an array of {count} elements; at most {most} are accepted")
 
 
 def too_many_tags(count: int, most: int) -> ProtocolError:
-    return ProtocolError(f"{count} tagged fields where {most} at most are taken")
+    return ProtocolError(f"{count} tagged fields; at most {most} are accepted")
 
 
 def _text(raw: bytes) -> str:
@@ -65,7 +67,7 @@ def _text(raw: bytes) -> str:
 
 
 class Reader:
-    """Reads one message from front to back."""
+    """A reader of one message from front to back."""
 
     __slots__ = ("_budget", "_data", "_end", "_pos", "_tags")
 
@@ -77,11 +79,14 @@ class Reader:
         budget: Budget | None = None,
         tags: Budget | None = None,
     ) -> None:
-        """All of it, or `size` bytes from `start` on.
+        """Read all of `data`, or `size` bytes from `start` on.
 
         Args:
-            budget: of the elements of arrays.
-            tags: of tagged fields; may be the same.
+            data: views are copied.
+            start: the first position.
+            size: in bytes; -1 reads to the end.
+            budget: for the elements of arrays.
+            tags: for tagged fields; may be the same object.
         """
         self._budget = budget
         self._tags = tags
@@ -91,14 +96,14 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """Bytes not read yet."""
+        """The number of bytes not read yet."""
         return self._end - self._pos
 
     def _take(self, size: int) -> int:
-        """Where the next `size` bytes begin."""
+        """Return the position of the next `size` bytes, and go past them."""
         at = self._pos
         if size < 0 or size > self._end - at:
-            raise ProtocolError(f"{size} bytes expected and {self._end - at} are left")
+            raise ProtocolError(f"{size} bytes expected, but only {self._end - at} are left")
         self._pos = at + size
         return at
 
@@ -133,11 +138,11 @@ class Reader:
         return self._data[at : at + 16]
 
     def unpack(self, layout: Struct) -> tuple[Any, ...]:
-        """Several numbers in one go."""
+        """Read several numbers in one call."""
         return layout.unpack_from(self._data, self._take(layout.size))
 
     def unsigned_varint(self) -> int:
-        """At most five bytes, at most 2**32 - 1."""
+        """Read at most five bytes, at most 2**32 - 1."""
         at = self._pos
         if at < self._end:  # most have one byte
             first = self._data[at]
@@ -156,19 +161,19 @@ class Reader:
 
     # ------------------------------------------------------------------ lengths and counts
     def _length(self, flexible: bool, short: bool) -> int:
-        """A length; -1 for null."""
+        """Read a length; -1 for null."""
         if flexible:
             return self.unsigned_varint() - 1
         length = self.int16() if short else self.int32()
         if length < -1:
-            raise ProtocolError(f"the length {length}")
+            raise ProtocolError(f"the length {length}, below -1")
         return length
 
     def nullable_count(self, flexible: bool) -> int:
-        """Elements of an array, -1 for null; an element has at least one byte."""
+        """Read the number of elements of an array, -1 for null; an element has at least one byte."""
         count = self._length(flexible, False)
         if count > self._end - self._pos:
-            raise ProtocolError(f"an array of {count} elements and {self._end - self._pos} bytes are left")
+            raise ProtocolError(f"an array of {count} elements, but only {self._end - self._pos} bytes are left")
         if self._budget is not None and count > 0:
             self._budget.take(count)
         return count
@@ -176,16 +181,16 @@ class Reader:
     def count(self, flexible: bool) -> int:
         count = self.nullable_count(flexible)
         if count < 0:
-            raise ProtocolError("an array is null that cannot be")
+            raise ProtocolError("an array is null, which is not allowed there")
         return count
 
     def tag_count(self) -> int:
-        """Tagged fields; each has at least two bytes."""
+        """Read the number of tagged fields; each has at least two bytes."""
         count = self.unsigned_varint()
         if count > MAX_TAGS:
             raise too_many_tags(count, MAX_TAGS)
         if count * 2 > self._end - self._pos:
-            raise ProtocolError(f"{count} tagged fields and {self._end - self._pos} bytes are left")
+            raise ProtocolError(f"{count} tagged fields, but only {self._end - self._pos} bytes are left")
         if self._tags is not None and count > 0:
             self._tags.take_tags(count)
         return count
@@ -201,7 +206,7 @@ class Reader:
     def string(self, flexible: bool) -> str:
         text = self.nullable_string(flexible)
         if text is None:
-            raise ProtocolError("a string is null that cannot be")
+            raise ProtocolError("a string is null, which is not allowed there")
         return text
 
     def nullable_bytes(self, flexible: bool) -> bytes | None:
@@ -214,19 +219,21 @@ class Reader:
     def bytes_(self, flexible: bool) -> bytes:
         data = self.nullable_bytes(flexible)
         if data is None:
-            raise ProtocolError("bytes are null that cannot be")
+            raise ProtocolError("bytes are null, which is not allowed there")
         return data
 
     def indexed_texts(self, count: int, flexible: bool) -> list[tuple[int, str | None]]:
-        """Structs of an int32 and a nullable string: so many records of a batch may be named as invalid that they are read
-        in one loop, and equal texts are one."""
+        """Read structs of an int32 and a nullable string.
+
+        An answer may name so many records of a batch as invalid that they are read in one loop, and equal texts are one object.
+        """
         found: list[tuple[int, str | None]] = []
         data, end, at = self._data, self._end, self._pos
         raw, text = b"", ""
         for _ in range(count):
             after = at + 4 + data[at + 4] if flexible and at + 5 < end else end
             if after < end and data[at + 4] and data[at + 4] < 0x80 and data[after] == 0:
-                # Nearly all: a text of at most 126 bytes, and no tags.
+                # The usual case: a text of at most 126 bytes, and no tags.
                 piece = data[at + 5 : after]
                 if piece != raw:
                     raw, text = piece, _text(piece)
@@ -243,16 +250,16 @@ class Reader:
 
     # ------------------------------------------------------------------ structure
     def field(self, size: int) -> Reader:
-        """A reader of the next `size` bytes: one tagged field."""
+        """Return a reader of the next `size` bytes: one tagged field."""
         return Reader(self._data, self._take(size), size, self._budget, self._tags)
 
     def skip(self, size: int) -> None:
         self._take(size)
 
     def skip_tags(self) -> None:
-        """Skip tagged fields nobody here knows."""
+        """Skip tagged fields that are not known here."""
         at = self._pos
-        if at < self._end and not self._data[at]:  # none, as ever
+        if at < self._end and not self._data[at]:  # none, the usual case
             self._pos = at + 1
             return
         for _ in range(self.tag_count()):
@@ -260,6 +267,6 @@ class Reader:
             self._take(self.unsigned_varint())
 
     def finish(self) -> None:
-        """Refuse trailing bytes."""
+        """Refuse bytes that are left."""
         if self._pos != self._end:
             raise ProtocolError(f"{self._end - self._pos} bytes after the end of the message")

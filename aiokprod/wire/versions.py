@@ -1,40 +1,44 @@
-"""`ApiVersions`: what a broker speaks, and what we pick of it."""
+"""`ApiVersions`: the API versions that a broker supports, and the choice of one to use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from aiokprod.errors import UnsupportedVersionError
 from aiokprod.wire.messages.api_versions import ApiVersionsResponse
 
+LOWEST_METADATA: Final = 4
+"""The first version of Metadata that can ask for a topic without creating it; every Kafka since 1.0 has it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ApiVersions:
-    """Version ranges by API key, and the finalized features (transactions are chosen by these, broker: 10)."""
+    """Version ranges by API key, and the finalized features (which choose the protocol of transactions, broker: 10)."""
 
     ranges: Mapping[int, tuple[int, int]]
-    finalized_features: Mapping[str, int] = field(default_factory=dict)
+    finalized_features: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def pick(self, api_key: int, lowest: int, highest: int) -> int:
-        """The highest version both speak.
+        """Return the highest version that both sides support.
 
         Raises:
-            UnsupportedVersionError: there is none.
+            UnsupportedVersionError: there is no common version.
         """
         theirs = self.ranges.get(api_key)
         if theirs is None:
-            raise UnsupportedVersionError(f"the broker does not know API {api_key}")
+            raise UnsupportedVersionError(f"the broker does not support API {api_key}")
         version = min(theirs[1], highest)
         if version < max(theirs[0], lowest):
             raise UnsupportedVersionError(
-                f"API {api_key}: the broker speaks versions {theirs[0]} to {theirs[1]}, we {lowest} to {highest}"
+                f"API {api_key}: the broker supports versions {theirs[0]} to {theirs[1]}, aiokprod {lowest} to {highest}"
             )
         return version
 
     @classmethod
     def from_response(cls, response: ApiVersionsResponse) -> ApiVersions:
-        """Entries that make no sense are dropped (faults: H15)."""
+        """Read a response, dropping entries that make no sense (faults: H15)."""
         return cls(
             {
                 key.api_key: (key.min_version, key.max_version)

@@ -17,12 +17,12 @@ _pack_float64: Final = Struct(">d").pack
 
 
 def cannot(field: str, version: int) -> UnsupportedVersionError:
-    """The error for a value that this version of a message cannot carry."""
-    return UnsupportedVersionError(f"version {version} has no field {field} and it is set")
+    """Make the error for a value that this version of a message cannot carry."""
+    return UnsupportedVersionError(f"version {version} has no field {field}, but it is set")
 
 
 class Writer:
-    """Appends to `out`."""
+    """A writer that appends to `out`."""
 
     __slots__ = ("out",)
 
@@ -66,7 +66,7 @@ class Writer:
         out.append(value)
 
     def nullable_count(self, count: int, flexible: bool) -> None:
-        """Elements of an array; -1 for null."""
+        """Write the number of elements of an array; -1 for null."""
         if flexible:
             self.unsigned_varint(count + 1)
         else:
@@ -97,7 +97,7 @@ class Writer:
         self.nullable_bytes(value, flexible)
 
     def field(self, tag: int, content: Writer) -> None:
-        """One tagged field."""
+        """Write one tagged field."""
         self.unsigned_varint(tag)
         self.unsigned_varint(len(content.out))
         self.out += content.out

@@ -1,1 +1,1 @@
-"""The clients under measurement: each module has WAYS, from a way of sending to what does it."""
+"""The measured clients: each module has WAYS, a table from a way of sending to its function."""

@@ -15,6 +15,8 @@ from job import Job
 from peers import waiting
 from peers.sources import Rows, arrow, plain
 
+WINDOW = 20_000
+
 
 def producer(job: Job) -> AIOKafkaProducer:
     settings: dict[str, Any] = {
@@ -28,7 +30,7 @@ def producer(job: Job) -> AIOKafkaProducer:
 
 
 async def send_all(source: Callable[[Job], Rows], job: Job, stopwatch: Stopwatch) -> None:
-    """Round the topics, if there are several."""
+    """Send, round robin over the topics."""
     rows = source(job)
     names = job.topic_list()
     topics = cycle(names)
@@ -39,6 +41,18 @@ async def send_all(source: Callable[[Job], Rows], job: Job, stopwatch: Stopwatch
             for value, key, headers in rows():
                 await client.send(next(topics), value, key, headers=headers)
             await client.flush()
+
+
+async def awaited(job: Job, stopwatch: Stopwatch) -> None:
+    """Send windows of records, and await the future of each."""
+    value = job.value()
+    async with producer(job) as client:
+        await client.send_and_wait(job.topic, value)
+        with stopwatch.running():
+            for start in range(0, job.count, WINDOW):
+                futures = [await client.send(job.topic, value) for _ in range(min(WINDOW, job.count - start))]
+                for future in futures:
+                    assert (await future).offset >= 0
 
 
 async def one_at_a_time(job: Job, stopwatch: Stopwatch) -> None:
@@ -66,6 +80,7 @@ async def open_loop(job: Job, stopwatch: Stopwatch) -> None:
 
 WAYS = {
     "firehose": partial(send_all, plain),
+    "awaited": awaited,
     "columns": partial(send_all, arrow),
     "many_topics": partial(send_all, plain),
     "open_loop": open_loop,

@@ -12,7 +12,7 @@ from job import Job
 from aiokprod import Producer, Record
 from peers import waiting
 
-ROUND = 500  # sends between two looks at the room, fewer of large records
+ROUND = 500  # sends between two waits for room; fewer if records are large
 ROUND_BYTES = 1 << 20
 
 
@@ -24,7 +24,7 @@ def producer(job: Job) -> Producer:
 
 
 async def firehose(job: Job, stopwatch: Stopwatch) -> None:
-    """`send` for each record: a Delivery each."""
+    """Call `send` for each record: one Delivery each."""
     value, headers = job.value(), job.header_list()
     keys = cycle(job.key_list() or [None])
     at_once = max(1, min(ROUND, ROUND_BYTES // job.size))
@@ -40,7 +40,7 @@ async def firehose(job: Job, stopwatch: Stopwatch) -> None:
 
 
 async def many_topics(job: Job, stopwatch: Stopwatch) -> None:
-    """`firehose`, round the topics."""
+    """Send as `firehose` does, round robin over the topics."""
     value, names = job.value(), job.topic_list()
     async with producer(job) as client:
         for name in names:
@@ -68,7 +68,7 @@ async def open_loop(job: Job, stopwatch: Stopwatch) -> None:
 
 
 async def gathered(job: Job, stopwatch: Stopwatch) -> None:
-    """`asyncio.gather` over all the deliveries."""
+    """Await all Deliveries with `asyncio.gather`."""
     value = job.value()
     async with producer(job) as client:
         await client.send(job.topic, value)
@@ -77,7 +77,7 @@ async def gathered(job: Job, stopwatch: Stopwatch) -> None:
 
 
 async def send_many(job: Job, stopwatch: Stopwatch) -> None:
-    """One call for all."""
+    """Send all records with one call of `send_many`."""
     value = job.value()
     async with producer(job) as client:
         await client.send(job.topic, value)
@@ -87,7 +87,7 @@ async def send_many(job: Job, stopwatch: Stopwatch) -> None:
 
 
 async def columns(job: Job, stopwatch: Stopwatch) -> None:
-    """One call of send_columns for all."""
+    """Send all records with one call of `send_columns`."""
     from column_data import columns_of
 
     from aiokprod import BytesColumn, HeadersColumn
@@ -106,8 +106,8 @@ async def columns(job: Job, stopwatch: Stopwatch) -> None:
 
 
 async def columns_plain(job: Job, stopwatch: Stopwatch) -> None:
-    """`columns`, as where numpy and pyarrow are not installed."""
-    from aiokprod.pipeline import column_encoder
+    """Send as `columns` does where numpy and pyarrow are not installed."""
+    from aiokprod.pipeline.columns import column_encoder
     from aiokprod.records.column_rows import PlainEncoder
 
     column_encoder.KNOWN[:] = [PlainEncoder()]
@@ -115,7 +115,7 @@ async def columns_plain(job: Job, stopwatch: Stopwatch) -> None:
 
 
 async def columns_by_row(job: Job, stopwatch: Stopwatch) -> None:
-    """send_many, of the same Arrow columns."""
+    """Send the same Arrow columns with `send_many`."""
     from column_data import columns_of, header_pairs
 
     values, keys, headers = columns_of(job)

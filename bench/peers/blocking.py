@@ -1,4 +1,4 @@
-"""Ways of sending without an event loop, the same for every client that calls back. What `waiting` does, but blocking."""
+"""Ways of sending without an event loop, the same for every client with callbacks: as `waiting`, but blocking."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from job import Job
 from peers.waiting import SHARE, TRIAL
 
 Told = Callable[[object, object], None]
-"""Is called with an error or None, and with whatever the client tells of the record."""
+"""A callback: takes an error or None, and what the client reports about the record."""
 
 
 def one_at_a_time(job: Job, stopwatch: Stopwatch, send: Callable[[bytes], object]) -> None:
-    """`send` returns when the record is acknowledged."""
+    """Send one record after the other; `send` returns when its record is acknowledged."""
     value = job.value()
     with stopwatch.running():
         for _ in range(job.count):
@@ -32,7 +32,7 @@ def open_loop(
     wait: Callable[[float], object],
     flush: Callable[[], object],
 ) -> None:
-    """As `waiting.open_loop`; the client may call back while it waits so many seconds."""
+    """Send as `waiting.open_loop` does; `wait(seconds)` lets the client call back."""
     clock = time.perf_counter
     latencies: list[float] = []
 

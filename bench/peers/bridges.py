@@ -1,4 +1,4 @@
-"""Clients that call back on a thread, as asyncio programs use them: a future for each record."""
+"""Clients that call back on a thread, in the way asyncio programs use them: a future for each record."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # who uses the one need not have the other imported
+if TYPE_CHECKING:  # one may be installed without the other
     from confluent_kafka import Message, Producer
     from kafka import KafkaProducer
 
 Send = Callable[[str, bytes, bytes | None], Awaitable[object]]
-"""Topic, value, key."""
+"""Sends a record (topic, value, key) and returns when it is acknowledged."""
 
 
 @asynccontextmanager
 async def of_callbacks(client: Producer) -> AsyncIterator[Send]:
-    """confluent-kafka's own recipe: a thread polls."""
+    """Yield a send after confluent-kafka's own recipe: a thread polls."""
     from confluent_kafka import KafkaException
 
     loop, is_over = asyncio.get_running_loop(), Event()
@@ -51,7 +51,7 @@ async def of_callbacks(client: Producer) -> AsyncIterator[Send]:
 
 @asynccontextmanager
 async def of_kafka_python(client: KafkaProducer) -> AsyncIterator[Send]:
-    """Its futures call back on its sender's thread."""
+    """Yield a send for a client whose futures call back on its sender thread."""
     loop = asyncio.get_running_loop()
 
     def send(topic: str, value: bytes, key: bytes | None) -> asyncio.Future[object]:

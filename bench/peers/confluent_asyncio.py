@@ -1,4 +1,4 @@
-"""confluent-kafka's AIOProducer. It has no headers."""
+"""confluent-kafka's AIOProducer, which has no headers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def producer(job: Job, **options: Any) -> AIOProducer:
 
 
 async def send_all(source: Callable[[Job], Rows], job: Job, stopwatch: Stopwatch) -> None:
-    """Its futures are awaited in rounds; round the topics, if there are several."""
+    """Send round robin over the topics, and await the futures in groups."""
     rows = source(job)
     client, names = producer(job), job.topic_list()
     topics = cycle(names)
@@ -44,7 +44,7 @@ async def send_all(source: Callable[[Job], Rows], job: Job, stopwatch: Stopwatch
 
 
 async def one_at_a_time(job: Job, stopwatch: Stopwatch) -> None:
-    """With a flush behind each: by itself it looks for acknowledgements once in a tenth of a second at best."""
+    """Send with a flush after each: on its own the client looks for acknowledgements every 0.1 s at best."""
     client = producer(job, batch_size=1)
 
     async def send(value: bytes, key: bytes | None) -> None:
@@ -58,7 +58,7 @@ async def one_at_a_time(job: Job, stopwatch: Stopwatch) -> None:
 
 
 async def tasks(job: Job, stopwatch: Stopwatch) -> None:
-    # Its own buffer would keep a lone record back for a second; every send looks for acknowledgements of others.
+    # The client's own buffer would hold a single record back for a second; every send polls for earlier acknowledgements.
     client = producer(job, batch_size=1, buffer_timeout=0.1)
 
     async def send(value: bytes, key: bytes | None) -> None:
@@ -70,7 +70,7 @@ async def tasks(job: Job, stopwatch: Stopwatch) -> None:
 
 
 async def open_loop(job: Job, stopwatch: Stopwatch) -> None:
-    # Its own buffer would keep records back for a second, or until there are a thousand.
+    # The client's own buffer would hold records back for a second, or until there are a thousand.
     client, value = producer(job, batch_size=100, buffer_timeout=0.1), job.value()
     await (await client.produce(job.topic, value))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import cycle
+from typing import Any
 
 from child import Stopwatch
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 from job import Job
 
 from peers import blocking, bridges, waiting
@@ -16,7 +17,7 @@ from peers.sources import Rows, arrow, plain
 
 
 def send_all(source: Callable[[Job], Rows], job: Job, stopwatch: Stopwatch) -> None:
-    """A callback for each record; round the topics, if there are several."""
+    """Send with a callback for each record, round robin over the topics."""
     rows = source(job)
     client, names, value = Producer(settings_of(job)), job.topic_list(), job.value()
     topics = cycle(names)
@@ -46,6 +47,43 @@ def send_all(source: Callable[[Job], Rows], job: Job, stopwatch: Stopwatch) -> N
                 poll(0)
         client.flush()
     assert delivered == job.count, delivered
+
+
+def not_read(job: Job, stopwatch: Stopwatch) -> None:
+    """Send without callbacks, one topic."""
+    of_outcome(job, stopwatch, None)
+
+
+def offset_read(job: Job, stopwatch: Stopwatch) -> None:
+    """Send with a callback that reads the record's offset, one topic."""
+    read = 0
+
+    def told(error: object, message: Message) -> None:
+        nonlocal read
+        assert error is None, error
+        read += (message.offset() or 0) >= 0
+
+    of_outcome(job, stopwatch, told)
+    assert read == job.count + 1, read
+
+
+def of_outcome(job: Job, stopwatch: Stopwatch, told: Callable[[object, Message], None] | None) -> None:
+    client, topic, value = Producer(settings_of(job)), job.topic, job.value()
+    options: dict[str, Any] = {} if told is None else {"on_delivery": told}
+    client.produce(topic, value, **options)
+    client.flush()
+    produce, poll = client.produce, client.poll
+    with stopwatch.running():
+        for number in range(job.count):
+            while True:
+                try:
+                    produce(topic, value, **options)
+                    break
+                except BufferError:
+                    poll(0.01)
+            if number % 500 == 0:
+                poll(0)
+        client.flush()
 
 
 def one_at_a_time(job: Job, stopwatch: Stopwatch) -> None:
@@ -92,6 +130,8 @@ def open_loop(job: Job, stopwatch: Stopwatch) -> None:
 
 WAYS = {
     "firehose": partial(send_all, plain),
+    "not_read": not_read,
+    "offset_read": offset_read,
     "columns": partial(send_all, arrow),
     "many_topics": partial(send_all, plain),
     "open_loop": open_loop,

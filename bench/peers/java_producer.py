@@ -1,8 +1,8 @@
 """Java's own producer, by Apache Kafka's ProducerPerformance: a ceiling, no Python in it.
 
-The virtual machine warms up and compiles within the measurement, as it does within any program; a run of one record
-before tells what its start costs, and is taken off. It knows neither keys nor headers nor many topics, and the latencies
-it tells count from when a record was sent, not from when it was due: it takes no part in the open loop.
+The virtual machine warms up and compiles during the measurement, as in any program; the cost of its start is measured by
+a run of one record and subtracted. The tool has no keys, no headers and one topic only, and its latencies count from when
+a record was sent, not from when it was due, so it takes no part in the open loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from job import Job, Measured
 from aiokprod.testing.kafka_cluster.cluster import DEFAULT_VERSION
 from aiokprod.testing.kafka_cluster.jars import find_java, kafka_classpath
 
-LEAST = 100_000  # fewer records cost less than two starts of a virtual machine differ
+LEAST = 100_000  # with fewer, the start of a JVM varies more than the records cost
 
 
 def firehose(job: Job, stopwatch: Stopwatch) -> None:
@@ -32,7 +32,7 @@ def firehose(job: Job, stopwatch: Stopwatch) -> None:
 
 
 def run(job: Job, count: int) -> tuple[float, str]:
-    """The processor time of the whole process, and what it printed."""
+    """Run the tool; return the processor time of its process, and its output."""
     settings = {"bootstrap.servers": job.servers, "acks": "all", "enable.idempotence": "true"}
     settings["compression.type"] = job.compression
     if job.linger_ms is not None:
@@ -41,7 +41,7 @@ def run(job: Job, count: int) -> tuple[float, str]:
     command = [find_java(), "-Xms512m", "-Xmx512m", "-cp", kafka_classpath(DEFAULT_VERSION)]
     command += ["org.apache.kafka.tools.ProducerPerformance", "--topic", job.topic]
     command += ["--num-records", str(count), "--throughput", "-1", "--producer-props", *properties]
-    with NamedTemporaryFile() as values:  # the value that all clients send: drawing another for each costs, too
+    with NamedTemporaryFile() as values:  # the value that all clients send: to draw one per record would cost extra
         values.write(job.value())
         values.flush()
         before = os.times()

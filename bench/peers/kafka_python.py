@@ -30,11 +30,11 @@ def producer(job: Job) -> KafkaProducer:
 
 
 def send_all(source: Callable[[Job], Rows], job: Job, stopwatch: Stopwatch) -> None:
-    """Round the topics, if there are several."""
+    """Send, round robin over the topics."""
     rows = source(job)
     client, names = producer(job), job.topic_list()
     topics = cycle(names)
-    with ThreadPoolExecutor(100) as threads:  # the first send to a topic waits a tenth of a second and more
+    with ThreadPoolExecutor(100) as threads:  # the first send to a topic takes a tenth of a second or more
         list(threads.map(lambda name: client.send(name, job.value()), names))
     client.flush()
     stopwatch.before = len(names) - 1
@@ -63,7 +63,7 @@ def open_loop(job: Job, stopwatch: Stopwatch) -> None:
     client.send(job.topic, value).get(30)
 
     def submit(told: blocking.Told) -> None:
-        client.send(job.topic, value).add_callback(told, None)  # no error; one that fails is missed at the end
+        client.send(job.topic, value).add_callback(told, None)  # on success only: failures show at the end
 
     blocking.open_loop(job, stopwatch, submit, time.sleep, client.flush)
     client.close()

@@ -1,4 +1,4 @@
-"""What both clients of confluent-kafka give to librdkafka."""
+"""The options that both clients of confluent-kafka give to librdkafka."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def settings_of(job: Job) -> dict[str, Any]:
         "compression.type": job.compression,
     }
     if job.keys:
-        settings["partitioner"] = "murmur2_random"  # as all the others; its own is CRC-32
+        settings["partitioner"] = "murmur2_random"  # as all the others; the default hashes with CRC-32
     if job.linger_ms is not None:
         settings["linger.ms"] = job.linger_ms
     return settings | job.settings

@@ -1,4 +1,4 @@
-"""Where the records of a job come from, the same for every client: called once before the clock runs, once while it does."""
+"""Sources of records, the same for every client: called once before the clock starts, and the result once after."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 from job import Job, Row
 
 Rows = Callable[[], Iterator[Row]]
-"""What is called while the clock runs: reading them is measured too."""
+"""A function that is called while the clock runs: reading the records is measured too."""
 
 
 def plain(job: Job) -> Rows:
-    """Python objects that are there."""
+    """Return a source of ready Python objects."""
     rows = job.rows()
     return lambda: rows
 
 
 def arrow(job: Job) -> Rows:
-    """The rows of Arrow columns, none of which is a Python object before."""
+    """Return a source of rows in Arrow columns, which are no Python objects before."""
     from column_data import columns_of, rows_of
 
     arrays = columns_of(job)

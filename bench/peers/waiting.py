@@ -18,17 +18,17 @@ Send = Callable[[bytes, bytes | None], Awaitable[object]]
 
 
 Told = Callable[[object], None]
-"""Is called when the record is acknowledged, with whatever the client gives to callbacks."""
+"""A callback: called when the record is acknowledged, with the argument that the client gives."""
 TRIAL = 50_000
 SHARE = 0.5
 
 
 async def nothing() -> None:
-    """The client waits by itself when it is full."""
+    """Return at once: this client waits for room in its send."""
 
 
 async def one_at_a_time(job: Job, stopwatch: Stopwatch, send: Send) -> None:
-    """`await send(...)`, again and again."""
+    """Call `await send(...)` repeatedly."""
     value = job.value()
     with stopwatch.running():
         for _ in range(job.count):
@@ -38,7 +38,7 @@ async def one_at_a_time(job: Job, stopwatch: Stopwatch, send: Send) -> None:
 
 
 async def tasks(job: Job, stopwatch: Stopwatch, send: Send) -> None:
-    """`job.tasks` tasks, each awaiting its sends one after the other: a web application under load."""
+    """Run `job.tasks` tasks, each awaiting its sends one after the other, like a web application under load."""
     value, keys = job.value(), cycle(job.key_list() or [None])
     left = job.count
 
@@ -62,10 +62,10 @@ async def open_loop(
     submit: Callable[[Told], Awaitable[None]],
     room: Callable[[], Awaitable[object]],
 ) -> None:
-    """Records are due at fixed times, at half the rate the client can do, whatever becomes of those before.
+    """Send records at fixed times, at half the client's maximum rate, without regard to earlier records.
 
-    Latency counts from when a record was due, not from when it was sent: a client that stands still is charged for
-    everybody who would have come meanwhile (coordinated omission).
+    Latency counts from when a record was due, not from when it was sent, so that a client that stalls is charged for
+    every record that was due meanwhile (coordinated omission).
     """
     rate = SHARE * await _capacity(submit, room)
     stopwatch.offered, stopwatch.before = rate, TRIAL
@@ -83,9 +83,9 @@ async def open_loop(
                 while sent < records and (intended := began + sent / rate) <= now:
                     await submit(partial(tell, intended))
                     sent += 1
-                    if sent % 500 == 0:  # who is behind catches up as fast as there is room, which is charged to it
+                    if sent % 500 == 0:  # a late task catches up as fast as room allows; the delay counts as latency
                         await room()
-                        await asyncio.sleep(0)  # and lets others run, as every asyncio program must
+                        await asyncio.sleep(0)  # let other tasks run, as every asyncio program must
                 await asyncio.sleep(max(0.0, began + sent / rate - clock()))
             while len(latencies) < records:
                 await asyncio.sleep(0.001)
@@ -93,7 +93,7 @@ async def open_loop(
 
 
 async def _capacity(submit: Callable[[Told], Awaitable[None]], room: Callable[[], Awaitable[object]]) -> float:
-    """Records per second when they are sent as fast as it goes, with a callback for each."""
+    """Measure the records per second at full speed, with a callback for each."""
     told = 0
 
     def tell(_: object) -> None:

@@ -45,7 +45,7 @@ def claims_table(claims: list[ClaimRow]) -> pa.Table:
 
 
 def log_table(log: list[LogRow], *, append_us: int | None = None) -> pa.Table:
-    """`append_us`: the broker dated the records (LogAppendTime)."""
+    """Return the log as an Arrow table; `append_us`: the broker dated the records (LogAppendTime)."""
     rows = [
         {
             "key": r.key, "value": b"v", "topic": r.topic, "partition": r.partition, "offset": r.offset,
@@ -77,7 +77,7 @@ def frames(spark: SparkSession, claims: list[ClaimRow], log: list[LogRow]) -> tu
 
 
 def mark(folder: Path, run: int, stream: int, *, rows: int = 1, token: str = "", **facts: object) -> Path:
-    """A marker, as `Claims` writes it."""
+    """Write a marker, as `Claims` writes it."""
     told = {"run": run, "stream": stream, "closed": True, "rows": rows, "dropped": 0, "files": 1} | facts
     path = folder / f"_run-{name_of(run, stream)}{token}.json"
     path.write_text(json.dumps(told))

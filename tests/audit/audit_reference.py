@@ -6,8 +6,8 @@ import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from aiokprod.audit import Finding
 from aiokprod.claims import Status
-from aiokprod.spark.audit import Finding
 
 Identity = tuple[int, int, int, str]  # run, stream, seq, topic
 ACKED = (Status.ACKED, Status.ACKED_AT_LEAST_ONCE)
@@ -46,7 +46,7 @@ class LogRow:
 
 @dataclass(slots=True)
 class Expected:
-    """What an audit must say."""
+    """The expected result of an audit."""
 
     findings: dict[Identity, Finding] = field(default_factory=dict)  # of records that something is found of
     places: dict[Identity, set[tuple[int, int]]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ def hashed(key: bytes | None) -> int:
 
 
 def judge(claims: list[ClaimRow], log: list[LogRow]) -> Expected:
-    """Row by row, with dictionaries."""
+    """Judge row by row, with dictionaries."""
     expected = Expected()
     claimed: defaultdict[Identity, list[ClaimRow]] = defaultdict(list)
     found: defaultdict[Identity, list[LogRow]] = defaultdict(list)

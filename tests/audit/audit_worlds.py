@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from audit_reference import ClaimRow, LogRow
 
+from aiokprod.audit import Finding
 from aiokprod.claims import Status
-from aiokprod.spark.audit import Finding
 
 PARTITIONS = 3
 TOPICS = ("orders", "payments")
@@ -29,7 +29,7 @@ class World:
 
 
 def truthful(run: int, records: int, seed: int, status: Status = Status.ACKED) -> World:
-    """Two streams that write to two topics; everything is where it was told."""
+    """Return a world of two streams that write to two topics, where every claim is true."""
     draw = random.Random(seed)
     world = World()
     ends: dict[tuple[str, int], int] = {}
@@ -46,7 +46,7 @@ def truthful(run: int, records: int, seed: int, status: Status = Status.ACKED) -
 
 
 def end_of(world: World, topic: str, partition: int) -> int:
-    """The next offset there."""
+    """Return the next offset of a partition."""
     return 1 + max((r.offset for r in world.log if (r.topic, r.partition) == (topic, partition)), default=-1)
 
 
@@ -115,7 +115,7 @@ KINDS = (
 
 
 def _swap(world: World, at: int, used: set[tuple[int, int, int]]) -> None:
-    """The record and the next one of its line change places, and the producer was told so: only the order is wrong."""
+    """Exchange a record with the next one of its key, in the claims too, so that only the order is wrong."""
     record = world.log[at]
     line = [
         (i, r)

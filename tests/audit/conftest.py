@@ -32,7 +32,7 @@ def spark_with_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark
 
 
 def _started(folder: Path, **more: str) -> SparkSession:
-    """Spark on two threads of this machine, which leaves nothing outside the folder."""
+    """Start Spark with two local threads; it leaves nothing outside the folder."""
     from pyspark.sql import SparkSession
 
     settings = {

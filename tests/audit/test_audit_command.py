@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from argparse import Namespace
 from collections import Counter
@@ -10,11 +11,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from aiokprod import audit as audit_package
+from aiokprod.audit import Finding, SchemaError, Verdict, command
+from aiokprod.audit.command import main
+from aiokprod.audit.files import write
 from aiokprod.cli.audit import audit
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import UnknownTopicError
-from aiokprod.spark.audit import Finding, SchemaError, Verdict, command
-from aiokprod.spark.audit.command import main
+from aiokprod.spark import audit as by_spark
 
 ARGUMENTS = ["claims", "--log", "log"]
 
@@ -56,6 +60,16 @@ def test_the_status_is_that_of_the_verdict(
     monkeypatch.setattr(command, "_audited", lambda options: verdict)
     assert main(ARGUMENTS) == status
     assert capsys.readouterr().out == f"{verdict.line}\n"
+
+
+def test_the_audit_is_the_same_under_its_name_in_spark() -> None:
+    for name in audit_package.__all__:
+        assert getattr(by_spark, name) is getattr(audit_package, name)
+    assert by_spark.files.write is write
+    helped = subprocess.run(
+        [sys.executable, "-m", "aiokprod.spark.audit", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "Exit status: 0 clean" in helped.stdout
 
 
 def test_without_spark_the_command_explains_itself_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +120,7 @@ def test_a_folder_that_is_not_there_is_said_before_spark_starts(
     there, nowhere = str(tmp_path), str(tmp_path / "nowhere")
     arguments = [nowhere, "--log", there] if missing == "claims" else [there, "--log", nowhere]
     assert main(arguments) == 2
-    assert capsys.readouterr().err == f"not judged: {nowhere} is not there\n"
+    assert capsys.readouterr().err == f"not judged: {nowhere} does not exist\n"
 
 
 def test_options_of_a_file_and_of_pairs_reach_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aiokprod import Producer
+from aiokprod import Producer, audit
+from aiokprod.audit import Finding
+from aiokprod.audit.command import main
 from aiokprod.claims import HEADER, Claims, Status, encode_identity
 from aiokprod.claims.readback import read_back
 from aiokprod.claims.writer import ClaimsWriter
 from aiokprod.logs import StateLog
-from aiokprod.spark import audit
-from aiokprod.spark.audit import Finding
-from aiokprod.spark.audit.command import main
 from aiokprod.testing.kafka_cluster import KafkaCluster
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def topic_frame(spark: SparkSession, servers: str, topic: str) -> DataFrame:
 
 
 async def send_while_a_broker_dies(cluster: KafkaCluster, topic: str, claims: Claims) -> None:
-    """A third of the records, a kill, a third, the broker back, a third."""
+    """Send a third of the records, kill a broker, send a third, restart the broker, send a third."""
     victim = cluster.leaders(topic)[0]
     async with Producer(cluster.bootstrap_servers, interceptors=[claims], request_timeout_ms=5_000) as producer:
         for number in range(RECORDS):
@@ -51,21 +50,21 @@ async def send_while_a_broker_dies(cluster: KafkaCluster, topic: str, claims: Cl
 
 
 async def plant(cluster: KafkaCluster, topic: str) -> None:
-    """By a producer that claims nothing: a duplicate, a phantom, and two records in the wrong order."""
+    """Send, without claims, a duplicate, a phantom, and two records in the wrong order."""
 
     def header(stream: int, seq: int) -> list[tuple[str, bytes | None]]:
         return [(HEADER, encode_identity(RUN, stream, seq))]
 
     async with Producer(cluster.bootstrap_servers) as producer:
         await producer.send(topic, b"again", key=b"key 7", headers=header(STREAM, 7))
-        await producer.send(topic, b"nobody sent me", key=b"key 7", headers=header(STREAM, 999_999))
+        await producer.send(topic, b"never sent", key=b"key 7", headers=header(STREAM, 999_999))
         for seq in (1, 0):
             await producer.send(topic, b"swapped", key=b"key 7", headers=header(PLANTED_STREAM, seq))
-        await producer.send(topic, b"of somebody else")
+        await producer.send(topic, b"of another program")
 
 
 def plant_claims(folder: Path, topic: str) -> None:
-    """Claims of the two swapped records, and of one that is nowhere."""
+    """Claim the two swapped records, and one that is in no log."""
     writer = ClaimsWriter(folder, RUN, PLANTED_STREAM, StateLog("planted"), rows_per_file=10, most_rows=10, flush_s=1.0)
     writer.begin()
     for seq in (0, 1, 2):

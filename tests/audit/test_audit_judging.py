@@ -13,23 +13,23 @@ from audit_frames import claims_table, frames, mark
 from audit_reference import ClaimRow, LogRow, judge
 from audit_worlds import KINDS, World, trouble, truthful
 
+from aiokprod import audit
+from aiokprod.audit import Finding
+from aiokprod.audit.command import main
+from aiokprod.audit.judging import cells, judged
+from aiokprod.audit.order import late_records
+from aiokprod.audit.plans import aggregates, executed_plan, shuffles
+from aiokprod.audit.sides import claim_rows, log_rows
 from aiokprod.claims import Status
 from aiokprod.claims.writer import ClaimsWriter
 from aiokprod.logs import StateLog
-from aiokprod.spark import audit
-from aiokprod.spark.audit import Finding
-from aiokprod.spark.audit.command import main
-from aiokprod.spark.audit.judging import cells, judged
-from aiokprod.spark.audit.order import late_records
-from aiokprod.spark.audit.plans import aggregates, executed_plan, shuffles
-from aiokprod.spark.audit.sides import claim_rows, log_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def planted_worlds(count: int, records: int) -> list[World]:
-    """Worlds with trouble of all kinds, each a run of its own; the first has none."""
+    """Return worlds with trouble of all kinds, each a run of its own; the first has none."""
     worlds = [truthful(0, records, 0)]
     for number in range(1, count):
         draw = random.Random(number)
@@ -47,7 +47,7 @@ def test_planted_trouble_is_found_exactly_and_nothing_else(spark: SparkSession) 
 
 
 def found_exactly(spark: SparkSession, worlds: list[World]) -> dict[Finding, set[tuple[int, int, int]]]:
-    """The audit of all these worlds at once names what was planted, what the reference says, and nothing else."""
+    """Check that one audit of all these worlds finds what was planted and what the reference finds, no more."""
     for number, world in enumerate(worlds):  # each world in partitions of its own
         shift = 10 * number
         world.claims = [c if c.partition < 0 else _moved(c, shift) for c in world.claims]
@@ -128,7 +128,7 @@ def test_two_senders_with_one_run_and_stream_cannot_be_judged(spark: SparkSessio
 
 
 @pytest.mark.slow
-def test_what_is_wrong_is_named_before_what_nobody_claims(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_wrong_is_named_before_what_is_not_claimed(spark: SparkSession, tmp_path: Path) -> None:
     world = truthful(5, 20, 5)
     mark(tmp_path, 5, 0, rows=0, closed=False)
     mark(tmp_path, 5, 1, rows=20)
@@ -170,7 +170,7 @@ def test_trouble_is_found_in_one_shuffle_with_hash_aggregates_only(spark: SparkS
 
 
 @pytest.mark.slow
-def test_what_nobody_claims_of_a_run_that_was_not_closed_is_no_phantom(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_not_claimed_of_a_run_that_was_not_closed_is_no_phantom(spark: SparkSession, tmp_path: Path) -> None:
     world = truthful(5, 10, 5)
     for stream in (0, 1):
         writer = ClaimsWriter(tmp_path, 5, stream, StateLog("claims"), rows_per_file=100, most_rows=100, flush_s=1.0)

@@ -1,4 +1,4 @@
-"""What markers say of the claims beside them: whose are not all there. The audit says it, and of the asked runs alone."""
+"""Markers and the claims beside them: which runs' claims are not all there. The audit says it, and of the asked runs alone."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 from audit_frames import claims_table, frames, mark
 from audit_worlds import World, truthful
 
-from aiokprod.spark import audit
-from aiokprod.spark.audit.markers import Markers, incomplete_runs
+from aiokprod import audit
+from aiokprod.audit.markers import Markers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def write_claims(folder: Path, *worlds: World) -> None:
-    """One file for all, and true markers."""
+    """Write the claims of all worlds into one file, and true markers."""
     claims = [claim for world in worlds for claim in world.claims]
     pq.write_table(claims_table(claims), folder / "claims.parquet")
     senders = [(claim.run, claim.stream) for claim in claims]
@@ -30,7 +30,7 @@ def test_runs_that_were_not_closed_or_dropped_claims_are_known(tmp_path: Path) -
     mark(tmp_path, 9, 0)
     mark(tmp_path, 9, 1, closed=False)
     mark(tmp_path, 9, 2, dropped=5)
-    assert incomplete_runs(tmp_path) == {
+    assert Markers.of(tmp_path).incomplete == {
         (9, 1): "run 9 stream 1: its claims were not closed",
         (9, 2): "run 9 stream 2: 5 claims were dropped",
     }
@@ -56,14 +56,14 @@ def test_a_marker_that_cannot_be_read_is_a_problem_of_its_sender(content: str, t
 @pytest.mark.parametrize("scheme", ["file:", "file://", "FILE://localhost"])
 def test_a_folder_of_this_machine_can_be_a_uri(scheme: str, tmp_path: Path) -> None:
     mark(tmp_path, 9, 1, closed=False)
-    assert list(incomplete_runs(f"{scheme}{tmp_path}")) == [(9, 1)]
+    assert list(Markers.of(f"{scheme}{tmp_path}").incomplete) == [(9, 1)]
 
 
 def test_a_pattern_finds_the_markers_of_all_its_folders(tmp_path: Path) -> None:
     for stream in (0, 1):
         (tmp_path / f"worker-{stream}").mkdir()
         mark(tmp_path / f"worker-{stream}", 9, stream, closed=False)
-    assert list(incomplete_runs(f"{tmp_path}/worker-*")) == [(9, 0), (9, 1)]
+    assert list(Markers.of(f"{tmp_path}/worker-*").incomplete) == [(9, 0), (9, 1)]
 
 
 def test_a_folder_whose_markers_cannot_be_looked_for_is_a_problem() -> None:

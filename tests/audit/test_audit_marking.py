@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aiokprod import audit
 from aiokprod.claims import HEADER, Status, encode_identity
-from aiokprod.spark import audit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

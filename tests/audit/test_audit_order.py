@@ -9,19 +9,19 @@ import pytest
 from audit_frames import frames
 from audit_reference import ClaimRow, LogRow
 
+from aiokprod import audit
 from aiokprod.claims import Status
-from aiokprod.spark import audit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from aiokprod.spark.audit import Verdict
+    from aiokprod.audit import Verdict
 
 pytestmark = pytest.mark.slow
 
 
 def judged(spark: SparkSession, *records: tuple[bytes, int]) -> Verdict:
-    """Records of one stream in one partition, by key and seq, in this order."""
+    """Audit records of one stream in one partition, given by key and seq, in this order."""
     log = [LogRow(1, 0, seq, "t", key, 0, offset) for offset, (key, seq) in enumerate(records)]
     claims = [
         ClaimRow(1, 0, record.seq, "t", record.key, 0, record.offset, Status.ACKED_AT_LEAST_ONCE) for record in log

@@ -10,9 +10,9 @@ from audit_reference import ClaimRow, LogRow, judge
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from aiokprod import audit
+from aiokprod.audit import Finding
 from aiokprod.claims import Status
-from aiokprod.spark import audit
-from aiokprod.spark.audit import Finding
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aiokprod.audit import Finding, Latencies, LateRecord, NamedRecord, Verdict, page
+from aiokprod.audit.files import write
+from aiokprod.audit.latency import BUCKETS_PER_OCTAVE, quantiles_us
 from aiokprod.claims import Status
-from aiokprod.spark.audit import Finding, Latencies, LateRecord, NamedRecord, Verdict, page
-from aiokprod.spark.audit.files import write
-from aiokprod.spark.audit.latency import BUCKETS_PER_OCTAVE, quantiles_us
 
 
 def bad() -> Verdict:

@@ -1,4 +1,4 @@
-"""bench/instructions.py: a path that became dearer is told, with how much."""
+"""bench/instructions.py: a path that costs more than its baseline is named, with the difference."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 def rows(claims: Claims) -> list[dict[str, Any]]:
-    """All claims in the files, by seq."""
+    """Return all claims in the files, sorted by seq."""
     assert claims.wait(30)
     tables = [pq.read_table(path) for path in claims.folder.glob("*.parquet")]
     found: list[dict[str, Any]] = pa.concat_tables(tables).to_pylist() if tables else []
@@ -139,7 +139,7 @@ def test_an_ambiguous_failure_is_claimed_as_one(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         async with MemoryProducer(topics={"t": 1}, interceptors=[claims]) as producer:
-            error = AiokprodError("who knows")
+            error = AiokprodError("not known")
             from aiokprod.model import Persistence
 
             error.persistence = Persistence.POSSIBLY_PERSISTED
@@ -187,7 +187,7 @@ def test_claims_leave_linger_and_unwatched_failures_alone(tmp_path: Path) -> Non
         ) as producer:
             producer.fail_next(AiokprodError("lost"))
             delivery = producer.send("t", b"1")
-            assert not delivery.is_watched
+            assert not delivery._is_watched
 
     run(scenario())
     assert len(unwatched) == 1

@@ -20,7 +20,7 @@ def begun(folder: Path, token: str) -> Marker:
 
 
 def told(folder: Path) -> dict[str, bool]:
-    """Which markers there are, and whether they are closed."""
+    """Return the markers in a folder, and whether each is closed."""
     return {path.name: Facts.read(path).closed for path in folder.iterdir()}
 
 
@@ -90,7 +90,7 @@ def test_a_marker_and_its_folder_are_synced_before_and_after_it_has_its_name(
 
 
 def kind_of(descriptor: int, folder: Path) -> str:
-    """What is synced, and what the folder then says."""
+    """Return what is synced, and what the folder then holds."""
     found = os.fstat(descriptor)
     names = sorted(path.name for path in folder.iterdir())
     if os.path.samestat(found, folder.stat()):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import aiokprod
-from aiokprod.claims.rows import Status
+from aiokprod.claims.rows import Rows, Status
 from aiokprod.claims.writer import ClaimsReport, ClaimsWriter
 from aiokprod.logs import StateLog
 
@@ -112,6 +112,23 @@ def test_memory_is_bounded_and_what_was_dropped_is_counted(tmp_path: Path) -> No
     assert writer.wait(WAIT_S)
     assert read(folder) == list(range(150))
     assert marker(folder)["dropped"] == 250
+
+
+def test_a_folder_that_is_back_when_the_writer_ends_is_tried_once_more(tmp_path: Path) -> None:
+    """The try under way had failed, and counted as the last one."""
+    folder = tmp_path / "claims"
+    writer = made(folder, retry_s=3600.0)
+    write = writer._write
+
+    def fails_once(rows: Rows) -> bool:
+        writer.end()
+        writer._write = write  # type: ignore[method-assign]
+        return False
+
+    writer._write = fails_once  # type: ignore[method-assign]
+    add(writer, *range(100))
+    assert writer.wait(WAIT_S)
+    assert read(folder) == list(range(100))
 
 
 def test_a_claim_that_does_not_fit_is_counted_as_dropped_and_all_others_are_kept(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ PATIENCE_S = 20.0
 
 
 class Written(NamedTuple):
-    """What Produce says of one partition, in the form that is compared."""
+    """The answer of Produce about one partition, in the form that is compared."""
 
     code: int
     base_offset: int
@@ -49,7 +49,7 @@ class Asker:
     def close(self) -> None:
         self._socket.close()
 
-    # ---- any request
+    # ------------------------------------------------------------------ any request
 
     def send(self, request: Request, version: int, *, behind: bytes = b"") -> None:
         """Write the request, with perhaps some bytes behind its body."""
@@ -64,7 +64,7 @@ class Asker:
         self._socket.sendall(data)
 
     def answer(self, kind: type[AnyAnswer], request: type[Request] | Request, version: int) -> AnyAnswer:
-        """The answer to the oldest request that has none yet."""
+        """Return the answer to the oldest request that has none yet."""
         flexible = response_header_flexible(request.API_KEY, version, request.FLEXIBLE_FROM)
         return kind.decode(self.answer_body(flexible), version)
 
@@ -76,7 +76,7 @@ class Asker:
         return body
 
     def expects_no_answer(self) -> None:
-        """The oldest request without answer gets none: it was sent with acks=0."""
+        """Skip the oldest unanswered request: it was sent with acks=0."""
         self._answered += 1
 
     def ask(self, request: Request, kind: type[AnyAnswer], version: int) -> AnyAnswer:
@@ -84,7 +84,7 @@ class Asker:
         return self.answer(kind, request, version)
 
     def is_closed(self) -> bool:
-        """True when the broker has closed; False if it stays silent for long."""
+        """Return True when the broker has closed, False if it stays silent for long."""
         self._socket.settimeout(10.0)
         try:
             received = self._socket.recv(1)
@@ -98,7 +98,7 @@ class Asker:
         return True
 
     def says_nothing_for(self, seconds: float) -> bool:
-        """Neither an answer nor an end."""
+        """Return whether the broker neither answers nor closes within so many seconds."""
         self._socket.settimeout(seconds)
         try:
             self._socket.recv(1)
@@ -119,14 +119,14 @@ class Asker:
             received += part
         return bytes(received)
 
-    # ---- producing
+    # ------------------------------------------------------------------ producing
 
     def produce(self, topic: str, batch: bytes | None, **options: int) -> Written:
-        """One batch to partition 0 of the topic; options as of `send_produce`."""
+        """Send one batch to partition 0 of the topic; options as of `send_produce`."""
         return written(self.produce_fully(topic, batch, **options))
 
     def produce_fully(self, topic: str, batch: bytes | None, **options: int) -> PartitionProduceResponse:
-        """The same, and the whole of what the answer says of the partition."""
+        """Send one batch to partition 0, and return all that the answer says about the partition."""
         self.send_produce(topic, batch, **options)
         return self.one_partition(options.get("version"))
 
@@ -155,7 +155,7 @@ class Asker:
         return self.answer(ProduceResponse, ProduceRequest, self.produce_version if version is None else version)
 
     def new_producer_id(self) -> int:
-        """A producer id nobody had before; a broker that has just started may need a moment."""
+        """Return a producer id that is new; a broker that has just started may need a moment."""
         for _ in range(100):
             answer = self.ask(InitProducerIdRequest(transactional_id=None), InitProducerIdResponse, 1)
             if answer.error_code == 0:
@@ -171,7 +171,7 @@ def written(answer: PartitionProduceResponse) -> Written:
 def produce_request(
     batches: Mapping[tuple[str | bytes, int], bytes | None], *, acks: int = -1, timeout_ms: int = 5000
 ) -> ProduceRequest:
-    """A request of these batches; topics by name, or by id where the key has bytes."""
+    """Return a request with these batches; topics by name, or by id if the key has bytes."""
     topics: dict[str | bytes, TopicProduceData] = {}
     for (topic, partition), records in batches.items():
         named = TopicProduceData(name=topic) if isinstance(topic, str) else TopicProduceData(topic_id=topic)

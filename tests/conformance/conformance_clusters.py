@@ -41,7 +41,7 @@ OLDER_TRANSACTIONS = [
 
 
 def for_one_case(request: pytest.FixtureRequest) -> Iterator[Target]:
-    """The cluster that the parameter names; what the case opened is closed behind it."""
+    """Yield the cluster that the parameter names; close what the case opened afterwards."""
     found: Target = request.getfixturevalue(request.param)
     yield found
     found.hang_up()

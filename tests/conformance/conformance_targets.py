@@ -31,7 +31,7 @@ SAFE_DOWNGRADE = 2
 
 
 class Target(ABC):
-    """What cases need of a cluster."""
+    """A cluster as the cases need it."""
 
     def __init__(self, name: str, version: tuple[int, int]) -> None:
         self.name = name
@@ -47,20 +47,20 @@ class Target(ABC):
         return self.name
 
     def by_version(self, table: dict[tuple[int, int], Value]) -> Value:
-        """The entry of the newest Kafka in the table that is not newer than this one."""
+        """Return the entry for the newest Kafka in the table that is not newer than this one."""
         return table[max(known for known in table if known <= self.version)]
 
     def by_rules(self, table: Mapping[tuple[int, ...], Value]) -> Value:
-        """The same by the rules of transactions."""
+        """Return the entry for this broker's transaction rules."""
         return table[max(known for known in table if known <= self.rules)]
 
     def keep_transactions_as(self, transaction_version: int | None) -> None:
-        """4.3 with an older transaction.version stands between 3.9 and 4.x: (3, 9, 0) and (3, 9, 1)."""
+        """Set the rules for 4.3 with an older transaction.version to (3, 9, 0) or (3, 9, 1), between 3.9 and 4.x."""
         if transaction_version is not None:
             self.rules = (3, 9, transaction_version)
             self.produce_version = 12 if transaction_version else 11
 
-    # ---- connections
+    # ------------------------------------------------------------------ connections
 
     @abstractmethod
     def address(self, node: int) -> tuple[str, int]: ...
@@ -80,10 +80,10 @@ class Target(ABC):
             self._opened.pop().close()
 
     def close(self) -> None:
-        """At the end of the session."""
+        """Close the admin client at the end of the session."""
         self.admin.close()
 
-    # ---- topics
+    # ------------------------------------------------------------------ topics
 
     @abstractmethod
     def create(self, name: str, partitions: int, replicas: int, config: dict[str, str]) -> None: ...
@@ -98,7 +98,7 @@ class Target(ABC):
     def move_leader(self, name: str, node: int) -> None: ...
 
     def new_topic(self, partitions: int = 1, replicas: int = 1, **config: str) -> str:
-        """A topic whose leaders know that they lead; options with underscores."""
+        """Create a topic whose leaders know that they lead; options have underscores."""
         name = f"conform-{uuid.uuid4().hex[:12]}"
         self.create(name, partitions, replicas, {key.replace("_", "."): value for key, value in config.items()})
         return name
@@ -129,29 +129,29 @@ class Target(ABC):
     def end_offset(self, topic: str, partition: int = 0) -> int:
         return self.admin.end_offsets(topic)[partition]
 
-    # ---- trouble
+    # ------------------------------------------------------------------ trouble
 
     @abstractmethod
     def set_quota(self, client_id: str, producer_byte_rate: int) -> None: ...
 
     @abstractmethod
     def frozen(self, topic: str, node: int | None = None) -> contextlib.AbstractContextManager[None]:
-        """A follower stops copying: this one, or the only one there is."""
+        """Freeze a follower inside the block: this one, or the only one there is."""
 
     @abstractmethod
     def controller(self) -> int:
-        """The broker without which nothing is decided for a while."""
+        """Return the broker without which the cluster decides nothing for a while."""
 
     @abstractmethod
     def fall_out(self, topic: str) -> None:
-        """The frozen follower leaves the in-sync set; returns when it has."""
+        """Wait until the frozen follower has left the in-sync set."""
 
     isr_patience_ms: int
     """Within this time a frozen follower has fallen out."""
 
     @abstractmethod
     def killed(self, node: int) -> contextlib.AbstractContextManager[None]:
-        """The broker is killed and started again afterwards. Inside, others lead as soon as they are thawed."""
+        """Kill the broker, and start it again after the block. Inside, others lead as soon as they are thawed."""
 
     def follower(self, topic: str) -> int:
         state = self.state(topic)
@@ -166,7 +166,7 @@ class Target(ABC):
 
     @abstractmethod
     def stopped(self, node: int) -> contextlib.AbstractContextManager[None]:
-        """The broker is stopped in order and started again afterwards."""
+        """Stop the broker in order, and start it again after the block."""
 
 
 class MockTarget(Target):
@@ -232,7 +232,7 @@ class MockTarget(Target):
 
 
 class KafkaTarget(Target):
-    """Real brokers."""
+    """A cluster of real brokers."""
 
     def __init__(self, name: str, version: tuple[int, int], cluster: KafkaCluster) -> None:
         super().__init__(name, version)
@@ -266,8 +266,10 @@ class KafkaTarget(Target):
             self._wait_for_changes(deadline)
 
     def _wait_for_changes(self, deadline: float) -> None:
-        """With ZooKeeper a broker tells what stands there, and may not have heard of it. It hears of changes in their order:
-        when a later one is in force, so are those before."""
+        """Wait until a leader applies a later change: changes arrive in order, so that earlier ones are in force then.
+
+        With ZooKeeper a broker reports what is stored there, even before it has heard of it itself.
+        """
         sentinel = self.new_topic()
         self.cluster.alter_topic(sentinel, {"max.message.bytes": "1"})
         leader = self.connect_to_leader(sentinel)
@@ -279,7 +281,7 @@ class KafkaTarget(Target):
         self.cluster.move_leader(name, 0, node)
 
     def downgrade_transactions(self, transaction_version: int) -> None:
-        """UpdateFeatures; returns when the broker says so itself."""
+        """Send UpdateFeatures; return when the broker reports the version."""
         name = b"transaction.version"
         update = bytes([len(name) + 1]) + name + struct.pack(">hbb", transaction_version, SAFE_DOWNGRADE, 0)
         asker = self.connect()
@@ -354,7 +356,7 @@ class KafkaTarget(Target):
 
 
 def _client_quota(client_id: str, rate: float) -> bytes:
-    """The body of AlterClientQuotas v0, for which we have no codec."""
+    """Return the body of AlterClientQuotas v0, for which we have no codec."""
 
     def text(value: str) -> bytes:
         return struct.pack(">h", len(value)) + value.encode()

@@ -61,7 +61,7 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 @pytest.fixture(params=[MOCK, KAFKA, *OF_3_9])
 def since_3_9(request: pytest.FixtureRequest) -> Iterator[Target]:
-    """For what 2.8 does in another way, which the mock of 2.8 does not follow."""
+    """Yield clusters from 3.9 on, for what 2.8 does in another way that the mock of 2.8 does not follow."""
     yield from for_one_case(request)
 
 
@@ -72,13 +72,13 @@ def alone(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 @pytest.fixture(params=[MOCK_ALONE, KAFKA_ALONE, *OF_3_9])
 def looking(request: pytest.FixtureRequest) -> Iterator[Target]:
-    """A broker that looks for old producers all the time; 2.8 cannot be told to."""
+    """Yield brokers that look for expired producers all the time; 2.8 cannot be set up to."""
     yield from for_one_case(request)
 
 
 @pytest.fixture(params=[OF_3_9[1], OF_2_8[1]])
 def older(request: pytest.FixtureRequest) -> Iterator[Target]:
-    """Real brokers only."""
+    """Yield real older brokers only."""
     yield from for_one_case(request)
 
 
@@ -95,7 +95,7 @@ def kafka_three(kafka_cluster: KafkaCluster) -> Target:
     return KafkaTarget("kafka-4.3", (4, 3), kafka_cluster)
 
 
-@pytest.fixture(scope="module")  # its thread shall not live on beside tests that count threads
+@pytest.fixture(scope="module")  # its thread must not outlive the module, as other tests count threads
 def mock_three() -> Iterator[Target]:
     with MockCluster(3, validate_records=True, auto_create_topics=False) as cluster:
         yield from _until_closed(MockTarget("mock", (4, 3), cluster))

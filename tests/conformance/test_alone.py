@@ -1,4 +1,4 @@
-"""What a broker's own settings decide: topics it creates by itself, requests it takes, producers it forgets."""
+"""Rules that a broker's own settings decide: topics it creates by itself, requests it takes, producers it forgets."""
 
 from __future__ import annotations
 

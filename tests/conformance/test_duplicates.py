@@ -1,4 +1,4 @@
-"""What a broker recognises as written before, and what it answers then. broker: 2"""
+"""Duplicates that a broker recognises, and its answers to them. broker: 2"""
 
 from __future__ import annotations
 

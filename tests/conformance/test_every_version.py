@@ -35,7 +35,7 @@ ALSO_IN_A_TRANSACTION = 3  # AddPartitionsToTxn above is between brokers
 
 
 class Scene(NamedTuple):
-    """What requests are about."""
+    """The topics and ids that requests are about."""
 
     target: Target
     topic: str
@@ -176,7 +176,7 @@ PLAIN: dict[str, tuple[type[Request], Callable[[Scene, int], Asked]]] = {
 
 
 def versions_of(target: Target, request: type[Request]) -> range:
-    """What the broker offers and our codec knows."""
+    """Return the versions that the broker offers and our codec knows."""
     asked = offering.ApiVersionsRequest(client_software_name="aiokprod", client_software_version="1")
     answer = target.connect().ask(asked, offering.ApiVersionsResponse, 3)
     offered = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}

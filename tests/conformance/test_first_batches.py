@@ -14,7 +14,7 @@ LAST_SEQUENCE = 2**31 - 1
 
 
 def delete_everything(target: Target, topic: str) -> int:
-    """DeleteRecords up to the end; the new log start."""
+    """Delete all records with DeleteRecords; return the new log start."""
     wanted = deletion.DeleteRecordsPartition(partition_index=0, offset=-1)
     request = deletion.DeleteRecordsRequest(
         topics=[deletion.DeleteRecordsTopic(name=topic, partitions=[wanted])], timeout_ms=5000
@@ -57,7 +57,7 @@ def test_a_newer_epoch_begins_at_sequence_0_and_fences_the_older(
 
 
 @pytest.mark.parametrize("first", [1, 5, 6])
-def test_a_newer_epoch_that_does_not_begin_at_0_is_refused_and_fences_nobody(
+def test_a_newer_epoch_that_does_not_begin_at_0_is_refused_and_fences_no_producer(
     target: Target, first: int
 ) -> None:  # broker: 1.4
     topic = target.new_topic()
@@ -81,7 +81,7 @@ def test_deleting_all_records_forgets_no_producer(target: Target) -> None:  # br
     assert broker.produce(topic, sequenced(pid, 3)) == (0, 3)
 
 
-def test_a_topic_made_anew_knows_no_producer(target: Target) -> None:  # broker: 1.9, 7.5
+def test_a_topic_made_again_knows_no_producer(target: Target) -> None:  # broker: 1.9, 7.5
     topic = target.new_topic()
     pid = target.connect().new_producer_id()
     assert target.connect_to_leader(topic).produce(topic, sequenced(pid, 0, 3)) == (0, 0)

@@ -44,7 +44,7 @@ def record_section(*values: bytes) -> bytes:
 
 
 def with_record_length(length: int) -> bytes:
-    """One record whose own length field says something else."""
+    """Return a batch of one record whose own length field is wrong."""
     section = bytearray(record_section(b"v"))
     section[0] = (length << 1) & 0x7F
     return around(bytes(section), 1)
@@ -288,7 +288,7 @@ def test_a_frame_of_a_forbidden_length_closes_the_connection_after_the_answers(
     assert broker.is_closed()
 
 
-def test_an_api_that_nobody_knows_closes_the_connection(target: Target) -> None:  # broker: 18.4
+def test_an_unknown_api_closes_the_connection(target: Target) -> None:  # broker: 18.4
     broker = target.connect()
     broker.send_body(999, 0, b"", flexible=False)
     assert broker.is_closed()

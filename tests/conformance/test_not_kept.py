@@ -1,4 +1,4 @@
-"""What older Kafka does in its own way, and the mock of that version as Kafka 4.3 does."""
+"""Rules that older Kafka has of its own, where the mock of that version does as Kafka 4.3."""
 
 from __future__ import annotations
 

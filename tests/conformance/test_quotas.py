@@ -15,7 +15,7 @@ RATE = 20_000
 
 @pytest.fixture
 def client_id(three: Target) -> str:
-    """A client that may send 20 kB a second to each broker."""
+    """Return a client id that may send 20 kB a second to each broker."""
     name = f"limited-{time.monotonic_ns()}"
     three.set_quota(name, RATE)
     return name

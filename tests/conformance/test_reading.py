@@ -59,7 +59,7 @@ def values(data: PartitionData) -> list[bytes | None]:
 def list_offset(
     broker: Asker, topic: str, timestamp: int, *, partition: int = 0, version: int = 5, epoch: int = -1
 ) -> tuple[int, int, int, int]:
-    """(code, offset, timestamp, leader epoch)."""
+    """Return (code, offset, timestamp, leader epoch)."""
     asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp, current_leader_epoch=epoch)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
     answer = broker.ask(request, ListOffsetsResponse, version).topics[0].partitions[0]
@@ -76,7 +76,7 @@ def delete_before(broker: Asker, topic: str, offset: int, partition: int = 0) ->
 
 
 def three_batches(target: Target) -> tuple[str, Asker]:
-    """Offsets 0..1, 2..3 and 4..5."""
+    """Write three batches: offsets 0..1, 2..3 and 4..5."""
     topic = target.new_topic()
     broker = target.connect_to_leader(topic)
     for number in range(3):

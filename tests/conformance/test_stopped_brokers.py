@@ -1,4 +1,4 @@
-"""What a stopped, frozen or killed broker changes: the in-sync set, the leader, what is remembered. broker: 2, 4, 5, 6"""
+"""Effects of a stopped, frozen or killed broker: the in-sync set, the leader, what is remembered. broker: 2, 4, 5, 6"""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_while_a_follower_is_stopped(three_slowly: Target) -> None:
         assert (refused.record_errors, refused.error_message) == ([], None)
         assert broker.produce(strict, sequenced(pid, 2)) == NOT_ENOUGH
         assert broker.produce(strict, sequenced(pid, 9)) == NOT_ENOUGH
-        # acks=1 is taken, and nobody sees it. broker: 5.7
+        # acks=1 is taken, and no reader sees it. broker: 5.7
         assert broker.produce(strict, sequenced(pid, 3), acks=1) == (0, 3)
         assert three.end_offset(strict) == 3
         # Two of three are enough.
@@ -122,6 +122,6 @@ def test_what_a_leader_alone_acknowledged_is_lost_with_it(three_slowly: Target) 
         assert new.produce(topic, sequenced(known, 7)) == OUT_OF_ORDER
         assert new.produce(topic, sequenced(known, 4)) == (0, 4)
         assert new.produce(topic, sequenced(known, 5)) == (0, 5)
-        assert new.produce(topic, sequenced(lost, 3)) == (0, 6), "a hole that nobody sees"
+        assert new.produce(topic, sequenced(lost, 3)) == (0, 6), "a hole that is not noticed"
     three.admin.wait_all_in_sync(topic)
     assert three.end_offset(topic) == 7

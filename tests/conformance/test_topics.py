@@ -96,7 +96,7 @@ def test_produce_to_an_unknown_partition(target: Target, index: int) -> None:  #
     assert broker.produce(topic, plain(), partition=index) == (E.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
-def test_a_topic_made_anew_has_another_id_and_the_old_one_is_dead(three: Target) -> None:  # broker: 7.4, 7.5
+def test_a_topic_made_again_has_another_id_and_the_old_one_is_dead(three: Target) -> None:  # broker: 7.4, 7.5
     topic = three.new_topic()
     old = topic_id(three, topic)
     three.delete(topic)

@@ -89,7 +89,7 @@ def test_an_aborted_transaction_is_named_to_readers(target: Target) -> None:  # 
 
 
 def committed_offset(target: Target, group: str, topic: str) -> tuple[int, int]:
-    """(code, offset) of partition 0."""
+    """Return (code, offset) of partition 0."""
     it = Transactor(target)
     broker = it.find(group, kind=0)
     asked = fetching.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])

@@ -226,7 +226,7 @@ def test_a_late_write_of_the_transaction_before(three: Target) -> None:  # broke
     it.finish(True)
 
 
-def test_who_initialises_while_a_transaction_is_open_aborts_it(target: Target) -> None:  # broker: 9.8
+def test_initialising_while_a_transaction_is_open_aborts_it(target: Target) -> None:  # broker: 9.8
     topic = target.new_topic()
     it = opened(target, topic)
     first = it.init_once()
@@ -256,7 +256,7 @@ def test_a_stranger_may_end_it(target: Target) -> None:  # broker: 11.1, 11.2, 1
     assert stranger.end(False).code == E.INVALID_TXN_STATE
 
 
-def test_who_goes_on_after_a_strangers_commit(since_3_9: Target) -> None:  # broker: 11.4, 11.6
+def test_a_client_goes_on_after_a_strangers_commit(since_3_9: Target) -> None:  # broker: 11.4, 11.6
     topic = since_3_9.new_topic()
     it = opened(since_3_9, topic)
     stranger = Transactor(since_3_9, it.id)

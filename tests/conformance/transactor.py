@@ -43,7 +43,7 @@ itself to v12; with 2, a new 4.x cluster, each end bumps the epoch (KIP-890)."""
 
 
 class Identity(NamedTuple):
-    """What InitProducerId and EndTxn v5 give."""
+    """The identity that InitProducerId and EndTxn v5 give."""
 
     code: int
     pid: int
@@ -68,10 +68,10 @@ class Transactor:
         self.coordinator = self.find(self.id, kind=1)
         self.pid = self.epoch = -1
 
-    # ---- identity
+    # ------------------------------------------------------------------ identity
 
     def init(self, pid: int = -1, epoch: int = -1, *, version: int = 4, timeout_ms: int | None = None) -> Identity:
-        """InitProducerId, until it is decided."""
+        """Send InitProducerId until it is decided."""
         return until_settled(lambda: self.init_once(pid, epoch, version=version, timeout_ms=timeout_ms))
 
     def init_once(self, pid: int = -1, epoch: int = -1, *, version: int = 4, timeout_ms: int | None = None) -> Identity:
@@ -90,10 +90,10 @@ class Transactor:
         assert code == 0
         return self
 
-    # ---- what goes into a transaction
+    # ------------------------------------------------------------------ what goes into a transaction
 
     def add(self, *partitions: tuple[str, int], version: int = 3, pid: int | None = None) -> dict[tuple[str, int], int]:
-        """AddPartitionsToTxn, until it is decided: the code of each partition."""
+        """Send AddPartitionsToTxn until it is decided; return the code of each partition."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             codes = self.add_once(*partitions, version=version, pid=pid)
@@ -127,7 +127,7 @@ class Transactor:
         epoch: int | None = None,
         acks: int = -1,
     ) -> Written:
-        """One batch of the transaction to partition 0."""
+        """Send one batch of the transaction to partition 0."""
         broker = self.target.connect_to_leader(topic)
         version = broker.produce_version if version is None else version
         request = produce_request({(topic, 0): self.batch(first, count, epoch=epoch)}, acks=acks)
@@ -156,7 +156,7 @@ class Transactor:
         return until_settled(ask).code
 
     def commit_offset(self, group: str, topic: str, offset: int, *, version: int = 3) -> int:
-        """TxnOffsetCommit of partition 0, until it is decided."""
+        """Send TxnOffsetCommit for partition 0 until it is decided."""
         broker = self.find(group, kind=0)
         partition = committing.TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
@@ -175,7 +175,7 @@ class Transactor:
 
         return until_settled(ask).code
 
-    # ---- its end
+    # ------------------------------------------------------------------ its end
 
     def end(
         self, committed: bool, *, version: int | None = None, pid: int | None = None, epoch: int | None = None
@@ -219,7 +219,7 @@ class Transactor:
 
 
 def opened(target: Target, topic: str, records: int = 1) -> Transactor:
-    """A transaction with one batch in it, the partition added as this version needs it."""
+    """Open a transaction with one batch in it, the partition added as this version needs it."""
     it = Transactor(target).begin()
     add_if_needed(it, topic)
     assert it.write(topic, 0, records).code == 0
@@ -241,7 +241,7 @@ def stable_offset(target: Target, topic: str) -> int:
 
 
 def until_stable(target: Target, topic: str, offset: int) -> None:
-    """Markers are written after EndTxn is answered (broker: 12.3)."""
+    """Wait for the last stable offset, as markers are written after EndTxn is answered (broker: 12.3)."""
     deadline = time.monotonic() + PATIENCE_S
     while stable_offset(target, topic) != offset and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -33,14 +33,14 @@ def now_ms() -> int:
 
 
 def plain(*values: bytes | None, keys: list[bytes | None] | None = None, timestamp_ms: int | None = None) -> bytes:
-    """A batch without producer id."""
+    """Return a batch without a producer id."""
     return batch(*(values or (b"v",)), keys=keys, timestamp_ms=timestamp_ms)
 
 
 def sequenced(
     pid: int, first: int, count: int = 1, *, epoch: int = 0, value: bytes = b"v", timestamp_ms: int | None = None
 ) -> bytes:
-    """A batch of an idempotent producer."""
+    """Return a batch of an idempotent producer."""
     return batch(*([value] * count), pid=pid, epoch=epoch, first=first, timestamp_ms=timestamp_ms)
 
 
@@ -68,7 +68,7 @@ def around(
     timestamp_ms: int | None = None,
     attributes: int = 0,
 ) -> bytes:
-    """A header around any bytes at all."""
+    """Return a header around any bytes at all."""
     at = now_ms() if timestamp_ms is None else timestamp_ms
     header = batch_header(
         section,
@@ -84,7 +84,7 @@ def around(
 
 
 def of_size(size: int, pid: int = -1, epoch: int = -1, first: int = -1) -> bytes:
-    """A batch of one record that is exactly so many bytes, header included."""
+    """Return a batch of one record that is exactly so many bytes, header included."""
     value = size - HEADER_BYTES
     while True:
         made = batch(bytes(value), pid=pid, epoch=epoch, first=first)
@@ -94,7 +94,7 @@ def of_size(size: int, pid: int = -1, epoch: int = -1, first: int = -1) -> bytes
 
 
 def with_field(data: bytes, **fields: int) -> bytes:
-    """The batch with header fields overwritten and the CRC made right again."""
+    """Return the batch with header fields overwritten and the CRC corrected."""
     changed = bytearray(data)
     for name, value in fields.items():
         at, layout = FIELDS[name]

@@ -47,7 +47,7 @@ def post(port: int, path: str) -> object:
 
 
 def port_of(log: Path, process: subprocess.Popen[bytes]) -> int:
-    """Of the server, once it says that it runs."""
+    """Return the port of the server, once it says that it runs."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := re.search(r"Uvicorn running on http://127\.0\.0\.1:(\d+)", log.read_text())) is None:
         assert time.monotonic() < deadline and process.poll() is None, log.read_text()

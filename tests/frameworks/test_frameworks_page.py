@@ -23,7 +23,7 @@ TOPICS = ("orders", "clicks", "reports", "events", "audit")
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[MockCluster]:
-    """A cluster that `ProducerConfig.from_env` finds."""
+    """Yield a cluster that `ProducerConfig.from_env` finds."""
     for name in [name for name in os.environ if name.startswith("AIOKPROD_")]:
         monkeypatch.delenv(name)  # those of the test run itself are no options of a producer
     with MockCluster() as started:
@@ -34,7 +34,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[MockCluster]:
 
 
 def program_lines(title: str | None) -> str:
-    """The page with everything blank but the programs (of one section), so that a traceback tells the page's own lines."""
+    """Return the page with all but its programs (of one section) blank, so that tracebacks show the page's line numbers."""
     lines, heading, is_program = [], None, False
     for line in PAGE.read_text().splitlines():
         if line.startswith("## ") and not is_program:
@@ -48,7 +48,7 @@ def program_lines(title: str | None) -> str:
 
 @pytest.fixture
 def program(request: pytest.FixtureRequest, cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The section named by the test's parameter, imported."""
+    """Return the section that the test's parameter names, imported."""
     title: str = request.param
     module = ModuleType(f"page_{title.lower()}")
     monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses and pydantic look names up there

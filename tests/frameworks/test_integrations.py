@@ -39,7 +39,7 @@ from aiokprod.integrations.starlette import get_producer, kafka_lifespan
 from aiokprod.testing import MockCluster
 
 QUICK = {"reconnect_backoff_ms": 10.0, "reconnect_backoff_max_ms": 20.0, "retry_backoff_ms": 10.0}
-MUCH_LESS_THAN_THE_DEFAULT_S = 15.0  # start_timeout and close_timeout are 30 s if nobody says otherwise
+MUCH_LESS_THAN_THE_DEFAULT_S = 15.0  # start_timeout and close_timeout are 30 s by default
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_a_lifespan_that_lacks_its_decorator_is_refused_when_the_application_is_
     async def bare(_: object) -> AsyncIterator[None]:
         yield
 
-    with pytest.raises(ConfigError, match=r"bare is no lifespan yet.*asynccontextmanager"):
+    with pytest.raises(ConfigError, match=r"bare is not a lifespan yet.*asynccontextmanager"):
         kafka_lifespan(config(cluster), lifespan=bare)  # type: ignore[call-overload]
 
 
@@ -227,7 +227,7 @@ def test_a_config_is_a_producer_of_its_own_for_each_run(cluster: MockCluster) ->
 def test_a_second_application_with_a_producer_that_runs_is_refused_and_the_first_goes_on(cluster: MockCluster) -> None:
     producer = Producer(config(cluster))
     with TestClient(application(producer)) as first:
-        with pytest.raises(UsageError, match="started by somebody else"), TestClient(application(producer)):
+        with pytest.raises(UsageError, match="was started elsewhere"), TestClient(application(producer)):
             pass
         assert first.post("/now", content=b"v").json() == {"offset": 0}
     with TestClient(application(producer)) as second:  # one after the other

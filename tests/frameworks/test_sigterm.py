@@ -44,7 +44,7 @@ class Served:
     log: Path
 
     def post(self, path: str) -> dict[str, int]:
-        """The connection waits in the backlog until the server is up."""
+        """Send a request; its connection waits in the backlog until the server is up."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
             connection.request("POST", path, headers={"Connection": "close"})
@@ -65,7 +65,7 @@ class Served:
             time.sleep(0.02)
 
     def end(self, within_s: float) -> int:
-        """SIGTERM; its exit code, or subprocess.TimeoutExpired."""
+        """Send SIGTERM; return the exit code, or raise subprocess.TimeoutExpired."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(within_s)
 

@@ -38,7 +38,7 @@ def values(cluster: MockCluster) -> list[bytes | None]:
 
 
 def living(producer: Producer) -> Lifespan:
-    """A lifespan that starts a producer which was built with the module."""
+    """Return a lifespan that starts a producer which was built at import."""
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
@@ -115,7 +115,7 @@ def test_the_end_of_the_lifespan_delivers_what_lingers(cluster: MockCluster) -> 
 
 # ---------------------------------------------------------------------- FastAPI
 def producer_of(request: FastAPIRequest) -> Producer:
-    """The dependency: whoever wants the producer asks for it."""
+    """Return the producer: the dependency of handlers that use it."""
     producer = request.app.state.producer
     assert isinstance(producer, Producer)
     return producer
@@ -157,7 +157,7 @@ def test_fastapi_injects_the_producer_of_the_lifespan(cluster: MockCluster) -> N
 
 def test_fastapi_overrides_the_dependency_in_tests(cluster: MockCluster) -> None:
     class Recorder:
-        """Stands in for the producer: what a user's own unit test would write."""
+        """A stand-in for the producer, as a user's own unit test would write it."""
 
         def __init__(self) -> None:
             self.sent: list[tuple[str, bytes]] = []

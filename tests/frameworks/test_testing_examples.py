@@ -47,7 +47,7 @@ def files() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def pytest_asyncio(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with pytest-asyncio and nothing else."""
+    """Return a folder with pytest-asyncio and nothing else."""
     folder = tmp_path_factory.mktemp("pytest_asyncio")
     command = [
         sys.executable,
@@ -65,7 +65,7 @@ def pytest_asyncio(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, runner: str, modules: dict[str, int], path: Path | None = None) -> None:
-    """The page's files in `folder`, the modules run by `runner`: each of their tests passes, and says nothing."""
+    """Run the page's modules in `folder` with `runner`: all tests must pass without a warning."""
     done = outcome(folder, runner, modules, path)
     assert re.search(rf"^{sum(modules.values())} passed in ", done.stdout, re.MULTILINE), done.stdout + done.stderr
     assert done.returncode == 0
@@ -74,7 +74,7 @@ def run(folder: Path, runner: str, modules: dict[str, int], path: Path | None = 
 def outcome(
     folder: Path, runner: str, modules: Iterable[str], path: Path | None = None, change: tuple[str, str] = (MARK, MARK)
 ) -> subprocess.CompletedProcess[str]:
-    """How it goes; `change`: a text of the files, and what stands there instead."""
+    """Run the page's modules; `change`: a text in the files, and its replacement."""
     mark, settings = RUNNERS[runner]
     for name, text in files().items():
         assert text.count(MARK) == ("async def test_" in text), (
@@ -129,8 +129,8 @@ def test_a_seed_that_fails_is_reported_as_the_page_shows_it(tmp_path: Path) -> N
 
 
 def shapes(report: str) -> set[str]:
-    """Its lines; but which seed it is, and what its story, changes with every change of the code."""
-    stories = re.sub(r"^E +\d+\.\d{4} s  \w.*$", "E a deed", report, flags=re.MULTILINE)
+    """Return the lines of a report; which seed it is, and its story, change with every change of the code."""
+    stories = re.sub(r"^E +\d+\.\d{4} s  \w.*$", "E a fault", report, flags=re.MULTILINE)
     return {re.sub(r"\d+", "N", line).rstrip() for line in stories.splitlines()}
 
 

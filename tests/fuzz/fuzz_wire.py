@@ -28,7 +28,7 @@ NAMES = sorted(DECODERS)
 
 
 def seeds() -> dict[str, list[bytes]]:
-    """Valid input by decoder."""
+    """Return valid input for each decoder."""
     found: dict[str, list[bytes]] = {}
     for message in all_messages():
         for version in range(message.MIN_VERSION, message.MAX_VERSION + 1):

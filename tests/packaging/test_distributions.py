@@ -1,6 +1,6 @@
-"""What is published: the source distribution, the wheel of sources, the compiled wheel; each made from the one before.
+"""Published distributions: the source distribution, the wheel of sources, the compiled wheel; each made from the one before.
 
-Slow: a source distribution and four wheels are made, as pip makes them, with the build requirements fetched anew.
+Slow: a source distribution and four wheels are made, as pip makes them, with the build requirements fetched again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_OURS = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "*.egg-info", f"*{EXTENSION_SUFFIXES[0]}")
-TELLS = "import aiokprod, aiokprod.pipeline.batch as b; print(aiokprod.compiled, b.__file__, aiokprod.__version__)"
+TELLS = "import aiokprod, aiokprod.pipeline.partition.batch as b; print(aiokprod.compiled, b.__file__, aiokprod.__version__)"
 
 
 def without_ours(**variables: str) -> dict[str, str]:
-    """The environment of a user: nothing of ours is set, and no directory stands before the installed packages."""
+    """Return a user's environment: none of our variables, and only the installed packages on the path."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIOKPROD_", "PYTHON"))}
     return kept | variables
 
@@ -54,13 +54,13 @@ class Wheel:
             return cls(path, {name: archive.read(name) for name in archive.namelist()})
 
     def about(self, name: str) -> bytes:
-        """A file of its `.dist-info`."""
+        """Return a file of the `.dist-info` folder."""
         (found,) = (text for path, text in self.files.items() if path.endswith(f".dist-info/{name}"))
         return found
 
     @property
     def package(self) -> dict[str, bytes]:
-        """What it installs, but for the compiled modules."""
+        """Return the files that it installs, but for the compiled modules."""
         return {name: text for name, text in self.files.items() if name.startswith("aiokprod/") and not is_binary(name)}
 
     @property
@@ -68,7 +68,7 @@ class Wheel:
         return {name for name in self.files if is_binary(name)}
 
     def install(self, folder: Path) -> None:
-        """Alone: its requirements are those of whoever runs the tests."""
+        """Install it alone: its requirements are those of the tests' environment."""
         folder.mkdir()
         run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", folder, self.path, cwd=folder)
 
@@ -79,7 +79,7 @@ def is_binary(name: str) -> bool:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source distribution of this tree, unpacked; the tree itself is only read."""
+    """Return the source distribution of this tree, unpacked; the tree itself is only read."""
     folder = tmp_path_factory.mktemp("source")
     tree = folder / "tree"
     shutil.copytree(ROOT, tree, ignore=NOT_OURS)
@@ -126,7 +126,7 @@ def test_the_compiled_wheel_is_the_pure_one_and_its_hot_modules_compiled(pure: W
     sources = {
         f"{PurePosixPath(name).with_name(PurePosixPath(name).name.split('.')[0])}.py" for name in compiled.binaries
     }
-    assert {"aiokprod/pipeline/batch.py", "aiokprod/records/batch.py", "aiokprod/wire/produce.py"} <= sources
+    assert {"aiokprod/pipeline/partition/batch.py", "aiokprod/records/batch.py", "aiokprod/wire/produce.py"} <= sources
     (shared,) = sources - set(pure.package)  # mypyc puts the code of all of them into one library
     assert shared == "aiokprod__mypyc.py"
 

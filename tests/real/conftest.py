@@ -1,4 +1,4 @@
-"""What the tests against a real cluster share."""
+"""Fixtures of the tests against a real cluster."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def kafka_version(request: pytest.FixtureRequest) -> str:
-    """The release that the module's cluster is of: `kafka_versions.py`."""
+    """Return the release of the module's cluster: `kafka_versions.py`."""
     return cast("str", request.param)
 
 
 @pytest.fixture
 def kafka_name() -> str:
-    """A topic name that no other test has."""
+    """Return a topic name that no other test has."""
     return f"test-{uuid.uuid4().hex[:12]}"

@@ -1,4 +1,4 @@
-"""What was told of each record against what a client that is not ours finds in the log."""
+"""The outcome told of each record against what a foreign client finds in the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DELIVERED, NOT, POSSIBLY = Outcome.DELIVERED, Outcome.NOT_PERSISTED, Outcome.POS
 
 @dataclass(slots=True)
 class Told:
-    """What the producer said of one record."""
+    """The outcome that the producer told of one record."""
 
     partition: int
     number: int
@@ -26,7 +26,7 @@ class Told:
 def judge(
     told: Sequence[Told], logs: Mapping[int, Sequence[tuple[int, int]]], *, idempotent: bool = True
 ) -> list[Finding]:
-    """What is wrong. `logs`: per partition (offset, number) in log order; `told` is in the order of the sends.
+    """Return what is wrong. `logs`: per partition (offset, number) in log order; `told` is in the order of the sends.
 
     Others may write to the topic: a test warms a partition up, or sends from a second producer.
     """
@@ -44,7 +44,7 @@ def judge(
 def read_log(
     bootstrap_servers: str, topic: str, ends: Sequence[int], timeout_s: float = 120.0
 ) -> dict[int, list[tuple[int, int]]]:
-    """(offset, number) of every record by partition; the number is the value up to the first space."""
+    """Return (offset, number) of every record by partition; the number is the value up to the first space."""
     logs: dict[int, list[tuple[int, int]]] = {partition: [] for partition in range(len(ends))}
     consumer = Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": "aiokprod-check", "enable.auto.commit": False}

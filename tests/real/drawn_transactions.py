@@ -43,7 +43,7 @@ PAUSE_S = 0.05
 
 @dataclass(frozen=True)
 class Ask:
-    """One request. The pair's producer id is the number it got when it was seen first; 99 is nobody's."""
+    """One request. The pair's producer id is the number it got when it was seen first; 99 is no pair's."""
 
     kind: str
     pair: tuple[int, int]
@@ -56,7 +56,7 @@ class Ask:
 
 @dataclass
 class Drawn:
-    """Where a seed has come to: the pairs the client got, the newest last, and its sequences."""
+    """The state of a seed: the pairs that the client got, the newest last, and its sequences."""
 
     random: Random
     newest_protocol: bool
@@ -64,7 +64,7 @@ class Drawn:
     sequences: dict[tuple[tuple[int, int], int], int] = field(default_factory=dict)
 
     def next(self) -> Ask:
-        """What to ask now: mostly what a right client would, often late or somebody else's."""
+        """Draw the next request: mostly one of a right client, often late or of another client."""
         random, new = self.random, self.newest_protocol
         pair = self.pairs[-1] if random.random() < 0.75 else random.choice(self.pairs)
         if random.random() < 0.04:
@@ -153,7 +153,7 @@ class Side:
         self._producer_ids: list[int] = []
 
     async def answer(self, ask: Ask) -> Any:
-        """What is compared, when everything of it has happened."""
+        """Return what is compared, when everything of it has happened."""
         answer = None
         for _ in range(PATIENCE):
             answer = await self._answer(ask)

@@ -44,13 +44,13 @@ NOT_WITH_ZOOKEEPER: Final = ("test_security_on_real_brokers.py", "test_kafka_sec
 
 
 def is_left_out(file: str) -> bool:
-    """Can the release that the environment names not run these tests?"""
+    """Return whether the release that the environment names cannot run these tests."""
     only = os.environ.get(VARIABLE)
     return only is not None and version_tuple(only) < (3, 0) and file in NOT_WITH_ZOOKEEPER
 
 
 def versions_for(test: str) -> list[Any]:
-    """The parameters of `kafka_version` for this test."""
+    """Return the parameters of `kafka_version` for this test."""
     if only := os.environ.get(VARIABLE):
         return [only]
     older = [pytest.param(version, marks=pytest.mark.slow) for version in OLDER] if test in ON_OLDER else []

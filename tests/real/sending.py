@@ -18,7 +18,7 @@ FULL = bool(os.environ.get("AIOKPROD_FULL"))  # durations and counts of the faul
 
 
 def scaled(short: float, full: float) -> float:
-    """A duration (seconds) or a count: the short one, or that of the catalogue (`nox -s rows`)."""
+    """Return a duration (seconds) or a count: the short one, or the catalogue's (`nox -s rows`)."""
     return full if FULL else short
 
 
@@ -43,26 +43,31 @@ def send_numbered(producer: Producer, topic: str, record: Told, size: int = 80) 
 def under_load(
     cluster: KafkaCluster,
     topic: str,
-    deed: Callable[[], object],
+    fault: Callable[[], object],
     *,
     partitions: int = 6,
     rate: float = 1_000,
     **options: Any,
 ) -> tuple[list[Finding], list[Told], dict[str, Any]]:
-    """Send numbered records at a steady rate while `deed` runs on a thread, and a while after; read everything back.
+    """Send numbered records at a steady rate while `fault` runs on a thread, and a while after; read everything back.
 
     Returns what is wrong, what was told of each record, and the producer's metrics.
     """
     if cluster.admin.topic(topic) is None:
         cluster.create_topic(topic, partitions=partitions)
-    told, metrics = asyncio.run(_under_load(cluster, topic, deed, partitions, rate, options))
+    told, metrics = asyncio.run(_under_load(cluster, topic, fault, partitions, rate, options))
     cluster.wait_all_in_sync(topic)
     logs = read_log(cluster.bootstrap_servers, topic, cluster.end_offsets(topic))
     return judge(told, logs, idempotent=options.get("enable_idempotence") is not False), told, metrics
 
 
 async def _under_load(
-    cluster: KafkaCluster, topic: str, deed: Callable[[], object], partitions: int, rate: float, options: dict[str, Any]
+    cluster: KafkaCluster,
+    topic: str,
+    fault: Callable[[], object],
+    partitions: int,
+    rate: float,
+    options: dict[str, Any],
 ) -> tuple[list[Told], dict[str, Any]]:
     draw = random.Random(11)
     told: list[Told] = []
@@ -84,7 +89,7 @@ async def _under_load(
         sender = asyncio.create_task(keep_sending())
         try:
             await asyncio.sleep(0.3)
-            await asyncio.to_thread(deed)
+            await asyncio.to_thread(fault)
             await asyncio.sleep(0.5)
             assert not sender.done(), await sender
         finally:

@@ -317,7 +317,7 @@ def _led(cluster: KafkaCluster, topic: str) -> set[int]:
 
 
 # ---------------------------------------------------------------------- asyncio
-def test_sends_that_nobody_waits_for_any_more_leave_no_trace_while_a_broker_dies(
+def test_sends_that_nothing_waits_for_any_more_leave_no_trace_while_a_broker_dies(
     cluster: KafkaCluster, kafka_name: str
 ) -> None:  # faults: L6
     cluster.create_topic(kafka_name, partitions=6)

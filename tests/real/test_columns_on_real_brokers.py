@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from aiokprod import BytesColumn, HeadersColumn, IntColumn, Producer
-from aiokprod.pipeline import column_encoder
-from aiokprod.pipeline.hashes import murmur2_partition
+from aiokprod.pipeline.columns import column_encoder
+from aiokprod.pipeline.sending.hashes import murmur2_partition
 from aiokprod.records.column_rows import Encoder, PlainEncoder
 from aiokprod.records.vectorised import VectorEncoder
 from aiokprod.testing import KafkaCluster
@@ -45,7 +45,7 @@ def drawn() -> dict[str, list[Any]]:
 
 
 def read_back(servers: str, topic: str, ends: list[int]) -> dict[int, list[Any]]:
-    """All records, by partition."""
+    """Return all records by partition."""
     logs: dict[int, list[Any]] = {partition: [] for partition in range(len(ends))}
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "columns", "enable.auto.commit": False})
     try:

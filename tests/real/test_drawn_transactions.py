@@ -20,7 +20,7 @@ REQUESTS = 25
 
 
 async def compare(kafka: KafkaCluster, mock: MockCluster, newest_protocol: bool) -> int:
-    """How many requests were answered alike; an AssertionError names the seed and what came before."""
+    """Return how many requests were answered alike; an AssertionError names the seed and the earlier requests."""
     connections = []
     async with AsyncExitStack() as stack:
         for servers in (mock.bootstrap_servers, kafka.bootstrap_servers):

@@ -32,7 +32,7 @@ def cluster(kafka_version: str) -> Iterator[KafkaCluster]:
 
 
 class Nemesis:
-    """Does one thing after the other to the cluster, one broker at a time, on a thread, until stopped; then heals it."""
+    """A thread that injects one fault after the other, one broker at a time, until stopped; then it heals the cluster."""
 
     def __init__(self, cluster: KafkaCluster, topic: str, seed: int, pause_s: float) -> None:
         self.done: list[str] = []
@@ -52,11 +52,11 @@ class Nemesis:
         self._thread.join()
 
     def _run(self) -> None:
-        deeds = [self._kill, self._freeze, self._roll, self._move]
+        faults = [self._kill, self._freeze, self._roll, self._move]
         while not self._stop.wait(0.5):
-            deed = deeds[len(self.done) % len(deeds)]
+            fault = faults[len(self.done) % len(faults)]
             node = self._random.choice(sorted(self._cluster.brokers))
-            deed(node)
+            fault(node)
             self._cluster.wait_all_in_sync(self._topic)
 
     def _kill(self, node: int) -> None:
@@ -91,7 +91,7 @@ async def produce(
 ) -> list[Told]:
     """Send so many numbered records, and more until enough was done to the cluster; wait for every answer.
 
-    They go to drawn partitions at a steady rate. On a slow machine a deed takes longer; there are more records then, of the
+    They go to drawn partitions at a steady rate. On a slow machine a fault takes longer; there are more records then, of the
     same rate, up to five times as many.
     """
     draw = random.Random(7)
@@ -121,31 +121,31 @@ def run(
     rate: float,
     pause_s: float,
     seed: int,
-    least_deeds: int,
+    least_faults: int,
     **options: object,
 ) -> list[Finding]:
     cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
     with Nemesis(cluster, topic, seed, pause_s) as nemesis:
-        told = asyncio.run(produce(cluster, topic, count, rate, lambda: len(nemesis.done) >= least_deeds, **options))
+        told = asyncio.run(produce(cluster, topic, count, rate, lambda: len(nemesis.done) >= least_faults, **options))
     cluster.wait_all_in_sync(topic)
     logs = read_log(cluster.bootstrap_servers, topic, cluster.end_offsets(topic))
     findings = judge(told, logs, idempotent=options.get("enable_idempotence") is not False)
     assert not any(record.outcome is POSSIBLY for record in told)
-    print(f"{len(told)} records, {len(nemesis.done)} deeds: {nemesis.done}")
-    assert len(nemesis.done) >= least_deeds
+    print(f"{len(told)} records, {len(nemesis.done)} faults: {nemesis.done}")
+    assert len(nemesis.done) >= least_faults
     return findings
 
 
 def test_a_hundred_thousand_records_arrive_once_and_in_order_while_brokers_fail(
     cluster: KafkaCluster, kafka_name: str
 ) -> None:
-    findings = run(cluster, kafka_name, 100_000, 2_500, 3.0, seed=1, least_deeds=3)
+    findings = run(cluster, kafka_name, 100_000, 2_500, 3.0, seed=1, least_faults=3)
     assert not findings, findings
 
 
 @pytest.mark.slow
 def test_a_million_records_arrive_once_and_in_order_while_brokers_fail(cluster: KafkaCluster, kafka_name: str) -> None:
-    findings = run(cluster, kafka_name, 1_000_000, 5_000, 8.0, seed=2, least_deeds=10)
+    findings = run(cluster, kafka_name, 1_000_000, 5_000, 8.0, seed=2, least_faults=10)
     assert not findings, findings
 
 
@@ -153,7 +153,7 @@ def test_a_million_records_arrive_once_and_in_order_while_brokers_fail(cluster: 
 def test_without_idempotence_what_is_reported_delivered_is_there_and_first_copies_are_in_order(
     cluster: KafkaCluster, kafka_name: str
 ) -> None:
-    findings = run(cluster, kafka_name, 100_000, 2_500, 8.0, seed=3, least_deeds=3, enable_idempotence=False)
+    findings = run(cluster, kafka_name, 100_000, 2_500, 8.0, seed=3, least_faults=3, enable_idempotence=False)
     assert not findings, findings
 
 

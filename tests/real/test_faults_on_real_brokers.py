@@ -1,4 +1,4 @@
-"""What the producer says of each record against the log of real brokers: lost answers, frost, a stopped client, acks.
+"""The outcome told of each record against the log of real brokers: lost answers, frost, a stopped client, acks.
 
 Killed, rolled and unreachable brokers: test_broker_rows.py; many at once: test_exactly_once.py.
 """
@@ -188,7 +188,7 @@ def test_a_partition_gives_its_numbers_up_where_a_batch_past_its_deadline_never_
 
 
 async def offset_of(producer: Producer, topic: str, value: bytes) -> int | None:
-    """Where a record of partition 0 is. It has time: a producer with little delivery timeout may need another try."""
+    """Send a record to partition 0 and return its offset; a short delivery timeout may need several tries."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -322,7 +322,7 @@ def test_the_metadata_says_what_the_acknowledgement_told(
     cluster.alter_topic(kafka_name, {"retention.ms": "-1"})
     asyncio.run(scenario())
     deadline = time.monotonic() + PATIENCE_S
-    while cluster.end_offsets(kafka_name) != [10]:  # acks=0 waits for nobody
+    while cluster.end_offsets(kafka_name) != [10]:  # acks=0 waits for no broker
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert log_of(cluster, kafka_name) == {0: [(number, number) for number in range(10)]}
@@ -331,7 +331,7 @@ def test_the_metadata_says_what_the_acknowledgement_told(
 def test_too_few_replicas_are_a_typed_error_at_the_deadline_and_none_when_one_comes_back(
     cluster: KafkaCluster, kafka_name: str
 ) -> None:  # faults: B8, P11
-    # All three must be in sync: with two of three stopped the controllers would have no majority to say who is.
+    # All three must be in sync: with two of three stopped the controllers would have no majority to say which are.
     cluster.create_topic(kafka_name, config={"min.insync.replicas": "3"})
     follower = cluster.broker(next(node for node in cluster.brokers if node != cluster.leaders(kafka_name)[0]))
 
@@ -365,7 +365,7 @@ def test_too_few_replicas_are_a_typed_error_at_the_deadline_and_none_when_one_co
 def test_a_majority_that_is_gone_leaves_the_fate_open_and_a_longer_patience_delivers(
     cluster: KafkaCluster, kafka_name: str
 ) -> None:
-    """The leader appends and cannot commit: with the controllers' majority gone nobody takes replicas out of sync."""
+    """The leader appends and cannot commit: with the controllers' majority gone nothing takes replicas out of sync."""
     cluster.create_topic(kafka_name)
     others = [broker for node, broker in cluster.brokers.items() if node != cluster.leaders(kafka_name)[0]]
     hasty: dict[str, Any] = {"request_timeout_ms": 2_000, "delivery_timeout_ms": 5_000}

@@ -25,7 +25,7 @@ RECORDS = 2000
 
 
 def tool(cluster: MockCluster, main: str, *arguments: str) -> str:
-    """What the tool says."""
+    """Return what the tool prints."""
     command = [find_java(), *QUICKLY, "-cp", kafka_classpath(VERSION), main]
     command += ["--bootstrap-server", cluster.bootstrap_servers, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)

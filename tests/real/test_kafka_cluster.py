@@ -141,7 +141,7 @@ def test_the_active_controller_is_the_one_whose_end_makes_the_others_elect(
     second = cluster.active_controller()
     assert second != first
     cluster.broker(first).start()
-    assert cluster.active_controller() == second, "who comes back does not take it back"
+    assert cluster.active_controller() == second, "a controller that comes back does not take it back"
 
 
 def test_a_quota_slows_a_client_and_is_taken_off(cluster: KafkaCluster, kafka_name: str) -> None:

@@ -34,7 +34,7 @@ def cluster() -> Iterator[MockCluster]:
 
 
 def tool(cluster: MockCluster, main: str, *arguments: str, given: str = "", status: int = 0) -> str:
-    """What the tool says."""
+    """Return what the tool prints."""
     command = [find_java(), *QUICKLY, "-cp", kafka_classpath(VERSION), main]
     command += ["--bootstrap-server", cluster.bootstrap_servers, *arguments]
     done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=LIMIT_S, check=False)
@@ -97,7 +97,7 @@ def test_the_console_producer_and_consumer(cluster: MockCluster) -> None:
         assert read.split() == [(record.value or b"").decode() for record in log]
 
 
-def test_the_performance_tool_survives_what_befalls_a_producer(cluster: MockCluster) -> None:
+def test_the_performance_tool_survives_the_faults_of_a_producer(cluster: MockCluster) -> None:
     cluster.create_topic("orders", partitions=3)
     # Not the first batch of a partition: without it a broker takes the second one for the first (broker: 1.1), and this
     # client then sends the first for ever.

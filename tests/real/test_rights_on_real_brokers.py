@@ -37,7 +37,7 @@ WRITE, DESCRIBE = AclOperation.WRITE, AclOperation.DESCRIBE
 
 
 class Rights:
-    """Gives rights to users, and takes them away."""
+    """The rights of users, to be given and taken away."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._admin = AdminClient({"bootstrap.servers": f"{HOST}:{cluster.brokers[1].node.bound[INTERNAL]}"})
@@ -91,7 +91,7 @@ def producer_of(cluster: KafkaCluster, user: str = "alice", **options: Any) -> P
 
 
 async def refused(producer: Producer, topic: str) -> TopicAuthorizationError:
-    """The error of a record."""
+    """Return the error of a record."""
     async with asyncio.timeout(AT_ONCE_S):
         with pytest.raises(TopicAuthorizationError) as raised:
             await producer.send(topic, b"-2 refused")
@@ -101,11 +101,11 @@ async def refused(producer: Producer, topic: str) -> TopicAuthorizationError:
 
 
 async def taken(producer: Producer, topic: str) -> RecordMetadata:
-    """Where a record is, as soon as the broker knows that we may."""
+    """Return the place of a record, sent until the broker knows that the user may write."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            return await producer.send(topic, b"-1 of nobody's numbers")
+            return await producer.send(topic, b"-1 of no numbers")
         except TopicAuthorizationError:
             assert time.monotonic() < deadline, "never granted"
             await asyncio.sleep(0)
@@ -211,7 +211,7 @@ def read_log_as_admin(cluster: KafkaCluster, topic: str) -> dict[int, list[tuple
     return read_log(servers, topic, cluster.end_offsets(topic))
 
 
-def test_a_user_who_may_write_nowhere_is_told_so_at_once_and_writes_without_idempotence_when_that_is_granted(
+def test_a_user_without_rights_is_told_so_at_once_and_writes_without_idempotence_when_that_is_granted(
     cluster: KafkaCluster, rights: Rights, kafka_name: str
 ) -> None:  # faults: P16
     cluster.create_topic(kafka_name)
@@ -234,7 +234,7 @@ def test_a_user_who_may_write_nowhere_is_told_so_at_once_and_writes_without_idem
 
 
 async def until_written(cluster: KafkaCluster, topic: str) -> None:
-    """A producer that starts once the broker knows of the right writes."""
+    """Start producers until one may write."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         async with producer_of(cluster, "bob") as producer:

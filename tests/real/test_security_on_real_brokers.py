@@ -27,7 +27,7 @@ PASSWORD = "canary \\ 'é= 5f3a"
 WRONG = "canary of another mine"
 CANARY = "canary"
 PACKAGE = str(Path(aiokprod.__file__).parent)
-SESSION_MS = 4_000  # after which the broker hangs up on a client that has not authenticated anew
+SESSION_MS = 4_000  # after which the broker hangs up on a client that has not authenticated again
 RESETS = 8
 PATIENCE_S = 120.0
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -46,7 +46,7 @@ def cluster(kafka_version: str) -> Iterator[KafkaCluster]:
 
 
 def deliver(servers: str, **options: Any) -> tuple[int | None, str]:
-    """The offset of a record that arrived, and all that the producer shows of itself on the way."""
+    """Return the offset of a delivered record, and everything that the producer shows of itself on the way."""
 
     async def scenario() -> tuple[int | None, str]:
         async with Producer(servers, **options) as producer:
@@ -59,7 +59,7 @@ def deliver(servers: str, **options: Any) -> tuple[int | None, str]:
 
 
 def refused(servers: str, timeout: float = 30.0, **options: Any) -> AiokprodError:
-    """The error of a start that failed."""
+    """Return the error of a start that must fail."""
 
     async def scenario() -> AiokprodError:
         producer = Producer(servers, **options)
@@ -72,7 +72,7 @@ def refused(servers: str, timeout: float = 30.0, **options: Any) -> AiokprodErro
 
 
 def traced(error: BaseException | None) -> str:
-    """The error and all it came from, as a tool would show it that prints the variables of our frames."""
+    """Return the error and its causes as a tool prints them that shows the variables of our frames."""
     shown: list[str] = []
     waiting, seen = [error], set()
     while waiting:
@@ -148,7 +148,7 @@ def test_records_arrive_once_and_in_order_while(
 
     async def scenario() -> dict[str, Any]:
         async with Producer(cluster.bootstrap_for("SASL_SSL"), **with_sasl(cluster, "SCRAM-SHA-256")) as producer:
-            doing = asyncio.create_task(asyncio.to_thread(deed))
+            doing = asyncio.create_task(asyncio.to_thread(fault))
             while not doing.done():
                 for _ in range(5):
                     told.append(Told(len(told) % 3, len(told)))
@@ -159,7 +159,7 @@ def test_records_arrive_once_and_in_order_while(
 
     told: list[Told] = []
     opened = cluster.proxy.connections()
-    deed = wait_for_sessions if trouble == "sessions end" else reset
+    fault = wait_for_sessions if trouble == "sessions end" else reset
     cluster.create_topic(kafka_name, partitions=3)
     with caplog.at_level(logging.DEBUG):
         metrics = asyncio.run(scenario())
@@ -201,7 +201,7 @@ def test_a_broker_of_another_name_is_refused(cluster: KafkaCluster) -> None:  # 
     async def dialer(
         host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.Protocol]
     ) -> asyncio.Transport:
-        """Stands in for a name server that knows kafka.example."""
+        """Dial, in place of a name server that knows kafka.example."""
         connecting = asyncio.get_running_loop().create_connection
         transport, _ = await connecting(factory, "127.0.0.1", port, ssl=context, server_hostname=host)
         return transport
@@ -218,7 +218,7 @@ def test_a_broker_of_another_name_is_refused(cluster: KafkaCluster) -> None:  # 
 def test_a_plaintext_client_at_a_tls_port_is_told_so(cluster: KafkaCluster, listener: str) -> None:  # faults: S5
     error = refused(cluster.bootstrap_for(listener))
     assert isinstance(error, TlsError)
-    assert "it is a TLS port; set security_protocol to SSL or SASL_SSL" in str(error)
+    assert "this is a TLS port; set security_protocol to SSL or SASL_SSL" in str(error)
 
 
 def test_a_password_is_not_sent_in_the_clear_to_a_tls_port(cluster: KafkaCluster) -> None:  # faults: S5, S18
@@ -241,7 +241,7 @@ def test_sasl_where_none_is_wanted_and_none_where_it_is(cluster: KafkaCluster) -
     del unasked["ssl_cafile"]
     error = refused(cluster.bootstrap_for("PLAINTEXT"), **unasked)
     assert isinstance(error, AuthenticationError)
-    assert "does not want SASL" in str(error)
+    assert "does not speak SASL" in str(error)
     authority = str(cluster.tls.authority)
     error = refused(cluster.bootstrap_for("SASL_SSL"), timeout=5.0, security_protocol="SSL", ssl_cafile=authority)
     assert isinstance(error, BootstrapError)

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from aiokprod.pipeline.batch import ProducerBatch, Segment
-from aiokprod.pipeline.flushes import Flushes
-from aiokprod.pipeline.ledger import Action, Entry, Ledger
-from aiokprod.pipeline.partition_queue import PartitionQueue
-from aiokprod.pipeline.ports import Queue
-from aiokprod.pipeline.retry import RetryHandler
+from aiokprod.pipeline.broker.retry import RetryHandler
+from aiokprod.pipeline.partition.batch import ProducerBatch, Segment
+from aiokprod.pipeline.partition.flushes import Flushes
+from aiokprod.pipeline.partition.ledger import Action, Entry, Ledger, State
+from aiokprod.pipeline.partition.partition_queue import PartitionQueue
 from aiokprod.pipeline.wall_clock import wall_ms
 
 
 class ResendsUnderFreshNumbers(Ledger):
-    """A batch that may be in the log is stamped anew."""
+    """A ledger that stamps a batch again that may be in the log."""
 
     def _decide(self, now: float, now_ms: int, moved: bool) -> None:
         for entry in self._sent():
-            if entry.is_stamped and not entry.acked and not entry.dead:
+            if entry.is_stamped and entry.is_open_ended:
                 entry.unstamp()
-                entry.doubt = False
+                entry.is_ambiguous = False
         super()._decide(now, now_ms, moved)
 
 
 class DropsWhatIsNotLed(Ledger):
-    """NOT_LEADER_OR_FOLLOWER passes for an answer."""
+    """A ledger that takes NOT_LEADER_OR_FOLLOWER for an acknowledgement."""
 
     def answer(
         self, entry: Entry, attempt: int, code: int, base_offset: int, named: tuple[int, ...], now: float, now_ms: int
@@ -32,25 +31,25 @@ class DropsWhatIsNotLed(Ledger):
 
 
 class SendsToTheNewLeaderEarly(Ledger):
-    """A new leader is taken while the old one owes answers."""
+    """A ledger that takes a new leader while the old one owes answers."""
 
     def leader(
         self, node: int, leader_epoch: int, topic_id: bytes, now: float, now_ms: int, *, is_new_topic: bool = False
     ) -> list[Action]:
         if leader_epoch > self.leader_epoch and node >= 0:
-            self.node, self.leader_epoch = node, leader_epoch
+            self.leadership.node, self.leadership.epoch = node, leader_epoch
             for entry in self._sent():
-                entry.flying = False
+                entry.land(entry.attempt)
         return super().leader(node, leader_epoch, topic_id, now, now_ms, is_new_topic=is_new_topic)
 
     def _bounce(self) -> None:
         for entry in self._sent():
-            entry.flying = False
+            entry.land(entry.attempt)
         super()._bounce()
 
 
 class ResolvesBeforeTheAnswer(PartitionQueue):
-    """Written is taken for delivered."""
+    """A queue that takes written for delivered."""
 
     def take(self, now: float, now_ms: int) -> Entry | None:
         entry = super().take(now, now_ms)
@@ -63,9 +62,9 @@ class ResolvesBeforeTheAnswer(PartitionQueue):
 
 
 class BumpsAllPartitions(RetryHandler):
-    """A new epoch of one partition is taken by all, with what they have on the way."""
+    """A retry handler that gives the new epoch of one partition to all, with their batches in flight."""
 
-    def need_identity(self, queue: Queue, used: tuple[int, int] | None, fresh: bool) -> None:
+    def need_identity(self, queue: PartitionQueue, used: tuple[int, int] | None, fresh: bool) -> None:
         super().need_identity(queue, used, fresh)
         if used is not None and not fresh:
             self._spread((used[0], used[1] + 1), queue)
@@ -74,33 +73,33 @@ class BumpsAllPartitions(RetryHandler):
         super().identity_came(identity)
         self._spread(identity, None)
 
-    def _spread(self, identity: tuple[int, int], source: Queue | None) -> None:
+    def _spread(self, identity: tuple[int, int], source: PartitionQueue | None) -> None:
         for queue in self.__dict__.setdefault("chased", {}):
             ledger = queue.ledger
             if queue is not source and ledger.identity not in (None, identity) and not ledger.is_flying:
                 for entry in ledger._sent():
-                    if entry.is_stamped and not entry.acked:
+                    if entry.is_stamped and entry.state is not State.ACKED:
                         entry.unstamp()
-                        entry.doubt = False
+                        entry.is_ambiguous = False
                 ledger.identity, ledger.next_sequence = identity, 0
 
-    def chase(self, queue: Queue, node: int) -> None:
+    def chase(self, queue: PartitionQueue, node: int) -> None:
         self.__dict__.setdefault("chased", {})[queue] = None
         super().chase(queue, node)
 
 
 class MakesNewBatchesOnRetry(Ledger):
-    """What is sent again is cut in two, so that the broker does not know it."""
+    """A ledger that cuts a batch in two for its resend, so that the broker does not know it."""
 
     def _decide(self, now: float, now_ms: int, moved: bool) -> None:
         head = self._head()
         if head is not None and head.is_stamped and head.count > 1:
-            self._split(head)
+            self._split(head, head.count // 2)
         super()._decide(now, now_ms, moved)
 
 
 class FlushesEarly(Flushes):
-    """The first batch that is done ends every flush."""
+    """Flushes that all end with the first batch that is done."""
 
     def finished(self, generation: int) -> None:
         super().finished(generation)
@@ -110,25 +109,25 @@ class FlushesEarly(Flushes):
 
 
 class RecallsWhatIsOnItsWay(Ledger):
-    """A recall takes a record out of a batch that was sent."""
+    """A ledger whose recall takes a record out of a batch that was sent."""
 
     def recall(self, entry: Entry, index: int) -> bool:
         if super().recall(entry, index):
             return True
-        if entry.flying and not entry.dead and any(first <= index < last for first, last in entry.ranges):
+        if entry.state is State.FLYING and any(first <= index < last for first, last in entry.ranges):
             entry.without([index])
             return True
         return False
 
 
 class KeepsTheBytesOfFailures(PartitionQueue):
-    """What fails is not given back to the gate."""
+    """A queue that does not give the bytes of failures back to the gate."""
 
     def _settle_segment(self, batch: ProducerBatch, segment: Segment, is_told: bool) -> None:
         gate_bytes = batch.charged_bytes
         super()._settle_segment(batch, segment, is_told)
         if segment.error is not None:
-            self.house.free(batch.charged_bytes - gate_bytes)
+            self._room.free(batch.charged_bytes - gate_bytes)
 
 
 PLANTED: dict[str, type] = {
@@ -137,7 +136,7 @@ PLANTED: dict[str, type] = {
     "RetryHandler": RetryHandler,
     "Flushes": Flushes,
 }
-"""Names in the assembly, and what stands there when nothing is planted."""
+"""Names in `pipeline/broker_backend.py` and `pipeline/pipeline.py`, and what stands there when nothing is planted."""
 
 DEFECTS: list[type] = [
     ResendsUnderFreshNumbers, DropsWhatIsNotLed, SendsToTheNewLeaderEarly, ResolvesBeforeTheAnswer, BumpsAllPartitions,

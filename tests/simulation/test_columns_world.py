@@ -13,7 +13,7 @@ from world import TOPIC, Run, World
 
 from aiokprod import BytesColumn, ColumnsReport, Delivery, Producer, SendColumnsError
 from aiokprod.errors import AiokprodError
-from aiokprod.pipeline import column_encoder
+from aiokprod.pipeline.columns import column_encoder
 from aiokprod.records.column_rows import Encoder, PlainEncoder
 from aiokprod.testing.checker import Promise, log_of
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
@@ -52,34 +52,34 @@ class Call:
             self.refused = True
 
     def wrongs(self, log: dict[int, list[tuple[int, int]]], *, exactly_once: bool) -> list[str]:
-        """`log`: partition -> (offset, row) of the rows of this call."""
+        """Return what is wrong. `log`: partition -> (offset, row) of the rows of this call."""
         found: list[str] = []
-        who = f"call {self.number} of {self.count}"
+        call = f"call {self.number} of {self.count}"
         there = [row for rows in log.values() for _, row in rows]
         if self.report is None:
             if not self.refused:
-                found.append(f"{who} has no outcome")
-            return found + [f"{who} was refused and is in the log"] * bool(there)
+                found.append(f"{call} has no outcome")
+            return found + [f"{call} was refused and is in the log"] * bool(there)
         report = self.report
         if report.delivered + report.failed + report.untaken != self.count:
-            found.append(f"{who}: {report} does not add up")
+            found.append(f"{call}: {report} does not add up")
         if not exactly_once:
             return found
         if len(there) != len(set(there)):
-            found.append(f"{who} has rows twice")
+            found.append(f"{call} has rows twice")
         for partition, rows in log.items():
             if [row for _, row in rows] != sorted(row for _, row in rows):
-                found.append(f"{who}: partition {partition} is out of order")
+                found.append(f"{call}: partition {partition} is out of order")
             told = report.partitions.get((TOPIC, partition))
             if told is None or not told.count <= len(rows) <= told.count + told.failed:
-                found.append(f"{who}: {len(rows)} are in partition {partition}, told was {told}")
+                found.append(f"{call}: {len(rows)} are in partition {partition}, told was {told}")
         for (_, partition), told in report.partitions.items():
             rows = log.get(partition, [])
             if told.count > len(rows):
-                found.append(f"{who}: {told} but {len(rows)} are in partition {partition}")
+                found.append(f"{call}: {told} but {len(rows)} are in partition {partition}")
             offsets = [offset for offset, _ in rows]
             if not {told.first_offset, told.last_offset} <= {None, *offsets}:
-                found.append(f"{who}: {told}, and the log has {offsets[:1]} to {offsets[-1:]}")
+                found.append(f"{call}: {told}, and the log has {offsets[:1]} to {offsets[-1:]}")
         return found
 
 
@@ -113,7 +113,7 @@ class ColumnsWorld(World):
         return waiting
 
     def _forget(self) -> str:
-        return "nothing"  # it may befall who rests, and the rows of a call do not say when they were settled
+        return "nothing"  # it may meet a producer that rests, and the rows of a call do not say when they were settled
 
     def _judge(self) -> None:
         wrongs = self.run.wrongs

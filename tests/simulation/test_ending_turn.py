@@ -18,7 +18,7 @@ TURNS = 8
 
 
 class Relay(asyncio.Protocol):
-    """Passes everything on to a protocol, and tells of bytes after the protocol has had them."""
+    """A protocol that passes everything on to another, and reports bytes after that one has had them."""
 
     def __init__(self, behind: asyncio.Protocol, told: Callable[[bytes], None]) -> None:
         self._behind = behind

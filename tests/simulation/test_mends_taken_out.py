@@ -38,9 +38,12 @@ def test_names_are_given_once() -> None:
 
 def test_text_that_is_no_longer_there_is_told() -> None:
     stale = Defect(
-        "stale", "for this test", (Change("pipeline.flushes", "what stood here once", ""),), ("never settled",)
+        "stale",
+        "for this test",
+        (Change("pipeline.partition.flushes", "what stood here once", ""),),
+        ("never settled",),
     )
-    with pytest.raises(StaleError, match=r"stale: 0 times in pipeline\.flushes"):
+    with pytest.raises(StaleError, match=r"stale: 0 times in pipeline\.partition\.flushes"):
         code_with(stale)
 
 

@@ -30,4 +30,4 @@ def test_the_same_seed_is_the_same_run() -> None:
     first, again = explore(11), explore(11)
     assert first.sends
     assert [astuple(sent) for sent in first.sends] == [astuple(sent) for sent in again.sends]
-    assert (first.deeds, first.metrics) == (again.deeds, again.metrics)
+    assert (first.faults, first.metrics) == (again.faults, again.metrics)

@@ -26,7 +26,7 @@ worlds, the collections after each world took three times as long as the worlds.
 
 @pytest.fixture(autouse=True, scope="module")
 def _looked_at_once() -> Iterator[None]:
-    """What was there before is no garbage of any world: the collections between worlds leave it out."""
+    """Freeze earlier objects: they are no garbage of any world, and collections between worlds leave them out."""
     gc.collect()
     gc.freeze()
     yield
@@ -55,7 +55,7 @@ def digests(seeds: Sequence[int]) -> dict[str, str]:
 
 
 def test_a_seed_is_the_same_run_in_every_process() -> None:
-    """Whatever was played there before it, and whatever the hashes of the process are."""
+    """Earlier worlds and the hashes of the process change nothing."""
     with_columns = [seed for seed in range(400) if any(s.kind == "columns" for s in draw_world(seed).operations)]
     seeds = (*with_columns[:5], 3, 17, *with_columns[5:8])
     told = []

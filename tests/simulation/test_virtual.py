@@ -94,7 +94,7 @@ def test_the_order_of_ready_callbacks_is_drawn_and_that_of_one_owner_kept() -> N
     assert plain[:4] == ["a0", "b0", "c0", "a1"]
 
 
-def test_who_waits_for_ever_is_told() -> None:
+def test_a_task_that_waits_for_ever_is_told() -> None:
     async def scenario(network: VirtualNetwork, random: Random) -> None:
         await asyncio.get_running_loop().create_future()
 

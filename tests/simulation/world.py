@@ -1,6 +1,6 @@
 """One run of the whole producer against a MockCluster in virtual time, all of it drawn from a seed.
 
-What the producer is asked, what befalls cluster and network, and when, comes from the seed; what must hold never does:
+What the producer is asked, which faults meet cluster and network, and when, comes from the seed; what must hold never does:
 every record settles once and in time, what is acknowledged is in the log once at its offset, what failed for certain is
 not, order per partition is the order of the sends, nothing is left behind.
 """
@@ -32,11 +32,11 @@ APPENDED = ["REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NOT_LEADER
 
 @dataclass(slots=True)
 class Run:
-    """What a run did and what was wrong with it."""
+    """The steps of a run and its errors."""
 
     seed: int
     options: dict[str, Any] = field(default_factory=dict)
-    deeds: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
     sends: list[Sent] = field(default_factory=list)
     wrongs: list[Finding | str] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Run:
     @property
     def story(self) -> str:
         return "\n".join(
-            [f"seed {self.seed}: {self.options}", *self.deeds, *(f"WRONG {wrong}" for wrong in self.wrongs)]
+            [f"seed {self.seed}: {self.options}", *self.faults, *(f"WRONG {wrong}" for wrong in self.wrongs)]
         )
 
 
@@ -191,10 +191,10 @@ class World:
         )
         return delivery
 
-    # ------------------------------------------------------------------ what befalls
+    # ------------------------------------------------------------------ faults
     async def _nemesis(self) -> None:
         random = self.random
-        deeds: list[Callable[[], str]] = [
+        faults: list[Callable[[], str]] = [
             self._fail, self._fail, self._fail, self._drop, self._drop, self._omit, self._delay, self._throttle, self._move,
             self._move, self._leaderless, self._kill, self._start, self._start, self._silence, self._reset, self._close,
             self._forget, self._shrink, self._stop, self._refuse_metadata, self._late_and_moved, self._late_and_moved,
@@ -202,8 +202,8 @@ class World:
         ]  # fmt: skip
         for _ in range(random.choice([0, 3, 10, 30])):
             await asyncio.sleep(random.choice([0.0, 0.002, 0.02, 0.2, 1.0]))
-            deed = random.choice(deeds)()
-            self.run.deeds.append(f"{self.loop.time():8.3f} {deed}")
+            fault = random.choice(faults)()
+            self.run.faults.append(f"{self.loop.time():8.3f} {fault}")
 
     def _partition(self) -> int:
         return self.random.randrange(self.partitions)
@@ -242,7 +242,7 @@ class World:
         return "nothing"
 
     def _late_and_moved(self) -> str:
-        """The old leader still owes answers when another one leads (faults: I7)."""
+        """Move the leader while the old one still owes answers (faults: I7)."""
         leader = self.cluster.leader(TOPIC, partition := self._partition()) if self._exists() else None
         others = [node for node in self.cluster.broker_ids if node not in self.down and node != leader]
         if leader is None or not others:
@@ -328,7 +328,7 @@ class World:
         return f"brokers close {self.cluster.close_connections(abort=self.random.random() < 0.5)} connections"
 
     def _forget(self) -> str:
-        # A broker forgets who was idle for long; a resend of a batch it has forgotten is appended twice by every client
+        # A broker forgets an idle producer; a resend of a batch it has forgotten is appended twice by every client
         # (broker: 1.6). What the ledger protects against is a broker without state after a second of rest (R5.2).
         now = self.loop.time()
         if self._exists() and all(sent.settled and sent.settled_at < now - 1.0 for sent in self.run.sends):

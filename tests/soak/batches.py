@@ -27,7 +27,7 @@ DUMP_S = 60.0
 
 
 def keep_batches(cluster: KafkaCluster, folder: Path, complaints: list[Complaint]) -> None:
-    """A file for each of the first partitions somebody complains of."""
+    """Write a file for each of the first partitions that a complaint names."""
     places = dict.fromkeys(each.place for each in complaints if each.place is not None)
     for topic, partition in list(places)[:MOST_PARTITIONS]:
         for node, broker in cluster.brokers.items():
@@ -39,7 +39,7 @@ def keep_batches(cluster: KafkaCluster, folder: Path, complaints: list[Complaint
 
 
 def dump_of(version: str, directory: Path) -> str:
-    """What `kafka-dump-log` says of the segments of a replica."""
+    """Return what `kafka-dump-log` prints of the segments of a replica."""
     segments = ",".join(str(path) for path in sorted(directory.glob("*.log")))
     if not segments:
         return f"no segments in {directory.name}\n"
@@ -49,7 +49,7 @@ def dump_of(version: str, directory: Path) -> str:
 
 
 def line_of(batch: DecodedBatch) -> str:
-    """Everything but the records."""
+    """Return everything but the records as a line."""
     return (
         f"offsets {batch.base_offset}-{batch.base_offset + batch.last_offset_delta} leader-epoch {batch.leader_epoch} "
         f"producer {batch.producer_id} epoch {batch.producer_epoch} base-sequence {batch.base_sequence} "
@@ -58,7 +58,7 @@ def line_of(batch: DecodedBatch) -> str:
 
 
 def batches_of(cluster: KafkaCluster, topic: str, partition: int) -> Iterator[DecodedBatch]:
-    """From the first to the last, asked of the partition's leader."""
+    """Yield the batches of a partition in order, fetched from its leader."""
     end = cluster.end_offsets(topic)[partition]
     leader = cluster.broker(cluster.leaders(topic)[partition])
     connection = BlockingConnection(HOST, leader.node.bound[INTERNAL], 30.0)

@@ -12,7 +12,7 @@ killed leaves its sends behind. Times are seconds of the system's monotonic cloc
     q number time                            delivered, as everything is settled and no failure was told
     n number time error                      failed, certainly not in the log
     p number time error                      failed, possibly in the log
-    d number time                            the handle was cancelled: whoever sent it does not want to know
+    d number time                            the handle was cancelled: its outcome is not asked for
     m time sample                            what the process looks like, every second
     l time late_s cpu_s                      the loop turned late, and for how much of that we computed ourselves
     C time session report                    the producer was closed; what it left behind
@@ -32,7 +32,7 @@ from typing import Any
 from aiokprod.testing.checker import Outcome, Sent
 
 CHUNK_BYTES = 1 << 16
-DETACHED, KILLED, GONE = "detached", "killed", "gone with its topic"  # why nobody can say more of a record
+DETACHED, KILLED, GONE = "detached", "killed", "gone with its topic"  # why no more is known of a record
 QUIET = "no failure was told"  # of a delivered record that nothing waited for
 LINE = "#"  # between a session and the records of it that have an order of their own
 SETTLED = {
@@ -41,7 +41,7 @@ SETTLED = {
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Into the pipe, whole; waits while it is full."""
+    """Write all data into the pipe; wait while it is full."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
@@ -73,12 +73,12 @@ class Book:
 
     @classmethod
     def read(cls, path: Path) -> Book:
-        """The file of a life; its name is the life's. The last line may be torn if the process was killed."""
+        """Read the file of a life; its name is the life's. The last line may be torn if the process was killed."""
         return cls.of(path.stem, _lines(path))
 
     @classmethod
     def of(cls, life: str, lines: Iterator[bytes]) -> Book:
-        """From lines; those of a record's settling come after the one that invokes it.
+        """Make a book from lines; those of a record's settling come after the one that invokes it.
 
         Raises:
             ValueError: a line is none of ours.
@@ -158,7 +158,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def keep(path: str) -> None:
-    """The keeper: what comes out of the pipe goes into the file, until all who write have gone."""
+    """Copy the pipe to the file until every writer has closed it."""
     with Path(path).open("wb", buffering=0) as file:
         while chunk := os.read(0, CHUNK_BYTES):
             file.write(chunk)

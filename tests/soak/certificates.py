@@ -14,7 +14,7 @@ from aiokprod.testing.kafka_cluster import TlsFiles
 
 
 class Certificates:
-    """Makes them."""
+    """A certificate authority for the brokers and clients of a soak."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -25,7 +25,7 @@ class Certificates:
         self.files = TlsFiles(authority=folder / "authority.pem", broker_certificate=first, client_certificate=first)
 
     def issue(self) -> Path:
-        """A new key (in PKCS 8, the only form that Kafka reads) with a certificate for it, in one file."""
+        """Write a new key (in PKCS 8, the only form that Kafka reads) and a certificate for it into one file."""
         made = self._authority.issue_cert(NAME)
         key = load_pem_private_key(made.private_key_pem.bytes(), password=None)
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -35,6 +35,6 @@ class Certificates:
 
 
 def is_shown(path: Path, address: tuple[str, int]) -> bool:
-    """Is this the certificate that a client gets to see there?"""
+    """Return whether the server at this address shows this certificate."""
     shown = ssl.get_server_certificate(address, timeout=10.0)
     return "".join(shown.split()) in "".join(path.read_text(encoding="ascii").split())

@@ -1,4 +1,4 @@
-"""What a soak's nemesis changes of the cluster's set-up while it runs: quotas, certificates, addresses. One per nemesis.
+"""Changes that a soak's nemesis makes to the cluster's set-up while it runs: quotas, certificates, addresses. One per nemesis.
 
 Each is undone, but for those that no operator undoes: a new certificate stays, and so does a new address.
 """
@@ -13,7 +13,7 @@ from certificates import Certificates, is_shown
 from clients import Client
 from evidence import Done
 from names import ADDRESSES
-from plan import Deed
+from plan import Injection
 from profiles import TLS
 
 from aiokprod.testing import KafkaCluster
@@ -26,7 +26,7 @@ FOUND_S = 10.0  # within which brokers show a new certificate, and clients find 
 
 
 class Changes:
-    """Quota, certificate, address."""
+    """The faults about quotas, certificates and addresses."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Changes:
         admin_lock: threading.Lock,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
-        self.work: dict[str, Callable[[Deed, Done], None]] = {
+        self.work: dict[str, Callable[[Injection, Done], None]] = {
             "quota": self._quota,
             "swap certificate": self._swap_certificate,
             "change address": self._change_address,
@@ -49,15 +49,15 @@ class Changes:
         self._address = ADDRESSES[0]
 
     def heal(self) -> None:
-        """No quota is left."""
+        """Remove all quotas."""
         for client in self._clients:
             self._set_quota(client, None)
 
-    def _quota(self, deed: Deed, done: Done) -> None:
-        client = self._clients[deed.client]
-        done.text = f"a quota of {QUOTA_BYTES_PER_S:,.0f} B/s for {client.name}, {deed.seconds} s"
+    def _quota(self, injection: Injection, done: Done) -> None:
+        client = self._clients[injection.client]
+        done.text = f"a quota of {QUOTA_BYTES_PER_S:,.0f} B/s for {client.name}, {injection.seconds} s"
         self._set_quota(client, QUOTA_BYTES_PER_S)
-        self._pause(deed.seconds)
+        self._pause(injection.seconds)
         self._set_quota(client, None)
         done.healed = time.monotonic()
         self._pause(QUOTA_WINDOWS)  # what the broker has told it to wait
@@ -67,7 +67,7 @@ class Changes:
         with self._admin_lock:
             self._cluster.admin.alter_client_quota(client.name, {"producer_byte_rate": bytes_per_s})
 
-    def _swap_certificate(self, deed: Deed, done: Done) -> None:
+    def _swap_certificate(self, injection: Injection, done: Done) -> None:
         path = self._certificates.issue()
         done.text = f"certificate {path.name} for every broker"
         setting = {f"listener.name.{TLS.lower()}.ssl.keystore.location": str(path)}
@@ -86,11 +86,11 @@ class Changes:
         done.met = self._new_connections(TLS, before, wanted=1)
         done.text += f"; {closed} connections ended, {done.met} made with it"
 
-    def _change_address(self, deed: Deed, done: Done) -> None:
+    def _change_address(self, injection: Injection, done: Done) -> None:
         self._address = next(each for each in ADDRESSES if each != self._address)
         before = {name: proxy.connections() for name, proxy in self._cluster.proxies.items()}
         ended = sum(proxy.move(self._address) for proxy in self._cluster.proxies.values())
-        self._pause(min(deed.seconds, 3.0))  # names are told anew later than hosts move
+        self._pause(min(injection.seconds, 3.0))  # the new address is told only after the hosts have moved
         for client in self._clients:
             client.resolve(self._address)
         done.healed = time.monotonic()
@@ -101,7 +101,7 @@ class Changes:
             done.text += f", none to {', '.join(missed)}"
 
     def _new_connections(self, listener: str, before: int, *, wanted: int) -> int:
-        """How many there were since, when there are as many as wanted, or too late."""
+        """Wait for as many new connections as wanted, for a while; return their number."""
         proxy = self._cluster.proxies[listener]
         deadline = time.monotonic() + FOUND_S
         while (count := proxy.connections() - before) < wanted and time.monotonic() < deadline:

@@ -54,11 +54,11 @@ class Client:
             self._keeper.stdin.close()
 
     def book(self, life: str) -> Path:
-        """Where its book is."""
+        """Return the path of the life's book."""
         return self._folder / f"{life}.book"
 
     def has_delivered(self) -> bool:
-        """Is a record of the present life acknowledged?"""
+        """Return whether a record of the present life is acknowledged."""
         book = self.book(self.lives[-1])
         if not book.exists():
             return False
@@ -66,25 +66,25 @@ class Client:
             return any(line.startswith(b"o ") for line in lines)
 
     def log(self, life: str) -> Path:
-        """What it wrote to standard error."""
+        """Return the path of its standard error."""
         return self._folder / f"{life}.log"
 
     def tell(self, command: str) -> None:
-        """A line to its standard input; nothing happens if it is not there."""
+        """Write a line to the process's standard input; a process that has ended is ignored."""
         with self._lock, contextlib.suppress(BrokenPipeError):
             assert self._process is not None and self._process.stdin is not None
             self._process.stdin.write(command.encode() + b"\n")
             self._process.stdin.flush()
 
     def resolve(self, address: str) -> None:
-        """From now on the brokers' name has this address, for this life and those to come."""
+        """Give the brokers' name this address, for this life and later ones."""
         with self._lock:
             self._job["address"] = address
             self.tell(f"resolve {address}")
 
     def freeze(self, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT after so many seconds."""
-        with self._lock:  # nobody kills it meanwhile
+        """Send SIGSTOP, and SIGCONT after so many seconds."""
+        with self._lock:  # no other thread kills it meanwhile
             assert self._process is not None
             began = time.monotonic()
             self._process.send_signal(signal.SIGSTOP)
@@ -100,7 +100,7 @@ class Client:
         self.away.append((began, time.monotonic()))
 
     def kill(self) -> None:
-        """SIGKILL; its book is whole when this returns."""
+        """Send SIGKILL; return when the book is complete."""
         with self._lock:
             assert self._process is not None
             if self._process.poll() is None:  # one that ended before is not excused
@@ -121,7 +121,7 @@ class Client:
             return status
 
     def end(self) -> None:
-        """Whatever happens, nothing of it is left."""
+        """Kill the process if it still runs, and close what it had open."""
         with self._lock:
             for process in (self._process, self._keeper):
                 if process is not None and process.poll() is None:

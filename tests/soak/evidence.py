@@ -1,4 +1,4 @@
-"""What a soak leaves behind, for the verdict and the report. Values only."""
+"""The evidence that a soak leaves, for the verdict and the report. Values only."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from aiokprod.testing.checker import LogRecord
 
 @dataclass(slots=True, kw_only=True)
 class Done:
-    """A deed that was done. Times are of the monotonic clock."""
+    """A fault that was injected. Times are of the monotonic clock."""
 
     kind: str
     text: str
     began: float
     healed: float = 0.0  # what we did is undone: the broker starts, the rule is gone
     settled: float = 0.0  # and the cluster is whole again
-    met: int | None = None  # how much of what it was done to; None: nobody counted
+    met: int | None = None  # how many requests, connections or hosts it met; None: not counted
     client: str = ""  # to which workload it was done
     failure: str | None = None
     is_bug: bool = False  # of the soak itself
 
     @property
     def is_client(self) -> bool:
-        """Was it done to a client, and not to the cluster?"""
+        """Return whether a client was hurt, and not the cluster."""
         return CLASS[self.kind] == "client"
 
     @property
     def hurts_majority(self) -> bool:
-        """May a partition be without a leader that can acknowledge, or all clients without a way to any?"""
+        """Return whether a partition may lack a leader that can acknowledge, or all clients a way to any."""
         return self.kind.endswith((" two", " all"))
 
 
@@ -49,27 +49,27 @@ class Life:
     away: list[tuple[float, float]] = field(default_factory=list)  # when we kept its loop from turning
 
     def away_s(self, begin: float, end: float) -> float:
-        """For how long of this span we kept its loop from turning."""
+        """Return for how long of this span we kept its loop from turning."""
         return sum(max(0.0, min(end, until) - max(begin, since)) for since, until in self.away)
 
     def others_s(self, begin: float, end: float) -> float:
-        """For how long of this span its loop did not turn, but for what it computed itself."""
+        """Return for how long of this span its loop did not turn, without what it computed itself."""
         return sum(max(0.0, min(end, at) - max(begin, at - late_s) - cpu_s) for at, late_s, cpu_s in self.book.stalls)
 
 
 @dataclass(slots=True, kw_only=True)
 class Evidence:
-    """Everything."""
+    """The evidence of a soak."""
 
     began: float
     ended: float  # of the faults; the drain follows
     lives: list[Life]
-    deeds: list[Done]
+    injections: list[Done]
     log: list[LogRecord]
     dials: list[tuple[float, dict[int, int]]] = field(default_factory=list)  # connections taken so far, by broker
     volatile: frozenset[str] = frozenset()
     authentications: int = 0  # of clients that log in
-    session_s: float | None = None  # how long such a one may stay without logging in again
+    session_s: float | None = None  # how long a client may stay without logging in again
     uncommitted: int = 0  # records that a reader of committed ones does not get
 
 
@@ -87,7 +87,7 @@ class Complaint:
 
 @dataclass(slots=True)
 class Verdict:
-    """What is wrong, and figures that are no judgement."""
+    """The complaints, and figures that are no judgement."""
 
     complaints: list[Complaint]
     figures: dict[str, float | str]
@@ -97,5 +97,5 @@ class Verdict:
         return not self.complaints
 
     def counts(self) -> Counter[str]:
-        """How many complaints of each check."""
+        """Return how many complaints each check has."""
         return Counter(each.check for each in self.complaints)

@@ -15,7 +15,7 @@ from aiokprod.testing.checker import Outcome
 
 
 def figures_of(evidence: Evidence) -> dict[str, float | str]:
-    """By name."""
+    """Return the figures by name."""
     sends = [sent for life in evidence.lives for sent in life.book.sends]
     outcomes = Counter(sent.outcome for sent in sends)
     unsure = [sent for sent in sends if sent.outcome is Outcome.POSSIBLY_PERSISTED]
@@ -38,10 +38,10 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
         "records read back": len(evidence.log),
         "producers opened": sum(len(life.book.sessions) for life in evidence.lives),
         "client lives": len(evidence.lives),
-        "deeds": len(evidence.deeds),
-        "deeds that failed themselves": sum(deed.failure is not None for deed in evidence.deeds),
-        "deeds that met nothing": sum(deed.met == 0 for deed in evidence.deeds),
-        "kinds of deeds": len({deed.kind for deed in evidence.deeds}),
+        "faults": len(evidence.injections),
+        "faults that failed themselves": sum(injection.failure is not None for injection in evidence.injections),
+        "faults that met nothing": sum(injection.met == 0 for injection in evidence.injections),
+        "kinds of faults": len({injection.kind for injection in evidence.injections}),
         "connections": sum(evidence.dials[-1][1].values()) if evidence.dials else 0,
         "logins": evidence.authentications,
         "acknowledged per second": round(outcomes[Outcome.DELIVERED] / max(1.0, evidence.ended - evidence.began), 1),
@@ -55,8 +55,8 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
         found[f"latency {name} s"] = round(_at(latencies, share), 3)
     found["latency worst s"] = round(latencies[-1], 3) if latencies else 0
     found["longest own computing in one turn of a loop s"] = round(stalls[-1], 3) if stalls else 0
-    found["back to 90 % of the rate after a deed, median s"] = round(_at(recoveries, 0.5), 1)
-    found["back to 90 % of the rate after a deed, worst s"] = round(recoveries[-1], 1) if recoveries else 0
+    found["back to 90 % of the rate after a fault, median s"] = round(_at(recoveries, 0.5), 1)
+    found["back to 90 % of the rate after a fault, worst s"] = round(recoveries[-1], 1) if recoveries else 0
     found |= _operations(evidence)
     if idle := cpu_while_all_down(evidence):
         found["processor of a workload while every broker was away, worst share"] = round(max(idle), 3)
@@ -72,7 +72,7 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
 
 
 def _operations(evidence: Evidence) -> dict[str, str]:
-    """Of each way of sending of the mixed workload: how many, and what became of them."""
+    """Return the operations of the mixed workload by way of sending: how many, and how they ended."""
     counts: dict[str, Counter[str]] = {}
     for life in evidence.lives:
         for number, operation in life.book.operations.items():
@@ -85,22 +85,22 @@ def _operations(evidence: Evidence) -> dict[str, str]:
     }
 
 
-def throttled_ms(evidence: Evidence, deed: Done) -> int:
-    """For how long the workload of a deed was told by brokers to wait, from its begin until a second after its end."""
+def throttled_ms(evidence: Evidence, injection: Done) -> int:
+    """Return how long brokers told a fault's workload to wait, from its begin until a second after its end."""
     total = 0.0
     for life in evidence.lives:
-        if life.client == deed.client:
+        if life.client == injection.client:
             within = [
                 sample.get("throttle_seconds", 0.0)
                 for at, sample in life.book.samples
-                if deed.began - 1.0 < at < deed.settled + 2.0
+                if injection.began - 1.0 < at < injection.settled + 2.0
             ]
             total += sum(max(0.0, now - before) for before, now in pairwise(within))
     return round(1000 * total)
 
 
 def _total(evidence: Evidence, name: str) -> float:
-    """A counter over all sessions: what it grew by."""
+    """Return by how much a counter grew over all sessions."""
     total = 0.0
     for life in evidence.lives:
         before = 0.0

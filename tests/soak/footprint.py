@@ -26,7 +26,7 @@ class _MallInfo(ctypes.Structure):
 
 
 def in_use_bytes() -> int:
-    """Bytes of the C library's heap that are in use, and of Python's small blocks; of these alone where there is no glibc."""
+    """Return the bytes in use of the C library's heap and of Python's small blocks; without glibc only the latter."""
     small = BLOCK_BYTES * sys.getallocatedblocks()
     try:
         mallinfo2 = ctypes.CDLL(None).mallinfo2

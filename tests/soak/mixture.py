@@ -31,8 +31,7 @@ from sender import TICK_S, Workload
 from values import value_of
 
 from aiokprod import BytesColumn, Delivery, IntColumn, Persistence, Producer, Record
-from aiokprod.errors import AiokprodError, SendColumnsError, SendManyError
-from aiokprod.model import ColumnsReport
+from aiokprod.errors import AiokprodError, ColumnsReport, SendColumnsError, SendManyError
 
 BULKS = ("many", "streamed", "columns")
 MOST_BULKS = 6  # at the same time
@@ -106,7 +105,7 @@ class Mixture(Workload):
         await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     def _drawn(self, topic: str) -> tuple[int, int | None, int | None, int]:
-        """Number, partition, key and size of the next record of a topic."""
+        """Draw number, partition, key and size of the next record of a topic."""
         number, self._count = self._count, self._count + 1
         how = self._draw.random()
         key = self._draw.randrange(KEYS) if how < 0.6 else None
@@ -170,7 +169,7 @@ class Mixture(Workload):
     # Many records.
 
     def _bulk(self, producer: Producer, operation: str) -> int:
-        """How many records are to be sent."""
+        """Start a bulk of records; return their number."""
         if self._bulks >= MOST_BULKS:
             return 1
         count = self._draw.randint(*BULK_RECORDS)
@@ -194,7 +193,7 @@ class Mixture(Workload):
         breaks_at = self._draw.randrange(count) if self._draw.random() < RAISING_SHARE else count
 
         def taken() -> Iterator[Any]:
-            """Pulled by the producer just before it takes the record: the order of the book is that of the sends."""
+            """Yield each record just before the producer takes it, so that the book has the order of the sends."""
             for place in range(count):
                 if place == breaks_at:
                     raise BrokenIterableError
@@ -226,7 +225,7 @@ class Mixture(Workload):
 
     @staticmethod
     def _within(place: int, count: int, timeout: float | None, is_streamed: bool) -> str:
-        """All are told together: the last one is, in time. One of a stream waits for room before it is sent."""
+        """Return the deadline of a row for the book. A call reports all rows together; a stream waits for room before each."""
         return "-" if is_streamed or place < count - 1 else str(timeout or math.inf)
 
     def _taken(self, numbers: list[int], topic: str, operation: str, is_plain: bool, within: str) -> bytes | Record:
@@ -284,7 +283,7 @@ class Mixture(Workload):
         self._book_rows(numbers, report)
 
     def _book_rows(self, numbers: list[int], report: ColumnsReport) -> None:
-        """What a report tells of each row: where it is, that it was not taken, or that it failed somehow."""
+        """Book what a report says about each row: its place, that it was not taken, or that it failed."""
         left = dict(enumerate(numbers))
         for placement in report.placements:
             for place, row in enumerate(placement.rows):
@@ -301,5 +300,5 @@ class Mixture(Workload):
 
 
 def column_of(rows: list[bytes]) -> BytesColumn:
-    """Without a package for columns."""
+    """Return a column, without a package for columns."""
     return BytesColumn(array("i", accumulate(map(len, rows), initial=0)), b"".join(rows))

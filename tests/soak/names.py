@@ -1,7 +1,7 @@
-"""What a producer of a soak is told when it asks for the address of a name: the nemesis may change it.
+"""The resolver of a soak's producers: the nemesis may change the address that it gives for a name.
 
 One loop per workload process. The name stands for every broker, it is in their certificates, and no other resolver knows
-it: whoever reaches a broker has asked here, and whoever reaches it at its new address has asked again.
+it: a client that reaches a broker has asked here, and one that reaches it at its new address has asked again.
 """
 
 from __future__ import annotations
@@ -19,5 +19,5 @@ class NamingLoop(asyncio.SelectorEventLoop):
     address = ADDRESSES[0]
 
     async def getaddrinfo(self, host: Any, port: Any, **rest: Any) -> Any:  # type: ignore[override]
-        """As the system says, but for our name."""
+        """Resolve our name to the set address, and any other as the system does."""
         return await super().getaddrinfo(self.address if host == NAME else host, port, **rest)

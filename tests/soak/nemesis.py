@@ -1,6 +1,6 @@
-"""The nemesis of a soak: does what the plan says to brokers, leaders, network, clients and topics, and heals each deed.
+"""The nemesis of a soak: does what the plan says to brokers, leaders, network, clients and topics, and heals each fault.
 
-One per soak. Rounds one after another on the caller's thread, the deeds of a mixture on threads of their own. What needs
+One per soak. Rounds one after another on the caller's thread, the faults of a mixture on threads of their own. What needs
 the cluster's admin connections holds a lock: they are not for many threads.
 """
 
@@ -19,7 +19,7 @@ from changes import Changes
 from clients import Client
 from evidence import Done
 from network import busy_node, harm
-from plan import CLASS, NEW_TOPIC_EVERY_S, Deed, Plan, Round
+from plan import CLASS, NEW_TOPIC_EVERY_S, Injection, Plan, Round
 from profiles import CYCLE, GROWING, MANY, ONE, SIX, TOPICS
 
 from aiokprod.testing import KafkaCluster
@@ -32,7 +32,7 @@ SHRUNK_S = 20.0
 
 
 class Nemesis:
-    """Does deeds until the time is over."""
+    """An injector of faults, until the time is over."""
 
     def __init__(
         self,
@@ -51,18 +51,18 @@ class Nemesis:
         self._new_topics: list[str] = []
         self._stop = threading.Event()
         self._changes = Changes(cluster, clients, certificates, self._admin_lock, pause)
-        self._work: dict[str, Callable[[Deed, Done], None]] = {
+        self._work: dict[str, Callable[[Injection, Done], None]] = {
             "kill": self._kill,
             "terminate": self._terminate,
             "freeze": self._freeze,
             "kill controller": self._kill_controller,
             "shrink isr": self._shrink,
-            "kill two": lambda deed, done: self._down(done, self._some(deed, 2), deed.seconds),
-            "kill all": lambda deed, done: self._down(done, self._some(deed, 3), deed.seconds),
-            "terminate two": lambda deed, done: self._stop_some(done, self._some(deed, 2), deed.seconds),
-            "terminate all": lambda deed, done: self._stop_some(done, self._some(deed, 3), deed.seconds),
-            "freeze two": lambda deed, done: self._frost(done, self._some(deed, 2), deed.seconds),
-            "freeze all": lambda deed, done: self._frost(done, self._some(deed, 3), deed.seconds),
+            "kill two": lambda injection, done: self._down(done, self._some(injection, 2), injection.seconds),
+            "kill all": lambda injection, done: self._down(done, self._some(injection, 3), injection.seconds),
+            "terminate two": lambda injection, done: self._stop_some(done, self._some(injection, 2), injection.seconds),
+            "terminate all": lambda injection, done: self._stop_some(done, self._some(injection, 3), injection.seconds),
+            "freeze two": lambda injection, done: self._frost(done, self._some(injection, 2), injection.seconds),
+            "freeze all": lambda injection, done: self._frost(done, self._some(injection, 3), injection.seconds),
             "shuffle leaders": self._shuffle,
             "elect preferred": self._elect,
             "freeze client": self._freeze_client,
@@ -70,16 +70,16 @@ class Nemesis:
             "kill client": self._kill_client,
             "new topic": self._new_topic,
             "grow topic": self._grow,
-            "make topic anew": self._make_anew,
+            "make topic again": self._make_again,
         } | self._changes.work
 
     @property
     def topics(self) -> list[str]:
-        """All topics there are by now."""
+        """All topics that exist so far."""
         return [*TOPICS, *self._new_topics]
 
     def run(self, seconds: float) -> None:
-        """Rounds until so many seconds are over; everything is healed when this returns."""
+        """Run rounds for so many seconds; everything is healed when this returns."""
         began = time.monotonic()
         regular = 0
         while (share := (time.monotonic() - began) / seconds) < 1.0:
@@ -91,14 +91,16 @@ class Nemesis:
 
     def _round(self, step: Round) -> None:
         self._stop.wait(step.gap_s)
-        threads = [threading.Thread(target=self._do, args=(deed,), name=deed.kind) for deed in step.deeds]
+        threads = [
+            threading.Thread(target=self._do, args=(injection,), name=injection.kind) for injection in step.injections
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
     def heal(self) -> None:
-        """Everything runs, nothing is held, all replicas are in sync."""
+        """Run every broker, hold nothing, and wait until all replicas are in sync."""
         for proxy in self._cluster.proxies.values():
             proxy.clear_faults()
             for node in self._cluster.brokers:
@@ -116,19 +118,19 @@ class Nemesis:
                 broker.resume()
             broker.start(wait=False)
 
-    def _do(self, deed: Deed) -> None:
-        done = Done(kind=deed.kind, text=deed.kind, began=time.monotonic())
+    def _do(self, injection: Injection) -> None:
+        done = Done(kind=injection.kind, text=injection.kind, began=time.monotonic())
         self.done.append(done)
         try:
-            work = self._work.get(deed.kind, self._network)
-            if CLASS[deed.kind] == "cluster":
+            work = self._work.get(injection.kind, self._network)
+            if CLASS[injection.kind] == "cluster":
                 with self._admin_lock:
-                    work(deed, done)
+                    work(injection, done)
             else:
-                work(deed, done)
-        except (KafkaClusterError, OSError) as failure:  # the deed failed, not the soak
+                work(injection, done)
+        except (KafkaClusterError, OSError) as failure:  # the injection failed, not the soak
             done.failure = f"{type(failure).__name__}: {str(failure)[:200]}"
-            if CLASS[deed.kind] == "cluster":
+            if CLASS[injection.kind] == "cluster":
                 with self._admin_lock:
                     self._revive()
         except Exception:  # a bug of ours: the verdict tells it
@@ -142,11 +144,11 @@ class Nemesis:
 
     # Brokers.
 
-    def _some(self, deed: Deed, count: int) -> list[int]:
-        return random.Random(deed.seed).sample(sorted(self._cluster.brokers), count)
+    def _some(self, injection: Injection, count: int) -> list[int]:
+        return random.Random(injection.seed).sample(sorted(self._cluster.brokers), count)
 
-    def _kill(self, deed: Deed, done: Done) -> None:
-        self._down(done, [deed.node], deed.seconds)
+    def _kill(self, injection: Injection, done: Done) -> None:
+        self._down(done, [injection.node], injection.seconds)
 
     def _down(self, done: Done, nodes: list[int], seconds: float) -> None:
         done.text = f"kill -9 {nodes}, down {seconds} s"
@@ -156,8 +158,8 @@ class Nemesis:
         self._pause(seconds)
         self._up(done, nodes)
 
-    def _terminate(self, deed: Deed, done: Done) -> None:
-        self._stop_some(done, [deed.node], deed.seconds)
+    def _terminate(self, injection: Injection, done: Done) -> None:
+        self._stop_some(done, [injection.node], injection.seconds)
 
     def _stop_some(self, done: Done, nodes: list[int], seconds: float) -> None:
         done.text = f"SIGTERM {nodes}, down {seconds} s"
@@ -170,17 +172,17 @@ class Nemesis:
         self._pause(seconds)
         self._up(done, nodes)
 
-    def _kill_controller(self, deed: Deed, done: Done) -> None:
+    def _kill_controller(self, injection: Injection, done: Done) -> None:
         node = self._cluster.active_controller()
-        self._down(done, [node], deed.seconds)
+        self._down(done, [node], injection.seconds)
         now = self._cluster.active_controller()
         done.text += f"; it was the active controller, now that is {now}"
         done.met = int(now != node)
 
-    def _shrink(self, deed: Deed, done: Done) -> None:
+    def _shrink(self, injection: Injection, done: Done) -> None:
         """Stop a follower, and not for a time, but until a partition has gone on without it."""
         state = self._partition()
-        follower = random.Random(deed.seed).choice(sorted(set(state.replicas) - {state.leader}))
+        follower = random.Random(injection.seed).choice(sorted(set(state.replicas) - {state.leader}))
         done.text = f"SIGSTOP {follower}, a follower of {ONE}-0"
         broker = self._cluster.broker(follower)
         broker.pause()
@@ -189,7 +191,7 @@ class Nemesis:
             self._pause(0.1)
         done.met = int(follower not in self._partition().in_sync)
         done.text += f"; in sync: {list(self._partition().in_sync)} after {time.monotonic() - done.began:.1f} s"
-        self._pause(min(deed.seconds, SHRUNK_S))
+        self._pause(min(injection.seconds, SHRUNK_S))
         broker.resume()
         done.healed = time.monotonic()
         self._cluster.wait_ready()
@@ -208,8 +210,8 @@ class Nemesis:
         done.healed = time.monotonic()
         self._whole()
 
-    def _freeze(self, deed: Deed, done: Done) -> None:
-        self._frost(done, [deed.node], deed.seconds)
+    def _freeze(self, injection: Injection, done: Done) -> None:
+        self._frost(done, [injection.node], injection.seconds)
 
     def _frost(self, done: Done, nodes: list[int], seconds: float) -> None:
         done.text = f"SIGSTOP {nodes} for {seconds} s"
@@ -224,14 +226,14 @@ class Nemesis:
         self._whole()
 
     def _whole(self) -> None:
-        """One broker at a time: with two replicas of three out of sync nothing can be acknowledged."""
+        """Wait until all replicas are in sync: with two of three out of sync nothing can be acknowledged."""
         for topic in self.topics:
             self._cluster.wait_all_in_sync(topic)
 
     # Leaders.
 
-    def _shuffle(self, deed: Deed, done: Done) -> None:
-        draw = random.Random(deed.seed)
+    def _shuffle(self, injection: Injection, done: Done) -> None:
+        draw = random.Random(injection.seed)
         places = [
             (ONE, 0),
             *((SIX, partition) for partition in range(6)),
@@ -242,7 +244,7 @@ class Nemesis:
         for topic, partition in places:
             self._cluster.move_leader(topic, partition, draw.choice(sorted(self._cluster.brokers)))
 
-    def _elect(self, deed: Deed, done: Done) -> None:
+    def _elect(self, injection: Injection, done: Done) -> None:
         elected = 0
         for topic in (ONE, SIX, MANY):
             for index, partition in enumerate(self._cluster.admin.topic(topic) or ()):
@@ -258,26 +260,26 @@ class Nemesis:
 
     # Network and clients.
 
-    def _network(self, deed: Deed, done: Done) -> None:
+    def _network(self, injection: Injection, done: Done) -> None:
         proxies = list(self._cluster.proxies.values())
-        deed = replace(deed, node=busy_node(proxies, deed.node, self._cluster.brokers, self._pause))
-        done.met, of = harm(proxies, deed, self._pause)
-        done.text = f"{deed.kind} (broker {deed.node}, {deed.chance:.0%}) met {done.met} {of}"
+        injection = replace(injection, node=busy_node(proxies, injection.node, self._cluster.brokers, self._pause))
+        done.met, of = harm(proxies, injection, self._pause)
+        done.text = f"{injection.kind} (broker {injection.node}, {injection.chance:.0%}) met {done.met} {of}"
 
-    def _freeze_client(self, deed: Deed, done: Done) -> None:
-        client = self._clients[deed.client]
-        done.text = f"SIGSTOP client {client.name} for {deed.seconds} s"
-        client.freeze(deed.seconds)
+    def _freeze_client(self, injection: Injection, done: Done) -> None:
+        client = self._clients[injection.client]
+        done.text = f"SIGSTOP client {client.name} for {injection.seconds} s"
+        client.freeze(injection.seconds)
         done.met = 1
 
-    def _block_loop(self, deed: Deed, done: Done) -> None:
-        client = self._clients[deed.client]
-        done.text = f"block the loop of {client.name} for {deed.seconds} s"
-        client.block(deed.seconds)
+    def _block_loop(self, injection: Injection, done: Done) -> None:
+        client = self._clients[injection.client]
+        done.text = f"block the loop of {client.name} for {injection.seconds} s"
+        client.block(injection.seconds)
         done.met = 1
 
-    def _kill_client(self, deed: Deed, done: Done) -> None:
-        client = self._clients[deed.client]
+    def _kill_client(self, injection: Injection, done: Done) -> None:
+        client = self._clients[injection.client]
         done.text = f"kill -9 client {client.name}"
         client.kill()
         done.met = 1
@@ -285,9 +287,9 @@ class Nemesis:
 
     # Topics.
 
-    def _new_topic(self, deed: Deed, done: Done) -> None:
+    def _new_topic(self, injection: Injection, done: Done) -> None:
         name = f"soak-new-{len(self._new_topics)}"
-        partitions = random.Random(deed.seed).choice((1, 3, 12))
+        partitions = random.Random(injection.seed).choice((1, 3, 12))
         done.text = f"a new topic with {partitions} partitions"
         self._clients[-1].tell(f"topic {name} {partitions}")  # first sent to, then there
         self._pause(0.5)
@@ -295,17 +297,17 @@ class Nemesis:
         self._new_topics.append(name)
         done.met = partitions
 
-    def _grow(self, deed: Deed, done: Done) -> None:
-        count = len(self._cluster.leaders(GROWING)) + 1 + deed.seed % 2
+    def _grow(self, injection: Injection, done: Done) -> None:
+        count = len(self._cluster.leaders(GROWING)) + 1 + injection.seed % 2
         done.text = f"{GROWING} grows to {count} partitions"
         if count <= MOST_PARTITIONS:
             self._cluster.add_partitions(GROWING, count)
             self._clients[-1].tell(f"topic {GROWING} {count}")
             done.met = 1
 
-    def _make_anew(self, deed: Deed, done: Done) -> None:
-        done.text = f"{CYCLE} deleted and made anew"
+    def _make_again(self, injection: Injection, done: Done) -> None:
+        done.text = f"{CYCLE} deleted and made again"
         self._cluster.delete_topic(CYCLE)
-        self._pause(min(deed.seconds, 2.0))
+        self._pause(min(injection.seconds, 2.0))
         self._cluster.create_topic(CYCLE, TOPICS[CYCLE])
         done.met = TOPICS[CYCLE]

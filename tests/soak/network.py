@@ -1,7 +1,7 @@
-"""What a soak does to the network between clients and brokers: rules for the fault proxies, one set for each kind of deed.
+"""Faults of the network between clients and brokers: rules for the fault proxies, one set for each kind of fault.
 
-There is a proxy for each listener. Before that of TLS there are no frames to be seen: what befalls requests of one kind
-does not befall its clients, what befalls bytes, connections and ways does.
+There is a proxy for each listener. Before that of TLS there are no frames to be seen: faults of requests of one kind
+do not reach its clients; faults of bytes, connections and ways do.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from plan import Deed
+from plan import Injection
 from profiles import REQUEST_TIMEOUT_S
 
 from aiokprod.testing.faults import (
@@ -52,30 +52,30 @@ AFTER_APPEND = (
 )  # fmt: skip
 
 
-def harm(proxies: Sequence[FaultProxy], deed: Deed, pause: Callable[[float], object]) -> tuple[int, str]:
-    """Do the deed, wait with `pause`, undo it; how much of what it met, and what that was."""
-    if deed.kind == "reset storm":
-        return _reset_storm(proxies, deed, pause), "connections"
-    if deed.kind == "part one broker":
+def harm(proxies: Sequence[FaultProxy], injection: Injection, pause: Callable[[float], object]) -> tuple[int, str]:
+    """Inject the fault, wait with `pause`, undo it; return how much it met, and of what."""
+    if injection.kind == "reset storm":
+        return _reset_storm(proxies, injection, pause), "connections"
+    if injection.kind == "part one broker":
         for proxy in proxies:
-            proxy.refuse_connections(deed.node)
-        closed = sum(proxy.close_connections(deed.node) for proxy in proxies)
-        pause(deed.seconds)
+            proxy.refuse_connections(injection.node)
+        closed = sum(proxy.close_connections(injection.node) for proxy in proxies)
+        pause(injection.seconds)
         for proxy in proxies:
-            proxy.allow_connections(deed.node)
+            proxy.allow_connections(injection.node)
         return closed, "connections"
-    if deed.kind == "far away":
-        distance = Distance(delay_s=FAR_S, bytes_per_s=NARROW_BYTES_PER_S, loss=LOSS, seed=deed.seed)
+    if injection.kind == "far away":
+        distance = Distance(delay_s=FAR_S, bytes_per_s=NARROW_BYTES_PER_S, loss=LOSS, seed=injection.seed)
         for proxy in proxies:
-            proxy.set_distance(deed.node, distance)
-        pause(deed.seconds)
+            proxy.set_distance(injection.node, distance)
+        pause(injection.seconds)
         for proxy in proxies:
-            proxy.set_distance(deed.node, None)
-        counts = [proxy.segments(deed.node) for proxy in proxies]
+            proxy.set_distance(injection.node, None)
+        counts = [proxy.segments(injection.node) for proxy in proxies]
         return sum(some for some, _ in counts), f"segments, {sum(lost for _, lost in counts)} of them lost"
-    fault = fault_of(deed)
+    fault = fault_of(injection)
     rules = [(proxy, proxy.add_fault(fault)) for proxy in proxies]
-    pause(HELD_S if deed.kind in ("hold answer", "hold request") else deed.seconds)
+    pause(HELD_S if injection.kind in ("hold answer", "hold request") else injection.seconds)
     for proxy, rule in rules:
         proxy.release(rule)
     return sum(rule.hits for _, rule in rules), "requests or answers"
@@ -84,8 +84,8 @@ def harm(proxies: Sequence[FaultProxy], deed: Deed, pause: Callable[[float], obj
 def busy_node(
     proxies: Sequence[FaultProxy], wanted: int, nodes: Iterable[int], pause: Callable[[float], object]
 ) -> int:
-    """The broker that is wanted, if records go to it, else that to which most go: one that has just come back leads
-    nothing, and what befalls it is not noticed."""
+    """Return the wanted broker if records go to it, else that to which most go: one that has just come back leads
+    nothing, and a fault there is not noticed."""
 
     def counted() -> dict[int, int]:
         return {node: sum(proxy.requests_seen("Produce", node) for proxy in proxies) for node in nodes}
@@ -96,45 +96,52 @@ def busy_node(
     return wanted if seen[wanted] else max(seen, key=lambda node: (seen[node], node == wanted))
 
 
-def fault_of(deed: Deed) -> Fault:
-    """What the proxy is told."""
+def fault_of(injection: Injection) -> Fault:
+    """Return the rule for the proxy."""
 
     def sometimes(effect: Effect, *, before_serving: bool = False) -> Fault:
         return Fault(
-            effect=effect, api="Produce", times=None, chance=deed.chance, seed=deed.seed, before_serving=before_serving
+            effect=effect,
+            api="Produce",
+            times=None,
+            chance=injection.chance,
+            seed=injection.seed,
+            before_serving=before_serving,
         )
 
-    match deed.kind:
+    match injection.kind:
         case "cut requests":
             return sometimes(Drop(), before_serving=True)
         case "cut answers":
             return sometimes(Drop())
         case "hold answer":
-            return Fault(effect=Hold(), api="Produce", broker=deed.node)
+            return Fault(effect=Hold(), api="Produce", broker=injection.node)
         case "hold request":
-            return Fault(effect=Hold(), api="Produce", broker=deed.node, before_serving=True)
+            return Fault(effect=Hold(), api="Produce", broker=injection.node, before_serving=True)
         case "half request":
             return sometimes(Truncate(40), before_serving=True)
         case "half answer":
             return sometimes(Truncate(12))
         case "drip":
-            return Fault(effect=Drip(500), broker=deed.node, times=None, chance=deed.chance, seed=deed.seed)
+            return Fault(
+                effect=Drip(500), broker=injection.node, times=None, chance=injection.chance, seed=injection.seed
+            )
         case "blackhole requests":
-            return Fault(effect=Blackhole(), api="Produce", broker=deed.node, before_serving=True)
+            return Fault(effect=Blackhole(), api="Produce", broker=injection.node, before_serving=True)
         case "blackhole answers":
-            return Fault(effect=Blackhole(), broker=deed.node)
+            return Fault(effect=Blackhole(), broker=injection.node)
         case "errors before append":
-            return sometimes(Answer(_refusal(deed)))
+            return sometimes(Answer(_refusal(injection)))
         case "errors after append":
-            return sometimes(Rewrite(_spoilt(deed)))
+            return sometimes(Rewrite(_spoilt(injection)))
         case "throttle":
             return sometimes(Throttle(THROTTLED_MS))
-    raise ValueError(f"no fault for {deed.kind}")
+    raise ValueError(f"no fault for {injection.kind}")
 
 
-def _refusal(deed: Deed) -> Callable[[object, int], object]:
-    """The answer of a broker that refuses every batch of a request it has not looked at."""
-    draw = random.Random(deed.seed)
+def _refusal(injection: Injection) -> Callable[[object, int], object]:
+    """Return the answer of a broker that refuses every batch of a request that it has not looked at."""
+    draw = random.Random(injection.seed)
 
     def refusal(request: object, version: int) -> object:
         assert isinstance(request, ProduceRequest)
@@ -156,9 +163,9 @@ def _refusal(deed: Deed) -> Callable[[object, int], object]:
     return refusal
 
 
-def _spoilt(deed: Deed) -> Callable[[object, int], object]:
-    """The broker's answer with an error for every batch that it has appended."""
-    draw = random.Random(deed.seed)
+def _spoilt(injection: Injection) -> Callable[[object, int], object]:
+    """Return the broker's answer with an error for every batch that it has appended."""
+    draw = random.Random(injection.seed)
 
     def spoilt(answer: object, version: int) -> object:
         assert isinstance(answer, ProduceResponse)
@@ -172,9 +179,9 @@ def _spoilt(deed: Deed) -> Callable[[object, int], object]:
     return spoilt
 
 
-def _reset_storm(proxies: Sequence[FaultProxy], deed: Deed, pause: Callable[[float], object]) -> int:
-    draw = random.Random(deed.seed)
-    until = time.monotonic() + deed.seconds
+def _reset_storm(proxies: Sequence[FaultProxy], injection: Injection, pause: Callable[[float], object]) -> int:
+    draw = random.Random(injection.seed)
+    until = time.monotonic() + injection.seconds
     cut = 0
     while time.monotonic() < until:
         cut += sum(proxy.close_connections(abort=True) for proxy in proxies)

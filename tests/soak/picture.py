@@ -1,4 +1,4 @@
-"""The picture of a soak: records acknowledged per second, their latency, and the nemesis' deeds below. SVG, by hand."""
+"""The picture of a soak: records acknowledged per second, their latency, and the nemesis' faults below. SVG, by hand."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FASTEST_S, SLOWEST_S = 0.001, 100.0  # of the latency's scale
 
 
 def picture_of(evidence: Evidence) -> str:
-    """An SVG document."""
-    end = max([evidence.ended, *(deed.settled for deed in evidence.deeds)])
+    """Return an SVG document."""
+    end = max([evidence.ended, *(injection.settled for injection in evidence.injections)])
     seconds = max(1.0, end - evidence.began)
-    kinds = list(dict.fromkeys(deed.kind for deed in evidence.deeds))
+    kinds = list(dict.fromkeys(injection.kind for injection in evidence.injections))
     height = 2 * GAP + RATE_HEIGHT + GAP + LATENCY_HEIGHT + GAP + ROW * len(kinds) + GAP
 
     def x(at: float) -> float:
@@ -31,26 +31,26 @@ def picture_of(evidence: Evidence) -> str:
         '<rect width="100%" height="100%" fill="white"/>',
     ]
     top = GAP
-    deeds_top = top + RATE_HEIGHT + GAP + LATENCY_HEIGHT + GAP
-    for deed in evidence.deeds:  # a shadow over everything, so that cause and effect stand in one line
-        wide = max(1.0, x(deed.healed) - x(deed.began))
+    faults_top = top + RATE_HEIGHT + GAP + LATENCY_HEIGHT + GAP
+    for injection in evidence.injections:  # a shadow over everything, so that cause and effect stand in one line
+        wide = max(1.0, x(injection.healed) - x(injection.began))
         parts.append(
-            f'<rect x="{x(deed.began):.1f}" y="{top}" width="{wide:.1f}" height="{deeds_top - top}" fill="#f3e4e0"/>'
+            f'<rect x="{x(injection.began):.1f}" y="{top}" width="{wide:.1f}" height="{faults_top - top}" fill="#f3e4e0"/>'
         )
     parts += _rate(evidence, seconds, top)
     parts += _latency(evidence, seconds, top + RATE_HEIGHT + GAP)
     for row, kind in enumerate(kinds):
-        y = deeds_top + row * ROW
+        y = faults_top + row * ROW
         parts.append(f'<text x="{LEFT - 6}" y="{y + 10}" text-anchor="end">{escape(kind)}</text>')
-        for deed in evidence.deeds:
-            if deed.kind == kind:
-                parts += _bar(x(deed.began), x(deed.healed), x(deed.settled), y, deed.text)
-    parts += _clock(seconds, deeds_top + ROW * len(kinds) + 14)
+        for injection in evidence.injections:
+            if injection.kind == kind:
+                parts += _bar(x(injection.began), x(injection.healed), x(injection.settled), y, injection.text)
+    parts += _clock(seconds, faults_top + ROW * len(kinds) + 14)
     return "\n".join([*parts, "</svg>", ""])
 
 
 def _bar(began: float, healed: float, settled: float, y: float, text: str) -> list[str]:
-    """Dark while it lasts, light until the cluster is whole again; its words where the mouse is."""
+    """Draw a bar, dark during the fault and light until the cluster is whole again; the text is its tooltip."""
     return [
         f'<rect x="{healed:.1f}" y="{y + 2}" width="{max(0.0, settled - healed):.1f}" height="{ROW - 4}" fill="#e0b4a8"/>',
         f'<rect x="{began:.1f}" y="{y + 2}" width="{max(1.5, healed - began):.1f}" height="{ROW - 4}" fill="#b03a2e">'
@@ -70,7 +70,7 @@ def _rate(evidence: Evidence, seconds: float, top: float) -> list[str]:
 
 
 def _latency(evidence: Evidence, seconds: float, top: float) -> list[str]:
-    """Of the records acknowledged in each second: the median and the slowest."""
+    """Draw the median and the slowest of the records acknowledged in each second."""
     by_second: list[list[float]] = [[] for _ in range(int(seconds) + 1)]
     for life in evidence.lives:
         for sent in life.book.sends:

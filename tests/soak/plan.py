@@ -1,6 +1,6 @@
-"""The plan of a soak: which deeds, on whom, when, how long, drawn from a seed. Pure; the same seed gives the same plan.
+"""The plan of a soak: which faults, where, when, how long, drawn from a seed. Pure; the same seed gives the same plan.
 
-First every kind alone, in a drawn order, over and over; then mixtures, of kinds drawn anew for every few rounds.
+First every kind alone, in a drawn order, over and over; then mixtures, of kinds drawn again for every few rounds.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# What the nemesis can do, by who must not be hurt twice at once: a mixture takes at most one kind of each class.
+# What the nemesis can do, by the part that must not be hurt twice at once: a mixture takes at most one kind of each class.
 BROKER = ("kill", "terminate", "freeze", "kill controller", "shrink isr")
 MAJORITY = ("kill two", "kill all", "terminate two", "terminate all", "freeze two", "freeze all")
 LEADERS = ("shuffle leaders", "elect preferred")
@@ -20,7 +20,7 @@ NETWORK = (
     "throttle", "far away", "change address",
 )  # fmt: skip
 CLIENT = ("freeze client", "block loop", "kill client")
-TOPICS = ("grow topic", "make topic anew")
+TOPICS = ("grow topic", "make topic again")
 REGULAR = ("new topic",)  # not drawn: one every minute, between two rounds
 NEW_TOPIC_EVERY_S = 60.0
 CLASS = {
@@ -40,7 +40,7 @@ KINDS_PER_MIX = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """How hard it is: the 5-minute form has short faults, one after another; the long form those of the catalogue."""
+    """The severity of a soak: the 5-minute form has short faults, one after another; the long form those of the catalogue."""
 
     gap_s: float  # mean time between two rounds
     down_s: tuple[float, float]
@@ -70,7 +70,7 @@ LONG_FROM_MINUTES = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class Injection:
     """One thing the nemesis does: to which broker, to which client, for how long; `chance` is for what only some meet."""
 
     kind: str
@@ -83,22 +83,22 @@ class Deed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """Deeds done together, `gap_s` after the round before has healed."""
+    """Faults injected together, `gap_s` after the round before has healed."""
 
     gap_s: float
-    deeds: tuple[Deed, ...]
+    injections: tuple[Injection, ...]
 
     def __str__(self) -> str:
-        return " + ".join(deed.kind for deed in self.deeds)
+        return " + ".join(injection.kind for injection in self.injections)
 
 
 def form_for(minutes: float) -> Form:
-    """The form of a soak that long."""
+    """Return the form of a soak of this length."""
     return LONG if minutes >= LONG_FROM_MINUTES else SHORT
 
 
 class Plan:
-    """Draws one round after another."""
+    """A source of rounds, drawn one after another."""
 
     def __init__(self, seed: int, form: Form, *, nodes: int = 3, clients: int = 5) -> None:
         self._draw = random.Random(seed)
@@ -113,7 +113,7 @@ class Plan:
         self._mixed_rounds = 0
 
     def next_round(self, share_done: float) -> Round:
-        """The next round, when this share of the time has passed."""
+        """Draw the next round, given the share of the time that has passed."""
         gap_s = min(self._draw.expovariate(1 / self._form.gap_s), 3 * self._form.gap_s)
         if share_done < SINGLES_SHARE:
             kinds = [next(self._alone)]
@@ -122,11 +122,11 @@ class Plan:
                 self._mix = self._draw.sample(self._form.kinds, min(KINDS_PER_MIX, len(self._form.kinds)))
             self._mixed_rounds += 1
             kinds = self._mixture(self._draw.choice((2, 2, 3)))
-        return Round(gap_s=gap_s, deeds=tuple(self._deed(kind, self._draw) for kind in kinds))
+        return Round(gap_s=gap_s, injections=tuple(self._injection(kind, self._draw) for kind in kinds))
 
     def regular(self) -> Round:
-        """What is done every `NEW_TOPIC_EVERY_S`, besides."""
-        return Round(gap_s=0.0, deeds=tuple(self._deed(kind, self._draw_regular) for kind in REGULAR))
+        """Return the round that is played every `NEW_TOPIC_EVERY_S`, besides."""
+        return Round(gap_s=0.0, injections=tuple(self._injection(kind, self._draw_regular) for kind in REGULAR))
 
     def _each_kind(self) -> Iterator[str]:
         while True:
@@ -138,7 +138,7 @@ class Plan:
             found.setdefault(CLASS[kind], kind)
         return list(found.values())[:count]
 
-    def _deed(self, kind: str, draw: random.Random) -> Deed:
+    def _injection(self, kind: str, draw: random.Random) -> Injection:
         form = self._form
         if (kind.startswith("freeze") or kind == "shrink isr") and CLASS[kind] == "cluster":
             span = form.frozen_s
@@ -146,7 +146,7 @@ class Plan:
             span = form.down_s
         else:
             span = form.client_s if CLASS[kind] == "client" else form.network_s
-        return Deed(
+        return Injection(
             kind=kind,
             node=draw.randrange(1, self._nodes + 1),
             client=draw.randrange(self._clients),
@@ -157,13 +157,13 @@ class Plan:
 
 
 class Calm(Plan):
-    """Nothing happens: what can this machine do?"""
+    """A plan without faults, to measure what the machine can do."""
 
     def __init__(self) -> None:
         super().__init__(0, SHORT)
 
     def next_round(self, share_done: float) -> Round:
-        return Round(gap_s=1.0, deeds=())
+        return Round(gap_s=1.0, injections=())
 
     def regular(self) -> Round:
-        return Round(gap_s=0.0, deeds=())
+        return Round(gap_s=0.0, injections=())

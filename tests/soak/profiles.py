@@ -1,4 +1,4 @@
-"""What the producers of a soak are like: their options, drawn anew for each session, and what they do besides sending."""
+"""The producers of a soak: their options, drawn for each session, and what they do besides sending."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 ONE, SIX, MANY = "soak-1", "soak-6", "soak-48"
 GROWING, CYCLE = "soak-growing", "soak-cycle"
-DROPPED = "soak-dropped"  # only records that nothing waits for: what fails of them is known by the topic
+DROPPED = "soak-dropped"  # only records that nothing waits for: their failures are known by the topic
 TOPICS = {ONE: 1, SIX: 6, MANY: 48, GROWING: 3, CYCLE: 4, DROPPED: 3}
-VOLATILE = frozenset({CYCLE})  # deleted and made anew: what was delivered may be gone with it
+VOLATILE = frozenset({CYCLE})  # deleted and made again: what was delivered may be gone with it
 KEYS = 1_000
 LIMIT_BYTES = 1_000_000  # just below what a request may be
 REQUEST_TIMEOUT_S = 4.0
@@ -42,7 +42,7 @@ class Profile:
     options: dict[str, Any] = field(default_factory=dict)  # on top of everything: to plant a defect
 
     def settings(self, seed: int, turn: int) -> dict[str, Any]:
-        """Options of the next producer, the `turn`-th of this profile.
+        """Return the options of the next producer, the `turn`-th of this profile.
 
         Codecs and lingers are dealt, not drawn: at any time four workloads have four codecs and all lingers, and each
         producer after another has others.
@@ -65,7 +65,7 @@ class Profile:
 
     @staticmethod
     def _small(seed: int, turn: int) -> dict[str, Any]:
-        """A small buffer; how small, and what fits in a batch, a request and the line before it, each producer anew."""
+        """Draw the options of a small buffer: its size, and those of a batch, a request and the waiting line."""
         draw = random.Random(f"{seed} {turn} small")
         return {
             "buffer_memory": draw.randrange(24_000, 96_000),
@@ -91,14 +91,14 @@ PROFILES = (
 
 
 def draw_size(draw: random.Random) -> int:
-    """Bytes of a value: log-uniform from 10 B to 64 KB, one in a thousand just below the limit."""
+    """Draw the bytes of a value: log-uniform from 10 B to 64 KB, one in a thousand just below the limit."""
     if draw.random() < 0.001:
         return LIMIT_BYTES - draw.randrange(1_000)
     return round(math.exp(draw.uniform(math.log(10), math.log(65_536))))
 
 
 def draw_small_size(draw: random.Random) -> int:
-    """Bytes of a value for a small buffer: log-uniform from 10 B to 10 kB, one in a hundred too large for a request."""
+    """Draw the bytes of a value for a small buffer: log-uniform, 10 B to 10 kB; one in 100 is too large for a request."""
     if draw.random() < 0.01:
         return SMALL_REQUEST_BYTES + draw.randrange(1_000)
     return round(math.exp(draw.uniform(math.log(10), math.log(10_000))))

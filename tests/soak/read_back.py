@@ -16,7 +16,7 @@ from aiokprod.testing.kafka_cluster.spec import HOST, INTERNAL
 def read_topics(
     cluster: KafkaCluster, topics: Iterable[str], timeout_s: float, *, isolation: str = "read_uncommitted"
 ) -> list[LogRecord]:
-    """Every record of these topics; within a partition in the log's order. A damaged one has no identity of ours.
+    """Yield every record of these topics, in log order within a partition. A damaged one has none of our identities.
 
     Raises:
         TimeoutError: the end was not reached; says where.

@@ -1,4 +1,4 @@
-"""How soon a soak is well again after each deed. Pure."""
+"""How soon a soak is well again after each fault. Pure."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ SLOW_S = 10.0  # to get well
 
 
 def recoveries_of(evidence: Evidence) -> list[tuple[Done, float]]:
-    """From the end of each deed until a second with 90 % of the usual rate.
+    """Return the time from the end of each fault until a second with 90 % of the usual rate.
 
-    Deeds that end while another goes on are left out, and those after which the next comes before anybody could tell.
+    Faults that end while another goes on are left out, and those after which the next comes too soon to tell.
     """
     times = successes(evidence.lives)
     rate = per_second(times, evidence.began, evidence.ended)
     usual = sorted(rate)[len(rate) // 2] if rate else 0
     found: list[tuple[Done, float]] = []
-    for deed in evidence.deeds:
-        others = [each for each in evidence.deeds if each is not deed]
-        if any(each.began <= deed.healed < each.healed for each in others):
+    for injection in evidence.injections:
+        others = [each for each in evidence.injections if each is not injection]
+        if any(each.began <= injection.healed < each.healed for each in others):
             continue
-        until = min([each.began for each in others if each.began > deed.healed], default=evidence.ended)
-        at = deed.healed
+        until = min([each.began for each in others if each.began > injection.healed], default=evidence.ended)
+        at = injection.healed
         while at + 1.0 <= until and bisect_left(times, at + 1.0) - bisect_left(times, at) < WELL * usual:
             at += 0.5
-        if at + 1.0 <= until or until - deed.healed > SLOW_S:
-            found.append((deed, at - deed.healed))
+        if at + 1.0 <= until or until - injection.healed > SLOW_S:
+            found.append((injection, at - injection.healed))
     return found
 
 
 def per_second(times: Sequence[float], begin: float, end: float) -> list[int]:
-    """How many of these fall into each second."""
+    """Return how many of these times fall into each second."""
     counts = [0] * max(1, int(end - begin))
     for at in times:
         if 0 <= (second := int(at - begin)) < len(counts):
@@ -46,7 +46,7 @@ def per_second(times: Sequence[float], begin: float, end: float) -> list[int]:
 
 
 def successes(lives: Iterable[Life]) -> list[float]:
-    """When records were acknowledged, in order."""
+    """Return the times when records were acknowledged, in order."""
     return sorted(
         sent.settled_at
         for life in lives

@@ -22,17 +22,17 @@ def write_report(folder: Path, evidence: Evidence, verdict: Verdict, title: str,
         "good": verdict.is_good,
         "figures": verdict.figures,
         "complaints": [str(each) for each in verdict.complaints],
-        "deeds": [
+        "faults": [
             {
-                "kind": deed.kind,
-                "text": deed.text,
-                "at_s": round(deed.began - evidence.began, 2),
-                "healed_after_s": round(deed.healed - deed.began, 2),
-                "whole_after_s": round(deed.settled - deed.began, 2),
-                "met": deed.met,
-                "failure": deed.failure,
+                "kind": injection.kind,
+                "text": injection.text,
+                "at_s": round(injection.began - evidence.began, 2),
+                "healed_after_s": round(injection.healed - injection.began, 2),
+                "whole_after_s": round(injection.settled - injection.began, 2),
+                "met": injection.met,
+                "failure": injection.failure,
             }
-            for deed in evidence.deeds
+            for injection in evidence.injections
         ],
     }
     (folder / "report.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
@@ -42,7 +42,7 @@ def write_report(folder: Path, evidence: Evidence, verdict: Verdict, title: str,
 
 
 def markdown(evidence: Evidence, verdict: Verdict, title: str, replay: str) -> str:
-    """Verdict, figures, deeds."""
+    """Return verdict, figures and faults as a page."""
     lines = [f"# {title}", "", f"Verdict: **{'good' if verdict.is_good else 'BAD'}**. Again: `{replay}`", ""]
     counts = verdict.counts()
     for check in counts:
@@ -52,22 +52,22 @@ def markdown(evidence: Evidence, verdict: Verdict, title: str, replay: str) -> s
     lines += [f"| {name} | {value:,} |" if isinstance(value, int) else f"| {name} | {value} |"
               for name, value in verdict.figures.items()]  # fmt: skip
     lines += ["", "| kind | done | met | met nothing | failed itself |", "|---|---|---|---|---|"]
-    for kind in sorted({deed.kind for deed in evidence.deeds}):
-        of = [deed for deed in evidence.deeds if deed.kind == kind]
+    for kind in sorted({injection.kind for injection in evidence.injections}):
+        of = [injection for injection in evidence.injections if injection.kind == kind]
         lines.append(
-            f"| {kind} | {len(of)} | {sum(deed.met or 0 for deed in of)} | {sum(deed.met == 0 for deed in of)} "
-            f"| {sum(deed.failure is not None for deed in of)} |"
+            f"| {kind} | {len(of)} | {sum(each.met or 0 for each in of)} | {sum(each.met == 0 for each in of)} "
+            f"| {sum(injection.failure is not None for injection in of)} |"
         )
-    well_after = {id(deed): f"{seconds:.1f}" for deed, seconds in recoveries_of(evidence)}
+    well_after = {id(injection): f"{seconds:.1f}" for injection, seconds in recoveries_of(evidence)}
     lines += [
         "",
-        "| at, s | deed | healed after, s | whole after, s | then 90 % of the rate after, s |",
+        "| at, s | fault | healed after, s | whole after, s | then 90 % of the rate after, s |",
         "|---|---|---|---|---|",
     ]
-    for deed in evidence.deeds:
-        text = deed.text + (f" (failed: {deed.failure.splitlines()[-1]})" if deed.failure else "")
+    for injection in evidence.injections:
+        text = injection.text + (f" (failed: {injection.failure.splitlines()[-1]})" if injection.failure else "")
         lines.append(
-            f"| {deed.began - evidence.began:.1f} | {text.replace('|', '/')} | {deed.healed - deed.began:.1f} "
-            f"| {deed.settled - deed.began:.1f} | {well_after.get(id(deed), '')} |"
+            f"| {injection.began - evidence.began:.1f} | {text.replace('|', '/')} | {injection.healed - injection.began:.1f} "
+            f"| {injection.settled - injection.began:.1f} | {well_after.get(id(injection), '')} |"
         )
     return "\n".join([*lines, ""])

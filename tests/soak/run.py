@@ -30,7 +30,7 @@ from aiokprod.testing import KafkaCluster
 from aiokprod.testing.kafka_cluster import ClusterSecurity
 
 UNDER_WAY_S = 120.0  # on a busy machine it takes a while until every client has begun
-CALM_S = 3.0  # before the first deed
+CALM_S = 3.0  # before the first fault
 SESSION_S = 5.0  # so long may a client stay that does not log in again
 LISTENERS = (PLAIN, LOGIN, TLS)
 MECHANISM, USER, PASSWORD = "SCRAM-SHA-512", "soak", f"{CANARY} of the soak"
@@ -39,7 +39,7 @@ DRAIN_S = 150.0  # longer than any delivery timeout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Soak:
-    """What is to be done. `options`, by profile, go on top of its producers' own: to plant a defect."""
+    """The settings of a soak. `options`, by profile, go on top of its producers' own: to plant a defect."""
 
     minutes: float
     seed: int
@@ -49,7 +49,7 @@ class Soak:
     plan: Plan | None = None
 
     def run(self, keep: Path | None = None) -> tuple[Evidence, Verdict]:
-        """Do it: minutes and what start, drain and reading back take.
+        """Run the soak: its minutes and what start, drain and reading back take.
 
         `keep` is a directory for books, logs and the batches of partitions, written only if the verdict is bad.
         """
@@ -125,7 +125,7 @@ class Soak:
             began=began,
             ended=ended,
             lives=[life for client in clients for life in _lives(client, statuses[client.name])],
-            deeds=nemesis.done,
+            injections=nemesis.done,
             log=log,
             dials=dials,
             volatile=VOLATILE,
@@ -135,14 +135,14 @@ class Soak:
             else None,
             uncommitted=len(set(log) ^ set(committed)),
         )
-        for deed in evidence.deeds:
-            if deed.kind == "quota" and deed.failure is None:
-                deed.met = throttled_ms(evidence, deed)
-                deed.text += f"; it was told to wait {deed.met} ms"
+        for injection in evidence.injections:
+            if injection.kind == "quota" and injection.failure is None:
+                injection.met = throttled_ms(evidence, injection)
+                injection.text += f"; it was told to wait {injection.met} ms"
         return evidence
 
     def _broker_options(self) -> dict[str, str]:
-        """Half of the seeds make brokers forget idle producers soon."""
+        """Return the options of the brokers; with half of the seeds they forget idle producers soon."""
         return {
             "producer.id.expiration.ms": "60000" if self.seed % 2 else "86400000",
             "connections.max.reauth.ms": str(int(SESSION_S * 1000)),
@@ -154,12 +154,12 @@ class Soak:
         }
 
     def _features(self) -> dict[str, int]:
-        """Half of the seeds, of either half above, are without the second version of transactions (KIP-890)."""
+        """Return the features; half of the seeds, of either half above, lack the second version of transactions (KIP-890)."""
         return {"transaction.version": 2 if self.seed // 2 % 2 else 0}
 
 
 def security_of(listener: str, certificates: Certificates) -> dict[str, str]:
-    """Options of a producer that speaks to this listener."""
+    """Return the options of a producer that speaks to this listener."""
     if listener == LOGIN:
         return {
             "security_protocol": LOGIN,
@@ -178,7 +178,7 @@ def _under_way(clients: Sequence[Client]) -> None:
 
 
 def _drain(clients: Sequence[Client]) -> dict[str, int | None]:
-    """Everything is healed: what was sent must now be settled."""
+    """Let all clients drain: everything is healed, so all records must settle now."""
     for client in clients:
         client.tell("drain")
     until = time.monotonic() + DRAIN_S

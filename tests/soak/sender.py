@@ -1,4 +1,4 @@
-"""What a workload process does: producers one after another that send at a steady rate, and the pen that writes the book."""
+"""The body of a workload process: producers one after another that send at a steady rate, and the pen that writes the book."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Pen:
-    """Writes the book. What is told is gathered during a turn of the loop and written at its end."""
+    """The writer of the book: lines are gathered during a turn of the loop and written at its end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -34,20 +34,20 @@ class Pen:
         self._out = sys.stdout.fileno()
 
     def write(self, line: str) -> None:
-        """Some time soon."""
+        """Write the line soon, together with others."""
         if not self._lines:
             self._loop.call_soon(self.flush)
         self._lines.append(line.encode())
 
     def flush(self) -> None:
-        """Now."""
+        """Write all lines now."""
         if self._lines:
             lines, self._lines = self._lines, []
             write_all(self._out, b"\n".join(lines) + b"\n")
 
 
 class Workload:
-    """Sends at a steady rate with bursts, and churns if its profile says so."""
+    """A sender at a steady rate with bursts, which churns if its profile says so."""
 
     def __init__(self, job: dict[str, Any], profile: Profile, pen: Pen) -> None:
         self.life = str(job["life"])
@@ -67,7 +67,7 @@ class Workload:
         self.draining = asyncio.Event()
 
     async def run(self) -> None:
-        """Producers one after another, until draining."""
+        """Run one producer after another, until draining."""
         number = 0
         while not self.draining.is_set():
             await self._session(f"{self.life}/{number}")
@@ -85,7 +85,7 @@ class Workload:
             try:
                 await producer.start()
                 break
-            except AiokprodError as refused:  # every broker may be away just now
+            except AiokprodError as refused:  # every broker may be away at this moment
                 print(f"{name}: not started: {refused!r}", file=sys.stderr)
                 await asyncio.sleep(1.0)
         self._producer = producer
@@ -111,24 +111,24 @@ class Workload:
         self._pen.write(f"C {time.monotonic():.4f} {name} {json.dumps(left)}")
 
     def _hooks(self) -> dict[str, Any]:
-        """Options of the next producer that are functions."""
+        """Return those options of the next producer that are functions."""
         return {}
 
     async def _end(self, producer: Producer) -> None:
-        """All that was sent is to be settled."""
+        """Let all records settle."""
         await producer.flush()
 
     def _untold(self) -> dict[str, Any]:
-        """Of a closed producer: what was told of no record in particular."""
+        """Return what a closed producer told of no record in particular."""
         return {}
 
     def _due_count(self) -> int:
-        """How many records this tick is to send."""
+        """Return how many records this tick sends."""
         is_burst = time.monotonic() % BURST_EVERY_S < BURST_S
         return int(self._rate * TICK_S * (BURST if is_burst else 1) + self._draw.random())
 
     def _announce(self, number: int, topic: str, partition: int | None, key: int | None, size: int, *more: str) -> None:
-        """A record is about to be sent."""
+        """Book a record that is about to be sent."""
         places = [str(number), f"{time.monotonic():.4f}", topic]
         places += ["-" if each is None else str(each) for each in (partition, key)]
         self._pen.write(" ".join(["i", *places, str(size), *more]))
@@ -216,7 +216,7 @@ class Workload:
     # What is seen from inside.
 
     def sample(self) -> dict[str, float]:
-        """Counters of the process and of its producer."""
+        """Return counters of the process and of its producer."""
         resident = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGE_BYTES
         found: dict[str, float] = {
             "rss": resident,

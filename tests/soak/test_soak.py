@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plan import Deed, Plan, Round
+from plan import Injection, Plan, Round
 from run import Soak
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 
 class InTurn(Plan):
-    """These kinds in turn, on every broker, hitting often."""
+    """A plan of these kinds in turn, on every broker, with frequent hits."""
 
     def __init__(self, *kinds: str) -> None:
         self._kinds = kinds
@@ -21,8 +21,8 @@ class InTurn(Plan):
     def next_round(self, share_done: float) -> Round:
         kind = self._kinds[self._count % len(self._kinds)]
         self._count += 1
-        deed = Deed(kind=kind, node=1, client=0, seconds=2.0, chance=0.2, seed=self._count)
-        return Round(gap_s=0.2, deeds=(deed,))
+        injection = Injection(kind=kind, node=1, client=0, seconds=2.0, chance=0.2, seed=self._count)
+        return Round(gap_s=0.2, injections=(injection,))
 
 
 def test_a_producer_that_tells_before_the_broker_has_and_one_that_does_not_number_its_batches_are_found_out(

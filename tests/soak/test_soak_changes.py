@@ -1,4 +1,4 @@
-"""What the nemesis does to a cluster, by a cluster that writes it down; names and certificates of a soak."""
+"""The steps of the nemesis, on a cluster that writes them down; names and certificates of a soak."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from certificates import Certificates, is_shown
 from evidence import Done
 from names import ADDRESSES, NAME, NamingLoop
 from nemesis import Nemesis
-from plan import Deed, Plan, Round
+from plan import Injection, Plan, Round
 from profiles import LOGIN, ONE, PLAIN, TLS
 
 from aiokprod.testing.kafka_cluster.admin import PartitionState
@@ -45,7 +45,7 @@ class Proxy:
         self.hosts: list[str] = []
 
     def connections(self) -> int:
-        self.count += 1  # whoever asks sees one more
+        self.count += 1  # each question sees one more
         return self.count
 
     def move(self, host: str) -> int:
@@ -93,14 +93,14 @@ class Client:
 
 
 class Once(Plan):
-    """One deed."""
+    """A plan of one fault."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
 
     def next_round(self, share_done: float) -> Round:
-        deed = Deed(kind=self._kind, node=1, client=0, seconds=2.5, chance=1.0, seed=5)
-        return Round(gap_s=0.0, deeds=(deed,))
+        injection = Injection(kind=self._kind, node=1, client=0, seconds=2.5, chance=1.0, seed=5)
+        return Round(gap_s=0.0, injections=(injection,))
 
 
 def do(kind: str, cluster: Cluster, client: Client | None = None) -> tuple[Done, list[float]]:
@@ -179,7 +179,7 @@ def test_the_name_has_the_address_that_it_is_given_and_others_have_their_own() -
 
 @contextmanager
 def serving(path: Path) -> Iterator[tuple[str, int]]:
-    """Somebody who shows this certificate, once."""
+    """Serve this certificate to one client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)
     with socket.create_server(("127.0.0.1", 0)) as listener:

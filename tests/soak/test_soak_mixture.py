@@ -27,7 +27,7 @@ TURNS = 60
 
 
 class Notes(Pen):
-    """Keeps the lines."""
+    """A pen that keeps the lines."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -39,7 +39,7 @@ class Notes(Pen):
 
 
 def played(kind: type[Mixture], cluster: MockCluster, turns: int = TURNS, **options: Any) -> Evidence:
-    """So many ticks of the workload with this producer."""
+    """Run so many ticks of the workload with this producer."""
     for topic, partitions in TOPICS.items():
         if topic not in cluster.topics:
             cluster.create_topic(topic, partitions)
@@ -52,7 +52,7 @@ def played(kind: type[Mixture], cluster: MockCluster, turns: int = TURNS, **opti
         )
 
         class Counted(kind):  # type: ignore[valid-type, misc]
-            """Drains after so many ticks."""
+            """A workload that drains after so many ticks."""
 
             ticks = 0
 
@@ -74,7 +74,7 @@ def played(kind: type[Mixture], cluster: MockCluster, turns: int = TURNS, **opti
         for record in cluster.records(topic)
     ]
     return Evidence(
-        began=0.0, ended=1.0, lives=[Life(name="mixed-0", client="mixed", book=book, log="")], deeds=[], log=log
+        began=0.0, ended=1.0, lives=[Life(name="mixed-0", client="mixed", book=book, log="")], injections=[], log=log
     )
 
 
@@ -105,7 +105,7 @@ class Deaf(Mixture):
         pass
 
 
-def test_a_failure_that_nobody_is_told_of_is_found() -> None:
+def test_a_failure_that_is_not_told_is_found() -> None:
     for kind, check in ((Mixture, set()), (Deaf, {"lost", "dropped"})):
         with MockCluster(3) as cluster:
             cluster.fail_next("Produce", "TOPIC_AUTHORIZATION_FAILED", topic=DROPPED, times=3)

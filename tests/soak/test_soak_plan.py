@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from network import AFTER_APPEND, BEFORE_APPEND, busy_node, fault_of, harm
-from plan import CLASS, LONG, MAJORITY, NETWORK, REGULAR, SHORT, Deed, Form, Plan, form_for
+from plan import CLASS, LONG, MAJORITY, NETWORK, REGULAR, SHORT, Form, Injection, Plan, form_for
 from profiles import CODECS, LINGERS_MS, LOGIN, PLAIN, PROFILES, TLS, W1, draw_size, draw_small_size
 
 from aiokprod import ProducerConfig
@@ -25,8 +25,8 @@ from aiokprod.wire.messages.produce import (
 WITHOUT_RULE = ("reset storm", "part one broker", "far away", "change address")
 
 
-def deed_of(kind: str) -> Deed:
-    return Deed(kind=kind, node=1, client=0, seconds=1.0, chance=1.0, seed=8)
+def injection_of(kind: str) -> Injection:
+    return Injection(kind=kind, node=1, client=0, seconds=1.0, chance=1.0, seed=8)
 
 
 def test_the_same_seed_gives_the_same_plan_and_another_seed_another_one() -> None:
@@ -59,22 +59,24 @@ def test_everything_the_catalogue_names_is_in_the_plan() -> None:
         "cut answers", "hold answer", "hold request", "half request", "half answer", "drip", "reset storm",
         "blackhole requests", "blackhole answers", "part one broker", "far away", "errors before append",
         "errors after append", "throttle", "quota", "swap certificate", "change address", "freeze client", "block loop",
-        "kill client", "grow topic", "make topic anew",
+        "kill client", "grow topic", "make topic again",
     }  # fmt: skip
     assert set(LONG.kinds) == named
     assert set(SHORT.kinds) == named - set(MAJORITY)
-    assert [deed.kind for deed in Plan(1, SHORT).regular().deeds] == list(REGULAR) == ["new topic"]
-    assert {deed.client for _ in range(200) for deed in Plan(_, SHORT).next_round(0.0).deeds} == set(range(5))
+    assert [injection.kind for injection in Plan(1, SHORT).regular().injections] == list(REGULAR) == ["new topic"]
+    assert {injection.client for _ in range(200) for injection in Plan(_, SHORT).next_round(0.0).injections} == set(
+        range(5)
+    )
 
 
 def test_a_mixture_hurts_the_cluster_the_network_and_the_clients_at_most_once_each() -> None:
     plan = Plan(4, LONG)
-    mixtures = [plan.next_round(0.9).deeds for _ in range(300)]
-    for deeds in mixtures:
-        classes = [CLASS[deed.kind] for deed in deeds]
+    mixtures = [plan.next_round(0.9).injections for _ in range(300)]
+    for injections in mixtures:
+        classes = [CLASS[injection.kind] for injection in injections]
         assert len(set(classes)) == len(classes)
-    assert sum(len(deeds) > 1 for deeds in mixtures) > 200
-    assert {deed.kind for deeds in mixtures for deed in deeds} == set(LONG.kinds)
+    assert sum(len(injections) > 1 for injections in mixtures) > 200
+    assert {injection.kind for injections in mixtures for injection in injections} == set(LONG.kinds)
 
 
 def test_the_short_form_leaves_a_majority_alone() -> None:
@@ -88,9 +90,9 @@ def test_the_proxy_takes_every_fault_of_the_network() -> None:
     plan = Plan(5, SHORT)
     seen = set()
     for _ in range(300):
-        (deed,) = plan.next_round(0.0).deeds
-        if deed.kind in NETWORK and deed.kind not in WITHOUT_RULE:
-            seen.add(type(fault_of(deed).effect))
+        (injection,) = plan.next_round(0.0).injections
+        if injection.kind in NETWORK and injection.kind not in WITHOUT_RULE:
+            seen.add(type(fault_of(injection).effect))
     assert seen == {Drop, Hold, Truncate, Drip, Blackhole, Answer, Rewrite, Throttle}
 
 
@@ -100,7 +102,7 @@ def test_errors_are_told_in_the_version_of_the_request(version: int) -> None:
         acks=-1,
         topic_data=[TopicProduceData(name="t", topic_id=b"i" * 16, partition_data=[PartitionProduceData(index=4)])],
     )
-    before = fault_of(deed_of("errors before append")).effect
+    before = fault_of(injection_of("errors before append")).effect
     assert isinstance(before, Answer)
     refusal = before.make(request, version)
     assert isinstance(refusal, ProduceResponse)
@@ -111,7 +113,7 @@ def test_errors_are_told_in_the_version_of_the_request(version: int) -> None:
 
     good, refused = PartitionProduceResponse(index=4, base_offset=7), PartitionProduceResponse(index=5, error_code=6)
     answer = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[good, refused])])
-    after = fault_of(deed_of("errors after append")).effect
+    after = fault_of(injection_of("errors after append")).effect
     assert isinstance(after, Rewrite)
     (topic,) = after.change(answer, version).responses  # type: ignore[attr-defined]
     assert topic.partition_responses[0].error_code in AFTER_APPEND
@@ -120,7 +122,7 @@ def test_errors_are_told_in_the_version_of_the_request(version: int) -> None:
 
 
 class Proxy:
-    """Writes down what it is told."""
+    """A proxy that notes its calls."""
 
     def __init__(self) -> None:
         self.told: list[object] = []
@@ -138,9 +140,9 @@ class Proxy:
 
 
 @pytest.mark.parametrize(
-    ("requests", "chosen"), [({1: 1, 2: 9}, 1), ({2: 1, 3: 9}, 3), ({}, 1)], ids=["wanted", "busiest", "nobody"]
+    ("requests", "chosen"), [({1: 1, 2: 9}, 1), ({2: 1, 3: 9}, 3), ({}, 1)], ids=["wanted", "busiest", "none"]
 )
-def test_what_befalls_a_broker_befalls_one_to_which_records_go(requests: dict[int, int], chosen: int) -> None:
+def test_a_fault_of_a_broker_meets_one_to_which_records_go(requests: dict[int, int], chosen: int) -> None:
     proxy = Proxy()
     proxy.seen.update({1: 70, 2: 5})  # before
     pause = lambda seconds: proxy.seen.update(requests)  # noqa: E731
@@ -150,7 +152,7 @@ def test_what_befalls_a_broker_befalls_one_to_which_records_go(requests: dict[in
 def test_a_broker_that_is_far_away_comes_back() -> None:
     proxies = [Proxy(), Proxy()]
     waited: list[float] = []
-    met = harm(proxies, deed_of("far away"), waited.append)  # type: ignore[arg-type]
+    met = harm(proxies, injection_of("far away"), waited.append)  # type: ignore[arg-type]
     assert met == (600, "segments, 8 of them lost")
     assert waited == [1.0]
     far = Distance(delay_s=0.1, bytes_per_s=3e6 / 8, loss=0.01, seed=8)

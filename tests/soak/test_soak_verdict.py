@@ -24,7 +24,7 @@ CLEAN = {"hasty": False, "undelivered": 0, "buffer_used_bytes": 0, "leaks": []}
 
 
 def book_of(*lines: str, life: str = "five-0", report: dict[str, Any] | None = None, ended: bool = True) -> Book:
-    """A life with one producer, open from 0 to 900; its delivery timeout is 10 s."""
+    """Return a life with one producer, open from 0 to 900; its delivery timeout is 10 s."""
     whole = [f'S 0.0 {life}/0 {{"delivery_timeout_ms": 10000}}', *lines]
     if ended:
         whole += [f"C 900.0 {life}/0 {json.dumps(CLEAN | (report or {}))}", "E 900.1"]
@@ -32,16 +32,16 @@ def book_of(*lines: str, life: str = "five-0", report: dict[str, Any] | None = N
 
 
 def evidence_of(
-    book: Book, *stored: tuple[int, int, int], topic: str = "t", deeds: list[Done] | None = None, **life: Any
+    book: Book, *stored: tuple[int, int, int], topic: str = "t", injections: list[Done] | None = None, **life: Any
 ) -> Evidence:
-    """`stored`: partition, offset, number of the record."""
+    """Return the evidence. `stored`: partition, offset, number of the record."""
     log = [LogRecord(topic, partition, offset, b"five-0:%d" % number) for partition, offset, number in stored]
     facts: dict[str, Any] = {"name": "five-0", "client": "five", "log": ""} | life
     return Evidence(
         began=0.0,
         ended=1.0,
         lives=[Life(book=book, **facts)],
-        deeds=deeds or [],
+        injections=injections or [],
         log=log,
         volatile=frozenset({"cycle"}),
     )
@@ -52,7 +52,7 @@ def checks_of(evidence: Evidence) -> list[str]:
 
 
 def sent(number: int, told: str | None = None, *, at: float = 1.0, partition: str = "0", topic: str = "t") -> list[str]:
-    """The lines of a record, `told` being a letter and facts."""
+    """Return the lines of a record, `told` being a letter and facts."""
     lines = [f"i {number} {at} {topic} {partition} - 100"]
     if told is not None:
         letter, _, facts = told.partition(" ")
@@ -178,8 +178,8 @@ def test_too_few_logins_and_records_that_are_not_committed_are_told() -> None:
 
 def test_a_quota_is_met_where_its_client_is_throttled_meanwhile() -> None:
     book = book_of(*samples("throttle_seconds", 0, 0, 0, 0.5, 2, 2, 2, 7))
-    deed = Done(kind="quota", text="", began=2.0, settled=4.0, client="five")
-    assert throttled_ms(evidence_of(book), deed) == 2000
+    injection = Done(kind="quota", text="", began=2.0, settled=4.0, client="five")
+    assert throttled_ms(evidence_of(book), injection) == 2000
     assert throttled_ms(evidence_of(book), Done(kind="quota", text="", began=2.0, settled=4.0, client="one")) == 0
 
 
@@ -216,7 +216,7 @@ def test_storms_of_metadata_and_of_dials_are_told() -> None:
 
 def test_memory_that_grows_for_hours_is_told() -> None:
     def life(slope: float, pile: float = 0.0) -> Evidence:
-        """A pile that is there for four minutes of five, and higher each time."""
+        """Return a life with a pile of memory for four minutes of five, higher each time."""
         piles = [0 if second % 300 == 0 else pile * second for second in range(0, 7200, 60)]
         values = [5e7 + slope * 60 * number + more for number, more in enumerate(piles)]
         return evidence_of(book_of(*(f'm {60 * n} {{"in_use": {value}}}' for n, value in enumerate(values))))
@@ -240,8 +240,8 @@ def test_a_minute_without_acknowledgements_is_told_unless_a_majority_was_away() 
     lines = [line for number in range(100) for line in sent(number, f"o 0 {number}", at=number / 100)]
     stored = [(0, number, number) for number in range(100)]
 
-    def lived(ended: float, deeds: list[Done]) -> list[str]:
-        evidence = evidence_of(book_of(*lines), *stored, deeds=deeds)
+    def lived(ended: float, injections: list[Done]) -> list[str]:
+        evidence = evidence_of(book_of(*lines), *stored, injections=injections)
         evidence.ended = ended
         return checks_of(evidence)
 
@@ -267,27 +267,27 @@ def test_a_patient_producer_that_does_not_know_of_many_records_is_told() -> None
 
 def test_the_processor_time_without_any_broker_is_measured() -> None:
     lines = [f'm {second} {{"cpu_s": {0.05 * second}}}' for second in range(20)]
-    deeds = [
+    injections = [
         Done(kind="freeze all", text="", began=1.0, healed=15.0),
         Done(kind="freeze", text="", began=1.0, healed=15.0),
     ]
-    assert cpu_while_all_down(evidence_of(book_of(*lines), deeds=deeds)) == [pytest.approx(0.05)]
-    assert checks_of(evidence_of(book_of(*lines), deeds=deeds)) == []
+    assert cpu_while_all_down(evidence_of(book_of(*lines), injections=injections)) == [pytest.approx(0.05)]
+    assert checks_of(evidence_of(book_of(*lines), injections=injections)) == []
     busy = [f'm {second} {{"cpu_s": {0.11 * second}}}' for second in range(20)]
-    assert "busy" in checks_of(evidence_of(book_of(*busy), deeds=deeds))
+    assert "busy" in checks_of(evidence_of(book_of(*busy), injections=injections))
 
 
 def test_a_bug_of_the_soak_itself_makes_it_bad() -> None:
-    deed = Done(kind="kill", text="kill", began=0.0, failure="KeyError", is_bug=True)
-    assert checks_of(evidence_of(book_of(), deeds=[deed])) == ["bug of the soak"]
+    injection = Done(kind="kill", text="kill", began=0.0, failure="KeyError", is_bug=True)
+    assert checks_of(evidence_of(book_of(), injections=[injection])) == ["bug of the soak"]
 
 
-def test_recovery_is_the_time_from_the_end_of_a_deed_to_the_usual_rate() -> None:
+def test_recovery_is_the_time_from_the_end_of_a_fault_to_the_usual_rate() -> None:
     times = [second + part / 10 for second in (*range(10), *range(15, 30)) for part in range(10)]
     lines = [line for number, at in enumerate(times) for line in sent(number, f"o 0 {number}", at=at - 0.5)]
     kill = Done(kind="kill", text="", began=10.0, healed=12.0, settled=13.0)
     within = Done(kind="kill client", text="", began=10.5, healed=10.6, settled=10.6)
-    evidence = evidence_of(book_of(*lines), deeds=[kill, within])
+    evidence = evidence_of(book_of(*lines), injections=[kill, within])
     evidence.ended = 30.0
     assert recoveries_of(evidence) == [(kill, 3.0)]
 
@@ -299,7 +299,7 @@ def test_a_cluster_that_is_whole_and_a_producer_that_is_not_well_ten_seconds_lat
     times = [second + part / 10 for second in (*range(10), *range(well_at, 50)) for part in range(10)]
     lines = [line for number, at in enumerate(times) for line in sent(number, f"o 0 {number}", at=at - 0.5)]
     kill = Done(kind="kill", text="", began=10.0, healed=12.0, settled=15.0)
-    evidence = evidence_of(book_of(*lines), *((0, number, number) for number in range(len(times))), deeds=[kill])
+    evidence = evidence_of(book_of(*lines), *((0, number, number) for number in range(len(times))), injections=[kill])
     evidence.ended = 50.0
     assert checks_of(evidence) == checks
 
@@ -315,15 +315,15 @@ def test_a_torn_last_line_of_a_killed_life_is_left_out(tmp_path: Path) -> None:
         book_of("x 1")
 
 
-def test_the_report_tells_verdict_figures_and_deeds_and_its_picture_is_well_formed(tmp_path: Path) -> None:
-    deed = Done(kind="kill", text="kill -9 [1], <down> 2 s", began=0.1, healed=0.4, settled=0.6)
-    evidence = evidence_of(book_of(*sent(0, "o 0 0", at=0.1)), deeds=[deed])
+def test_the_report_tells_verdict_figures_and_faults_and_its_picture_is_well_formed(tmp_path: Path) -> None:
+    injection = Done(kind="kill", text="kill -9 [1], <down> 2 s", began=0.1, healed=0.4, settled=0.6)
+    evidence = evidence_of(book_of(*sent(0, "o 0 0", at=0.1)), injections=[injection])
     verdict = Verdict(complaints_of(evidence), figures_of(evidence))
     path = write_report(tmp_path / "report", evidence, verdict, "Soak, seed 7", "nox -s soak -- --seed 7")
     text = path.read_text()
     assert "Verdict: **BAD**" in text and "- lost: 1" in text and "kill -9 [1], <down> 2 s" in text
     found = json.loads((path.parent / "report.json").read_text())
-    assert (found["good"], found["figures"]["records sent"], len(found["deeds"])) == (False, 1, 1)
+    assert (found["good"], found["figures"]["records sent"], len(found["faults"])) == (False, 1, 1)
     picture = ElementTree.parse(path.parent / "timeline.svg").getroot()
-    assert [each.text for each in picture.iter("{http://www.w3.org/2000/svg}title")] == [deed.text]
+    assert [each.text for each in picture.iter("{http://www.w3.org/2000/svg}title")] == [injection.text]
     assert str(Complaint("lost", "record 1")) == "lost: record 1"

@@ -1,4 +1,4 @@
-"""What is in a record of a soak: who sent it, and a checksum over all of it. Pure."""
+"""The content of a soak's record: its sender, and a checksum over all of it. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILLER = b" ".join(_draw.choices(_WORDS, k=180_000))[: 1 << 20]  # like text: co
 
 
 def value_of(life: str, number: int, size: int, topic: str = "", key: bytes | None = None) -> bytes:
-    """About `size` bytes: identity, checksum, filler. The checksum is over topic and key too."""
+    """Return a value of about `size` bytes: identity, checksum (over topic and key too), filler."""
     identity = b"%s:%d" % (life.encode(), number)
     start = number * 131 % 65_536
     filler = FILLER[start : start + max(0, size - len(identity) - 10)]
@@ -20,7 +20,7 @@ def value_of(life: str, number: int, size: int, topic: str = "", key: bytes | No
 
 
 def identity_of(value: bytes | None, topic: str = "", key: bytes | None = None) -> bytes | None:
-    """Whose record it is; None: it is damaged, in the wrong topic, under the wrong key, or none of ours."""
+    """Return the sender of a record; None: it is damaged, in the wrong topic, under the wrong key, or none of ours."""
     parts = (value or b"").split(b" ", 2)
     if len(parts) != 3:
         return None

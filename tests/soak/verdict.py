@@ -44,7 +44,7 @@ NOISE = (
 
 
 def complaints_of(evidence: Evidence) -> list[Complaint]:
-    """Everything that is wrong."""
+    """Return all complaints."""
     found = [*records(evidence)]
     for life in evidence.lives:
         found += [*endings(life), *certainty(life), *manners(life), *silence(life), *stalls(life), *memory(life)]
@@ -54,10 +54,16 @@ def complaints_of(evidence: Evidence) -> list[Complaint]:
         found.append(
             Complaint("uncommitted", f"{evidence.uncommitted} records are not there for a reader of both kinds")
         )
-    for deed, seconds in recoveries_of(evidence):
-        if deed.healed + seconds > deed.settled + SLOW_S:
-            found.append(Complaint("slow", f"{deed.text}: {seconds:.1f} s after its end there was no usual rate yet"))
-    found += [Complaint("bug of the soak", f"{deed.kind}: {deed.failure}") for deed in evidence.deeds if deed.is_bug]
+    for injection, seconds in recoveries_of(evidence):
+        if injection.healed + seconds > injection.settled + SLOW_S:
+            found.append(
+                Complaint("slow", f"{injection.text}: {seconds:.1f} s after its end there was no usual rate yet")
+            )
+    found += [
+        Complaint("bug of the soak", f"{injection.kind}: {injection.failure}")
+        for injection in evidence.injections
+        if injection.is_bug
+    ]
     return found
 
 
@@ -65,7 +71,7 @@ def complaints_of(evidence: Evidence) -> list[Complaint]:
 
 
 def records(evidence: Evidence, promise: Promise = Promise.EXACTLY_ONCE) -> Iterator[Complaint]:
-    """Lost, ghosts, duplicates, order, offsets, persistence, resolution, lateness; damage; one partition for a key."""
+    """Check for loss, ghosts, duplicates, order, offsets, persistence, resolution, lateness, damage; one partition per key."""
     sends = [sent for life in evidence.lives for sent in _as_known(life)]
     present = {record.identity for record in evidence.log}
     for sent in sends:
@@ -85,7 +91,7 @@ def records(evidence: Evidence, promise: Promise = Promise.EXACTLY_ONCE) -> Iter
 
 
 def _as_known(life: Life) -> list[Sent]:
-    """A killed producer could not tell more; a stopped one could not tell in time."""
+    """Return the sends, with unknown outcomes excused: a killed producer reports no more, a stopped one not in time."""
     for sent in life.book.sends:
         if sent.settled == 0 and life.killed_at is not None:
             sent.settled, sent.outcome, sent.due_at = 1, Outcome.POSSIBLY_PERSISTED, None
@@ -96,7 +102,7 @@ def _as_known(life: Life) -> list[Sent]:
 
 
 def keys(evidence: Evidence) -> Iterator[Complaint]:
-    """A key has one partition, whoever sends it, as long as the topic does not grow."""
+    """Check that a key has one partition, from any sender, as long as the topic does not grow."""
     of: dict[tuple[str, int], tuple[int, Sent]] = {}
     for life in evidence.lives:
         for number, key in life.book.keys.items():
@@ -109,7 +115,7 @@ def keys(evidence: Evidence) -> Iterator[Complaint]:
 
 
 def dropped(life: Life, log: Sequence[LogRecord]) -> Iterator[Complaint]:
-    """Of records that nothing waited for so many are missing at most as failures were told of them, and no more are there.
+    """Check that no more unawaited records are missing than failures were reported, and that none is in excess.
 
     Where none was told, `records` judges each.
     """
@@ -132,7 +138,7 @@ def dropped(life: Life, log: Sequence[LogRecord]) -> Iterator[Complaint]:
 
 
 def endings(life: Life) -> Iterator[Complaint]:
-    """Each life ends in order or is killed by us; a closed producer leaves nothing behind."""
+    """Check that each life ends in order or is killed by us, and that a closed producer leaves nothing behind."""
     if life.killed_at is None and (life.status != 0 or life.book.ended_at is None):
         yield Complaint("end", f"{life.name} ended with status {life.status}; its last words: {life.log[-500:]!r}")
     for session in life.book.sessions:
@@ -153,7 +159,7 @@ def endings(life: Life) -> Iterator[Complaint]:
 
 
 def certainty(life: Life) -> Iterator[Complaint]:
-    """A producer with time to wait knows in the end, of nearly all, whether they are in the log."""
+    """Check that a producer with enough time knows of nearly all records whether they are in the log."""
     if not is_patient(life):
         return
     unsure = [sent for sent in life.book.sends if is_unsure(sent)]
@@ -162,24 +168,24 @@ def certainty(life: Life) -> Iterator[Complaint]:
 
 
 def is_patient(life: Life) -> bool:
-    """Has it longer for a record than any fault lasts?"""
+    """Return whether its delivery timeout is longer than any fault."""
     return all(session.settings["delivery_timeout_ms"] >= PATIENT_S * 1000 for session in life.book.sessions)
 
 
 def is_unsure(sent: Sent) -> bool:
-    """Did the producer say that it may be in the log? Not: nobody was there to be told."""
+    """Return whether the producer said that the record may be in the log; a missing outcome does not count."""
     return sent.outcome is Outcome.POSSIBLY_PERSISTED and sent.error not in (DETACHED, KILLED, GONE)
 
 
 def memory(life: Life) -> Iterator[Complaint]:
-    """Memory in use does not grow for ever, looked at when nothing waits. Resident memory is that of the worst outage."""
+    """Check that memory in use, sampled when nothing waits, does not grow. Resident memory is that of the worst outage."""
     slope = growth_bytes_per_h(life)
     if slope is not None and slope > GROWTH_BYTES_PER_H:
         yield Complaint("memory", f"{life.name} grows by {slope / 1e6:.1f} MB an hour")
 
 
 def buffers(life: Life) -> Iterator[Complaint]:
-    """No more than a producer's buffer holds is in it."""
+    """Check that a producer's buffer never holds more than its limit."""
     for session in life.book.sessions:
         limit = session.settings.get("buffer_memory")
         closed_at = float("inf") if session.closed_at is None else session.closed_at
@@ -193,7 +199,7 @@ def buffers(life: Life) -> Iterator[Complaint]:
 
 
 def growth_bytes_per_h(life: Life, name: str = "in_use") -> float | None:
-    """The slope of the least values in windows after the warm-up (least squares); None if the life was too short."""
+    """Return the slope of the minima of windows after the warm-up (least squares); None if the life was too short."""
     samples = [(at, sample[name]) for at, sample in life.book.samples if name in sample]
     if not samples or samples[-1][0] - samples[0][0] < SLOPE_FROM_S:
         return None
@@ -214,16 +220,16 @@ def growth_bytes_per_h(life: Life, name: str = "in_use") -> float | None:
 
 
 def manners(life: Life) -> Iterator[Complaint]:
-    """Metadata is asked for at a decent rate."""
+    """Check that metadata is not requested too often."""
     worst = metadata_per_s(life)
     if worst > METADATA_PER_S:
         yield Complaint("storm", f"{life.name} asked for metadata {worst:.1f} times a second for {RATE_WINDOW_S} s")
 
 
 def metadata_per_s(life: Life) -> float:
-    """The most requests for metadata of one of its producers, but for one for each topic that is new to it.
+    """Return the highest rate of metadata requests of one producer, without one request per topic that is new to it.
 
-    Each producer by itself, and without those: the first record of a topic waits for its partitions, and shall not wait
+    Each producer by itself, and without those: the first record of a topic waits for its partitions, and must not wait
     longer because other topics were new just before.
     """
     worst = 0.0
@@ -243,7 +249,7 @@ def metadata_per_s(life: Life) -> float:
 
 
 def dials(evidence: Evidence) -> Iterator[Complaint]:
-    """Brokers are dialled at a decent rate, of all producers together."""
+    """Check that all producers together do not dial brokers too often."""
     clients = len({life.client for life in evidence.lives})
     for node in sorted({node for _, counts in evidence.dials for node in counts}):
         worst = _worst_rate([(at, counts.get(node, 0)) for at, counts in evidence.dials])
@@ -252,23 +258,23 @@ def dials(evidence: Evidence) -> Iterator[Complaint]:
 
 
 def idleness(evidence: Evidence) -> Iterator[Complaint]:
-    """Without any broker there is little to compute."""
+    """Check that a workload computes little while no broker is up."""
     for share in cpu_while_all_down(evidence):
         if share > IDLE_SHARE:
             yield Complaint("busy", f"a workload took {share:.0%} of a processor while every broker was away")
 
 
 def cpu_while_all_down(evidence: Evidence) -> list[float]:
-    """The share of a processor that a workload took, of each time without any broker, but for its first two seconds."""
+    """Return the share of a processor that a workload took in each outage of all brokers, after its first two seconds."""
     found = []
-    for deed in evidence.deeds:
-        if not deed.kind.endswith(" all"):
+    for injection in evidence.injections:
+        if not injection.kind.endswith(" all"):
             continue
         for life in evidence.lives:
             within = [
                 (at, each["cpu_s"])
                 for at, each in life.book.samples
-                if deed.began + 2.0 < at < min(deed.healed, deed.began + 30.0)
+                if injection.began + 2.0 < at < min(injection.healed, injection.began + 30.0)
             ]
             if len(within) > 3:
                 found.append((within[-1][1] - within[0][1]) / (within[-1][0] - within[0][0]))
@@ -276,7 +282,7 @@ def cpu_while_all_down(evidence: Evidence) -> list[float]:
 
 
 def sessions(evidence: Evidence) -> Iterator[Complaint]:
-    """Who logs in does so again and again, or the soak has not shown what it is to show."""
+    """Check that clients with a login log in repeatedly; otherwise the soak has not shown what it must show."""
     if evidence.session_s is None:
         return
     least = (evidence.ended - evidence.began) / evidence.session_s / 2  # half of the time it may be away
@@ -285,7 +291,7 @@ def sessions(evidence: Evidence) -> Iterator[Complaint]:
 
 
 def coverage(evidence: Evidence) -> Iterator[Complaint]:
-    """The mixed operations were all done, and a small buffer was full, or the soak has not shown what it is to show."""
+    """Check that all mixed operations were done and a small buffer was full; otherwise the soak has not shown what it must."""
     done: set[str] = set()
     delivered: set[str] = set()
     was_full = False
@@ -307,7 +313,7 @@ def coverage(evidence: Evidence) -> Iterator[Complaint]:
 
 
 def _worst_rate(counter: Sequence[tuple[float, float]]) -> float:
-    """The most a counter grew in any window, per second."""
+    """Return the largest growth of a counter in any window, per second."""
     worst, first = 0.0, 0
     for at, count in counter:
         while at - counter[first][0] > RATE_WINDOW_S:
@@ -319,14 +325,14 @@ def _worst_rate(counter: Sequence[tuple[float, float]]) -> float:
 
 
 def silence(life: Life) -> Iterator[Complaint]:
-    """Nothing is said that no user wants to read."""
+    """Check that the log has nothing that a user need not read."""
     for line in life.log.splitlines():
         if any(noise in line for noise in NOISE):
             yield Complaint("noise", f"{life.name}: {line[:300]}")
 
 
 def stalls(life: Life) -> Iterator[Complaint]:
-    """The loop turns. What others did with the processors meanwhile is not counted: only our own computing."""
+    """Check that the loop turns. Only our own computing counts, not the use of the processors by others."""
     own = own_stalls(life)
     for at, cpu_s in own:
         if cpu_s > STALL_S:
@@ -337,14 +343,14 @@ def stalls(life: Life) -> Iterator[Complaint]:
 
 
 def own_stalls(life: Life) -> list[tuple[float, float]]:
-    """(when, seconds of our own computing) of late turns, except where we kept the loop from turning."""
+    """Return (when, seconds of our own computing) of late turns, except where we kept the loop from turning."""
     return [(at, cpu) for at, late, cpu in life.book.stalls if not life.away_s(at - late - 0.1, at + 0.1)]
 
 
 def liveness(evidence: Evidence) -> Iterator[Complaint]:
-    """Records are acknowledged all the time, as long as a majority of the brokers lives."""
+    """Check that records are acknowledged all the time, as long as a majority of the brokers lives."""
     times = successes(evidence.lives)
-    hurt = [(deed.began, deed.settled) for deed in evidence.deeds if deed.hurts_majority]
+    hurt = [(injection.began, injection.settled) for injection in evidence.injections if injection.hurts_majority]
     at = evidence.began
     while at + WINDOW_S <= evidence.ended:
         if not any(begin < at + WINDOW_S and end > at for begin, end in hurt):

@@ -29,7 +29,7 @@ LATE_S = 0.05  # a turn of the loop later than this is noted
 
 
 class Watch:
-    """Looks at the loop every 10 ms, and at everything else every second."""
+    """A watch that looks at the loop every 10 ms, and at everything else every second."""
 
     def __init__(self, workload: Workload, pen: Pen) -> None:
         self._workload = workload
@@ -64,7 +64,7 @@ async def obey(workload: Workload) -> None:
     finally:
         transport.close()
     if not workload.draining.is_set():
-        os._exit(3)  # whoever runs us is gone
+        os._exit(3)  # the process that runs us is gone
 
 
 async def _obey(workload: Workload, reader: asyncio.StreamReader) -> None:

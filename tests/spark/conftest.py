@@ -17,12 +17,12 @@ def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def spark(spark_folder: Path) -> Iterator[SparkSession]:
-    """Two threads, four attempts per task."""
+    """Yield Spark with two threads and four attempts per task."""
     with spark_session("local[2,4]", spark_folder) as session:
         yield session
 
 
 @pytest.fixture
 def spark_log(spark_folder: Path) -> Path:
-    """What Spark and its workers say."""
+    """Return the log of Spark and its workers."""
     return spark_folder / LOG

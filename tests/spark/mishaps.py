@@ -1,4 +1,4 @@
-"""What befalls a task in the middle of its rows, once: a function for a column that a sink then writes.
+"""Faults of a task in the middle of its rows, once: a function for a column that a sink then writes.
 
 Each is made by a function, so that Spark pickles it whole: the workers do not find the tests' modules. `flag` is a file
 that says it has happened, as attempts run in other processes.
@@ -29,7 +29,7 @@ def _once(flag: Path, happen: Callable[[], None]) -> Any:
 
 
 def task_fails(flag: Path) -> Any:
-    """The task raises."""
+    """Return a mishap: the task raises."""
 
     def happen() -> None:
         raise ValueError("the rows of this attempt end here")
@@ -38,7 +38,7 @@ def task_fails(flag: Path) -> Any:
 
 
 def other_workers_die(flag: Path) -> Any:
-    """Every other Python worker of this executor is killed: the one that writes is among them."""
+    """Return a mishap: every other Python worker of this executor is killed, the writing one among them."""
 
     def happen() -> None:
         import os
@@ -54,7 +54,7 @@ def other_workers_die(flag: Path) -> Any:
 
 
 def executor_dies(flag: Path) -> Any:
-    """The JVM of the executor is killed, and its workers with it."""
+    """Return a mishap: the JVM of the executor is killed, and its workers with it."""
 
     def happen() -> None:
         import os
@@ -69,7 +69,7 @@ def executor_dies(flag: Path) -> Any:
 
 
 def task_hangs(flag: Path) -> Any:
-    """The first attempt that comes along stops, until Spark kills it; a test that waits for it ends after minutes."""
+    """Return a mishap: the first attempt stops until Spark kills it; a test that waits for it ends after minutes."""
 
     def happen() -> None:
         import threading

@@ -27,7 +27,7 @@ LOCAL = {
 
 @contextmanager
 def spark_session(master: str, folder: Path, **options: str) -> Iterator[SparkSession]:
-    """A session with a JVM of its own, whose standard error, and that of its workers, goes to `LOG` in the folder.
+    """Yield a session with its own JVM, whose standard error, and that of its workers, goes to `LOG` in the folder.
 
     Args:
         folder: for what Spark leaves behind.
@@ -57,7 +57,7 @@ def spark_session(master: str, folder: Path, **options: str) -> Iterator[SparkSe
 
 @contextmanager
 def _standard_error_in(path: Path) -> Iterator[None]:
-    """For processes that are started now."""
+    """Redirect the standard error of processes that are started inside the block."""
     ours = os.dup(2)
     try:
         with path.open("ab") as log:
@@ -69,7 +69,7 @@ def _standard_error_in(path: Path) -> Iterator[None]:
 
 
 def end_jvm() -> None:
-    """PySpark keeps one JVM, whose class path and environment are those of the first session: the next has its own."""
+    """End PySpark's JVM, which keeps the class path and environment of the first session: the next session starts a new one."""
     gateway = SparkContext._gateway
     if gateway is None:
         return
@@ -82,12 +82,12 @@ def end_jvm() -> None:
 
 
 def read_back(spark: SparkSession, servers: str, topic: str) -> DataFrame:
-    """The whole topic, by Spark's own Kafka source."""
+    """Return the whole topic, read by Spark's own Kafka source."""
     reader = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
     return reader.option("includeHeaders", "true").load()
 
 
 def rows_per_value(spark: SparkSession, servers: str, topic: str) -> dict[str, int]:
-    """How often each value is in the topic."""
+    """Return how often each value is in the topic."""
     found = read_back(spark, servers, topic).selectExpr("cast(value as string) as value").groupBy("value").count()
     return {row["value"]: row["count"] for row in found.collect()}

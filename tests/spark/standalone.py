@@ -23,7 +23,7 @@ def _free_port() -> int:
 
 @contextmanager
 def _running(folder: Path, name: str, host: str, *arguments: str) -> Iterator[Path]:
-    """A process of Spark's; yields its log."""
+    """Run a process of Spark; yield its log."""
     home = Path(pyspark.__file__).parent
     log = folder / f"{name}.log"
     environment = os.environ | {
@@ -42,7 +42,7 @@ def _running(folder: Path, name: str, host: str, *arguments: str) -> Iterator[Pa
 
 
 def _wait_for(log: Path, words: str, count: int = 1) -> None:
-    """Follows the log, until the words are there so often."""
+    """Follow the log until the words have appeared so often."""
     with subprocess.Popen(
         ["tail", "-n", "+1", "-F", str(log)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as tail:
@@ -56,7 +56,7 @@ def _wait_for(log: Path, words: str, count: int = 1) -> None:
 
 @contextmanager
 def standalone_cluster(folder: Path) -> Iterator[str]:
-    """Yields the URL of the master, when both workers are registered."""
+    """Yield the URL of the master, when both workers are registered."""
     port = _free_port()
     url = f"spark://127.0.0.1:{port}"
     master = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")

@@ -36,7 +36,7 @@ def test_whatever_is_broken_it_can_be_imported_and_offers_nothing(module: str, t
     code = BROKEN.format(module=module, folder=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
-    assert "format 'aiokprod' cannot be had: " in done.stderr
+    assert "format 'aiokprod' is not available: " in done.stderr
 
 
 def test_importing_it_imports_neither_spark_nor_us(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def config(mock_kafka: MockCluster) -> ProducerConfig:
 
 @pytest.fixture(autouse=True)
 def no_engine() -> Iterator[None]:
-    """No test leaves its thread behind."""
+    """End the engine after each test, so that none leaves its thread behind."""
     yield
     end_engine()
 
@@ -101,7 +101,7 @@ def test_a_producer_that_failed_is_closed_by_the_last_task_that_has_it(config: P
 
 
 async def call(function: Callable[..., object], *arguments: object) -> None:
-    """Called on the loop that runs this."""
+    """Call the function on the loop that runs this coroutine."""
     function(*arguments)
 
 

@@ -1,4 +1,4 @@
-"""What a task knows of itself, and what it tells."""
+"""Messages of a task: what it knows of itself, and what it tells."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aiokprod.spark.task import write_rows
 
 @pytest.fixture
 def context() -> Iterator[TaskContext]:
-    """A task's context, as Spark's worker makes it."""
+    """Return a task's context, as Spark's worker makes it."""
     made = TaskContext._getOrCreate()
     made._stageId, made._partitionId, made._attemptNumber, made._taskAttemptId = 3, 5, 1, 77
     made._localProperties = {}
@@ -51,7 +51,7 @@ def test_a_continuous_trigger_is_refused_before_a_row_is_taken(context: TaskCont
         yield pa.record_batch([pa.array([b"a"])], ["value"])
 
     options = SinkOptions.read({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
-    with pytest.raises(SinkUsageError, match=r"trigger\(continuous=\.\.\.\) is not there"):
+    with pytest.raises(SinkUsageError, match=r"trigger\(continuous=\.\.\.\) is not supported"):
         write_rows(batches(), options, ColumnPlan(value=0))
     assert not taken
 

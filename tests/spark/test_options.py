@@ -28,7 +28,7 @@ def test_properties_of_the_producer_have_kafkas_names_and_units() -> None:
     assert options.config.required_acks == 1
 
 
-def test_batches_are_larger_than_the_cores_unless_somebody_says() -> None:
+def test_batches_are_larger_than_the_cores_unless_the_option_is_given() -> None:
     assert SinkOptions.read(SERVERS).config.batch_size == 524_288
     assert SinkOptions.read(SERVERS | {"kafka.max.batch.size": "65536"}).config.batch_size == 65_536
     assert SinkOptions.read(SERVERS | {"kafka.max.request.size": "100000"}).config.batch_size == 65_536
@@ -61,13 +61,13 @@ def test_an_unknown_option_names_the_nearest() -> None:
 
 
 def test_what_cannot_be_is_refused_with_the_reason() -> None:
-    assert "exactly once is not there yet" in refusal(kafka__transactional__id="x")
+    assert "exactly once is not supported yet" in refusal(kafka__transactional__id="x")
     assert "cast the column 'key'" in refusal(kafka__key__serializer="org.apache.kafka.X")
     assert "cast the column 'value'" in refusal(kafka__value__serializer="org.apache.kafka.X")
     assert "Java classes cannot run here" in refusal(kafka__interceptor__classes="org.X")
     assert "kafka.partitioner" in refusal(kafka__partitioner__class="org.example.Mine")
     assert "name the topic" in refusal(path="/x")
-    assert "nobody would do so" in refusal(kafka__acks="0")
+    assert "brokers would not acknowledge any" in refusal(kafka__acks="0")
     assert "is empty" in refusal(topic=" ")
 
 

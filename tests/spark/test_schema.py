@@ -67,11 +67,11 @@ def test_a_column_may_be_there_once() -> None:
 @pytest.mark.parametrize(
     ("ddl", "words"),
     [
-        ("value int", "column 'value' is int, and must be string or binary: cast it"),
+        ("value int", "column 'value' is int, but must be string or binary: cast it"),
         ("value struct<a:int>", "to_json(struct(*))"),
         ("value string, key bigint", "column 'key' is bigint"),
         ("value string, topic int", "column 'topic' is int"),
-        ("value string, partition bigint", "column 'partition' is bigint, and must be int: cast it"),
+        ("value string, partition bigint", "column 'partition' is bigint, but must be int: cast it"),
         ("value string, timestamp bigint", "column 'timestamp' is bigint"),
         ("value string, timestamp timestamp_ntz", "column 'timestamp' is timestamp_ntz"),
         ("value string, headers map<string,binary>", "column 'headers' is map<string,binary>"),

@@ -49,7 +49,7 @@ spark.stop()
 
 @pytest.fixture
 def connect_server(tmp_path: Path) -> Iterator[str]:
-    """A Connect server in a process of its own, its port chosen by the system; its URL."""
+    """Run a Connect server in its own process, on a port that the system chooses; yield its URL."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
@@ -77,7 +77,7 @@ def connect_server(tmp_path: Path) -> Iterator[str]:
 
 
 async def port_of(log: Path) -> int:
-    """What the server says when it listens."""
+    """Return the port that the server prints when it listens."""
     while True:
         for line in log.read_text().splitlines():
             if "Spark Connect server started at" in line:

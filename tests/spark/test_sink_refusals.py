@@ -1,4 +1,4 @@
-"""What a job asks for that cannot be: Spark shows the reason, and never a secret."""
+"""Refused options of a job: Spark shows the reason, and never a secret."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def refusal(frame: DataFrame, mode: str = "append", **options: str) -> str:
 def test_what_can_be_known_is_said_before_any_task(spark: SparkSession) -> None:
     frame = spark.range(10).selectExpr("cast(id as string) as value")
     assert "did you mean 'kafka.linger.ms'?" in refusal(frame, kafka__lingr__ms="1")
-    assert "column 'value' is bigint, and must be string or binary" in refusal(spark.range(3).toDF("value"))
-    assert "mode 'overwrite' is not there" in refusal(frame, mode="overwrite")
-    assert "exactly once is not there yet" in refusal(frame, kafka__transactional__id="x")
+    assert "column 'value' is bigint, but must be string or binary" in refusal(spark.range(3).toDF("value"))
+    assert "mode 'overwrite' is not supported" in refusal(frame, mode="overwrite")
+    assert "exactly once is not supported yet" in refusal(frame, kafka__transactional__id="x")
     with pytest.raises(PySparkException, match="'aiokprod' only writes"):
         spark.read.format("aiokprod").load()
 
@@ -56,14 +56,14 @@ def test_a_stream_says_that_complete_is_not_there(spark: SparkSession, tmp_path:
     writer = counted.writeStream.format("aiokprod").options(**given).outputMode("complete")
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
-        with pytest.raises(PySparkException, match="output mode 'complete' is not there"):
+        with pytest.raises(PySparkException, match="output mode 'complete' is not supported"):
             query.awaitTermination(60)
     finally:
         query.stop()
 
 
 def rates(spark: SparkSession, servers: str, folder: Path) -> DataStreamWriter:
-    """A hundred rows a second, to topic "t"."""
+    """Return a stream of a hundred rows a second to topic "t"."""
     rows = spark.readStream.format("rate").option("rowsPerSecond", 100).option("numPartitions", 1).load()
     writer = rows.selectExpr("cast(value as string) as value").writeStream.format("aiokprod")
     writer = writer.option("kafka.bootstrap.servers", servers).option("topic", "t")
@@ -72,7 +72,7 @@ def rates(spark: SparkSession, servers: str, folder: Path) -> DataStreamWriter:
 
 @pytest.fixture
 def two_epochs(spark: SparkSession) -> Iterator[None]:
-    """Spark ends a continuous query that could not commit more epochs than these."""
+    """Let Spark end a continuous query that could not commit more than two epochs."""
     name = "spark.sql.streaming.continuous.epochBacklogQueueSize"
     assert spark.conf.get(name) == "10000"  # as docs/spark.md says
     spark.conf.set(name, "2")
@@ -165,7 +165,7 @@ def test_secrets_show_nowhere(
         spark.sparkContext.setLogLevel("ERROR")
     frame.explain(True)
     texts += [capsys.readouterr().out, spark_log.read_text()]
-    assert "does not want SASL" in texts[0]
+    assert "does not speak SASL" in texts[0]
     assert "== Physical Plan ==" in texts[-2]
     assert "aiokprod.errors.AuthenticationError" in texts[-1]  # the log of the driver and its workers
     for text in texts:

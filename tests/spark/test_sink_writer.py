@@ -1,4 +1,4 @@
-"""What Spark calls on the driver: the source, the writers, what a commit leaves behind."""
+"""Calls of Spark on the driver: the source, the writers, what a commit leaves behind."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def told(partition: int, count: int, first: int) -> TaskMessage:
 
 def test_a_mode_that_would_take_records_away_is_refused() -> None:
     source = AiokprodSource(OPTIONS)
-    with pytest.raises(SinkUsageError, match=r"mode 'overwrite' is not there.*\.mode\('append'\)"):
+    with pytest.raises(SinkUsageError, match=r"mode 'overwrite' is not supported.*\.mode\('append'\)"):
         source.writer(VALUE, True)
-    with pytest.raises(SinkUsageError, match=r"output mode 'complete' is not there.*foreachBatch"):
+    with pytest.raises(SinkUsageError, match=r"output mode 'complete' is not supported.*foreachBatch"):
         source.streamWriter(VALUE, True)
 
 
@@ -155,7 +155,7 @@ def test_a_commit_without_messages_is_told_too(caplog: pytest.LogCaptureFixture)
 
 
 def test_a_task_without_a_message_is_no_commit() -> None:
-    with pytest.raises(SinkUsageError, match=r"trigger\(continuous=\.\.\.\), which is not there: .*processingTime"):
+    with pytest.raises(SinkUsageError, match=r"trigger\(continuous=\.\.\.\), which is not supported: .*processingTime"):
         AiokprodSource(OPTIONS).streamWriter(VALUE, False).commit([None, told(0, 1, 0)], 1)
 
 
@@ -244,7 +244,7 @@ class FullDisk:
 
 def test_each_batch_is_written_with_its_number() -> None:
     class Frame:
-        """Remembers what a DataFrame is told."""
+        """A DataFrame's stand-in that notes its calls."""
 
         def __init__(self) -> None:
             self.told: list[object] = []

@@ -49,7 +49,7 @@ def table(**columns: object) -> pa.RecordBatch:
 
 
 class Answering(ABC):
-    """Takes the place of a producer: when a call is answered is for `until_answered` to say."""
+    """A producer's stand-in; `until_answered` decides when a call is answered."""
 
     def __init__(self) -> None:
         self.calls: list[int] = []  # rows of each
@@ -68,11 +68,11 @@ class Answering(ABC):
 
     @abstractmethod
     async def until_answered(self, number: int) -> None:
-        """Returns when the call of this number, from 1, is answered."""
+        """Return when the call of this number, from 1, is answered."""
 
 
 def write_to(producer: Answering, monkeypatch: pytest.MonkeyPatch, *batches: pa.RecordBatch) -> TaskMessage:
-    """A task with 64 KiB on their way at most, on a real loop in its own thread."""
+    """Run a task with at most 64 KiB in flight, on a real loop in its own thread."""
 
     @contextmanager
     def leased(*arguments: object) -> Iterator[Lease]:
@@ -126,7 +126,7 @@ def test_many_batches_keep_their_order_whatever_their_size(mock_kafka: MockClust
 
 def test_the_next_call_is_made_while_the_one_before_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     class UntilTheNext(Answering):
-        """Answers no call but the last before the next one is made."""
+        """A stand-in that answers a call only when the next one is made."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -144,7 +144,7 @@ def test_the_next_call_is_made_while_the_one_before_is_on_its_way(monkeypatch: p
 
 def test_what_is_on_its_way_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Answering):
-        """Answers when no call has come for a while: as many are on their way as the task makes."""
+        """A stand-in that answers when no call has come for a while, so that the task makes as many as it may."""
 
         async def until_answered(self, number: int) -> None:
             seen = None

@@ -1,4 +1,4 @@
-"""What users write has the types that a strict type checker asks for: a program of all idioms, and the pages' examples."""
+"""Programs of users have the types that a strict type checker asks for: a program of all idioms, and the pages' examples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK = re.compile(r"(?:<!-- file: (?P<name>\S+) -->\n)?^```python\n(?P<text>.*?
 OF_SPARK: Final = """
 import pyarrow
 from pyspark.sql import DataFrame, SparkSession
-from aiokprod.spark import audit
+from aiokprod import audit
 
 spark: SparkSession
 df: DataFrame
@@ -34,7 +34,7 @@ ONE_PROGRAM_A_SECTION: Final = ("docs/frameworks.md",)
 
 
 def programs(page: Path) -> dict[str, str]:
-    """The modules of a page, by the names of their files."""
+    """Return the modules of a page, by the names of their files."""
     label = page.relative_to(ROOT).as_posix()
     found: dict[str, str] = {}
     for number, section in enumerate(re.split(r"^## ", page.read_text(encoding="utf-8"), flags=re.MULTILINE)):
@@ -56,7 +56,7 @@ def pages() -> list[Path]:
 
 
 def check(*files: Path, cwd: Path, cache: Path) -> None:
-    """mypy --strict, as a user has it: nothing of this project's settings."""
+    """Run mypy --strict as a user does, without this project's settings."""
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--ignore-missing-imports"]
     command += ["--follow-imports=silent", "--cache-dir", str(cache), *(str(file) for file in files)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=LIMIT_S, check=False)
@@ -73,7 +73,7 @@ def test_every_idiom_of_users_has_its_types(cache: Path, tmp_path: Path) -> None
 
 
 def parameters() -> list[Any]:
-    """The pages; what FastAPI, Litestar or PySpark are checked with takes half a minute."""
+    """Return the pages; to check those with FastAPI, Litestar or PySpark takes half a minute."""
     slow = ("frameworks", "audit", "spark")
     return [pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in slow)) for page in pages()]
 

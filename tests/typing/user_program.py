@@ -1,9 +1,9 @@
-"""What users write, for type checkers alone: it is never run (tests/typing/test_types_of_users.py)."""
+"""A user's program, for type checkers alone: it is never run (tests/typing/test_types_of_users.py)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import assert_type
 
@@ -53,6 +53,10 @@ def what_a_future_has_and_a_delivery_has_not(delivery: Delivery, metadata: Recor
     delivery.set_exception(ValueError())  # type: ignore[misc]
 
 
+def first_partition(key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]) -> int:
+    return all_partitions[0]
+
+
 def options() -> None:
     Producer(
         "localhost:9092",
@@ -64,14 +68,14 @@ def options() -> None:
         metadata_recovery_strategy="none",
         client_dns_lookup="use_all_dns_ips",
     )
-    config = ProducerConfig(bootstrap_servers=["localhost:9092"], acks=-1, partitioner=lambda key, all_, free: 0)
+    config = ProducerConfig(bootstrap_servers=["localhost:9092"], acks=-1, partitioner=first_partition)
     config.replace(acks=1, compression_type="none")
     Producer(config, acks=0)
     Producer({"linger.ms": "5", "bootstrap.servers": "localhost:9092"})
 
 
 def wrong_options(some_text: str) -> None:
-    """Each line is an error; an ignore that is not needed is one, too."""
+    """Pass wrong options: each line must be a type error, as an unneeded ignore is an error, too."""
     Producer("localhost:9092", acks="al")  # type: ignore[arg-type]
     Producer("localhost:9092", acks=2)  # type: ignore[arg-type]
     Producer("localhost:9092", compression_type="zst")  # type: ignore[arg-type]

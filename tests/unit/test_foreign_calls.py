@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import pydoc
 import re
+import sys
 from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
 
 from aiokprod import Producer
-from aiokprod.foreign_calls import NAMES
+from aiokprod.foreign_calls import NAMES, OF_DELIVERIES
 from aiokprod.testing import MemoryProducer
 
 
@@ -23,7 +26,7 @@ from aiokprod.testing import MemoryProducer
         ("produce", "confluent-kafka", "producer.send(...)"),
         ("poll", "confluent-kafka", "nothing is polled"),
         ("list_topics", "confluent-kafka", "partitions_for"),
-        ("begin_transaction", "aiokafka, confluent-kafka and kafka-python", "transactions are not there yet"),
+        ("begin_transaction", "aiokafka, confluent-kafka and kafka-python", "transactions are not supported yet"),
         ("bootstrap_connected", "kafka-python", "producer.health()"),
     ],
 )
@@ -36,12 +39,47 @@ def test_a_name_of_another_client_is_answered_with_ours(name: str, client: str, 
         assert not hasattr(producer, name)
 
 
+def test_a_delivery_says_that_it_has_to_be_awaited() -> None:
+    async def scenario() -> None:
+        async with MemoryProducer() as producer:
+            delivery: Any = producer.send("t", b"v")
+            with pytest.raises(AttributeError, match=r"Delivery has no 'get', .* kafka-python: await the Delivery"):
+                delivery.get(timeout=10)
+            with pytest.raises(
+                AttributeError, match=r"no 'offset', which is a name of RecordMetadata: .*\(await delivery\)"
+            ):
+                print(delivery.offset)
+            assert not OF_DELIVERIES.keys() & set(dir(delivery))
+            assert (await delivery).offset == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("arguments", "options"), [((10,), {}), ((), {"timeout": 10}), ((None,), {})])
+def test_a_flush_with_a_timeout_is_answered_with_ours(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    flush: Any = Producer("localhost:9092").flush
+    is_marked = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
+    assert is_marked(flush)
+    with pytest.raises(
+        TypeError, match=r"flush\(\) takes no arguments: .*asyncio\.timeout\(10\): await producer\.flush"
+    ):
+        flush(*arguments, **options)
+
+
 def test_the_class_can_be_asked_for_everything_that_dir_lists() -> None:
     every = {name: getattr(Producer, name) for name in dir(Producer)}
     assert not any(callable(every[name]) for name in NAMES)
     assert "await producer.close()" in repr(every["stop"])
     with pytest.raises(TypeError, match="not callable"):
         create_autospec(Producer, instance=True).stop()
+
+
+def test_help_lists_the_names_with_their_replacements_and_not_as_methods() -> None:
+    assert not {name for name in NAMES if inspect.isroutine(getattr(Producer, name))}
+    methods, _, others = pydoc.plain(pydoc.render_doc(Producer)).partition("Data and other attributes inherited")
+    for name in NAMES:
+        assert f" |  {name} = <no {name!r}" in others
+        assert f" |  {name} =" not in methods
 
 
 def test_what_is_advised_is_there() -> None:

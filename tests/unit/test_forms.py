@@ -35,7 +35,7 @@ def test_what_is_not_ours_is_left_to_others(tmp_path: Path) -> None:
 def test_which_form_is_used_is_told_and_can_be_chosen() -> None:
     def told(**variables: str) -> str:
         environment = {name: value for name, value in os.environ.items() if name != "AIOKPROD_PURE"} | variables
-        program = "import aiokprod, aiokprod.pipeline.batch as b; print(aiokprod.compiled, b.__file__)"
+        program = "import aiokprod, aiokprod.pipeline.partition.batch as b; print(aiokprod.compiled, b.__file__)"
         return subprocess.run(
             [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
         ).stdout

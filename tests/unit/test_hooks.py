@@ -84,7 +84,7 @@ def test_an_outcome_is_told_with_its_record_wherever_the_record_went() -> None:
     interceptors.accepted(Record(value=b"parked"), parked, 0)
     interceptors.accepted(Record(value=b"there"), batch, 0)
     interceptors.moved(parked, batch, 1)
-    interceptors.moved(object(), batch, 0)  # one that nobody remembers
+    interceptors.moved(object(), batch, 0)  # one that is not remembered
     interceptors.settled(batch, 1, METADATA, None)
     interceptors.settled(batch, 0, None, error)
     interceptors.settled(batch, 0, None, error)  # a record has one outcome
@@ -94,7 +94,7 @@ def test_an_outcome_is_told_with_its_record_wherever_the_record_went() -> None:
     assert not interceptors._open
 
 
-def test_records_are_not_held_when_nobody_wants_to_know_them() -> None:
+def test_records_are_not_held_when_no_interceptor_wants_them() -> None:
     interceptors = chain(Appends(b"1"))
     interceptors.accepted(Record(), object(), 0)
     assert not interceptors._open

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_a_kind_that_has_no_place_tells_of_those_before_it_that_had_none() -> No
     assert limiter.pass_on("dial 9999", 105.0) is None
 
 
-def test_a_move_says_who_from_to_and_because(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_move_names_the_partition_both_brokers_and_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="aiokprod"):
         StateLog("producer", client_id="web-1").moved("NEW", "STARTING", "start() was called")
     [record] = caplog.records
@@ -93,6 +94,38 @@ def test_an_error_without_a_text_can_be_told() -> None:
 
 def lost_counts(caplog: pytest.LogCaptureFixture) -> list[int]:
     return [int(record.getMessage().split()[1]) for record in caplog.records if "no caller awaited" in record.msg]
+
+
+@pytest.mark.parametrize("raises", ["filter", "record factory"])
+def test_what_a_filter_or_a_record_factory_raises_stays_in_the_line(
+    raises: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> Any:
+        raise ValueError("broken")
+
+    logger = logging.getLogger("aiokprod")
+    factory = logging.getLogRecordFactory()
+    logger.addFilter(broken) if raises == "filter" else logging.setLogRecordFactory(broken)
+    try:
+        log = StateLog("producer")
+        log.moved("NEW", "STARTING", "start() was called")
+        log.failed(ValueError("x"))
+        log.hook_failed("acknowledged()", ValueError("x"))
+        log.lost_with_loop("lost")
+        log.records_lost(UndeliveredAtCloseError("closed", topic="t"), 3)
+        log.tell_held()
+    finally:
+        logger.removeFilter(broken)
+        logging.setLogRecordFactory(factory)
+    assert not caplog.records
+    assert capsys.readouterr().err.count("ValueError: broken") >= 4
+    monkeypatch.setattr(logging, "raiseExceptions", False)  # as in production: handlers are silent too
+    logger.addFilter(broken)
+    try:
+        log.failed(ValueError("x"))
+    finally:
+        logger.removeFilter(broken)
+    assert not capsys.readouterr().err
 
 
 def test_counts_of_lost_records_add_up_when_what_is_held_back_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""What asyncio's and anyio's own tools make of deliveries that fail, wait or are let go, through a whole producer."""
+"""Deliveries in asyncio's and anyio's own tools: those that fail, wait or are let go, through a whole producer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def started(**options: Any) -> AsyncIterator[tuple[MockCluster, Producer]]
 
 @asynccontextmanager
 async def partition_1_held() -> AsyncIterator[tuple[MockCluster, Producer, Rule]]:
-    """Partition 1 has a leader of its own, which gives no answers until the rule is released."""
+    """Yield a cluster whose leader of partition 1 gives no answers until the rule is released."""
     async with started() as (cluster, producer):
         yield cluster, producer, cluster.hold("Produce", broker=cluster.leader("t", 1))
 
@@ -242,7 +242,7 @@ def test_a_cancelled_task_lets_go_wherever_its_record_is() -> None:
 
             tasks = [asyncio.create_task(one(*where)) for where in (("t", 1), ("unknown", 0), ("t", 1))]
             while not held.hits:
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0)
             for task in tasks:
                 task.cancel()
             assert all(
@@ -313,11 +313,11 @@ def test_another_thread_waits_through_run_coroutine_threadsafe() -> None:
     run(scenario)
 
 
-def test_done_callbacks_run_in_their_context_and_one_that_raises_harms_nobody() -> None:
+def test_done_callbacks_run_in_their_context_and_one_that_raises_harms_no_other() -> None:
     async def scenario() -> None:
         complaints: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-        asked = contextvars.ContextVar("asked", default="nobody")
+        asked = contextvars.ContextVar("asked", default="none")
         seen: list[str] = []
         async with started() as (_, producer):
             for name in ("first", "second"):

@@ -1,4 +1,4 @@
-"""What `start` says when nothing, nobody or something else is at the bootstrap addresses."""
+"""Errors of `start` when nothing, or something else, is at the bootstrap addresses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HTTP_ANSWER = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: clo
 def closed_port() -> Iterator[int]:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        yield taken.getsockname()[1]  # nobody listens there
+        yield taken.getsockname()[1]  # nothing listens there
 
 
 async def refused(*servers: str, timeout: float = 1.0) -> AiokprodError:

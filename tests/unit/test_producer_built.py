@@ -1,4 +1,4 @@
-"""What is looked at when a producer is built, and where one can be started."""
+"""Checks when a producer is built, and where one can be started."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_config_may_name_files_of_another_machine(files: dict[str, Path]) -> N
 
 
 def run_elsewhere(work: Coroutine[Any, Any, object]) -> None:
-    """One step, as a loop that is not asyncio's would do it."""
+    """Run one step, as a loop that is not asyncio's would do it."""
     try:
         work.send(None)
     finally:

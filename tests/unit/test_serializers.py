@@ -58,7 +58,7 @@ def test_a_result_is_copied_to_bytes_or_refused() -> None:
         checked("x", "value", "orders")
 
 
-def test_a_view_of_what_is_no_more_is_no_result() -> None:
+def test_a_released_view_is_no_result() -> None:
     view = memoryview(b"gone")
     view.release()
     with pytest.raises(SerializationError, match=r"value_serializer returned .*released"):
@@ -81,7 +81,7 @@ def test_json_says_what_it_cannot_write_and_how_to_have_it_written() -> None:
 
 
 def test_what_a_default_of_the_user_raises_stays_as_it_is() -> None:
-    """Its text may hold what is in the record."""
+    """The error's text may hold what is in the record."""
 
     def refuse(data: object) -> object:
         raise TypeError(f"cannot write {data!r}")

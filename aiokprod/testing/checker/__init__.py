@@ -1,15 +1,15 @@
-"""What was told of each record against what is in the log, and what a run left behind.
+"""Checks of a run: the outcomes that the producer reported against the records in the log, and leaks.
 
-`SendBook` keeps what was sent and told, `log_of` takes what a cluster or a reader has, `check_delivery` compares them.
-The rest looks at the manners of a run: `check_rate` (storms), `Footprint` (leaks), `StallMeter` (a loop kept waiting).
+`SendBook` keeps the records sent and their outcomes, `log_of` reads the log of a cluster or a reader, `check_delivery`
+compares the two. The other checks: `check_rate` (storms), `Footprint` (leaks), `StallMeter` (a blocked loop).
 """
 
 from __future__ import annotations
 
-from .book import SendBook
-from .delivery import Promise, check_delivery
-from .history import Finding, Kind, LogRecord, Outcome, Sent, log_of
-from .manners import Footprint, StallMeter, check_rate
+from aiokprod.testing.checker.book import SendBook
+from aiokprod.testing.checker.delivery import Promise, check_delivery
+from aiokprod.testing.checker.history import Finding, Kind, LogRecord, Outcome, Sent, log_of
+from aiokprod.testing.checker.manners import Footprint, StallMeter, check_rate
 
 __all__ = [
     "SendBook", "Promise", "check_delivery", "Finding", "Kind", "LogRecord", "Outcome", "Sent", "log_of", "Footprint",

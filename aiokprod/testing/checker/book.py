@@ -1,4 +1,4 @@
-"""SendBook: what was sent and what was told of it, kept while a producer runs. One per test."""
+"""`SendBook`: the records sent and their reported outcomes, kept while a producer runs. One per test."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 from aiokprod.errors import AiokprodError
 from aiokprod.model import Persistence
-
-from .delivery import Promise, check_delivery
-from .history import Finding, LogRecord, Outcome, Sent
+from aiokprod.testing.checker.delivery import Promise, check_delivery
+from aiokprod.testing.checker.history import Finding, LogRecord, Outcome, Sent
 
 if TYPE_CHECKING:
-    from aiokprod.pipeline.delivery import Delivery
+    from aiokprod.pipeline.delivery.delivery import Delivery
 
 
 class SendBook:
-    """The sends in the order of the calls, each with its outcome as soon as there is one.
+    """The sends of a run in the order of the calls, each with its outcome as soon as there is one.
 
         book = SendBook()
         for number in range(100):
@@ -45,10 +44,10 @@ class SendBook:
         """Keep the send that gave this delivery. Call it right after `send`, before the next one.
 
         Args:
-            identity: what finds the record in the log.
+            identity: the value by which the record is found in the log.
             partition: where it was sent; otherwise where it is acknowledged counts.
             within_s: it must be settled within so many seconds from now.
-            session: which producer, where there are several.
+            session: the producer, if there are several.
         """
         now = self._clock()
         due_at = None if within_s is None else now + within_s
@@ -74,7 +73,7 @@ class SendBook:
         undelivered_keep_order: bool = False,
         lenience_s: float = 1.0,
     ) -> list[Finding]:
-        """What is wrong, by `check_delivery`; by default a second is allowed for the turn of the loop that tells."""
+        """Return the findings of `check_delivery`; by default an outcome may come a second late, for the loop's turn."""
         return check_delivery(
             self.sends,
             log,

@@ -1,15 +1,15 @@
-"""Was every record told the truth? Pure: sends and log in, findings out. (faults: section 3, checks 1 to 6)"""
+"""The check of every record's outcome against the log. Pure: sends and log in, findings out. (faults: section 3, 1 to 6)"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from .history import Finding, Kind, LogRecord, Outcome, Sent
+from aiokprod.testing.checker.history import Finding, Kind, LogRecord, Outcome, Sent
 
 
 class Promise(StrEnum):
-    """What the producer's options promise; a check is for what it promised."""
+    """The guarantee that the producer's options give; each check applies to some of them."""
 
     EXACTLY_ONCE = "exactly once"  # idempotent
     AT_LEAST_ONCE = "at least once"  # not idempotent: what is sent again may be there twice
@@ -28,7 +28,7 @@ def check_delivery(
     undelivered_keep_order: bool = False,
     lenience_s: float = 0.0,
 ) -> list[Finding]:
-    """Everything that is wrong with the records of `sends`.
+    """Return a finding for everything that is wrong with the records of `sends`.
 
     Args:
         sends: in the order of the calls; identities are unlike.
@@ -37,7 +37,7 @@ def check_delivery(
         undelivered_keep_order: also what was not told delivered, and is there, stands in the order of the sends. No
             producer can promise that: a request of a dead connection may still reach the broker. A cluster whose
             connections die at both ends at once shows it.
-        lenience_s: how much later than due_at is still in time.
+        lenience_s: seconds after due_at that still count as in time.
 
     Raises:
         ValueError: two sends have the same identity; nothing could be told of them.
@@ -54,7 +54,7 @@ def check_delivery(
         if rank < 0:
             if not others_write:
                 where = f"{record.topic}-{record.partition} has at {record.offset}"
-                text = f"{where} a record {record.identity!r} that nobody sent"
+                text = f"{where} a record {record.identity!r} that was never sent"
                 found.append(Finding(Kind.GHOST, text, record.identity, record.topic, record.partition))
             continue
         seen = places.setdefault(record.identity, [])
@@ -75,7 +75,7 @@ def _finding(kind: Kind, sent: Sent, text: str) -> Finding:
 
 
 def _resolution(sends: Iterable[Sent], lenience_s: float) -> list[Finding]:
-    found = []
+    found: list[Finding] = []
     for sent in sends:
         if sent.settled == 0:
             found.append(_finding(Kind.UNRESOLVED, sent, "was never settled"))
@@ -88,7 +88,7 @@ def _resolution(sends: Iterable[Sent], lenience_s: float) -> list[Finding]:
 
 
 def _presence(sends: Iterable[Sent], places: Mapping[Hashable, Sequence[_Place]], promise: Promise) -> list[Finding]:
-    found = []
+    found: list[Finding] = []
     for sent in sends:
         at = places.get(sent.identity, ())
         if len(at) > 1 and promise is not Promise.AT_LEAST_ONCE:
@@ -110,7 +110,7 @@ def _agrees(sent: Sent, place: _Place) -> bool:
 
 
 def _order(sends: Sequence[Sent], ranks_of: Mapping[tuple[str, int], Sequence[int]]) -> list[Finding]:
-    found = []
+    found: list[Finding] = []
     for (topic, partition), ranks in ranks_of.items():
         last: dict[Hashable, int] = {}  # per session the highest rank so far
         for rank in ranks:

@@ -1,6 +1,6 @@
-"""The two histories that are compared: what was sent and told, and what the log has. Values only.
+"""The two histories that are compared: the records sent with their outcomes, and the records in the log. Values only.
 
-A record is known by its identity: whatever a test puts into the value (or key, or a header) and finds again in the log.
+A record is known by its identity: the part of the value (or key, or a header) that a test can find again in the log.
 Sends are kept in the order of the calls; that order is what a partition's log must show.
 """
 
@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Outcome(StrEnum):
-    """What the producer said of a record."""
+    """The outcome of a record as the producer reported it."""
 
     DELIVERED = "delivered"
     NOT_PERSISTED = "not persisted"
@@ -22,15 +22,15 @@ class Outcome(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """One call of `send`, and what came of it.
+    """One call of `send`, and its outcome.
 
     Attributes:
         identity: finds the record in the log; one for each send.
-        partition: where it was sent or acknowledged; None as long as nobody said.
-        session: which producer, of several one after another or side by side; order is promised within one.
-        outcome: the last that was told; None: nothing.
-        offset: as acknowledged; None also for a record delivered at an offset that no broker named.
-        settled: how often an outcome was told.
+        partition: where it was sent or acknowledged; None as long as it is unknown.
+        session: the producer, if a test has several; order is guaranteed within one.
+        outcome: the last one reported; None: none yet.
+        offset: the acknowledged offset; None also for a record delivered at an offset that no broker named.
+        settled: how often an outcome was reported.
         sent_at, settled_at, due_at: seconds by one clock; due_at None: whenever.
     """
 
@@ -65,13 +65,13 @@ class LogRecord:
 
 
 class Kind(StrEnum):
-    """What can be wrong."""
+    """The kinds of findings."""
 
-    LOST = "lost"  # told delivered, is not there
-    GHOST = "ghost"  # is there, and nobody sent it
-    DUPLICATE = "duplicate"  # is there more than once
-    REORDERED = "reordered"  # stands before one that was sent before it
-    WRONG_OFFSET = "wrong offset"  # is elsewhere than told
+    LOST = "lost"  # reported as delivered, not in the log
+    GHOST = "ghost"  # in the log, never sent
+    DUPLICATE = "duplicate"  # in the log more than once
+    REORDERED = "reordered"  # in the log before a record that was sent earlier
+    WRONG_OFFSET = "wrong offset"  # in the log at another offset than reported
     WRONG_PERSISTENCE = "wrong persistence"  # told certainly not there, is there
     UNRESOLVED = "unresolved"  # nothing was told
     SETTLED_TWICE = "settled twice"
@@ -86,7 +86,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong."""
+    """One error that a check has found."""
 
     kind: Kind
     text: str
@@ -110,12 +110,12 @@ class _Stored(Protocol):
 
 
 def first_word(value: bytes | None) -> Hashable:
-    """The value up to its first space."""
+    """Return the value up to its first space."""
     return None if value is None else value.split(b" ", 1)[0]
 
 
 def log_of(records: Iterable[_Stored], identity_of: Callable[[bytes | None], Hashable] = first_word) -> list[LogRecord]:
-    """The log of a `MockCluster` (`cluster.records()`) or of a `Reader`, each record by its identity.
+    """Return the log of a `MockCluster` (`cluster.records()`) or of a `Reader`, each record by its identity.
 
     `identity_of` gets the value. Within a partition the order is the log's.
     """

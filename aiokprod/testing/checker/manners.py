@@ -1,4 +1,4 @@
-"""How a run behaved besides its records: what it left behind, how often it asked, whether the loop turned."""
+"""Checks of a run besides its records: leaks, too many requests, a blocked loop."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from .history import Finding, Kind
+from aiokprod.testing.checker.history import Finding, Kind
 
 _DESCRIPTORS: Final = (Path("/proc/self/fd"), Path("/dev/fd"))
 
 
 def check_rate(what: str, times: Sequence[float], *, most: int, within_s: float = 1.0) -> list[Finding]:
-    """A finding if more than `most` of the moments `times` (seconds, in order) lie within any `within_s`."""
+    """Return a finding if more than `most` of `times` (seconds, in order) lie within any `within_s`."""
     first = 0
     worst = 0
     for last, at in enumerate(times):
@@ -30,7 +30,7 @@ def check_rate(what: str, times: Sequence[float], *, most: int, within_s: float 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What this process holds just now. Take one before and one after, with the producer closed both times."""
+    """The resources that this process holds at one moment. Take one before a run and one after, without a producer."""
 
     tasks: frozenset[str]
     threads: frozenset[str]
@@ -39,17 +39,17 @@ class Footprint:
 
     @classmethod
     def take(cls) -> Self:
-        """What is held now; the tasks are those of the running loop."""
+        """Return what the process holds now; the tasks are those of the running loop."""
         try:
             tasks = frozenset(f"{task.get_name()} {id(task)}" for task in asyncio.all_tasks())
         except RuntimeError:  # no loop runs here
-            tasks = frozenset()
+            tasks = frozenset[str]()
         threads = frozenset(f"{thread.name} {thread.ident}" for thread in threading.enumerate())
         return cls(tasks, threads, _open_descriptors())
 
     def leaks_since(self, before: Footprint) -> list[Finding]:
-        """What is held now and was not then."""
-        found = []
+        """Return a finding for each kind of resource that is held now and was not held before."""
+        found: list[Finding] = []
         if tasks := self.tasks - before.tasks:
             found.append(Finding(Kind.LEAKED_TASKS, f"{len(tasks)} tasks were left: {', '.join(sorted(tasks)[:5])}"))
         if threads := self.threads - before.threads:
@@ -71,7 +71,7 @@ def _open_descriptors() -> int | None:
 
 
 class StallMeter:
-    """Measures how long the running loop does not turn: `async with StallMeter() as meter: ...; meter.worst_s`.
+    """A meter of how long the running loop does not turn: `async with StallMeter() as meter: ...; meter.worst_s`.
 
     Asks for a turn every `every_s` seconds; how much later it comes than asked is the stall.
     """
@@ -95,7 +95,7 @@ class StallMeter:
         self._note(asyncio.get_running_loop())  # a stall that has not been seen yet
 
     def check(self, most_s: float) -> list[Finding]:
-        """A finding if the loop stood still for longer than `most_s`."""
+        """Return a finding if the loop stood still for longer than `most_s`."""
         if self.worst_s <= most_s:
             return []
         return [

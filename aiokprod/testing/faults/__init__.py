@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .effects import (
+from aiokprod.testing.faults.effects import (
     Answer,
     Blackhole,
     Close,
@@ -26,9 +26,9 @@ from .effects import (
     Truncate,
     WrongCorrelation,
 )
-from .fault import Fault
-from .rules import FaultRules, Rule
-from .verbs import FaultVerbs
+from aiokprod.testing.faults.fault import Fault
+from aiokprod.testing.faults.rules import FaultRules, Rule
+from aiokprod.testing.faults.verbs import FaultVerbs
 
 __all__ = [
     "Answer", "Blackhole", "Close", "Corrupt", "Delay", "Drip", "Drop", "Duplicate", "Effect", "Fail", "Fault",

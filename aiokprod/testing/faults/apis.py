@@ -1,12 +1,13 @@
 """Kafka's APIs, as the test's author names them: `"Produce"`, `"produce"`, `"init_producer_id"` or the key. Pure.
 
-One table for whoever reads frames without being a broker: name, key, and the first version with tagged headers.
+One table for code that reads frames without being a broker: name, key, and the first version with tagged headers.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+PRODUCE: Final = 0
 NEVER: Final = 32767
 _APIS: Final = {
     0: ("Produce", 9),
@@ -55,7 +56,7 @@ _KEYS: Final = {name.lower(): key for key, (name, _) in _APIS.items()}
 
 
 def api_key_of(api: int | str) -> int:
-    """The key of an API. Raises ValueError naming those that are known."""
+    """Return the key of an API. Raises ValueError with the known names."""
     if isinstance(api, int):
         return api
     key = _KEYS.get(api.replace("_", "").lower())
@@ -65,5 +66,5 @@ def api_key_of(api: int | str) -> int:
 
 
 def api_name_of(key: int) -> str:
-    """Kafka's name of it, `Api<key>` for one we do not know."""
+    """Return Kafka's name of an API, `Api<key>` for an unknown one."""
     return _APIS[key][0] if key in _APIS else f"Api{key}"

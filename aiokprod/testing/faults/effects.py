@@ -1,7 +1,7 @@
-"""What a fault does: one small value per kind, without saying where or how often. Pure.
+"""The effects of faults: one small value per kind; where and how often is said by `Fault`. Pure.
 
-Four families. Item effects befall one partition or topic inside a request; request effects befall a request or its
-answer; damage befalls the bytes of either; `Refuse` befalls a new connection.
+Four families. Item effects apply to one partition or topic inside a request; request effects to a request or its answer;
+damage to the bytes of either; `Refuse` to a new connection.
 """
 
 from __future__ import annotations
@@ -167,14 +167,14 @@ Effect: TypeAlias = ItemEffect | RequestEffect | Refuse
 EITHER_WAY: Final = (
     Drop, Swallow, Blackhole, Delay, Hold, Truncate, Rechunk, Drip, Duplicate, Corrupt, WrongCorrelation, HugeLength
 )  # fmt: skip
-"""What can befall the request as well as its answer."""
+"""Effects that can apply to the request as well as to its answer."""
 
 ON_CHUNKS: Final = (Drop, Close, Swallow, Blackhole, Delay, Hold, Truncate, Rechunk, Drip, Duplicate)
-"""What can befall bytes in which no frames are to be seen."""
+"""Effects that can apply to bytes in which no frames can be found."""
 
 
 def damage_of(effect: Effect) -> Damage | None:
-    """The effect, if it is one on bytes."""
+    """Return the effect, if it is one on bytes."""
     match effect:
         case Truncate() | Rechunk() | Drip() | Duplicate() | Corrupt() | WrongCorrelation() | HugeLength():
             return effect
@@ -183,7 +183,7 @@ def damage_of(effect: Effect) -> Damage | None:
 
 
 def code_of(error: int | str | ErrorCode) -> int:
-    """A code from a number (also an unknown one) or Kafka's name."""
+    """Return the code for a number (also an unknown one) or Kafka's name."""
     if isinstance(error, str):
         try:
             return int(ErrorCode[error])

@@ -1,12 +1,12 @@
-"""`Fault`: what happens, where, and how often. A value; `Rule` is a fault in force."""
+"""`Fault`: what happens, where, and how often. A value; a `Rule` is a fault that was added."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from .apis import api_key_of
-from .effects import (
+from aiokprod.testing.faults.apis import api_key_of
+from aiokprod.testing.faults.effects import (
     EITHER_WAY,
     LARGEST_LENGTH,
     Corrupt,
@@ -23,19 +23,23 @@ from .effects import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault.
+    """One fault: what happens, where, and how often.
 
     Attributes:
-        effect: what is done.
-        api: Kafka's name or key of the request; None fits every one.
-        broker: node id; None fits every broker.
-        topic: its name; None fits every topic.
-        partition: None fits every one.
+        effect: what happens: a value of `aiokprod.testing.faults`, for instance `Drop()`.
+        api: Kafka's name or key of the request; None is every API.
+        broker: node id; None is every broker.
+        topic: topic name; None is every topic.
+        partition: partition number; None is every partition.
         nth: the first match to act on, counted from when the fault is added; 1 is the next one.
-        times: on how many matches it acts, from the n-th on; None for ever.
-        before_serving: the request itself is meant, not its answer: the broker gets it so, late, or not at all.
-        chance: how likely it acts on a match, from `nth` on; a match it lets pass is not counted in `times`.
-        seed: of all that is drawn: chance, which byte is changed, the sizes of pieces.
+        times: number of matches to act on, from the n-th one; None is all of them.
+        before_serving: True applies the fault to the request, False to its answer.
+        chance: probability of acting on a match, from the n-th one; a match without effect does not count in `times`.
+        seed: seed of all random choices: chance, the byte that is changed, the sizes of pieces.
+        api_key: key of `api`, made from it.
+
+    Raises:
+        ValueError: the API is unknown, a number is out of its range, or the effect does not have one of the others.
     """
 
     effect: Effect
@@ -51,7 +55,7 @@ class Fault:
     api_key: int | None = field(init=False)
 
     def __post_init__(self) -> None:
-        # The dataclass is frozen: this is how such a one sets what follows from the rest.
+        # The dataclass is frozen: a derived field can only be set like this.
         object.__setattr__(self, "api_key", None if self.api is None else api_key_of(self.api))
         if self.nth < 1:
             raise ValueError(f"nth={self.nth}: the next one is 1")
@@ -69,16 +73,22 @@ class Fault:
 
     @property
     def is_about_items(self) -> bool:
-        """Whether it befalls partitions or topics inside a request."""
+        """Return whether the fault applies to partitions or topics inside a request."""
         return isinstance(self.effect, Fail | Omit)
 
     @property
     def is_about_requests(self) -> bool:
-        """Whether it befalls a request, its answer, or the bytes of either."""
+        """Return whether the fault applies to a request, its answer, or the bytes of either."""
         return not isinstance(self.effect, Fail | Omit | Refuse)
 
     def matches_request(self, api_key: int, broker: int, items: Collection[tuple[str, int]]) -> bool:
-        """Whether a request with these (topic, partition) pairs is meant; a pair's partition may be -1 (a topic)."""
+        """Return True if this fault applies to a request.
+
+        Args:
+            api_key: key of the request's API.
+            broker: node id.
+            items: (topic, partition) pairs of the request; a partition of -1 stands for a whole topic.
+        """
         if not self._is_about(api_key, broker):
             return False
         if self.topic is None and self.partition is None:
@@ -86,11 +96,22 @@ class Fault:
         return any(self._covers(topic, partition) for topic, partition in items)
 
     def matches_item(self, api_key: int, broker: int, topic: str, partition: int) -> bool:
-        """Whether this topic or partition of a request is meant."""
+        """Return True if this fault applies to one topic or partition of a request.
+
+        Args:
+            api_key: key of the request's API.
+            broker: node id.
+            topic: topic name.
+            partition: partition number; -1 stands for the whole topic.
+        """
         return self._is_about(api_key, broker) and self._covers(topic, partition)
 
     def matches_connection(self, broker: int) -> bool:
-        """Whether a new connection at this broker is meant."""
+        """Return True if this fault applies to a new connection.
+
+        Args:
+            broker: node id.
+        """
         return isinstance(self.effect, Refuse) and self.broker in (None, broker)
 
     def _is_about(self, api_key: int, broker: int) -> bool:

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, assert_never
 
-from .effects import Corrupt, Damage, Drip, Duplicate, HugeLength, Rechunk, Truncate, WrongCorrelation
+from aiokprod.testing.faults.effects import (
+    Corrupt,
+    Damage,
+    Drip,
+    Duplicate,
+    HugeLength,
+    Rechunk,
+    Truncate,
+    WrongCorrelation,
+)
 
 LENGTH_BYTES: Final = 4
 _DRIPS_PER_S: Final = 10
@@ -31,7 +40,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """What is written in place of a frame."""
+    """The bytes that are written in place of a frame."""
 
     pieces: tuple[Piece, ...]
     then_closes: bool = False
@@ -48,7 +57,7 @@ class Passage:
 
 
 def passage_of(damage: Damage, wire: bytes, *, is_request: bool, random: Random) -> Passage:
-    """How a frame (length prefix included) goes on under this damage; chance comes from `random`."""
+    """Return how a frame (with its length prefix) goes on under this damage; `random` draws the places."""
     match damage:
         case Truncate(size):
             kept = wire[: min(size, len(wire) - 1)]

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection
 from random import Random
 from typing import TypeAlias
 
-from .effects import ON_CHUNKS, Fail, Hold, ItemEffect, Omit
-from .fault import Fault
+from aiokprod.testing.faults.effects import ON_CHUNKS, Fail, Hold, ItemEffect, Omit
+from aiokprod.testing.faults.fault import Fault
 
 OnLoop: TypeAlias = Callable[[Callable[[], None]], object]
 """Runs a function on the loop where the rules live."""
@@ -45,25 +45,25 @@ class Rule:
 
     @property
     def is_spent(self) -> bool:
-        """Whether it will not act again."""
+        """Return whether the rule will not act again."""
         return self._is_disarmed or (self.fault.times is not None and self.hits >= self.fault.times)
 
     @property
     def still_holds(self) -> bool:
-        """Whether something it holds waits for `release`, or may."""
+        """Return whether a frame that the rule holds waits for `release`, or may come to."""
         return isinstance(self.fault.effect, Hold) and self.hits > 0 and not self._released.is_set()
 
     def disarm(self) -> None:
-        """Act no more. What it holds stays held until `release`."""
+        """Stop matching. Frames that the rule holds stay held until `release`."""
         self._is_disarmed = True
 
     def cancel(self) -> None:
-        """Act no more, and let go of everything it holds, in order."""
+        """Stop matching, and release all frames that the rule holds, in order."""
         self._is_disarmed = True
         self._on_loop(self._released.set)
 
     def wait_hit(self, hits: int = 1, timeout_s: float = 10.0) -> None:
-        """Block this thread until it has acted so often. (On an event loop: `asyncio.to_thread(rule.wait_hit)`.)
+        """Block this thread until the rule has matched so often. (On an event loop: `asyncio.to_thread(rule.wait_hit)`.)
 
         Raises:
             TimeoutError: it has not.
@@ -121,20 +121,20 @@ class FaultRules:
 
     @property
     def names_partitions(self) -> bool:
-        """Whether a rule names a partition: Metadata asks for its partitions only then, a topic-wide rule hits once."""
+        """Return whether a rule names a partition: Metadata asks for its partitions only then, a topic-wide rule hits once."""
         return any(rule.fault.partition is not None for rule in self._rules)
 
     def has_request_rules(self, api_key: int) -> bool:
-        """Whether a whole-request rule may match, so that its items are worth listing."""
+        """Return whether a whole-request rule may match, so that its items are worth listing."""
         self._sweep()
         return any(r.fault.is_about_requests and r.fault.api_key in (None, api_key) for r in self._rules)
 
     def has_item_rules(self, api_key: int) -> bool:
-        """Whether a partition or topic in a request of this API may be meant."""
+        """Return whether a partition or topic in a request of this API may be meant."""
         return any(r.fault.is_about_items and r.fault.api_key in (None, api_key) for r in self._rules)
 
     def for_request(self, api_key: int, broker: int, items: Collection[tuple[str, int]]) -> Rule | None:
-        """The rule for a request that is taken up; counts as a hit."""
+        """Return the rule for a request that is about to be served; counts as a hit."""
         for rule in self._rules:
             fault = rule.fault
             if fault.is_about_requests and fault.matches_request(api_key, broker, items) and rule.take():
@@ -142,7 +142,7 @@ class FaultRules:
         return None
 
     def for_item(self, api_key: int, broker: int, topic: str = "", partition: int = -1) -> ItemEffect | None:
-        """What befalls one topic (partition -1), one partition, or an API without either; counts as a hit."""
+        """Return the effect on one topic (partition -1), one partition, or an API without either; counts as a hit."""
         for rule in self._rules:
             effect = rule.fault.effect
             if (
@@ -155,7 +155,7 @@ class FaultRules:
         return None
 
     def for_chunk(self, broker: int, *, is_request: bool) -> Rule | None:
-        """The rule for bytes in which no frames are to be seen; counts as a hit. One that names an API fits none."""
+        """Return the rule for bytes without visible frames; counts as a hit. A rule that names an API never matches."""
         for rule in self._rules:
             fault = rule.fault
             if (
@@ -168,7 +168,7 @@ class FaultRules:
         return None
 
     def refuses_connection(self, broker: int) -> bool:
-        """Whether a new connection at this broker is to be reset; counts as a hit."""
+        """Return whether a new connection at this broker is to be reset; counts as a hit."""
         return any(rule.fault.matches_connection(broker) and rule.take() for rule in self._rules)
 
     def _sweep(self) -> None:

@@ -1,11 +1,10 @@
-"""The verbs of a test that wants trouble: fail, omit, drop, delay, hold, throttle, answer, damage, freeze.
+"""The methods of a test that cause faults: fail, omit, drop, delay, hold, throttle, answer, damage, freeze.
 
-The base class of `MockCluster` and `FaultProxy`: a script runs unchanged against either. Each verb adds one `Fault` and
-returns its `Rule`: `rule.hits` counts, `rule.cancel()` ends it. A fault acts once unless `times` says otherwise.
+The base class of `MockCluster` and `FaultProxy`: a script runs unchanged against either. Each of these methods adds one
+`Fault` and returns its `Rule`: `rule.hits` counts, `rule.cancel()` ends it. A fault acts once unless `times` says otherwise.
 
-All take where it applies: `api` (a name or key; None for every API), `broker`, `topic`, `partition`, `nth` (the first
-match to act on, 1 is the next), `times` (None for ever), `chance` and `seed`. What can befall a request as well as its
-answer befalls the answer; the request, `before_serving`. Every verb may be called from any thread.
+The fields of `Fault` are their common parameters, where they apply. A fault that can apply to a request or its answer applies
+to the answer, unless `before_serving` is true. All methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypedDict, Unpack
 
-from ..own_thread import LoopHome
-from .effects import (
+from aiokprod.testing.faults.effects import (
     LARGEST_LENGTH,
     Answer,
     Blackhole,
@@ -40,14 +38,15 @@ from .effects import (
     WrongCorrelation,
     code_of,
 )
-from .fault import Fault
-from .rules import FaultRules, Rule
+from aiokprod.testing.faults.fault import Fault
+from aiokprod.testing.faults.rules import FaultRules, Rule
+from aiokprod.testing.own_thread import LoopHome
 
 Api = str | int | None
 
 
 class Where(TypedDict, total=False):
-    """Where and how often a fault applies."""
+    """The place and the count of a fault: fields of `Fault`."""
 
     broker: int | None
     topic: str | None
@@ -59,18 +58,18 @@ class Where(TypedDict, total=False):
 
 
 class WhereAndWhich(Where, total=False):
-    """The same for what can befall a request as well as its answer."""
+    """`Where`, and the choice between a request and its answer: fields of `Fault`."""
 
     before_serving: bool
 
 
 class FaultVerbs(ABC):
-    """What can be done to requests, answers, connections and brokers."""
+    """Faults of requests, answers, connections and brokers."""
 
     _home: LoopHome
     _faults: FaultRules
 
-    # ---- answers
+    # ------------------------------------------------------------------ answers
 
     def fail_next(
         self,
@@ -82,138 +81,351 @@ class FaultVerbs(ABC):
         with_hint: bool = False,
         **where: Unpack[Where],
     ) -> Rule:
-        """Answer an error code, known or not, by number or Kafka's name.
+        """Answer with an error code.
 
         Args:
-            after_append: Produce: append the batch all the same; the answer carries its base offset (broker: 6.1, 6.4).
-            with_hint: Produce v10+: name the current leader too.
+            api: name or key of the request, as in "Produce"; None is every API.
+            error: Kafka's name of the code, as in "NOT_LEADER_OR_FOLLOWER", or a number, also one that Kafka does not have.
+            message: text of the error; None is none.
+            after_append: Produce: True appends the batch all the same; the answer carries its base offset (broker: 6.1,
+                6.4).
+            with_hint: Produce v10+: True names the current leader in the answer.
+            **where: `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+
+        Raises:
+            ValueError: the name is not one of Kafka's codes.
+            TypeError: `error` is neither a name nor a number.
         """
         return self._add(api, Fail(code_of(error), message, after_append, with_hint), where)
 
     def omit_partition(
         self, api: Api, topic: str, partition: int, *, after_append: bool = True, times: int | None = 1
     ) -> Rule:
-        """Leave the partition out of the answer; a Produce is carried out unless `after_append` is false."""
+        """Leave a partition out of the answer.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            topic: topic name.
+            partition: partition number.
+            after_append: Produce: True appends the batch all the same.
+            times: number of matches to act on; None is all of them.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self._add(api, Omit(after_append), {"topic": topic, "partition": partition, "times": times})
 
     def throttle_next(self, api: Api, milliseconds: int, **where: Unpack[Where]) -> Rule:
-        """Answer with throttle_time_ms and leave the channel unread for as long (broker: 14.1, 14.2)."""
+        """Answer with `throttle_time_ms`, and read nothing from the connection for that time (broker: 14.1, 14.2).
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            milliseconds: that time.
+            **where: `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self._add(api, Throttle(milliseconds), where)
 
     def answer_with(self, api: Api, make: Callable[[object, int], object], **where: Unpack[Where]) -> Rule:
-        """Let a callable answer: it gets the decoded request and its version; it returns a message, bytes or None."""
+        """Let a function make the answer.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            make: called on the loop of the cluster or the proxy with the decoded request and its version; returns a
+                message, the bytes of a body, or None for no answer.
+            **where: `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self._add(api, Answer(make), where)
 
     def rewrite_answer(self, api: Api, change: Callable[[object, int], object], **where: Unpack[Where]) -> Rule:
-        """Let a callable change the answer: it gets it decoded, and its version; it returns a message, bytes or None."""
+        """Let a function change the answer.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            change: called on the loop of the cluster or the proxy with the decoded answer and its version; returns a
+                message, the bytes of a body, or None for no answer.
+            **where: `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self._add(api, Rewrite(change), where)
 
     def on_request(self, api: Api, call: Callable[[], object], **where: Unpack[Where]) -> Rule:
-        """Call something, on the loop of the cluster or the proxy, just before a matching request is served."""
-        return self._add(api, Run(call), where)
-
-    # ---- requests and answers that are late or lost
-
-    def drop_answer(self, api: Api, *, after_append: bool = True, reset: bool = False, **where: Unpack[Where]) -> Rule:
-        """Close the connection instead of answering, after carrying the request out or instead of it.
+        """Call a function just before a matching request is served.
 
         Args:
-            reset: with RST, as a killed process leaves it, not with FIN.
+            api: name or key of the request, as in "Produce"; None is every API.
+            call: called without arguments, on the loop of the cluster or the proxy.
+            **where: `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
+        return self._add(api, Run(call), where)
+
+    # ------------------------------------------------------------------ requests and answers that are late or lost
+
+    def drop_answer(self, api: Api, *, after_append: bool = True, reset: bool = False, **where: Unpack[Where]) -> Rule:
+        """Close the connection in place of the answer.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            after_append: True carries the request out before; False does not.
+            reset: True ends the connection with RST, as a killed process does; False with FIN.
+            **where: `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
         """
         which: WhereAndWhich = {**where, "before_serving": not after_append}
         return self._add(api, Drop(reset), which)
 
     def close_after(self, api: Api, **where: Unpack[Where]) -> Rule:
-        """Answer, then close the connection."""
+        """Answer, then close the connection.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            **where: `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self._add(api, Close(), where)
 
     def swallow_next(self, api: Api, **where: Unpack[WhereAndWhich]) -> Rule:
-        """Lose the answer (or the request, `before_serving`); the connection goes on."""
+        """Lose an answer, or a request; the connection stays in use.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            **where: `before_serving`, `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self._add(api, Swallow(), where)
 
     def blackhole_next(self, api: Api, **where: Unpack[WhereAndWhich]) -> Rule:
-        """Lose the answer (or the request) and all after it on this connection, which stays open."""
+        """Lose an answer, or a request, and everything after it in the same direction; the connection stays open.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            **where: `before_serving`, `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self._add(api, Blackhole(), where)
 
     def delay_next(self, api: Api, seconds: float, **where: Unpack[WhereAndWhich]) -> Rule:
-        """Keep the answer back for so long (or the request, `before_serving`); what is behind it waits too."""
+        """Delay an answer, or a request, and everything behind it.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            seconds: the delay.
+            **where: `before_serving`, `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self._add(api, Delay(seconds), where)
 
     def hold(self, api: Api, **where: Unpack[WhereAndWhich]) -> Rule:
-        """Keep answers (or requests) until `release`; for ever on every match unless `times` is given."""
+        """Hold answers, or requests, until `release`; every match, unless `times` is given.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            **where: `before_serving`, `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         where.setdefault("times", None)
         return self._add(api, Hold(), where)
 
     def release(self, rule: Rule) -> None:
-        """Let go what a `hold` keeps, in order, and end it."""
+        """End a `hold`, and pass on what it holds, in order.
+
+        Args:
+            rule: the rule that `hold` returned.
+        """
         rule.cancel()
 
-    # ---- bytes
+    # ------------------------------------------------------------------ bytes
 
     def truncate_next(self, api: Api, size: int, **where: Unpack[WhereAndWhich]) -> Rule:
-        """Pass so many bytes of the answer (or the request), length prefix included, then close."""
+        """Pass on the first bytes of an answer, or of a request, then close the connection.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            size: number of bytes, length prefix included; the last byte is never passed on.
+            **where: `before_serving`, `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self._add(api, Truncate(size), where)
 
     def rechunk_next(self, api: Api, *, largest: int = 1, **where: Unpack[WhereAndWhich]) -> Rule:
-        """Pass the answer (or the request) in pieces of 1 to `largest` bytes."""
+        """Pass on an answer, or a request, in small pieces.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            largest: greatest size of a piece, in bytes; the sizes are random.
+            **where: `before_serving`, `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self._add(api, Rechunk(largest), where)
 
     def drip_next(self, api: Api, bytes_per_s: float, **where: Unpack[WhereAndWhich]) -> Rule:
-        """Pass the answer (or the request) at this rate."""
+        """Pass on an answer, or a request, slowly.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            bytes_per_s: the rate, in bytes per second.
+            **where: `before_serving`, `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self._add(api, Drip(bytes_per_s), where)
 
     def duplicate_next(self, api: Api, **where: Unpack[WhereAndWhich]) -> Rule:
-        """Pass the answer twice; or the request: it is carried out twice and answered once."""
+        """Pass on an answer twice; or carry a request out twice, and answer it once.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            **where: `before_serving`, `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self._add(api, Duplicate(), where)
 
     def corrupt_next(
         self, api: Api, *, offset: int | None = None, mask: int | None = None, **where: Unpack[WhereAndWhich]
     ) -> Rule:
-        """Change one byte of the answer (or the request), behind its length; which and how is drawn unless said."""
+        """Change one byte of an answer, or of a request; never of its length prefix.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            offset: index of the byte after the length prefix; a negative one counts from the end; None is random.
+            mask: the bits that flip, 1 to 255; None is random.
+            **where: `before_serving`, `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self._add(api, Corrupt(offset, mask), where)
 
     def wrong_correlation_next(self, api: Api, **where: Unpack[WhereAndWhich]) -> Rule:
-        """Give the answer (or the request) another correlation id."""
+        """Give an answer, or a request, another correlation id.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            **where: `before_serving`, `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self._add(api, WrongCorrelation(), where)
 
     def huge_length_next(self, api: Api, *, length: int = LARGEST_LENGTH, **where: Unpack[WhereAndWhich]) -> Rule:
-        """Let the length prefix of the answer (or the request) say `length`."""
+        """Put a wrong length before an answer, or a request.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            length: the length prefix, a signed number of 32 bits.
+            **where: `before_serving`, `broker`, `topic`, `partition`, `nth`, `times`, `chance` and `seed`, see `Fault`.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self._add(api, HugeLength(length), where)
 
-    # ---- connections and brokers
+    # ------------------------------------------------------------------ connections and brokers
 
     def refuse_next(self, broker: int | None = None, *, times: int | None = 1) -> Rule:
-        """Reset a new connection at once."""
+        """Reset the next new connection at once.
+
+        Args:
+            broker: node id; None is every broker.
+            times: number of connections; None is all of them.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self.add_fault(Fault(effect=Refuse(), broker=broker, times=times))
 
     @abstractmethod
     def close_connections(self, node: int | None = None, *, abort: bool = False) -> int:
-        """Close the connections of one broker or all (FIN, or RST with `abort`); returns how many."""
+        """Close the open connections of a broker, or of all brokers.
+
+        Args:
+            node: node id; None is every broker.
+            abort: True resets the connections (RST), False ends them in order (FIN).
+
+        Returns:
+            The number of connections that were closed.
+        """
 
     @abstractmethod
     def freeze_broker(self, node: int) -> None:
-        """Let a broker fall silent as a stopped process does: connections open, nothing read and nothing written."""
+        """Make a broker silent, as a stopped process is: connections stay open, nothing is read or written.
+
+        Args:
+            node: node id.
+        """
 
     @abstractmethod
     def thaw_broker(self, node: int) -> None:
-        """Let it go on where it stopped."""
+        """Let a frozen broker continue where it stopped.
+
+        Args:
+            node: node id.
+        """
 
     @abstractmethod
     def refuse_connections(self, node: int) -> None:
-        """Listen no more for this broker: who dials is refused. Open connections go on."""
+        """Refuse new connections to a broker; open connections stay in use.
+
+        Args:
+            node: node id.
+        """
 
     @abstractmethod
     def allow_connections(self, node: int) -> None:
-        """Listen again after `refuse_connections`, on the same port."""
+        """Accept connections again after `refuse_connections`, on the same port.
 
-    # ---- all of them
+        Args:
+            node: node id.
+        """
+
+    # ------------------------------------------------------------------ all of them
 
     def add_fault(self, fault: Fault) -> Rule:
-        """Put a fault in force, behind the others; its matches are counted from now on."""
+        """Add a fault behind the others; its matches are counted from here.
+
+        Args:
+            fault: what happens, where, and how often.
+
+        Returns:
+            The rule: `rule.hits` counts, `rule.cancel()` ends the fault.
+        """
         return self._home.call(lambda: self._faults.add(Rule(fault, self._home.call)))
 
     def clear_faults(self) -> None:
-        """End every rule and let go of what they hold."""
+        """End all faults, and pass on what they hold."""
         self._home.call(self._faults.clear)
 
     def _add(self, api: Api, effect: Effect, where: Where) -> Rule:

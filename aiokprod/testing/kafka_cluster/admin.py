@@ -38,7 +38,7 @@ class PartitionState:
 
 
 class _DeleteTopicsByName(delete_topics.DeleteTopicsRequest):
-    """Version 6 renamed the field; version 5 is read by every broker, old and new."""
+    """DeleteTopics of version 5: version 6 renamed the field, and every broker reads version 5."""
 
     MAX_VERSION: ClassVar[int] = 5
 
@@ -49,18 +49,18 @@ class Admin(Asking):
     # What there is.
 
     def cluster_id(self) -> str:
-        """The cluster's id, as any running broker tells it."""
+        """Return the cluster's id, as any running broker tells it."""
         return self._anywhere(MetadataRequest(topics=[]), MetadataResponse).cluster_id or ""
 
     def brokers_seen_by(self, node_id: int) -> set[int]:
-        """The registered brokers as this one knows them; empty if it does not answer."""
+        """Return the registered brokers as this one knows them; empty if it does not answer."""
         with contextlib.suppress(OSError, KafkaClusterError):
             answer = self._request(MetadataRequest(topics=[]), MetadataResponse, node_id)
             return {broker.node_id for broker in answer.brokers}
         return set()
 
     def topic(self, name: str, *, seen_by: int | None = None) -> list[PartitionState] | None:
-        """The topic's partitions in order, as one broker sees them; None if it does not know the topic."""
+        """Return the topic's partitions in order, as one broker sees them; None if it does not know the topic."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
         answer = (
             self._request(request, MetadataResponse, seen_by)
@@ -83,7 +83,7 @@ class Admin(Asking):
         ]
 
     def end_offsets(self, topic: str) -> list[int]:
-        """The offset after the last record, per partition; asked of each leader."""
+        """Return the offset after the last record, per partition, as each leader tells it."""
         return [self._end_offset(topic, index) for index in range(len(self._known(topic)))]
 
     # What is changed.
@@ -289,7 +289,7 @@ class Admin(Asking):
         return found[0]
 
     def _is_free(self, name: str) -> bool:
-        """With ZooKeeper the controller takes the name back a little after the brokers have forgotten the topic."""
+        """Return whether the name is free: with ZooKeeper the controller frees it a little after the brokers."""
         topic = create_topics.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
         request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=True)
         (result,) = self._controller(request, create_topics.CreateTopicsResponse).topics

@@ -32,17 +32,17 @@ _PASSING: Final = frozenset(
 
 
 class Asking:
-    """Requests to whichever broker can answer them."""
+    """Requests to any broker that can answer them."""
 
     def __init__(self, addresses: Callable[[], Mapping[int, Address]], timeout_s: float = 60.0) -> None:
-        """`addresses` gives the brokers that run now, by node id; asked before every request."""
+        """Ask the brokers of `addresses`, which returns the running ones by node id and is called before every request."""
         self._addresses = addresses
         self._timeout_s = timeout_s
         self._connections: dict[int, BlockingConnection] = {}
 
     @classmethod
     def from_bootstrap(cls, bootstrap_servers: str, timeout_s: float = 60.0) -> Self:
-        """For a plaintext cluster that was not started by us; brokers are found through its metadata."""
+        """Make one for a plaintext cluster started elsewhere; its brokers are found through metadata."""
         found: dict[int, Address] = {}
 
         def addresses() -> Mapping[int, Address]:
@@ -59,7 +59,7 @@ class Asking:
         self._connections.clear()
 
     def _until(self, what: str, attempt: Callable[[int], bool]) -> None:
-        """Repeat until the attempt says it is done; lost connections count as not done."""
+        """Repeat the attempt until it returns True; a lost connection counts as False."""
         deadline = time.monotonic() + self._timeout_s
         tries = 0
         cause: OSError | None = None
@@ -118,7 +118,7 @@ class Asking:
 
 
 def done(request: str, code: int, message: str | None) -> bool:
-    """True: it worked. False: ask again. Raises KafkaAdminError when asking again cannot help."""
+    """Return True if it worked, False to ask again. Raises KafkaAdminError if asking again cannot help."""
     if code == 0:
         return True
     if code in _PASSING:

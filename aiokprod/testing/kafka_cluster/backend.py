@@ -1,4 +1,4 @@
-"""`Broker` and `Backend`: what a real broker can be told, whoever runs it (JVM processes, containers).
+"""`Broker` and `Backend`: the control of real brokers, independent of how they run (JVM processes, containers).
 
 One `Broker` per node, made with the cluster and kept over its lives: kill it, start it again, it is the same object.
 """
@@ -15,7 +15,7 @@ from aiokprod.testing.kafka_cluster.spec import ClusterSpec, NodeSpec
 
 
 class BrokerState(Enum):
-    """Is the broker's process there, and does it run?"""
+    """The state of a broker's process."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -42,7 +42,7 @@ class Broker(ABC):
 
     @property
     def is_running(self) -> bool:
-        """It runs: neither stopped nor paused."""
+        """Return whether the broker runs: it is neither stopped nor paused."""
         return self.state is BrokerState.RUNNING
 
     def start(self, *, wait: bool = True) -> None:
@@ -63,32 +63,32 @@ class Broker(ABC):
             self._wait_registered(self.node_id)
 
     def restart(self, *, wait: bool = True) -> None:
-        """`stop` in order, then `start`."""
+        """Stop the broker in order, then start it."""
         self.stop()
         self.start(wait=wait)
 
     @abstractmethod
     def kill(self) -> None:
-        """SIGKILL: as if the power went. Returns when the process is gone."""
+        """Send SIGKILL, as if the power failed. Returns when the process has ended."""
 
     @abstractmethod
     def stop(self, timeout_s: float = 60.0) -> None:
-        """SIGTERM: the broker hands its leaders over and ends; killed if it has not after the timeout."""
+        """Send SIGTERM: the broker moves its leaders and ends; after the timeout it is killed."""
 
     @abstractmethod
     def pause(self) -> None:
-        """SIGSTOP: sockets stay open, nothing is answered. Raises KafkaClusterError if it is stopped."""
+        """Send SIGSTOP: sockets stay open, nothing is answered. Raises KafkaClusterError if the broker is stopped."""
 
     @abstractmethod
     def resume(self) -> None:
-        """SIGCONT after `pause`. Nothing happens to one that runs; raises KafkaClusterError if it is stopped."""
+        """Send SIGCONT after `pause`; has no effect on a running broker. Raises KafkaClusterError if it is stopped."""
 
     @abstractmethod
     def log_tail(self, lines: int = 40) -> str:
-        """The end of the broker's log."""
+        """Return the end of the broker's log."""
 
     def complaints(self, lines: int = 40) -> str:
-        """The last warnings, errors and stack traces of its log: why it ended, without what it did when it ended."""
+        """Return the last warnings, errors and stack traces of the log: why the broker ended, without its shutdown."""
         kept = [line for line in self.log_tail(5000).splitlines() if "] INFO " not in line]
         return "\n".join(kept[-lines:])
 
@@ -97,7 +97,7 @@ class Broker(ABC):
 
 
 class Backend(Protocol):
-    """Runs the nodes of one cluster."""
+    """The runner of the nodes of one cluster."""
 
     @property
     def admin_listener(self) -> str:

@@ -19,7 +19,7 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 
 class Request(Protocol):
-    """What every generated request has."""
+    """The attributes of every generated request."""
 
     API_KEY: ClassVar[int]
     MIN_VERSION: ClassVar[int]
@@ -30,7 +30,7 @@ class Request(Protocol):
 
 
 class Answer(Protocol):
-    """What every generated response has."""
+    """The methods of every generated response."""
 
     @classmethod
     def decode(cls, data: bytes | memoryview, version: int) -> Self: ...
@@ -46,7 +46,7 @@ class BlockingConnection:
         """Connect.
 
         Raises:
-            OSError: nobody listens there, or no answer within the timeout (each step has the whole of it).
+            OSError: nothing listens there, or no answer came within the timeout (which each step has in full).
         """
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

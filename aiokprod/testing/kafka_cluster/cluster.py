@@ -45,7 +45,28 @@ BackendName = Literal["auto", "processes", "containers"]
 
 
 class KafkaCluster:
-    """A cluster of real brokers on 127.0.0.1."""
+    """A cluster of real brokers on 127.0.0.1. `start`, or `with`, starts them.
+
+    Args:
+        brokers: number of brokers; their node ids are 1 and up. By default a topic has min(3, brokers) replicas, and
+            `min.insync.replicas` is one less, at least 1.
+        backend: "processes", "containers", or "auto": processes if Java and Kafka's jars (or Maven) are present.
+        version: release of Kafka. Before 3.3 the cluster runs with ZooKeeper (processes only).
+        image: container image with the interface of `apache/kafka`; None is `AIOKPROD_KAFKA_IMAGE` from the environment, or
+            `apache/kafka:VERSION`.
+        ports: ports of the first listener, one per broker; None is free ones.
+        config: further properties of the brokers.
+        heap: memory of each broker's JVM, as in "256m".
+        listeners: protocols for clients: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL. The first one is the default.
+        security: certificates and users of the listeners that need them; None makes them.
+        proxied: True puts a `FaultProxy` before the first listener of every broker, a list before the listeners in it;
+            brokers then advertise its address.
+        advertised_host: host that the brokers advertise; only clients have to be able to resolve it.
+        features: feature levels of the new cluster, as in `{"transaction.version": 0}` (processes only).
+
+    Raises:
+        ValueError: the arguments contradict each other.
+    """
 
     def __init__(
         self,
@@ -63,27 +84,6 @@ class KafkaCluster:
         advertised_host: str = HOST,
         features: Mapping[str, int] | None = None,
     ) -> None:
-        """Nothing starts yet.
-
-        Args:
-            brokers: how many; their node ids are 1 and up. Topics get min(3, brokers) replicas, all but one in sync.
-            backend: "processes", "containers", or "auto": processes where Java and Kafka's jars (or Maven) are present.
-            version: of Kafka. Before 3.3 the cluster runs with ZooKeeper (processes only).
-            image: for containers, one that keeps the contract of `apache/kafka`; default: `AIOKPROD_KAFKA_IMAGE`, else
-                `apache/kafka:VERSION`.
-            ports: of the brokers' first listener; free ones if not given.
-            config: broker properties to set on top of ours.
-            heap: of each broker's JVM.
-            listeners: what clients may speak: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL. The first is the default one.
-            security: certificates and users of the listeners that need them; made up if not given.
-            proxied: put a `FaultProxy` before every broker, on the first listener or on those named here; brokers
-                advertise its address.
-            advertised_host: what brokers call themselves to clients; a name that only the client can resolve will do.
-            features: levels to format with, {"transaction.version": 0} (processes only).
-
-        Raises:
-            ValueError: the arguments contradict each other.
-        """
         if brokers < 1:
             raise ValueError(f"brokers={brokers}: a cluster has at least one")
         if unknown := [name for name in listeners if name not in CLIENT_PROTOCOLS]:
@@ -175,7 +175,11 @@ class KafkaCluster:
         return self.bootstrap_for(self._started_spec().listeners[0])
 
     def bootstrap_for(self, listener: str) -> str:
-        """For clients that speak this protocol, for instance "SASL_SSL"."""
+        """Return the servers for clients of one listener: "127.0.0.1:port,...".
+
+        Args:
+            listener: its protocol, for instance "SASL_SSL".
+        """
         return ",".join(f"{node.host}:{node.advertised[listener]}" for node in self._started_spec().nodes)
 
     @property
@@ -205,7 +209,15 @@ class KafkaCluster:
         return next(iter(self.proxies.values()))
 
     def broker(self, node_id: int) -> Broker:
-        """The handle of this broker; node ids count from 1."""
+        """Return the handle of a broker.
+
+        Args:
+            node_id: node id, 1 and up.
+
+        Raises:
+            KeyError: there is no broker with this id.
+            KafkaClusterError: the cluster is not started.
+        """
         return self.brokers[node_id]
 
     @property
@@ -216,10 +228,10 @@ class KafkaCluster:
         return self._backend.brokers
 
     def active_controller(self) -> int:
-        """The broker that leads the KRaft quorum now: the one whose end makes the others elect (processes only).
+        """Return the broker that leads the KRaft quorum: if it ends, the others elect (processes only).
 
         Raises:
-            KafkaClusterError: nobody was elected in 30 s, or the cluster has none that this machine reaches.
+            KafkaClusterError: none was elected in 30 s, or the cluster has none that this machine can reach.
         """
         spec = self._started_spec()
         if spec.needs_zookeeper or self._backend is None or self._backend.admin_listener != INTERNAL:
@@ -235,16 +247,26 @@ class KafkaCluster:
     # Waiting.
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until every broker that is not stopped or paused is registered, in the eyes of all of them.
+        """Wait until every broker that is not stopped or paused is registered with all of them.
+
+        Args:
+            timeout_s: seconds.
 
         Raises:
-            KafkaClusterError: a broker ended, or the timeout passed; the message has what its log complains of.
+            KafkaClusterError: a broker ended, or the timeout passed; the message has the warnings and errors of its log.
         """
         expected = {node_id for node_id, broker in self.brokers.items() if broker.state is BrokerState.RUNNING}
         self._wait_seen(expected, timeout_s)
 
     def wait_all_in_sync(self, topic: str) -> None:
-        """Wait until every partition of the topic has a leader and all its replicas in sync (at most a minute)."""
+        """Wait until every partition of a topic has a leader and all its replicas in sync, at most a minute.
+
+        Args:
+            topic: topic name.
+
+        Raises:
+            KafkaClusterError: the cluster is not started, or did not do it within a minute; the message says why.
+        """
         self.admin.wait_all_in_sync(topic)
 
     # Topics.
@@ -256,35 +278,91 @@ class KafkaCluster:
         replication_factor: int | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic; returns when every running broker knows its leaders. Default: min(3, brokers) replicas."""
+        """Create a topic, and wait until every running broker knows its leaders.
+
+        Args:
+            name: topic name.
+            partitions: number of partitions.
+            replication_factor: number of replicas; None is one per broker, at most three.
+            config: Kafka's topic options.
+
+        Raises:
+            KafkaClusterError: the cluster is not started, or did not do it within a minute; the message says why.
+        """
         replicas = self._started_spec().replication_factor if replication_factor is None else replication_factor
         self.admin.create_topic(name, partitions, replicas, config or {})
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; returns when no running broker knows it."""
+        """Delete a topic, and wait until no running broker knows it.
+
+        Args:
+            name: topic name.
+
+        Raises:
+            KafkaClusterError: the cluster is not started, or did not do it within a minute; the message says why.
+        """
         self.admin.delete_topic(name)
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
-        """Set options of a topic; None restores a default."""
+        """Set options of a topic.
+
+        Args:
+            name: topic name.
+            config: Kafka's topic options; None restores a default.
+
+        Raises:
+            KafkaClusterError: the cluster is not started, or did not do it within a minute; the message says why.
+        """
         self.admin.alter_topic(name, config)
 
     def add_partitions(self, name: str, partitions: int) -> None:
-        """Grow a topic to so many partitions in all."""
+        """Add partitions to a topic.
+
+        Args:
+            name: topic name.
+            partitions: number of partitions afterwards.
+
+        Raises:
+            KafkaClusterError: the cluster is not started, or did not do it within a minute; the message says why.
+        """
         self.admin.add_partitions(name, partitions)
 
     def move_leader(self, topic: str, partition: int, to_node: int) -> None:
-        """Make this broker the partition's leader; returns when every running broker knows it."""
+        """Make a broker the leader of a partition, and wait until every running broker knows it.
+
+        Args:
+            topic: topic name.
+            partition: partition number.
+            to_node: node id.
+
+        Raises:
+            KafkaClusterError: the cluster is not started, or did not do it within a minute; the message says why.
+        """
         self.admin.move_leader(topic, partition, to_node)
 
     def leaders(self, topic: str) -> list[int]:
-        """The leader of each partition, in order; -1 where there is none now."""
+        """Return the leader of each partition, in order; -1 if there is none.
+
+        Args:
+            topic: topic name.
+
+        Raises:
+            KafkaClusterError: the topic does not exist, or the cluster is not started.
+        """
         partitions = self.admin.topic(topic)
         if partitions is None:
             raise KafkaClusterError(f"no topic {topic!r}")
         return [each.leader for each in partitions]
 
     def end_offsets(self, topic: str) -> list[int]:
-        """The offset after the last record, of each partition in order."""
+        """Return the offset after the last record, of each partition in order.
+
+        Args:
+            topic: topic name.
+
+        Raises:
+            KafkaClusterError: the cluster is not started, or did not do it within a minute; the message says why.
+        """
         return self.admin.end_offsets(topic)
 
     # Inside.
@@ -344,7 +422,7 @@ class KafkaCluster:
         return self._spec
 
     def _running_addresses(self) -> dict[int, tuple[str, int]]:
-        """Where admin requests go: past the proxy, to brokers that can answer."""
+        """Return the addresses for admin requests: past the proxy, of brokers that can answer."""
         if self._backend is None:
             return {}
         return {
@@ -388,7 +466,7 @@ class KafkaCluster:
 
 
 def _stop_weakly(cluster: weakref.ref[KafkaCluster]) -> Callable[[], None]:
-    """For interpreter exit, without keeping a forgotten cluster alive until then."""
+    """Return a function for interpreter exit that stops the cluster, and does not keep a forgotten one alive."""
 
     def stop() -> None:
         if (alive := cluster()) is not None:

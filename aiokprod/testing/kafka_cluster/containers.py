@@ -142,7 +142,7 @@ def _alias(node: NodeSpec) -> str:
 
 
 def _environment(spec: ClusterSpec, node: NodeSpec) -> dict[str, str]:
-    """The container's variables: node and cluster identity, one published listener, two within the network."""
+    """Return the container's variables: node and cluster identity, one published listener, two within the network."""
     properties = common_properties(spec) | {
         "node.id": str(node.node_id),
         "process.roles": "broker,controller",

@@ -7,11 +7,11 @@ from aiokprod.wire.codes import name_of
 
 
 class KafkaClusterError(AiokprodError):
-    """The cluster could not be fetched, started, reached or changed."""
+    """An error of a cluster that could not be fetched, started, reached or changed."""
 
 
 class KafkaAdminError(KafkaClusterError):
-    """A broker refused an admin request; `code` is Kafka's error code."""
+    """An admin request that a broker refused; `code` is Kafka's error code."""
 
     def __init__(self, request: str, code: int, message: str | None = None) -> None:
         super().__init__(f"{request}: {name_of(code)}" + (f": {message}" if message else ""), code=code)

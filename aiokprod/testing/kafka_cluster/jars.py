@@ -1,7 +1,7 @@
 """Apache Kafka's jars on this machine: fetched by Maven once per version, kept in a cache directory for all runs.
 
 Invariants: a version's directory appears whole or not at all (fetched beside it, renamed in one step); one fetch at a
-time per version, whoever runs it (file lock); nothing is fetched when the directory is there.
+time per version, in all processes (file lock); nothing is fetched if the directory exists.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CACHE_VARIABLE = "AIOKPROD_KAFKA_CACHE"
 
 
 def cache_directory() -> Path:
-    """Where jars are kept: `AIOKPROD_KAFKA_CACHE`, else `aiokprod/kafka` in the user's cache directory."""
+    """Return the directory of the jars: `AIOKPROD_KAFKA_CACHE`, or `aiokprod/kafka` in the user's cache directory."""
     if named := os.environ.get(CACHE_VARIABLE):
         return Path(named)
     base = os.environ.get("XDG_CACHE_HOME")
@@ -31,7 +31,7 @@ def cache_directory() -> Path:
 
 
 def find_java() -> str:
-    """The `java` to run: of `JAVA_HOME`, else of `PATH`.
+    """Return the `java` to run: from `JAVA_HOME`, else from `PATH`.
 
     Raises:
         KafkaClusterError: there is none.
@@ -49,7 +49,7 @@ def find_java() -> str:
 
 
 def kafka_classpath(version: str) -> str:
-    """The Java class path of this Kafka version; fetches the jars if this machine has not got them (about 20 s, 54 MB).
+    """Return the Java class path of this Kafka version; fetches the jars if they are missing (about 20 s, 54 MB).
 
     Raises:
         KafkaClusterError: Maven is missing or failed.
@@ -59,12 +59,12 @@ def kafka_classpath(version: str) -> str:
 
 
 def maven_jars(name: str, pom: bytes, what: str, properties: Mapping[str, str]) -> Path:
-    """The directory with the jars a pom asks for; fetches them if this machine has not got them.
+    """Return the directory with the jars that a pom names; fetches them if they are missing.
 
     Args:
-        name: of the directory in the cache; another pom or other properties need another name.
+        name: the name of the directory in the cache; another pom or other properties need another name.
         what: it is, for errors.
-        properties: of the pom.
+        properties: the properties of the pom.
 
     Raises:
         KafkaClusterError: Maven is missing or failed.
@@ -79,7 +79,7 @@ def maven_jars(name: str, pom: bytes, what: str, properties: Mapping[str, str]) 
 
 
 def can_run_processes(version: str) -> bool:
-    """Is there a Java, and the jars of this version or the Maven to fetch them?"""
+    """Return whether there is a Java, and the jars of this version or a Maven to fetch them."""
     try:
         find_java()
     except KafkaClusterError:
@@ -123,7 +123,7 @@ def _fetch(home: Path, pom: bytes, what: str, properties: Mapping[str, str]) -> 
 
 @contextmanager
 def _locked(path: Path) -> Generator[None, None, None]:
-    """Hold an exclusive lock on this file; waits for whoever has it."""
+    """Hold an exclusive lock on this file; waits until other processes have released it."""
     with path.open("ab") as lock:
         if sys.platform != "win32":
             import fcntl

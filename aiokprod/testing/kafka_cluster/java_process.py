@@ -1,7 +1,7 @@
 """`JavaProcess`: one JVM over its lives: launch, signal, end. Knows nothing of Kafka. One per node, one for ZooKeeper.
 
 Invariants: a signal goes only to a process that we started and have not waited for yet; each runs in a session of its
-own; the `Orphanage` knows a process exactly as long as it lives.
+own; the `ProcessReaper` knows a process exactly as long as it lives.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from aiokprod.testing.kafka_cluster.backend import BrokerState
 from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
-from aiokprod.testing.kafka_cluster.orphanage import Orphanage
+from aiokprod.testing.kafka_cluster.process_reaper import ProcessReaper
 
 STOPPING_S = 5.0  # a process that is not stopped by then is left as it is
 
@@ -22,12 +22,12 @@ STOPPING_S = 5.0  # a process that is not stopped by then is left as it is
 class JavaProcess:
     """A command that can be run, frozen, ended and run again."""
 
-    def __init__(self, name: str, command: list[str], directory: Path, orphanage: Orphanage) -> None:
+    def __init__(self, name: str, command: list[str], directory: Path, reaper: ProcessReaper) -> None:
         self.name = name
         self.log_file = directory / "server.log"
         self._command = command
         self._output_file = directory / "output.txt"
-        self._orphanage = orphanage
+        self._reaper = reaper
         self._process: subprocess.Popen[bytes] | None = None
         self._paused = False
 
@@ -54,7 +54,7 @@ class JavaProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a Ctrl-C in the terminal is ours to handle, not the brokers'
             )
-        self._orphanage.add(self._process.pid)
+        self._reaper.add(self._process.pid)
 
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)
@@ -63,7 +63,7 @@ class JavaProcess:
             self._wait_until_stopped()
 
     def _wait_until_stopped(self) -> None:
-        """The signal has only been sent: one thread takes it and stops the others, on a busy machine a while later."""
+        """Wait until a stop signal has taken effect: one thread takes it and stops the others, a while later if busy."""
         process = self._process
         give_up_at = time.monotonic() + STOPPING_S
         while process is not None and process.poll() is None and time.monotonic() < give_up_at:
@@ -92,7 +92,7 @@ class JavaProcess:
         self._forget(process)
 
     def tail(self, lines: int) -> str:
-        """The end of its log, and of its output, where a JVM that cannot start says why."""
+        """Return the end of its log and of its output, in which a JVM that cannot start says why."""
         parts = [
             "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
             for path in (self.log_file, self._output_file)
@@ -101,8 +101,8 @@ class JavaProcess:
         return "\n".join(part for part in parts if part)
 
     def _forget(self, process: subprocess.Popen[bytes]) -> None:
-        """It has ended and is waited for: its id may soon be somebody else's."""
-        self._orphanage.remove(process.pid)
+        """Forget a process that has ended and was waited for: its id may soon belong to another process."""
+        self._reaper.remove(process.pid)
         self._process = None
         self._paused = False
 

@@ -1,4 +1,4 @@
-"""Which ports a cluster's nodes listen on, and what they tell clients. Pure, but for the ports it is handed."""
+"""The ports that a cluster's nodes listen on, and the addresses that clients get. Pure, except for reserving ports."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def nodes_of(
     host: str,
     reserve: Callable[[], int],
 ) -> tuple[NodeSpec, ...]:
-    """The nodes, from id 1 on.
+    """Return the nodes, from id 1 on.
 
     Args:
-        listeners: of clients.
+        listeners: the names of the clients' listeners.
         proxied: those with a proxy before them: what is advertised is the proxy's port.
-        ports: of the first listener, as clients know it; `reserve`d ones if not given.
-        host: the name that clients are told.
+        ports: the ports of the first listener, as clients see it; `reserve`d ones if not given.
+        host: the name that metadata gives to clients.
     """
     nodes: list[NodeSpec] = []
     for index in range(count):

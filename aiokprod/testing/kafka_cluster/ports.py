@@ -24,14 +24,14 @@ HIGHEST_PORT = 32_000  # Linux hands out 32768 and up to outgoing connections
 
 
 class PortReservation:
-    """Hands out free ports of 127.0.0.1 and keeps other runs of ours away from them."""
+    """A set of free ports of 127.0.0.1 that other runs of these tests do not take."""
 
     def __init__(self, random_source: random.Random | None = None) -> None:
         self._random = random_source or random.Random()
         self._locks: dict[int, int] = {}  # port -> descriptor of its lock file
 
     def take(self) -> int:
-        """A port nobody listens on and no other reservation holds.
+        """Return a port on which nothing listens and that no other reservation holds.
 
         Raises:
             KafkaClusterError: a thousand tries found none, or the directory of the locks is not this user's own.
@@ -65,7 +65,7 @@ class PortReservation:
 
 
 def _lock_directory() -> Path:
-    """Where the locks of this user's runs are.
+    """Return the directory of the locks of this user's runs.
 
     The temporary folder is shared: what lies there under our name may be a link, or another user's. Neither is used, and
     its mode is not changed.
@@ -85,7 +85,7 @@ def _lock_directory() -> Path:
 
 
 def is_open(port: int) -> bool:
-    """Does somebody accept connections on this port of 127.0.0.1?"""
+    """Return whether connections to this port of 127.0.0.1 are accepted."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=5.0).close()
     except OSError:
@@ -94,7 +94,7 @@ def is_open(port: int) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Can this port of 127.0.0.1 be bound now?"""
+    """Return whether this port of 127.0.0.1 can be bound now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT of an earlier cluster is no obstacle
         try:

@@ -1,7 +1,7 @@
 """`ProcessBackend`: each node a JVM of its own on this machine, each in its own process group.
 
 Invariants: only what we started is signalled, by the handle we hold; every process ends with `stop`, at interpreter
-exit, or, if this process is killed itself, through the `Orphanage`; data and logs live in one temporary directory.
+exit, or, if this process is killed itself, through the `ProcessReaper`; data and logs live in one temporary directory.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from aiokprod.testing.kafka_cluster.backend import Broker, BrokerState
 from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
 from aiokprod.testing.kafka_cluster.jars import find_java, kafka_classpath
 from aiokprod.testing.kafka_cluster.java_process import JavaProcess
-from aiokprod.testing.kafka_cluster.orphanage import Orphanage
 from aiokprod.testing.kafka_cluster.ports import is_free
+from aiokprod.testing.kafka_cluster.process_reaper import ProcessReaper
 from aiokprod.testing.kafka_cluster.properties import ZOOKEEPER_SESSION_S, process_properties, to_text
 from aiokprod.testing.kafka_cluster.spec import HOST, INTERNAL, ClusterSpec, NodeSpec
 
@@ -53,7 +53,7 @@ class ProcessBroker(Broker):
         *,
         mourned_s: float,
     ) -> None:
-        """`mourned_s`: for so long after a kill the cluster holds the id to be taken."""
+        """Prepare the processes; `mourned_s`: after a kill the cluster regards the id as taken for so long."""
         super().__init__(node, listener, wait_registered)
         self.process = process
         self._mourned_s = mourned_s
@@ -102,7 +102,7 @@ class ProcessBackend:
         self.admin_listener = INTERNAL
         self.brokers: dict[int, Broker] = {}
         self._directory: Path | None = None
-        self._orphanage: Orphanage | None = None
+        self._reaper: ProcessReaper | None = None
         self._zookeeper: JavaProcess | None = None
 
     def start(self, spec: ClusterSpec, wait_registered: Callable[[int], None]) -> None:
@@ -110,13 +110,13 @@ class ProcessBackend:
             raise KafkaClusterError('brokers as processes need POSIX signals: use KafkaCluster(backend="containers")')
         java, classpath = find_java(), kafka_classpath(spec.version)
         self._directory = Path(tempfile.mkdtemp(prefix="aiokprod-kafka-"))
-        self._orphanage = Orphanage(self._directory)
+        self._reaper = ProcessReaper(self._directory)
         for node in spec.nodes:
             directory = self._prepare_node(spec, node)
             flags = [f"-Xms{spec.heap}", f"-Xmx{spec.heap}", "-XX:+UseSerialGC", "-Xshare:auto"]
             command = [java, *flags, *_log_flags(directory), "-cp", classpath, "kafka.Kafka"]
             command.append(str(directory / "server.properties"))
-            process = JavaProcess(f"broker {node.node_id}", command, directory, self._orphanage)
+            process = JavaProcess(f"broker {node.node_id}", command, directory, self._reaper)
             self.brokers[node.node_id] = ProcessBroker(
                 node,
                 spec.listeners[0],
@@ -136,11 +136,11 @@ class ProcessBackend:
             broker.kill()
         if self._zookeeper is not None:
             self._zookeeper.end(signal.SIGKILL, timeout_s=30.0)
-        if self._orphanage is not None:
-            self._orphanage.close()
+        if self._reaper is not None:
+            self._reaper.close()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
-        self.brokers, self._zookeeper, self._orphanage, self._directory = {}, None, None, None
+        self.brokers, self._zookeeper, self._reaper, self._directory = {}, None, None, None
 
     def _prepare_node(self, spec: ClusterSpec, node: NodeSpec) -> Path:
         assert self._directory is not None
@@ -186,7 +186,7 @@ class ProcessBackend:
                 )
 
     def _start_zookeeper(self, spec: ClusterSpec, java: str, classpath: str) -> None:
-        assert self._directory is not None and self._orphanage is not None
+        assert self._directory is not None and self._reaper is not None
         directory = self._directory / "zookeeper"
         directory.mkdir()
         settings = directory / "zookeeper.properties"
@@ -202,10 +202,10 @@ class ProcessBackend:
         (directory / "log4j2.properties").write_text(_LOG_SETTINGS.format(path=directory / "server.log"))
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         command = [java, "-Xmx128m", "-XX:+UseSerialGC", *_log_flags(directory), "-cp", classpath, main, str(settings)]
-        self._zookeeper = JavaProcess("ZooKeeper", command, directory, self._orphanage)
+        self._zookeeper = JavaProcess("ZooKeeper", command, directory, self._reaper)
         self._zookeeper.launch()
 
 
 def _log_flags(directory: Path) -> list[str]:
-    """Log to the node's own file, and tell log4j 2 that Kafka 2.x speaks to it in the words of log4j 1."""
+    """Return JVM flags: log to the node's own file, and make log4j 2 accept the log4j 1 calls of Kafka 2.x."""
     return [f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}", "-Dlog4j1.compatibility=true"]

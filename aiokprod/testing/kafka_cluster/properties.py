@@ -11,11 +11,14 @@ from typing import Final
 
 from aiokprod.testing.kafka_cluster.spec import CONTROLLER, HOST, INTERNAL, ClusterSpec, NodeSpec, version_tuple
 
-ZOOKEEPER_SESSION_S: Final = 4.0
+# Well above the 3 s for which a test freezes a broker, with up to a third of it since the last ping. A controller of Kafka 2.8
+# that wakes with an expired session answers AlterIsr with UNKNOWN_SERVER_ERROR; the leader that asked throws in the callback
+# ("Failed to enqueue ISR change state") and changes no ISR again until it is restarted.
+ZOOKEEPER_SESSION_S: Final = 8.0
 
 
 def common_properties(spec: ClusterSpec) -> dict[str, str]:
-    """What is the same on every node: replication, and small figures where Kafka's defaults are for big machines."""
+    """Return the properties of every node: replication, and small values where Kafka's defaults suit large machines."""
     replication, in_sync = str(spec.replication_factor), str(spec.min_insync_replicas)
     properties = {
         "default.replication.factor": replication,
@@ -49,7 +52,7 @@ def common_properties(spec: ClusterSpec) -> dict[str, str]:
 
 
 def process_properties(spec: ClusterSpec, node: NodeSpec, log_directory: str) -> dict[str, str]:
-    """All of server.properties for a JVM of ours on this machine; every listener on 127.0.0.1."""
+    """Return server.properties for a local JVM; every listener is on 127.0.0.1."""
     names = [INTERNAL, *spec.listeners]
     properties = common_properties(spec)
     properties |= {
@@ -79,18 +82,18 @@ def process_properties(spec: ClusterSpec, node: NodeSpec, log_directory: str) ->
 
 
 def protocol_map(spec: ClusterSpec) -> str:
-    """Which security protocol each listener speaks: ours by name, clients' listeners are called after theirs."""
+    """Return the security protocol of each listener; clients' listeners are named after theirs."""
     ours = [INTERNAL] if spec.needs_zookeeper else [CONTROLLER, INTERNAL]
     return ",".join([f"{name}:PLAINTEXT" for name in ours] + [f"{name}:{name}" for name in spec.listeners])
 
 
 def to_text(properties: Mapping[str, str]) -> str:
-    """As a Java properties file, which is ASCII: all else is escaped, and backslashes and line ends too."""
+    """Return the text of a Java properties file: ASCII; other characters, backslashes and line ends are escaped."""
     return "".join(f"{key}={_escaped(value)}\n" for key, value in properties.items())
 
 
 def to_environment(properties: Mapping[str, str]) -> dict[str, str]:
-    """As variables of the `apache/kafka` image: `a.b_c-d` becomes `KAFKA_A_B__C___D`."""
+    """Return the variables of the `apache/kafka` image: `a.b_c-d` becomes `KAFKA_A_B__C___D`."""
     return {
         "KAFKA_" + key.replace("_", "__").replace("-", "___").replace(".", "_").upper(): value
         for key, value in properties.items()

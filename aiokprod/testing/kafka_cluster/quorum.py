@@ -1,6 +1,6 @@
-"""Who the active controller is: the leader of the KRaft quorum, asked of the controllers themselves. Stateless.
+"""The active controller: the leader of the KRaft quorum, as the controllers themselves name it. Stateless.
 
-Metadata does not tell: KRaft brokers name any broker there, as any passes on what is the controller's.
+Metadata does not say: KRaft brokers name any broker there, because each forwards requests to the controller.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ POLL_S: Final = 0.05
 
 
 def active_controller(controllers: Callable[[], Mapping[int, Address]], timeout_s: float = 30.0) -> int:
-    """The node id of the active controller; `controllers` gives the controller listeners that run now.
+    """Return the node id of the active controller; `controllers` returns the running controller listeners.
 
     Raises:
         KafkaClusterError: none was elected in this time.
@@ -36,7 +36,7 @@ def active_controller(controllers: Callable[[], Mapping[int, Address]], timeout_
 
 
 def _as_told_by(host: str, port: int, timeout_s: float) -> int:
-    """-1: it knows none, or does not answer."""
+    """Return the controller that this node names; -1 if it knows none, or does not answer."""
     try:
         connection = BlockingConnection(host, port, timeout_s)
         try:

@@ -55,13 +55,13 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSecurity:
-    """What the SSL and SASL listeners ask of a client.
+    """The certificates and credentials of the SSL and SASL listeners.
 
     Attributes:
         tls: certificates; needed for the SSL and SASL_SSL listeners (`KafkaCluster` makes them if there are none).
         client_auth: does the broker want a certificate of the client: "none", "requested" or "required" (mutual TLS).
         users: name to password, for PLAIN and SCRAM.
-        mechanisms: what the SASL listeners offer. OAUTHBEARER is Kafka's unsecured one: it takes any unsigned token.
+        mechanisms: those that the SASL listeners offer. OAUTHBEARER is Kafka's unsecured one: it takes any unsigned token.
     """
 
     tls: TlsFiles | None = None
@@ -77,7 +77,7 @@ class ClusterSecurity:
             raise ValueError("users: Kafka's tools take no equals sign in a name")
 
     def properties(self, listeners: Sequence[str]) -> dict[str, str]:
-        """The broker's properties for these listeners."""
+        """Return the broker's properties for these listeners."""
         properties: dict[str, str] = {}
         if any(name.endswith("SSL") for name in listeners):
             if self.tls is None:
@@ -98,7 +98,7 @@ class ClusterSecurity:
         return properties
 
     def scram_arguments(self, listeners: Sequence[str]) -> list[str]:
-        """Arguments of the storage tool that make the SCRAM users; none where no listener wants them."""
+        """Return arguments of the storage tool that create the SCRAM users; none if no listener needs them."""
         if not any(name.startswith("SASL_") for name in listeners):
             return []
         return [
@@ -125,7 +125,7 @@ def _quoted(text: str) -> str:
 
 
 def _key_and_chain(certificate: object) -> bytes:
-    """Private key in PKCS 8 (the only form Kafka reads) and the chain."""
+    """Return private key in PKCS 8 (the only form Kafka reads) and the chain."""
     import trustme
     from cryptography.hazmat.primitives.serialization import (
         Encoding,

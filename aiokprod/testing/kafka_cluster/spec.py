@@ -44,7 +44,7 @@ class ClusterSpec:
 
     @property
     def replication_factor(self) -> int:
-        """Of internal topics, and of a test's topics unless it says otherwise."""
+        """The replication factor of internal topics, and of a test's topics unless the test sets another."""
         return min(3, len(self.nodes))
 
     @property
@@ -59,6 +59,6 @@ class ClusterSpec:
 
 
 def version_tuple(version: str) -> tuple[int, int]:
-    """(major, minor) of "4.3.1"."""
+    """Return (major, minor) of a version such as "4.3.1"."""
     major, minor = version.split(".")[:2]
     return int(major), int(minor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .log import MemoryRecord
-from .producer import MemoryProducer
+from aiokprod.testing.memory.log import MemoryRecord
+from aiokprod.testing.memory.producer import MemoryProducer
 
 __all__ = ["MemoryProducer", "MemoryRecord"]

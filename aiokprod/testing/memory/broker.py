@@ -9,17 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
 
+from aiokprod.testing.memory.partition import MemoryPartition
 from aiokprod.testing.memory.pending import PendingRecord
 from aiokprod.testing.memory.script import Script
 
-if TYPE_CHECKING:
-    from aiokprod.testing.memory.partition import MemoryPartition
-
 
 class MemoryBroker:
-    """Lets the partitions answer."""
+    """The broker of a `MemoryProducer`, which decides when records have their outcome."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, script: Script, crashed: Callable[[BaseException], None]
@@ -33,13 +30,13 @@ class MemoryBroker:
         self._timer_at = 0.0
 
     def came(self, record: PendingRecord) -> None:
-        """A partition takes the record now."""
+        """Give the record to its partition now."""
         record.number = self._count
         self._count += 1
         self.look_at(self._loop.time())
 
     def look_at(self, at: float) -> None:
-        """Some record may have its outcome then (loop time, seconds). Never within this call."""
+        """Look at the records at that time (loop time, seconds), when one may have its outcome; never within this call."""
         if self._timer is not None:
             if self._timer_at <= at:
                 return

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from aiokprod.cluster.client import ClusterClient, ClusterListener
-from aiokprod.cluster.control_request import RequestMessage
-from aiokprod.cluster.snapshot import ClusterSnapshot, TopicSnapshot
+from aiokprod.cluster.connection.connection import BrokerConnection
+from aiokprod.cluster.connection.control_request import RequestMessage
+from aiokprod.cluster.metadata.snapshot import ClusterSnapshot, TopicSnapshot
 from aiokprod.config import ProducerConfig
 from aiokprod.metrics import Metrics
 from aiokprod.testing.memory.log import MemoryLog
@@ -26,20 +27,19 @@ class MemoryCluster(ClusterClient):
         self,
         config: ProducerConfig,
         metrics: Metrics,
-        listener: ClusterListener,
         log: MemoryLog,
         answer: Callable[[str], None],
     ) -> None:
-        """`answer` is called for each topic that somebody wants."""
-        super().__init__(config, metrics, listener)
+        """`answer` is called for each topic that is wanted."""
+        super().__init__(config, metrics, _Unused())
         self._log = log
         self._answer = answer
 
     async def start(self, timeout_s: float | None) -> None:
-        """There is nothing to connect to."""
+        """Return at once: there is nothing to connect to."""
 
     def start_in_background(self) -> None:
-        """There is nothing to connect to."""
+        """Return at once: there is nothing to connect to."""
 
     @property
     def snapshot(self) -> ClusterSnapshot:
@@ -63,9 +63,25 @@ class MemoryCluster(ClusterClient):
         return 1
 
     def last_answered(self, name: str) -> int:
-        """Every answer is there at once."""
+        """Return 1: every answer is there at once."""
         return 1
 
     async def request(self, message: RequestMessage, *, node_id: int | None = None, timeout_s: float) -> Any:
-        """Metadata is what a producer asks for: a sign of life."""
+        """Answer Metadata, which a producer requests as a sign of life."""
         return MetadataResponse()
+
+
+class _Unused(ClusterListener):
+    """The listener of a cluster that never changes: what is asked is answered by `answer`."""
+
+    def snapshot_changed(self, old: ClusterSnapshot, new: ClusterSnapshot) -> None:
+        """Ignore the event, which never occurs."""
+
+    def connection_ready(self, node_id: int, connection: BrokerConnection) -> None:
+        """Ignore the event, which never occurs."""
+
+    def dial_failed(self, node_id: int, error: Exception) -> None:
+        """Ignore the event, which never occurs."""
+
+    def crashed(self, cause: BaseException) -> None:
+        """Ignore the event, which never occurs."""

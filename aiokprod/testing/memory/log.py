@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aiokprod.cluster.snapshot import BrokerNode, ClusterSnapshot, PartitionSnapshot, TopicSnapshot
+from aiokprod.cluster.metadata.snapshot import BrokerNode, ClusterSnapshot, PartitionSnapshot, TopicSnapshot
 from aiokprod.errors import ConfigError
 
 NODE = BrokerNode(id=0, host="memory", port=9092)
@@ -24,15 +24,21 @@ class MemoryRecord:
     """A record as it is in the log, and what it was before the serializers."""
 
     topic: str
+    """topic name"""
     partition: int
+    """partition number"""
     offset: int
+    """offset in the partition, from 0"""
     key: bytes | None
+    """key after `key_serializer`"""
     value: bytes | None
+    """value after `value_serializer`"""
     original_key: Any
-    """what `key_serializer` was given; `key` without one"""
+    """key before `key_serializer`"""
     original_value: Any
-    """what `value_serializer` was given; `value` without one"""
+    """value before `value_serializer`"""
     headers: tuple[tuple[str, bytes | None], ...]
+    """(name, value) pairs"""
     timestamp_ms: int
     """milliseconds since 1970"""
 
@@ -57,14 +63,14 @@ class MemoryLog:
         return topic
 
     def topic(self, name: str) -> TopicSnapshot | None:
-        """The topic, made now if that is allowed; None: there is none."""
+        """Return the topic, created now if that is allowed; None if there is none."""
         known = self._topics.get(name)
         if known is None and self._auto_create:
             return self._create(name, AUTO_CREATED_PARTITIONS)
         return known
 
     def snapshot(self) -> ClusterSnapshot:
-        """A cluster of one broker."""
+        """Return a snapshot of a cluster of one broker."""
         return ClusterSnapshot(version=1, cluster_id="memory", brokers={NODE.id: NODE}, topics=dict(self._topics))
 
     def append(

@@ -7,49 +7,56 @@ not persisted.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 
 from aiokprod.errors import AiokprodError, DeliveryTimeoutError, RecordRecalledError
-from aiokprod.metrics import Metrics
 from aiokprod.model import Persistence, Record, TimestampType
-from aiokprod.pipeline.delivery import Delivery
-from aiokprod.pipeline.parked import ParkedRecord
-from aiokprod.pipeline.ports import House, IntakeQueue
+from aiokprod.pipeline.delivery.delivery import Delivery, is_watched
+from aiokprod.pipeline.partition.context import PipelineContext
+from aiokprod.pipeline.partition.parked_record import ParkedRecord
+from aiokprod.pipeline.partition.ports import RecordQueue, Room
+from aiokprod.pipeline.partition.settings import RECORD_OVERHEAD_BYTES
 from aiokprod.record_metadata import RecordMetadata
 from aiokprod.records.decoder import decode_headers
-from aiokprod.testing.memory.broker import MemoryBroker
 from aiokprod.testing.memory.log import MemoryLog
 from aiokprod.testing.memory.pending import PendingRecord
 from aiokprod.testing.memory.script import Script
 
 
-class MemoryPartition(IntakeQueue):
+class MemoryPartition(RecordQueue):
     """Takes records, asks the script about each, and gives them their outcome in order."""
 
     def __init__(
         self,
         topic: str,
         partition: int,
-        house: House,
-        metrics: Metrics,
+        context: PipelineContext,
+        room: Room,
         log: MemoryLog,
         script: Script,
-        broker: MemoryBroker,
+        came: Callable[[PendingRecord], None],
+        look_at: Callable[[float], None],
         on_new_batch: Callable[[int], None],
-        acknowledge: Callable[[PendingRecord, RecordMetadata | None, AiokprodError | None], None],
     ) -> None:
         self.topic = topic
         self.partition = partition
-        self.house = house
-        self.loop = house.loop
-        self.metrics = metrics
+        self.loop = context.loop
+        self.metrics = context.metrics
+        self.is_used = False  # its topic need not be kept in use
+        self._settings = context.settings
+        self._effects = context.effects
+        self._flushes = context.flushes
+        self._reports = context.reports
+        self._room = room
         self._log = log
         self._script = script
-        self._broker = broker
+        self._came = came
+        self._look_at = look_at
         self._on_new_batch = on_new_batch
-        self._acknowledge = acknowledge
-        self._pending: deque[PendingRecord] = deque()
+        self._pending: OrderedDict[int, PendingRecord] = (
+            OrderedDict()
+        )  # by number: a recall takes one out of the middle
         self._batch_left_bytes = 0  # until a real producer would open another batch: partitioners hear of it
 
     # ------------------------------------------------------------------ filling
@@ -62,7 +69,7 @@ class MemoryPartition(IntakeQueue):
         size_bytes: int,
         now: float,
     ) -> Delivery:
-        record = self._take(value, key, headers, timestamp_ms, size_bytes, now, self.house.flushes.generation)
+        record = self._take(value, key, headers, timestamp_ms, size_bytes, now, self._flushes.generation)
         delivery = record.delivery = Delivery(record, 0)
         return delivery
 
@@ -78,7 +85,7 @@ class MemoryPartition(IntakeQueue):
         )
         pending.delivery = record.delivery
         assert record.delivery is not None
-        record.delivery.move_to(pending, 0)
+        record.delivery._move_to(pending, 0)  # pyright: ignore[reportPrivateUsage] - users are not shown it
 
     def _take(
         self,
@@ -91,7 +98,7 @@ class MemoryPartition(IntakeQueue):
         generation: int,
     ) -> PendingRecord:
         if not self._pending or size_bytes > self._batch_left_bytes:
-            self._batch_left_bytes = self.house.settings.batch_bytes
+            self._batch_left_bytes = self._settings.batch_bytes
             self._on_new_batch(self.partition)
         self._batch_left_bytes -= size_bytes
         record = PendingRecord(
@@ -105,21 +112,21 @@ class MemoryPartition(IntakeQueue):
             generation,
             self.take_back,
         )
-        self._broker.came(record)
+        self._came(record)
         record.scripted = self._script.error_of_next(self.topic)
         delay_s = self._script.delay_of_next(self.topic)
         record.due_at = sent_at + delay_s
-        record.deadline = sent_at + self.house.settings.delivery_timeout_s
+        record.deadline = sent_at + self._settings.delivery_timeout_s
         if delay_s:
-            record.place = f"the end of a delay of {delay_s:g} s"
-        self.house.flushes.began(generation)
-        self._pending.append(record)
+            record.waits_for = f"the end of a delay of {delay_s:g} s"
+        self._flushes.began(generation)
+        self._pending[record.number] = record
         return record
 
     # ------------------------------------------------------------------ outcomes
     def head(self) -> PendingRecord | None:
-        """The record whose turn it is."""
-        return self._pending[0] if self._pending else None
+        """Return the first pending record."""
+        return next(iter(self._pending.values()), None)
 
     @property
     def pending_count(self) -> int:
@@ -127,17 +134,17 @@ class MemoryPartition(IntakeQueue):
         return len(self._pending)
 
     def expire_head(self) -> None:
-        """The delivery timeout of the first record is over."""
+        """Fail the first record, whose delivery timeout is over."""
         held = "; the producer is held" if self._script.is_held else ""
-        self._fail(self._pending.popleft(), DeliveryTimeoutError(f"delivery_timeout_ms passed{held}"), 0)
+        self._fail(self._pending.popitem(last=False)[1], DeliveryTimeoutError(f"delivery_timeout_ms passed{held}"), 0)
 
     def answer_head(self, now: float) -> None:
-        """The first record goes into the log, or fails as the script says."""
-        self.house.effects.begin()
+        """Put the first record into the log, or fail it as the script says."""
+        self._effects.begin()
         try:
-            self._answer(self._pending.popleft(), now)
+            self._answer(self._pending.popitem(last=False)[1], now)
         finally:
-            self.house.effects.end()
+            self._effects.end()
 
     def _answer(self, record: PendingRecord, now: float) -> None:
         scripted = record.scripted
@@ -147,21 +154,21 @@ class MemoryPartition(IntakeQueue):
         offset = self._log.append(
             self.topic, self.partition, record.value, record.key, record.headers, record.timestamp_ms
         )
-        known = offset if self.house.settings.acks else None  # acks=0: no broker tells
+        known = offset if self._settings.acks else None  # acks=0: no broker tells
         metadata = RecordMetadata(self.topic, self.partition, known, record.timestamp_ms, TimestampType.CREATE_TIME)
         self.metrics.records_delivered.add(1)
         self.metrics.delivery_seconds.record(now - record.sent_at)
         record.settle(metadata, 1, now)
-        self._acknowledge(record, metadata, None)
+        self._reports.settled(record, 0, 1)
         self._finish(record)
 
     def _fail(self, record: PendingRecord, error: AiokprodError, attempts: int) -> None:
-        """Its outcome is this error; what the error does not say yet is filled in."""
-        self.house.effects.begin()
+        """Fail a record with this error, whose missing facts are filled in."""
+        self._effects.begin()
         try:
             self._settle_failed(record, error, attempts)
         finally:
-            self.house.effects.end()
+            self._effects.end()
 
     def _settle_failed(self, record: PendingRecord, error: AiokprodError, attempts: int) -> None:
         now = self.loop.time()
@@ -173,9 +180,9 @@ class MemoryPartition(IntakeQueue):
         self.metrics.records_failed.add(1)
         delivery = record.delivery
         assert delivery is not None
-        if not isinstance(error, RecordRecalledError) and not delivery.is_watched:
+        if not isinstance(error, RecordRecalledError) and not is_watched(delivery):
             kept = None
-            if self.house.settings.keep_failed_records:
+            if self._settings.keep_failed_records:
                 kept = (
                     Record(
                         value=record.value[0],
@@ -186,40 +193,41 @@ class MemoryPartition(IntakeQueue):
                         timestamp_ms=record.timestamp_ms,
                     ),
                 )
-            self.house.failed(error, 1, kept)
-        self.house.undelivered(self.topic, self.partition, error.persistence, 1)
+            self._reports.failed(error, 1, kept)
+        self._reports.undelivered(self.topic, self.partition, error.persistence, 1)
         record.settle(error, error.attempts, now)
-        self._acknowledge(record, None, error)
+        self._reports.settled(record, 0, 1)
         self._finish(record)
 
     def _finish(self, record: PendingRecord) -> None:
-        self.house.flushes.finished(record.generation)
-        self.house.free(record.size_bytes + self.house.record_overhead_bytes)
+        self._flushes.finished(record.generation)
+        self._room.free(record.size_bytes + RECORD_OVERHEAD_BYTES)
 
     # ------------------------------------------------------------------ taking back
     def take_back(self, record: PendingRecord, error: AiokprodError) -> bool:
         """Take a record out and fail it; False if it has its outcome."""
         if record.outcome is not None:
             return False
-        self._pending.remove(record)
+        del self._pending[record.number]
         self._fail(record, error, 0)
-        self._broker.look_at(self.loop.time())  # whoever stood behind it
+        self._look_at(self.loop.time())  # for the records behind it
         return True
 
     def purge(self, error: Callable[[], AiokprodError]) -> None:
-        """The end: whatever waits here fails."""
+        """Fail all pending records."""
         while self._pending:
-            self._fail(self._pending.popleft(), error(), 0)
+            self._fail(self._pending.popitem(last=False)[1], error(), 0)
 
-    # ------------------------------------------------------------------ asked by the house
+    # ------------------------------------------------------------------ asked by the housekeeping
     def pending_bytes(self) -> int:
-        return sum(record.size_bytes for record in self._pending)
+        return sum(record.size_bytes for record in self._pending.values())
 
     def oldest_opened_at(self) -> float | None:
         try:
-            return self._pending[0].sent_at
-        except IndexError:  # asked from another thread too: looking before taking would race
+            head = self.head()
+        except RuntimeError:  # asked from another thread, while the first one left
             return None
+        return None if head is None else head.sent_at
 
     def __repr__(self) -> str:
         return f"<MemoryPartition {self.topic}-{self.partition}: {len(self._pending)} pending>"

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from aiokprod.errors import AiokprodError, RecordRecalledError
-from aiokprod.pipeline.delivery import Delivery, DeliveryState, RecordHolder
+from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState, RecordHolder, fire
 from aiokprod.record_metadata import RecordMetadata
 
 
 class PendingRecord(RecordHolder):
-    """What was sent, what the script has in store for it, and then its outcome."""
+    """A record that was sent, with the delay and error that the script gives it, and then its outcome."""
 
     __slots__ = (
         "attempt_count",
@@ -25,7 +25,6 @@ class PendingRecord(RecordHolder):
         "loop",
         "number",
         "outcome",
-        "place",
         "scripted",
         "sent_at",
         "settled_at",
@@ -33,6 +32,7 @@ class PendingRecord(RecordHolder):
         "take_back",
         "timestamp_ms",
         "value",
+        "waits_for",
     )
 
     def __init__(
@@ -60,7 +60,7 @@ class PendingRecord(RecordHolder):
         self.due_at = sent_at
         self.deadline = sent_at  # of its delivery timeout
         self.number = 0  # in the order of the sends, over all partitions
-        self.place = "its turn"
+        self.waits_for = "its turn"
         self.outcome: RecordMetadata | AiokprodError | None = None
         self.attempt_count = 0
         self.settled_at = sent_at
@@ -72,16 +72,16 @@ class PendingRecord(RecordHolder):
         return min(self.due_at, self.deadline)
 
     def was_made_from(self, value: Any, key: Any) -> None:
-        """What the serializers were given."""
+        """Note the value and key from which the serializers made the record."""
         self.value = (self.value[0], value)
         self.key = (self.key[0], key)
 
     def settle(self, outcome: RecordMetadata | AiokprodError, attempts: int, now: float) -> None:
-        """Its outcome: who waits is woken."""
+        """Set the outcome and settle the Delivery, which wakes waiting tasks."""
         self.outcome, self.attempt_count, self.settled_at = outcome, attempts, now
         delivery, self.delivery = self.delivery, None
         assert delivery is not None
-        delivery.fire()
+        fire([delivery])
 
     # ------------------------------------------------------------------ what a Delivery asks
     def is_settled(self, index: int) -> bool:
@@ -103,10 +103,13 @@ class PendingRecord(RecordHolder):
         return self.settled_at - self.sent_at
 
     def watch(self, delivery: Delivery) -> None:
-        """Nothing to note: the delivery is at hand when the record settles."""
+        """Ignore the callback: the record has its Delivery when it settles."""
 
     def recall(self, index: int) -> bool:
         return self.take_back(self, RecordRecalledError("recalled"))
+
+    def withdraw(self, index: int, error: AiokprodError) -> bool:
+        return self.take_back(self, error)
 
     def describe(self, index: int) -> DeliveryState:
         if isinstance(self.outcome, AiokprodError):
@@ -114,7 +117,7 @@ class PendingRecord(RecordHolder):
         if self.outcome is not None:
             offset = self.outcome.offset
             return DeliveryState("delivered", "offset unknown" if offset is None else f"offset {offset}")
-        return DeliveryState("queued", f"waits for {self.place}")
+        return DeliveryState("queued", f"waits for {self.waits_for}")
 
     def event_loop(self) -> asyncio.AbstractEventLoop:
         return self.loop

@@ -10,41 +10,42 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from aiokprod.config import ProducerConfig, ProducerOptions
-from aiokprod.errors import AiokprodError, ConfigError, SendColumnsError
-from aiokprod.model import ColumnsReport
+from aiokprod.errors import AiokprodError
+from aiokprod.pipeline.backend import Backend
+from aiokprod.pipeline.columns.send_columns import ColumnsSend
+from aiokprod.pipeline.partition.context import PipelineContext
+from aiokprod.pipeline.pipeline import Pipeline
 from aiokprod.producer import Producer
-from aiokprod.records.column_rows import table_of
-from aiokprod.records.columns import BytesColumn, HeadersColumn
-from aiokprod.testing.memory.columns import send_each
+from aiokprod.records.column_rows import ColumnTable
+from aiokprod.testing.memory.backend import MemoryBackend
+from aiokprod.testing.memory.columns import MemoryColumnsSend
 from aiokprod.testing.memory.log import MemoryLog, MemoryRecord
-from aiokprod.testing.memory.pipeline import MemoryPipeline
 from aiokprod.testing.memory.script import Script
-from aiokprod.unclosed import weakly
 
-NOWHERE = "memory:9092"  # bootstrap_servers, when none are given; nobody looks the name up
+NOWHERE = "memory:9092"  # bootstrap_servers, when none are given; the name is never resolved
 
 
 class MemoryProducer(Producer):
-    """A `Producer` that keeps its records.
+    """A `Producer` for unit tests that keeps its records in memory.
 
         async with MemoryProducer(topics={"orders": 6}) as producer:
             await place_order(producer, 42)
         assert [record.key for record in producer.records_of("orders")] == [b"42"]
 
-    What differs from a cluster: a topic that does not exist is refused at once and not after `max_block_ms`; nothing is
-    written before the outcome, so a record can be recalled until then, and one that times out is certainly not
-    persisted. Records and topics outlive `close`; a script does too.
+    Differences from a cluster: a topic that does not exist is refused at once, not after `max_block_ms`. Nothing is written
+    before the outcome, so a record can be recalled until then, and one that times out is certainly not persisted. Records,
+    topics and the script outlive `close`.
 
     Args:
-        servers: as `Producer` takes them, and not needed.
-        topics: name -> number of partitions.
-        auto_create: a topic that is not there is made, with one partition, when somebody wants it; False: it is refused
-            with `UnknownTopicError`.
+        servers: see `Producer`; not needed.
+        topics: topic names with their numbers of partitions.
+        auto_create: True makes a missing topic with one partition when a record is sent to it; False refuses it with
+            `UnknownTopicError`.
         **options: the options of `ProducerConfig`; all are checked, those of network, batches and retries do nothing.
 
     Raises:
-        ConfigError: as `Producer`; a number of partitions is wrong.
-        InvalidTopicError: no topic can have this name.
+        ConfigError: see `Producer`; a number of partitions is wrong.
+        InvalidTopicError: a topic name is not valid.
     """
 
     def __init__(
@@ -60,55 +61,45 @@ class MemoryProducer(Producer):
             servers = NOWHERE
         super().__init__(servers, **options)
         for name in topics or ():
-            self._intake.checked_topic(name)
+            self._checks.checked_topic(name)
         self._records = MemoryLog(topics or {}, auto_create=auto_create)
         self._script = Script()
 
     def _check_files(self, config: ProducerConfig) -> None:
-        """The files of a production config need not be where its unit tests run."""
+        """Check nothing: the files of a production config need not exist where its unit tests run."""
 
-    def _make_pipeline(self) -> MemoryPipeline:
-        return MemoryPipeline(
-            self.config,
-            self._metrics,
-            self._log,
-            self._unwatched,
-            self._intake.interceptors,
-            weakly(self._failed),
-            self._records,
-            self._script,
+    def _make_backend(self, context: PipelineContext) -> Backend:
+        return MemoryBackend(context, self._records, self._script)
+
+    def _make_columns_send(self, pipeline: Pipeline, topic: str, table: ColumnTable, placements: bool) -> ColumnsSend:
+        return MemoryColumnsSend(
+            pipeline.context,
+            pipeline.parking,
+            self._checks,
+            pipeline.column_tickets,
+            topic,
+            table,
+            pipeline.closed_error,
+            placements,
+            self.send,
         )
-
-    async def send_columns(
-        self,
-        topic: str,
-        values: BytesColumn,
-        keys: BytesColumn | None = None,
-        *,
-        headers: HeadersColumn | None = None,
-        partitions: object = None,
-        timestamps_ms: object = None,
-        placements: bool = False,
-    ) -> ColumnsReport:
-        """As `Producer.send_columns`; here each row is a `send`, and what a row is refused for is its failure."""
-        if not self._intake.is_plain:
-            raise ConfigError("send_columns passes by interceptors and serializers: use a producer without them")
-        report = await send_each(self, topic, table_of(values, keys, headers, partitions, timestamps_ms), placements)
-        if report.failed:
-            raise SendColumnsError(report)
-        return report
 
     # ------------------------------------------------------------------ what was sent
     @property
     def records(self) -> list[MemoryRecord]:
-        """The records that were delivered, in the order of their delivery; from any thread.
+        """The delivered records, in the order of their delivery; readable from any thread.
 
-        A record that was sent a moment ago is not there yet: await its delivery, `flush()` or `close()`.
+        A record is delivered on a later turn of the loop: await its delivery, `flush()` or `close()`.
         """
         return list(self._records)
 
     def records_of(self, topic: str, partition: int | None = None) -> list[MemoryRecord]:
-        """Those of one topic, or of one partition of it."""
+        """Return the records of one topic, or of one of its partitions, in the order of their delivery.
+
+        Args:
+            topic: topic name.
+            partition: partition number; None is all partitions.
+        """
         return [
             record
             for record in self._records
@@ -116,47 +107,53 @@ class MemoryProducer(Producer):
         ]
 
     def clear(self) -> None:
-        """Forget the records and all that is scripted; a hold ends. Offsets go on."""
+        """Forget the records and all scripted errors and delays; a hold ends. Offsets go on."""
         self._records.clear()
         self._script.clear()
         self._pump()
 
-    # ------------------------------------------------------------------ what shall happen
+    # ------------------------------------------------------------------ scripted outcomes
     def fail_next(self, error: AiokprodError | type[AiokprodError], topic: str | None = None, times: int = 1) -> None:
-        """The next records sent fail and are not kept.
+        """Let the next records fail; they are not kept.
 
         Args:
-            error: what their deliveries raise, each a fresh copy. Topic, partition, attempts and elapsed time are
-                filled in where it does not say; so is `persistence`, with NOT_PERSISTED.
-            topic: of the records; None is any.
-            times: how many of them.
+            error: error of their deliveries, a copy for each. Topic, partition, attempts, elapsed time and `persistence`
+                (NOT_PERSISTED) are filled in where they are None.
+            topic: topic of the records; None is any.
+            times: number of records.
 
         Raises:
-            ConfigError: no such thing can be.
+            ConfigError: an argument is wrong.
         """
         self._script.fail_next(error, topic, times)
 
     def delay_next(self, seconds: float, topic: str | None = None, times: int = 1) -> None:
-        """The next records sent have their outcome so many seconds after their send; those behind them wait too.
+        """Delay the outcome of the next records; records behind them in their partition wait too.
+
+        Args:
+            seconds: time from the send to the outcome.
+            topic: topic of the records; None is any.
+            times: number of records.
 
         Raises:
-            ConfigError: no such thing can be.
+            ConfigError: an argument is wrong.
         """
         self._script.delay_next(seconds, topic, times)
 
     def hold(self) -> None:
-        """From now on no record has an outcome, but for its timeouts, until `release`. `flush` and `close` wait."""
+        """Hold the outcome of all records until `release`, except for timeouts. `flush` and `close` wait."""
         self._script.is_held = True
 
     def release(self) -> None:
-        """End a `hold`: what was held goes on, in order, on the next turn of the loop. From any thread."""
+        """End a `hold`: held records go on, in order, on the next turn of the loop. Callable from any thread."""
         self._script.is_held = False
         self._pump()
 
     def _pump(self) -> None:
-        pipeline, loop = self._pipeline, self._loop
-        if isinstance(pipeline, MemoryPipeline) and loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(pipeline.broker.pump)
+        pipeline, loop = self._pipeline, self._life.loop
+        backend = None if pipeline is None else pipeline.backend
+        if isinstance(backend, MemoryBackend) and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(backend.broker.pump)
 
     def __repr__(self) -> str:
-        return f"<MemoryProducer {self.config.client_id} {self._state.value}, {len(self._records)} records>"
+        return f"<MemoryProducer {self.config.client_id} {self._life.state.value}, {len(self._records)} records>"

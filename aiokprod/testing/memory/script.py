@@ -34,7 +34,7 @@ class _Rules(Generic[T]):
         self._rules.append(_Rule(effect, topic, times))
 
     def take(self, topic: str) -> T | None:
-        """The effect on the next record of the topic; counts it."""
+        """Take the effect on the next record of the topic, and count it."""
         for rule in self._rules:
             if rule.topic is None or rule.topic == topic:
                 rule.left -= 1
@@ -56,7 +56,7 @@ class Script:
         self._delays: _Rules[float] = _Rules()
 
     def fail_next(self, error: AiokprodError | type[AiokprodError], topic: str | None, times: int) -> None:
-        """The next records fail so."""
+        """Make the next records fail with this error."""
         if isinstance(error, type) and issubclass(error, AiokprodError):
             error = error()
         if not isinstance(error, AiokprodError):
@@ -64,21 +64,21 @@ class Script:
         self._errors.add(error, topic, times)
 
     def delay_next(self, seconds: float, topic: str | None, times: int) -> None:
-        """The next records have their outcome so many seconds after they were sent."""
+        """Give the next records their outcome so many seconds after they were sent."""
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < inf:
             raise ConfigError(f"seconds must be a number from 0 on, not {seconds!r}; hold() is without an end")
         self._delays.add(seconds, topic, times)
 
     def error_of_next(self, topic: str) -> AiokprodError | None:
-        """What the next record of the topic fails of; None: it is delivered."""
+        """Take the error of the next record of the topic; None: it is delivered."""
         return self._errors.take(topic)
 
     def delay_of_next(self, topic: str) -> float:
-        """Seconds from its send to its outcome, at least."""
+        """Take the delay of the next record: seconds from its send to its outcome, at least."""
         return self._delays.take(topic) or 0.0
 
     def clear(self) -> None:
-        """Nothing is scripted any more."""
+        """Remove all that is scripted."""
         self.is_held = False
         self._errors.clear()
         self._delays.clear()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from aiokprod.testing.faults import Rule
-
-from .broker import MockBroker
-from .cluster import MockCluster
-from .cluster_state import RefusalError
-from .counters import RequestSeen
-from .log import StoredBatch
-from .stored_records import StoredRecord
+from aiokprod.testing.mock.broker import MockBroker
+from aiokprod.testing.mock.cluster import MockCluster
+from aiokprod.testing.mock.cluster_state import RefusalError
+from aiokprod.testing.mock.counters import RequestSeen
+from aiokprod.testing.mock.log import StoredBatch
+from aiokprod.testing.mock.stored_records import StoredRecord
 
 __all__ = ["MockCluster", "MockBroker", "RefusalError", "RequestSeen", "Rule", "StoredBatch", "StoredRecord"]

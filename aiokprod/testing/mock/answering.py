@@ -1,4 +1,4 @@
-"""From what a handler made of a request to the bytes that answer it. Called by `service` and `scripted`."""
+"""The way from a handler's result to the bytes of the answer. Called by `service` and `scripted`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol, TypeAlias, cast, runtime_checkable
 
+from aiokprod.testing.faults.apis import PRODUCE
+from aiokprod.testing.mock.handlers import APIS
+from aiokprod.testing.mock.handlers.api import AnyApi, BoundRequest, Call, Message, Outcome, Waits
 from aiokprod.wire.frames import API_VERSIONS, RequestHeader, encode_response
 
-from .handlers import APIS
-from .handlers.api import AnyApi, BoundRequest, Call, Message, Outcome, Waits
-
-PRODUCE: Final = 0
 FLEXIBLE_FROM: Final = {api.key: api.flexible_from for api in APIS.values()}
 
 Change: TypeAlias = Callable[[object, int], object]
@@ -27,7 +26,7 @@ class Throttled(Protocol):
 
 
 class Then(Enum):
-    """What becomes of the connection behind an answer."""
+    """The further life of the connection after an answer."""
 
     GO_ON = "go on"
     CLOSE = "close"
@@ -45,7 +44,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The answer is not there yet."""
+    """An answer that is not there yet."""
 
     wait: Callable[[], Awaitable[Step]]
 
@@ -79,7 +78,7 @@ def answer(served: Served, *, mute_ms: int = 0, change: Change | None = None) ->
 
 
 def encoded(served: Served, message: object, *, mute_ms: int = 0, change: Change | None = None) -> Reply:
-    """A message, body bytes, or None for silence, as a frame."""
+    """Return a message, body bytes, or None for silence, as a frame."""
     version = served.header.version
     if served.api.key == PRODUCE:
         broker = served.call.broker
@@ -101,7 +100,7 @@ def encoded(served: Served, message: object, *, mute_ms: int = 0, change: Change
 
 
 async def settled(step: Step) -> Reply:
-    """The reply, when it is there."""
+    """Wait for the reply and return it."""
     while isinstance(step, Pause):
         step = await step.wait()
     return step

@@ -15,9 +15,8 @@ from typing import Final, TypeAlias
 
 from crc32c import crc32c
 
+from aiokprod.testing.mock.producer_state import Sequenced
 from aiokprod.wire.codes import ErrorCode
-
-from .producer_state import Sequenced
 
 HEADER_BYTES: Final = 61
 LENGTH_END: Final = 12
@@ -59,11 +58,11 @@ class BatchHeader:
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch belongs to a transaction."""
+        """Return whether the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     def sequenced(self, base_offset: int = -1, max_timestamp_ms: int | None = None) -> Sequenced:
-        """The producer's half, for `ProducerStates`."""
+        """Return the producer's half, for `ProducerStates`."""
         return Sequenced(
             producer_id=self.producer_id,
             epoch=self.producer_epoch,
@@ -76,7 +75,7 @@ class BatchHeader:
 
 @dataclass(frozen=True, slots=True)
 class BadBatch:
-    """The batch is refused for its content."""
+    """The refusal of a batch for its content."""
 
     code: ErrorCode
     message: str | None = None
@@ -111,7 +110,7 @@ def _size_at(records: bytes | memoryview, start: int) -> int:
 
 
 def _magic_at(records: bytes | memoryview, start: int) -> int | BadBatch | None:
-    """The magic of the batch that begins here, or None if no whole batch does."""
+    """Return the magic of the batch that begins here, or None if no whole batch does."""
     if len(records) - start < _MAGIC_END:
         return None
     _, length, _, magic = _FIRST.unpack_from(records, start)
@@ -128,7 +127,7 @@ def _magic_at(records: bytes | memoryview, start: int) -> int | BadBatch | None:
 
 
 def first_look(records: bytes | memoryview) -> bool | BadBatch:
-    """Whether the batch says that it belongs to a transaction. What fails here fails the whole request (broker: 13)."""
+    """Return whether the batch belongs to a transaction; an error here fails the whole request (broker: 13)."""
     magic = _magic_at(records, 0)
     if isinstance(magic, BadBatch):
         return magic
@@ -136,7 +135,7 @@ def first_look(records: bytes | memoryview) -> bool | BadBatch:
 
 
 def check_size(header: BatchHeader, max_message_bytes: int) -> BadBatch | None:
-    """max.message.bytes counts the whole batch, its header included (broker: 13.1)."""
+    """Check max.message.bytes, which counts the whole batch with its header (broker: 13.1)."""
     if header.base_offset != 0:
         return _INVALID  # broker: 13.4
     if header.size_bytes > max_message_bytes:
@@ -145,14 +144,14 @@ def check_size(header: BatchHeader, max_message_bytes: int) -> BadBatch | None:
 
 
 def check_crc(records: bytes | memoryview, header: BatchHeader) -> BadBatch | None:
-    """The CRC covers everything from the attributes on."""
+    """Check the CRC, which covers everything from the attributes on."""
     if crc32c(memoryview(records)[_CRC_FROM : header.size_bytes]) != header.crc:
         return BadBatch(ErrorCode.CORRUPT_MESSAGE)  # broker: 13.3
     return None
 
 
 def check_fields(header: BatchHeader, produce_version: int) -> BadBatch | None:
-    """What the header alone can be refused for, after the CRC."""
+    """Return the error of a header that is refused by its fields alone, after the CRC; None if it is not."""
     if header.count <= 0 or header.count != header.last_offset_delta + 1 or header.attributes & CONTROL_BIT:
         return _INVALID  # broker: 13.4
     if header.producer_id >= 0 and header.base_sequence < 0:
@@ -168,7 +167,7 @@ def check_fields(header: BatchHeader, produce_version: int) -> BadBatch | None:
 def stored_bytes(
     records: bytes | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int, append_time_ms: int | None
 ) -> bytes:
-    """The batch as the log keeps it: offset and leader epoch are outside the CRC, the log append time is inside it.
+    """Return the batch as the log keeps it: offset and leader epoch are outside the CRC, the append time is inside.
 
     Args:
         append_time_ms: the append time of a LogAppendTime topic; None on a CreateTime topic, whose own flag wins over

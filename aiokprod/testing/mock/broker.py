@@ -2,7 +2,7 @@
 
 Made and owned by the cluster, one per node id; it lives on when stopped, so that it can be started again on its port.
 All methods run on the cluster's loop, except that the port is bound when the cluster is built up. While a broker is
-down its port stays bound without listening: a client is refused, and nobody else can take the port.
+down its port stays bound without listening: a client is refused, and no other process can take the port.
 
 Invariant: after `stop` no task, timer or connection of the broker is left in the loop.
 """
@@ -10,65 +10,21 @@ Invariant: after `stop` no task, timer or connection of the broker is left in th
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
-from aiokprod.testing.faults import FaultRules
-
-from .cluster_state import ClusterState
-from .connection import MockConnection
-from .counters import Counters
-from .listening import Listening, MemoryListening, MemoryNetwork, SocketListening
-from .quotas import ClientQuotas
-from .transactions.cluster_transactions import ClusterTransactions
+from aiokprod.testing.mock.broker_core import BrokerCore, BrokerSettings
+from aiokprod.testing.mock.connection import MockConnection
+from aiokprod.testing.mock.listening import Listening, MemoryListening, SocketListening
 
 CLOSING_TURNS: Final = 5
 """Turns of the loop a connection gets to close by itself (TLS says goodbye first); then it is aborted."""
 
 
-@dataclass(slots=True, kw_only=True)
-class BrokerSettings:
-    """What all brokers of a cluster share."""
-
-    state: ClusterState
-    transactions: ClusterTransactions
-    faults: FaultRules
-    counters: Counters
-    advertised: Mapping[int, tuple[int, int]]
-    features: Mapping[str, int]
-    now_ms: Callable[[], int]
-    host: str = "127.0.0.1"
-    sasl_mechanisms: Sequence[str] = ()
-    users: Mapping[str, str] = field(default_factory=dict, repr=False)
-    session_lifetime_s: float = 0.0
-    ssl_context: ssl.SSLContext | None = None
-    network: MemoryNetwork | None = None
-    max_frame_bytes: int = 104_857_600
-    """socket.request.max.bytes. broker: 13.2"""
-    producer_byte_rates: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Quotas by client id. broker: 14"""
-
-
-class MockBroker:
+class MockBroker(BrokerCore):
     """A broker on a real socket."""
 
     def __init__(self, node_id: int, settings: BrokerSettings, port: int = 0) -> None:
-        self.node_id = node_id
-        self._settings = settings
-        self.state = settings.state
-        self.transactions = settings.transactions
-        self.faults = settings.faults
-        self.counters = settings.counters
-        self.advertised = dict(settings.advertised)
-        self.features = settings.features
-        self.now_ms = settings.now_ms
-        self.sasl_mechanisms = settings.sasl_mechanisms
-        self.users = settings.users
-        self.session_lifetime_s = settings.session_lifetime_s
-        self.max_frame_bytes = settings.max_frame_bytes
-        self.quotas = ClientQuotas(settings.producer_byte_rates)
+        super().__init__(node_id, settings)
         self.host = settings.host
         network = settings.network
         self._listening: Listening = (
@@ -78,12 +34,8 @@ class MockBroker:
         )
         self.port = self._listening.port
         self._connections: dict[MockConnection, None] = {}  # in the order they came
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._timers: set[asyncio.TimerHandle] = set()
         self._accepted = 0
         self.is_listening = False
-        self.is_frozen = False
-        """As a stopped process: connections open, nothing read and nothing written."""
 
     def __repr__(self) -> str:
         state = "up" if self.is_listening else "down"
@@ -94,7 +46,7 @@ class MockBroker:
         """Open connections."""
         return tuple(self._connections)
 
-    # ---- life
+    # ------------------------------------------------------------------ life
 
     def start(self) -> None:
         """Listen. Clients that connect before the next turn of the loop wait in the backlog."""
@@ -124,7 +76,7 @@ class MockBroker:
             self._listening.open()
 
     def freeze(self) -> None:
-        """Fall silent until `thaw`."""
+        """Stop answering until `thaw`."""
         self.is_frozen = True
 
     def thaw(self) -> None:
@@ -157,40 +109,19 @@ class MockBroker:
             connection.abort() if abort else connection.close()
         return len(open_now)
 
-    # ---- what connections ask for
+    # ------------------------------------------------------------------ connections
 
     def _accept(self) -> MockConnection:
         self._accepted += 1
-        return MockConnection(self, self._accepted)
+        return MockConnection(self, self._accepted, self._opened, self._closed)
 
-    def opened(self, connection: MockConnection) -> None:
-        """A client has connected."""
+    def _opened(self, connection: MockConnection) -> None:
+        """Note that a client has connected."""
         self.counters.connections[self.node_id] += 1
         self._connections[connection] = None
         if not self.is_listening or self.faults.refuses_connection(self.node_id):
             connection.abort()
 
-    def closed(self, connection: MockConnection) -> None:
-        """It is gone."""
+    def _closed(self, connection: MockConnection) -> None:
+        """Forget a connection that has ended."""
         self._connections.pop(connection, None)
-
-    def spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
-        """Run a task that the broker owns."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    def later(self, seconds: float, call: Callable[[], None]) -> None:
-        """Call back, unless the broker stops before."""
-
-        def due() -> None:
-            self._timers.discard(timer)
-            call()
-
-        timer = asyncio.get_running_loop().call_later(seconds, due)
-        self._timers.add(timer)
-
-    def monotonic(self) -> float:
-        """The loop's clock."""
-        return asyncio.get_running_loop().time()

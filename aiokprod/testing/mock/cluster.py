@@ -24,20 +24,26 @@ from typing import Self
 
 from aiokprod.testing.faults import FaultRules, FaultVerbs
 from aiokprod.testing.faults.apis import api_key_of
-
-from ..own_thread import LoopHome
-from .broker import BrokerSettings, MockBroker
-from .cluster_state import ClusterState, Node
-from .coordinator_verbs import CoordinatorVerbs
-from .counters import Counters
-from .handlers import APIS
-from .kafka_versions import NEWEST, TRANSACTION_VERSION, KafkaRelease, release_of, transaction_version_of
-from .listening import MemoryNetwork
-from .log import TopicSettings
-from .scram_server import MECHANISMS
-from .seen_verbs import SeenVerbs
-from .topic_verbs import TopicVerbs
-from .transactions.cluster_transactions import ClusterTransactions, TransactionSettings
+from aiokprod.testing.mock.broker import MockBroker
+from aiokprod.testing.mock.broker_core import BrokerSettings
+from aiokprod.testing.mock.cluster_state import ClusterState, Node
+from aiokprod.testing.mock.coordinator_verbs import CoordinatorVerbs
+from aiokprod.testing.mock.counters import Counters
+from aiokprod.testing.mock.handlers import APIS
+from aiokprod.testing.mock.kafka_versions import (
+    NEWEST,
+    TRANSACTION_VERSION,
+    KafkaRelease,
+    release_of,
+    transaction_version_of,
+)
+from aiokprod.testing.mock.listening import MemoryNetwork
+from aiokprod.testing.mock.log import TopicSettings
+from aiokprod.testing.mock.scram_server import MECHANISMS
+from aiokprod.testing.mock.seen_verbs import SeenVerbs
+from aiokprod.testing.mock.topic_verbs import TopicVerbs
+from aiokprod.testing.mock.transactions.cluster_transactions import ClusterTransactions, TransactionSettings
+from aiokprod.testing.own_thread import LoopHome
 
 
 def _wall_clock_ms() -> int:
@@ -45,28 +51,29 @@ def _wall_clock_ms() -> int:
 
 
 class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
-    """The cluster.
+    """A Kafka cluster in this process. `with` or `async with` starts it.
 
     Args:
-        brokers: how many; their ids are 1, 2, 3...
+        brokers: number of brokers; their node ids are 1 and up.
+        host: address on which the brokers listen.
         ports: fixed ports, one per broker; free ones by default.
-        racks: one per broker.
+        racks: racks, one per broker; None is none.
         kafka_version: the release whose API versions are offered: 4.3, 3.9, 2.8, 2.1.
         transaction_version: the finalized feature transaction.version: 2 (KIP-890) as a new 4.x cluster has it, 1, or
             0 as a cluster that was upgraded; 0 before 4.0.
-        transaction_check_interval_ms: how often open transactions are compared with their timeouts.
-        transaction_completion_ms: from the verdict on a transaction to its markers; a real broker's are asynchronous.
+        transaction_check_interval_ms: milliseconds between two checks of open transactions against their timeouts.
+        transaction_completion_ms: milliseconds from the end of a transaction to its markers, which a real broker writes later.
         api_versions: what is advertised, by API name: (lowest, highest), or None for not at all. Beyond what the codecs
             know nothing is offered.
         features: finalized features of ApiVersions v3+.
         auto_create_topics: auto.create.topics.enable.
         default_partitions: num.partitions.
-        topic_defaults: options of topics that have none of their own, as a broker's settings give them.
+        topic_defaults: topic options for topics that do not set them, as from a broker's settings.
         producer_expiration_ms: producer.id.expiration.ms, by the records' timestamps (broker: 1.12).
         producer_expiration_check_ms: producer.id.expiration.check.interval.ms (broker: 1.13).
         validate_records: unpack every batch, look at every record and refuse nonsense as a broker does (broker: 13.4,
             13.5). False saves a microsecond per record, and the unpacking, where the mock only has to be fast.
-        sasl_mechanisms: of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; none means that nobody is asked.
+        sasl_mechanisms: a selection of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; none means no authentication.
         users: passwords by name.
         session_lifetime_ms: connections.max.reauth.ms.
         ssl_context: a server context; every listener then speaks TLS.
@@ -170,7 +177,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
     def __repr__(self) -> str:
         return f"<MockCluster {list(self._brokers.values()) or self._state!r}>"
 
-    # ---- life
+    # ------------------------------------------------------------------ life
 
     async def __aenter__(self) -> Self:
         self._home.adopt_running_loop()
@@ -222,7 +229,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         self._state.expire_producers(self._now_ms())
         self._expiry = asyncio.get_running_loop().call_later(self._expiry_check_s, self._check_expiry)
 
-    # ---- brokers
+    # ------------------------------------------------------------------ brokers
 
     @property
     def bootstrap_servers(self) -> str:
@@ -240,10 +247,13 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         return list(self._state.nodes)
 
     def broker(self, node: int) -> MockBroker:
-        """One broker: its port, its connections.
+        """Return a broker: its port, its connections.
+
+        Args:
+            node: node id.
 
         Raises:
-            ValueError: there is none of this number; so do all that take a `node`.
+            ValueError: there is no broker with this id (as in all methods with a `node`).
         """
         broker = self._brokers.get(node)
         if broker is None:
@@ -251,24 +261,48 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         return broker
 
     def stop_broker(self, node: int) -> None:
-        """A clean stop: leaders move first, then connections get FIN (broker: 15.2, without its grace time)."""
+        """Stop a broker in order: leaders move first, then connections get FIN (broker: 15.2, without its grace time).
+
+        Args:
+            node: node id.
+
+        Raises:
+            ValueError: there is no broker with this id.
+        """
         self._home.call(lambda: self._down(node, abort=False, elect=True, lose_uncopied=False))
 
     def kill_broker(self, node: int, *, elect: bool = True, lose_uncopied: bool = True) -> None:
-        """kill -9: connections get RST, and what only this leader had is lost.
+        """Stop a broker as SIGKILL does: connections get RST.
 
         Args:
-            elect: false leaves metadata as it was, as before the session timeout (broker: 8.1b); `elect_leaders` ends
-                that.
+            node: node id.
+            elect: False leaves metadata as it is, as before the session timeout (broker: 8.1b), until `elect_leaders`.
+            lose_uncopied: True loses the records that only this leader has; False lets the new leader have them.
+
+        Raises:
+            ValueError: there is no broker with this id.
         """
         self._home.call(lambda: self._down(node, abort=True, elect=elect, lose_uncopied=lose_uncopied))
 
     def elect_leaders(self, node: int) -> None:
-        """The session of a broker killed with `elect=False` has ended: others lead."""
+        """End the session of a broker that was killed with `elect=False`: its partitions get other leaders.
+
+        Args:
+            node: node id.
+        """
         self._home.call(lambda: self._state.node_down(node, elect=True, lose_uncopied=True))
 
     def start_broker(self, node: int) -> None:
-        """Start it again on its port; it remembers one batch per producer (broker: 2.6), and leads what nobody does."""
+        """Start a stopped broker again, on its port.
+
+        It remembers one batch per producer (broker: 2.6), and leads its partitions that have no leader.
+
+        Args:
+            node: node id.
+
+        Raises:
+            ValueError: there is no broker with this id.
+        """
 
         def start() -> None:
             broker = self.broker(node)
@@ -278,7 +312,14 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         self._home.call(start)
 
     def add_broker(self, *, rack: str | None = None) -> int:
-        """A further broker, without replicas; returns its id."""
+        """Add a broker, without replicas.
+
+        Args:
+            rack: its rack; None is none.
+
+        Returns:
+            Its node id.
+        """
 
         def add() -> int:
             node_id = max(self._state.nodes) + 1
@@ -288,7 +329,13 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         return self._home.call(add)
 
     def advertise(self, node: int, host: str, port: int) -> None:
-        """Let metadata name another address for this broker (a proxy before it)."""
+        """Set the address that metadata names for a broker, for example that of a proxy.
+
+        Args:
+            node: node id.
+            host: host name or IP address.
+            port: port number.
+        """
 
         def advertise() -> None:
             found = self._state.nodes[node]
@@ -297,11 +344,26 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         self._home.call(advertise)
 
     def cap_versions(self, node: int, api: str | int, lowest: int, highest: int) -> None:
-        """Let one broker offer another range from now on (mixed clusters, downgrades)."""
+        """Set the versions of an API that one broker offers, as in clusters with several releases.
+
+        Args:
+            node: node id.
+            api: name or key of the request, as in "Produce".
+            lowest: first version.
+            highest: last version.
+
+        Raises:
+            ValueError: there is no broker with this id.
+        """
         self._home.call(lambda: self.broker(node).advertised.update({api_key_of(api): (lowest, highest)}))
 
     def set_quota(self, client_id: str, producer_byte_rate: float | None) -> None:
-        """What a client may send to each broker, in bytes per second; None: all it likes (broker: 14)."""
+        """Set the quota of a client (broker: 14).
+
+        Args:
+            client_id: `client_id` of the producer.
+            producer_byte_rate: bytes per second, for each broker; None is no quota.
+        """
 
         def change() -> None:
             if producer_byte_rate is None:
@@ -312,7 +374,11 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         self._home.call(change)
 
     def set_transaction_version(self, version: int) -> None:
-        """Finalize another transaction.version, as UpdateFeatures does; open transactions go on (broker: 10.10)."""
+        """Finalize another `transaction.version`, as UpdateFeatures does; open transactions go on (broker: 10.10).
+
+        Args:
+            version: 0, 1 or 2.
+        """
         transaction_version_of(self._release, version)
 
         def finalize() -> None:
@@ -325,16 +391,43 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         self._home.call(finalize)
 
     def close_connections(self, node: int | None = None, *, abort: bool = False) -> int:
-        """Close the connections of one broker or all (FIN, or RST with `abort`); returns how many."""
+        """Close the open connections of a broker, or of all brokers.
+
+        Args:
+            node: node id; None is every broker.
+            abort: True resets the connections (RST), False ends them in order (FIN).
+
+        Returns:
+            The number of connections that were closed.
+
+        Raises:
+            ValueError: there is no broker with this id.
+        """
         chosen = list(self._brokers.values()) if node is None else [self.broker(node)]
         return self._home.call(lambda: sum(broker.close_connections(abort=abort) for broker in chosen))
 
     def freeze_broker(self, node: int) -> None:
-        """SIGSTOP: connections stay open, new ones are taken, nothing is read or written. It stays leader."""
+        """Make a broker silent, as SIGSTOP does: connections stay open, new ones are taken, nothing is read or written.
+
+        It stays the leader of its partitions.
+
+        Args:
+            node: node id.
+
+        Raises:
+            ValueError: there is no broker with this id.
+        """
         self._home.call(self.broker(node).freeze)
 
     def thaw_broker(self, node: int) -> None:
-        """SIGCONT."""
+        """Let a frozen broker continue where it stopped, as SIGCONT does.
+
+        Args:
+            node: node id.
+
+        Raises:
+            ValueError: there is no broker with this id.
+        """
 
         def thaw() -> None:
             self.broker(node).thaw()
@@ -343,11 +436,25 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         self._home.call(thaw)
 
     def refuse_connections(self, node: int) -> None:
-        """Who dials this broker is refused. Open connections go on."""
+        """Refuse new connections to a broker; open connections stay in use.
+
+        Args:
+            node: node id.
+
+        Raises:
+            ValueError: there is no broker with this id.
+        """
         self._home.call(self.broker(node).refuse_connections)
 
     def allow_connections(self, node: int) -> None:
-        """Listen again after `refuse_connections`."""
+        """Accept connections again after `refuse_connections`.
+
+        Args:
+            node: node id.
+
+        Raises:
+            ValueError: there is no broker with this id.
+        """
         self._home.call(self.broker(node).allow_connections)
 
     def _down(self, node: int, *, abort: bool, elect: bool, lose_uncopied: bool) -> None:
@@ -357,10 +464,14 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         broker.stop(abort=abort)
         broker.reserve_port()
 
-    # ---- by the clock
+    # ------------------------------------------------------------------ by the clock
 
     def expire_producers(self) -> int:
-        """Make the periodic check of producer.id.expiration.ms now; returns how many entries went (broker: 1.12)."""
+        """Run the periodic check of `producer.id.expiration.ms` (broker: 1.12).
+
+        Returns:
+            The number of producer states that were removed.
+        """
         return self._home.call(lambda: self._state.expire_producers(self._now_ms()))
 
 

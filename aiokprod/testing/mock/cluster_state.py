@@ -1,4 +1,4 @@
-"""What the whole cluster agrees on: nodes, topics, leaders, producer ids.
+"""The state of the whole cluster: nodes, topics, leaders, producer ids.
 
 One `ClusterState` per `MockCluster`, shared by its brokers (there is no metadata propagation delay). Pure: no sockets,
 no clock. Mistakes of a request are raised as `RefusalError` with the broker's code; handlers turn them into answers.
@@ -14,12 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from aiokprod.testing.mock.log import TopicSettings
+from aiokprod.testing.mock.partition import NO_LEADER, Partition
 from aiokprod.wire.codes import ErrorCode
-
-from .log import TopicSettings
-from .partition import NO_LEADER, Partition
-
-ZERO_ID: Final = bytes(16)
 
 LARGEST_FIRST_PRODUCER_ID: Final = 1 << 40
 
@@ -27,7 +24,7 @@ _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
 class RefusalError(Exception):
-    """A request, or one item of it, is refused with a code and perhaps a text."""
+    """The refusal of a request, or of one item of it, with a code and perhaps a text."""
 
     def __init__(self, code: int, message: str | None = None) -> None:
         super().__init__(code, message)
@@ -61,7 +58,7 @@ class Topic:
         return f"<Topic {self.name} id={self.topic_id.hex()} partitions={len(self.partitions)}>"
 
     def partition(self, index: int) -> Partition | None:
-        """The partition, or None if there is none of this number."""
+        """Return the partition, or None if there is none with this number."""
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
@@ -109,11 +106,11 @@ class ClusterState:
         return [node for _, node in sorted(self.nodes.items()) if node.is_up]
 
     def new_producer_id(self) -> int:
-        """A producer id never handed out before."""
+        """Return a producer id that was never given out before."""
         self._next_producer_id += 1
         return self._next_producer_id
 
-    # ---- topics
+    # ------------------------------------------------------------------ topics
 
     def create_topic(
         self,
@@ -148,13 +145,13 @@ class ClusterState:
         return topic
 
     def _twin(self, name: str) -> str | None:
-        """A topic that the brokers' metrics could not tell from this one: there, a dot is an underscore."""
+        """Return a topic whose name in the brokers' metrics is the same: a dot there is an underscore."""
         if "." not in name and "_" not in name:
             return None
         return next((other for other in self.topics if other.replace(".", "_") == name.replace(".", "_")), None)
 
     def delete_topic(self, topic: Topic) -> None:
-        """Forget the topic; whoever waits for one of its partitions is woken."""
+        """Forget the topic, and wake the requests that wait for one of its partitions."""
         del self.topics[topic.name]
         del self.topics_by_id[topic.topic_id]
         for partition in topic.partitions:
@@ -172,7 +169,7 @@ class ClusterState:
         self._extend(topic, [self._replicas(index, factor) for index in range(present, count)])
 
     def topic(self, name: str) -> Topic:
-        """The topic of this name; KeyError with the names there are."""
+        """Return the topic of this name; KeyError with the known names."""
         try:
             return self.topics[name]
         except KeyError:
@@ -180,7 +177,7 @@ class ClusterState:
 
     @staticmethod
     def check_name(name: str) -> None:
-        """17 for a name Kafka does not take (broker: 8.6)."""
+        """Raise INVALID_TOPIC_EXCEPTION (17) for a name that Kafka does not accept (broker: 8.6)."""
         if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
             raise RefusalError(ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid.")
 
@@ -225,10 +222,10 @@ class ClusterState:
     def _new_topic_id(self) -> bytes:
         return self._random.randbytes(16)
 
-    # ---- nodes
+    # ------------------------------------------------------------------ nodes
 
     def every_partition(self) -> list[Partition]:
-        """All partitions of all topics."""
+        """Return all partitions of all topics."""
         return [partition for topic in self.topics.values() for partition in topic.partitions]
 
     def node_down(self, node_id: int, *, elect: bool = True, lose_uncopied: bool = False) -> None:
@@ -245,7 +242,7 @@ class ClusterState:
             partition.node_up(node_id, now_ms=now_ms, expiration_ms=self.expiration_ms)
 
     def expire_producers(self, now_ms: int) -> int:
-        """The periodic check of producer.id.expiration.ms (broker: 1.12, 1.13); returns how many entries went."""
+        """Run the check of producer.id.expiration.ms (broker: 1.12, 1.13) and return how many entries expired."""
         return sum(
             replica.states.expire(now_ms, self.expiration_ms, partition.transactions.open)
             for partition in self.every_partition()
@@ -254,7 +251,7 @@ class ClusterState:
 
 
 class _SettingsOf:
-    """A partition asks its topic for settings each time, so that altering them acts at once."""
+    """The settings of a topic as its partition reads them each time, so that a change acts at once."""
 
     __slots__ = ("_topic",)
 

@@ -15,37 +15,50 @@ import contextlib
 import logging
 import socket
 from collections import deque
+from collections.abc import Callable
 from struct import pack
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from aiokprod.errors import ProtocolError
+from aiokprod.testing.mock.answering import Pause, Reply, Step, Then
+from aiokprod.testing.mock.broker_core import BrokerCore
+from aiokprod.testing.mock.handlers.api import Channel, HangUpError, SilenceError
+from aiokprod.testing.mock.sasl_gate import SaslGate
+from aiokprod.testing.mock.service import serve
 from aiokprod.wire.frames import FrameReader
-
-from .answering import Pause, Reply, Step, Then
-from .handlers.api import HangUpError, SilenceError
-from .handlers.sasl import SaslGate
-from .service import serve
-
-if TYPE_CHECKING:
-    from .broker import MockBroker
 
 READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
 """Frames kept while another is served; beyond it the socket is left unread, as a broker does."""
 
 CRASHES_KEPT: Final = 20
-"""A client that tries again and again shall not fill the log."""
+"""The number of crashes kept, so that a client that keeps trying does not fill the log."""
 
 _LINGER_0: Final = pack("ii", 1, 0)
 
 log = logging.getLogger(__name__)
 
 
-class MockConnection(asyncio.Protocol):
-    """The server's end of a connection."""
+class MockConnection(asyncio.Protocol, Channel):
+    """The server's end of a connection.
 
-    def __init__(self, broker: MockBroker, number: int) -> None:
+    Args:
+        broker: that it leads to.
+        number: the connection's number at its broker, counted from 1.
+        opened: told when the client is there.
+        closed: told when the connection is gone.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerCore,
+        number: int,
+        opened: Callable[[MockConnection], None],
+        closed: Callable[[MockConnection], None],
+    ) -> None:
         self.broker = broker
         self.number = number
+        self._opened = opened
+        self._closed = closed
         self.gate = SaslGate(broker.sasl_mechanisms, broker.users, broker.session_lifetime_s)
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(broker.max_frame_bytes)
@@ -62,15 +75,15 @@ class MockConnection(asyncio.Protocol):
     def __repr__(self) -> str:
         return f"<MockConnection broker={self.broker.node_id} number={self.number} waiting={len(self._frames)}>"
 
-    # ---- asyncio's side
+    # ------------------------------------------------------------------ asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The client is there."""
+        """Take the transport of a client that has connected."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it
-        self.broker.opened(self)
+        self._opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the client."""
+        """Take bytes of the client."""
         try:
             frames = self._reader.feed(data)
         except ProtocolError as refused:
@@ -82,31 +95,31 @@ class MockConnection(asyncio.Protocol):
         self._serve()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client, the broker or the network ended it."""
+        """Note that the client, the broker or the network has ended the connection."""
         self._transport = None
         self._frames.clear()
         if self._task is not None:
             self._task.cancel()
-        self.broker.closed(self)
+        self._closed(self)
 
     def pause_writing(self) -> None:
-        """The client does not read: serve nothing more for now."""
+        """Stop serving for now: the client does not read."""
         self._may_write = False
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Go on serving: the client reads again."""
         self._may_write = True
         self._serve()
 
-    # ---- the broker's side
+    # ------------------------------------------------------------------ the broker's side
 
     def close(self) -> None:
-        """FIN, after what was written."""
+        """Close with FIN, after all that was written."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """RST: as a killed process leaves it (broker: 15.5)."""
+        """Close with RST, as a killed process does (broker: 15.5)."""
         if self._transport is None:
             return
         # Linger 0 makes the kernel send RST; over TLS too, which has the same socket below.
@@ -119,11 +132,11 @@ class MockConnection(asyncio.Protocol):
         self._closes_after_answer = True
 
     def write_no_more(self) -> None:
-        """From now on answers are lost, and the connection stays open."""
+        """Lose all answers from now on, and keep the connection open."""
         self._is_mute = True
 
     def thawed(self) -> None:
-        """The broker goes on: what was ready goes out, what came in is served."""
+        """Go on after a freeze: write the answers that were ready, serve the requests that came in."""
         unsent, self._unsent = self._unsent, []
         for reply in unsent:
             self._write(reply)
@@ -131,7 +144,7 @@ class MockConnection(asyncio.Protocol):
 
     @property
     def is_serving(self) -> bool:
-        """Whether a request waits for its answer, or none is taken up for another reason."""
+        """Return whether a request waits for its answer, or none is taken up for another reason."""
         return self._task is not None or self._is_muted or self._is_dead or self.broker.is_frozen
 
     def _serve(self) -> None:
@@ -184,7 +197,7 @@ class MockConnection(asyncio.Protocol):
         self._serve()
 
     def write(self, data: bytes) -> None:
-        """Bytes to the client, unless they are lost."""
+        """Write bytes to the client, unless answers are lost."""
         if self._transport is not None and not self._is_mute:
             self._transport.write(data)
 

@@ -7,56 +7,112 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..own_thread import LoopHome
-from .transactions.cluster_transactions import ClusterTransactions
-from .transactions.metadata import TransactionMetadata
-from .transactions.offsets import CommittedOffset
+from aiokprod.testing.mock.transactions.cluster_transactions import ClusterTransactions
+from aiokprod.testing.mock.transactions.metadata import TransactionMetadata
+from aiokprod.testing.mock.transactions.offsets import CommittedOffset
+from aiokprod.testing.own_thread import LoopHome
 
 
 class CoordinatorVerbs:
-    """What can be done to coordinators, and what can be read of them."""
+    """Changes of coordinators, and questions about them."""
 
     _home: LoopHome
     _transactions: ClusterTransactions
 
     def coordinator(self, transactional_id: str) -> int:
-        """The broker that coordinates this id. Raises RefusalError 15 if all are down."""
+        """Return the node id of the coordinator of a transactional id.
+
+        Args:
+            transactional_id: `transactional.id` of the producer.
+
+        Raises:
+            RefusalError: COORDINATOR_NOT_AVAILABLE (15), as all brokers are down.
+        """
         return self._home.call(lambda: self._transactions.transactional_ids.node_of(transactional_id))
 
     def move_coordinator(self, transactional_id: str, node: int) -> None:
-        """Let another broker coordinate this id (one in 50 others moves with it); the former one answers 16."""
+        """Make another broker the coordinator of a transactional id; the former one answers NOT_COORDINATOR (16).
+
+        One in 50 other ids moves with it, as they share a partition of the internal topic.
+
+        Args:
+            transactional_id: `transactional.id` of the producer.
+            node: node id.
+
+        Raises:
+            ValueError: there is no broker with this id.
+        """
         self._home.call(lambda: self._transactions.move(transactional_id, node))
 
     def load_coordinator(self, transactional_id: str, is_loading: bool = True) -> None:
-        """Let the coordinator of this id read its log: it answers 14 until told that it has done so."""
+        """Make the coordinator of a transactional id answer COORDINATOR_LOAD_IN_PROGRESS (14).
+
+        Args:
+            transactional_id: `transactional.id` of the producer.
+            is_loading: False ends the loading.
+        """
         self._home.call(lambda: self._transactions.transactional_ids.set_loading(transactional_id, is_loading))
 
     def group_coordinator(self, group: str) -> int:
-        """The broker that keeps the offsets of this group. Raises RefusalError 15 if all are down."""
+        """Return the node id of the broker that keeps the offsets of a group.
+
+        Args:
+            group: id of the consumer group.
+
+        Raises:
+            RefusalError: COORDINATOR_NOT_AVAILABLE (15), as all brokers are down.
+        """
         return self._home.call(lambda: self._transactions.groups.node_of(group))
 
     def move_group_coordinator(self, group: str, node: int) -> None:
-        """Let another broker keep the offsets of this group."""
+        """Make another broker keep the offsets of a group.
+
+        Args:
+            group: id of the consumer group.
+            node: node id.
+
+        Raises:
+            ValueError: there is no broker with this id.
+        """
         self._home.call(lambda: self._transactions.groups.move(group, node))
 
     def load_group_coordinator(self, group: str, is_loading: bool = True) -> None:
-        """Let the coordinator of this group read its log: it answers 14 until told that it has done so."""
+        """Make the coordinator of a group answer COORDINATOR_LOAD_IN_PROGRESS (14).
+
+        Args:
+            group: id of the consumer group.
+            is_loading: False ends the loading.
+        """
         self._home.call(lambda: self._transactions.groups.set_loading(group, is_loading))
 
     def hold_markers(self) -> None:
-        """Let transactions end without their markers: they stay PrepareCommit or PrepareAbort, and 51 is answered."""
+        """Let transactions end without their markers.
+
+        They stay PrepareCommit or PrepareAbort, and requests for them get CONCURRENT_TRANSACTIONS (51).
+        """
         self._home.call(self._transactions.hold_markers)
 
     def release_markers(self) -> None:
-        """Write the markers that were held, and from now on at once."""
+        """Write the markers that `hold_markers` has held, and all later ones at once."""
         self._home.call(self._transactions.release_markers)
 
     def abort_timed_out_transactions(self) -> list[str]:
-        """Make the periodic check of transaction timeouts now; returns the ids that are aborted (broker: 10.7)."""
+        """Run the periodic check of transaction timeouts (broker: 10.7).
+
+        Returns:
+            The transactional ids whose transactions are aborted.
+        """
         return self._home.call(self._transactions.abort_timed_out)
 
     def transaction(self, transactional_id: str) -> TransactionMetadata:
-        """What the coordinator keeps of this id: its state, producer id, epoch, partitions. KeyError if it has none."""
+        """Return a copy of what the coordinator keeps of a transactional id: state, producer id, epoch, partitions.
+
+        Args:
+            transactional_id: `transactional.id` of the producer.
+
+        Raises:
+            KeyError: the coordinator does not know the id.
+        """
 
         def copy() -> TransactionMetadata:
             found = self._transactions.coordinator.ids[transactional_id]
@@ -65,5 +121,9 @@ class CoordinatorVerbs:
         return self._home.call(copy)
 
     def committed_offsets(self, group: str) -> dict[tuple[str, int], CommittedOffset]:
-        """The offsets of a group by (topic, partition), those of open transactions not among them."""
+        """Return the committed offsets of a group by (topic, partition), without those of open transactions.
+
+        Args:
+            group: id of the consumer group.
+        """
         return self._home.call(lambda: self._transactions.offsets.offsets(group))

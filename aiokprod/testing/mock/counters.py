@@ -1,4 +1,4 @@
-"""What the cluster has seen: requests by broker and API, records and bytes appended, refusals by code.
+"""Counters of a cluster: requests by broker and API, records and bytes appended, refusals by code.
 
 One `Counters` per cluster, written by its brokers on the loop.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from .partition import Appended, AppendOutcome
+from aiokprod.testing.mock.partition import Appended, AppendOutcome
 
 REQUESTS_KEPT: Final = 10_000
 
@@ -48,14 +48,14 @@ class Counters:
         self.watchers: set[Callable[[], None]] = set()
 
     def saw(self, request: RequestSeen) -> None:
-        """A request is about to be served."""
+        """Count a request that is about to be served."""
         self.requests[request.broker, request.api_key] += 1
         self.recent.append(request)
         for watcher in tuple(self.watchers):
             watcher()
 
     def appended(self, outcome: AppendOutcome, size_bytes: int) -> None:
-        """A batch was judged."""
+        """Count a batch that was accepted or refused."""
         if not isinstance(outcome, Appended):
             self.refusals[int(outcome.code)] += 1
         elif outcome.is_duplicate:
@@ -66,7 +66,7 @@ class Counters:
             self.bytes_appended += size_bytes
 
     def seen(self, api_key: int, broker: int | None = None) -> int:
-        """How many requests of this API, at one broker or all."""
+        """Return the number of requests of this API, at one broker or all."""
         if broker is not None:
             return self.requests[broker, api_key]
         return sum(count for (_, key), count in self.requests.items() if key == api_key)

@@ -20,7 +20,7 @@ class _Note:
 
 
 class FirstWrites:
-    """What was tried, by producer id."""
+    """The first writes that were tried, by producer id."""
 
     __slots__ = ("_notes",)
 
@@ -31,7 +31,7 @@ class FirstWrites:
         return f"<FirstWrites producers={list(self._notes)}>"
 
     def tried(self, producer_id: int, epoch: int, sequence: int, *, in_second_version: bool) -> None:
-        """The coordinator is asked about a batch. Which version the producer speaks is decided by its first question."""
+        """Note that the coordinator is asked about a batch. The first such question decides the producer's version."""
         note = self._notes.setdefault(producer_id, _Note(epoch, sequence, in_second_version))
         if epoch > note.epoch:
             note.epoch, note.lowest_sequence = epoch, sequence
@@ -39,7 +39,7 @@ class FirstWrites:
             note.lowest_sequence = min(note.lowest_sequence, sequence)
 
     def refuses(self, producer_id: int, sequence: int, *, is_known: bool) -> bool:
-        """Whether a batch is out of order: an earlier one was tried, or it has to be the first (broker: 1.7).
+        """Return whether a batch is out of order: an earlier one was tried, or it has to be the first (broker: 1.7).
 
         Args:
             is_known: whether the partition remembers a batch of this producer in its epoch.
@@ -50,11 +50,11 @@ class FirstWrites:
         return sequence > note.lowest_sequence or (note.in_second_version and sequence != 0 and not is_known)
 
     def appended(self, producer_id: int, epoch: int, *, is_marker: bool) -> None:
-        """A batch of a transaction, or its marker, is in the log; one of the next transaction may be on its way."""
+        """Note a batch of a transaction, or its marker, in the log; one of the next transaction may be on its way."""
         note = self._notes.get(producer_id)
         if note is not None and not (is_marker and note.in_second_version and note.epoch == epoch):
             del self._notes[producer_id]
 
     def forget(self) -> None:
-        """Another replica leads: it was not asked."""
+        """Forget the questions: another replica leads now, which has asked none."""
         self._notes.clear()

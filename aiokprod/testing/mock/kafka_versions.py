@@ -1,4 +1,4 @@
-"""What brokers of several Kafka releases advertise, and which rules of transactions they keep.
+"""The Kafka releases that a mock can imitate: the API versions that they advertise, and their transaction rules.
 
 `MockCluster(kafka_version=...)` names one. The ranges of older releases are those of the `ApiKeys` of kafka-clients
 2.1.1, 2.8.2 and 3.9.1; the newest release offers what our codecs know. What is offered is served: where the codecs begin
@@ -23,7 +23,7 @@ class KafkaRelease:
     transaction_version: int
     verifies_transactions: bool
     """Whether a first write is checked with the coordinator, from 3.6 on (KIP-890); before, it opens a transaction that
-    nobody ends."""
+    is never ended."""
 
     looks_at_epochs: bool
     """Whether a partition, before it asks the coordinator about a first write, looks at its epoch: an older one than it
@@ -37,10 +37,10 @@ class KafkaRelease:
     too small is answered 20. broker: 6.3c"""
 
     def advertised(self, newest: Ranges, lowest: Mapping[int, int]) -> Ranges:
-        """What of the served APIs a broker of this release advertises.
+        """Return the ranges of the served APIs that a broker of this release advertises.
 
         Args:
-            newest: what the newest release advertises.
+            newest: the ranges that the newest release advertises.
             lowest: from which version on each API is served.
         """
         if self.ranges is None:
@@ -95,7 +95,7 @@ TRANSACTION_VERSION: Final = "transaction.version"
 
 
 def release_of(kafka_version: str) -> KafkaRelease:
-    """The release of `"4.3"` or `"4.3.1"`. Raises ValueError naming those there are."""
+    """Return the release of `"4.3"` or `"4.3.1"`. Raises ValueError with the known releases."""
     release = RELEASES.get(".".join(kafka_version.split(".")[:2]))
     if release is None:
         raise ValueError(f"the mock knows Kafka {', '.join(RELEASES)}; not {kafka_version!r}")
@@ -103,7 +103,7 @@ def release_of(kafka_version: str) -> KafkaRelease:
 
 
 def transaction_version_of(release: KafkaRelease, asked: int | None) -> int:
-    """transaction.version of a cluster; ValueError if the release has no such version."""
+    """Return the transaction.version of a cluster; ValueError if the release has no such version."""
     if asked is None:
         return release.transaction_version
     if asked not in (0, 1, 2) or (asked and not release.transaction_version):

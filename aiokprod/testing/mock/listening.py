@@ -1,7 +1,7 @@
-"""Where a mock broker takes connections: a real socket of this machine, or a port of a network in memory.
+"""The listening port of a mock broker: a real socket of this machine, or a port of a network in memory.
 
 One per broker, for as long as the broker exists. While it is shut a client is refused, and on a real socket the port
-stays bound, so that nobody else can take it.
+stays bound, so that no other process can take it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -33,22 +34,22 @@ class MemoryNetwork(Protocol):
         ...
 
 
-class Listening:
+class Listening(ABC):
     """A bound port that can be opened and shut."""
 
     port: int
 
+    @abstractmethod
     def open(self) -> None:
         """Take connections. Clients that connect before the next turn of the loop wait in the backlog."""
-        raise AssertionError("abstract")
 
+    @abstractmethod
     def shut(self) -> None:
         """Take no more; the port stays ours."""
-        raise AssertionError("abstract")
 
+    @abstractmethod
     async def close(self) -> None:
-        """Shut for good, and give the port back."""
-        raise AssertionError("abstract")
+        """Close for good, and release the port."""
 
 
 class SocketListening(Listening):
@@ -91,7 +92,7 @@ class SocketListening(Listening):
     async def close(self) -> None:
         self.shut()
         self._socket.close()
-        await asyncio.sleep(0)  # who just arrived has its transport, which closes what it has
+        await asyncio.sleep(0)  # a client that has just arrived gets its transport, which closes its socket
         for task in self._arriving:
             task.cancel()
         await asyncio.gather(*self._arriving, return_exceptions=True)
@@ -102,7 +103,7 @@ class SocketListening(Listening):
             try:
                 arrived, _ = self._socket.accept()
             except OSError:
-                return  # nobody else is there, or who was there has gone
+                return  # no other client waits, or it has gone again
             arrived.setblocking(False)
             task = loop.create_task(self._take(arrived), name=f"mock-accept-{self.port}")
             self._arriving.add(task)

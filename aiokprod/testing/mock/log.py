@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
-from .batch_header import CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, BatchHeader
-from .producer_state import Sequenced
+from aiokprod.testing.mock.batch_header import CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, BatchHeader
+from aiokprod.testing.mock.producer_state import Sequenced
 
 MAX_MESSAGE_BYTES: Final = 1_048_588
 """Kafka's default of max.message.bytes, header included. broker: 13.1"""
@@ -102,17 +102,17 @@ class StoredBatch:
 
     @property
     def is_transactional(self) -> bool:
-        """Whether it belongs to a transaction."""
+        """Return whether it belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_control(self) -> bool:
-        """Whether it is a marker, which ends a transaction, and no record of anybody."""
+        """Return whether it is a marker, which ends a transaction and holds no record of a client."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def is_abort_marker(self) -> bool:
-        """Whether it is the marker of an abort."""
+        """Return whether it is the marker of an abort."""
         return self.is_control and self.data[_MARKER_TYPE] == b"\0\0"
 
     @property
@@ -131,7 +131,7 @@ class StoredBatch:
     def of(
         cls, header: BatchHeader, data: bytes, base_offset: int, leader_epoch: int, append_time_ms: int | None
     ) -> StoredBatch:
-        """The batch as stored; a LogAppendTime topic gives every record the append time."""
+        """Return the batch as stored; a LogAppendTime topic gives every record the append time."""
         attributes = header.attributes & ~LOG_APPEND_TIME_BIT & 0xFFFF
         return cls(
             base_offset=base_offset,
@@ -180,7 +180,7 @@ class PartitionLog:
         self.end_offset = self._batches[-1].next_offset if self._batches else self.start_offset
 
     def delete_before(self, offset: int) -> None:
-        """DeleteRecords: move the start offset; batches wholly before it go (producers are remembered, broker: 1.8)."""
+        """Move the start offset, as DeleteRecords does: batches before it go, producer states stay (broker: 1.8)."""
         self.start_offset = max(self.start_offset, min(offset, self.end_offset))
         gone = 0
         for batch in self._batches:
@@ -191,7 +191,7 @@ class PartitionLog:
         del self._batches[:gone]
 
     def retain(self, retention_bytes: int, up_to: int) -> None:
-        """retention.bytes: drop the oldest batches that end at or before `up_to` while the log is larger."""
+        """Apply retention.bytes: drop the oldest batches that end at or before `up_to` while the log is larger."""
         gone = 0
         for batch in self._batches:
             if self.size_bytes <= retention_bytes or batch.next_offset > up_to:
@@ -202,7 +202,7 @@ class PartitionLog:
         del self._batches[:gone]
 
     def read(self, offset: int, up_to: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that holds `offset`, below `up_to`; at least one if there is any.
+        """Return whole batches from the one that holds `offset`, below `up_to`; at least one if there is any.
 
         Returns:
             The bytes, empty when nothing is there. A reader skips records before `offset` by itself.
@@ -217,18 +217,18 @@ class PartitionLog:
         return b"".join(parts)
 
     def since(self, offset: int) -> Iterable[StoredBatch]:
-        """Batches that hold records at or behind `offset`."""
+        """Return batches that hold records at or behind `offset`."""
         return self._from(offset)
 
     def first_since_time(self, timestamp_ms: int, up_to: int) -> StoredBatch | None:
-        """The first batch whose newest record is at or after the time, or None."""
+        """Return the first batch whose newest record is at or after the time, or None."""
         for batch in self._batches:
             if batch.next_offset <= up_to and batch.max_timestamp_ms >= timestamp_ms:
                 return batch
         return None
 
     def newest(self, up_to: int) -> StoredBatch | None:
-        """The batch with the greatest timestamp, or None."""
+        """Return the batch with the greatest timestamp, or None."""
         visible = [batch for batch in self._batches if batch.next_offset <= up_to]
         return max(visible, key=attrgetter("max_timestamp_ms"), default=None)
 
@@ -313,7 +313,7 @@ class TopicSettings:
             raise ValueError(f"Invalid value {time} for configuration message.timestamp.type")
 
     def altered(self, options: Mapping[str, object]) -> TopicSettings:
-        """A copy with some options set anew."""
+        """Return a copy with some options changed."""
         return TopicSettings({**self.options, **TopicSettings.of(options).options}, self.defaults)
 
 

@@ -2,7 +2,7 @@
 
 One `Partition` per (topic incarnation, index), owned by its `Topic`. The log is stored once; each `Replica` has its own
 producer states and its own end offset, so a frozen follower, a restart and a lost leader have their real consequences.
-Pure: time is an argument, waiting is done by whoever registers a watcher.
+Pure: time is an argument; code that has to wait registers a watcher.
 
 Invariants: high watermark <= log end; every replica's end offset <= log end; refusals come before duplicate detection
 (broker: 2.11, 2.12); a refused batch changes nothing.
@@ -15,18 +15,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from aiokprod.testing.mock.batch_header import (
+    BadBatch,
+    BatchHeader,
+    check_crc,
+    check_fields,
+    check_size,
+    read_header,
+    stored_bytes,
+)
+from aiokprod.testing.mock.first_writes import FirstWrites
+from aiokprod.testing.mock.log import PartitionLog, StoredBatch, TopicSettings
+from aiokprod.testing.mock.producer_state import Duplicate, OutOfOrder, ProducerStates
+from aiokprod.testing.mock.record_rules import BadRecords, judge_records
+from aiokprod.testing.mock.transaction_index import TransactionIndex
+from aiokprod.testing.mock.transaction_markers import marker_batch
 from aiokprod.wire.codes import ErrorCode
 
-from .batch_header import BadBatch, BatchHeader, check_crc, check_fields, check_size, read_header, stored_bytes
-from .first_writes import FirstWrites
-from .log import PartitionLog, StoredBatch, TopicSettings
-from .producer_state import Duplicate, OutOfOrder, ProducerStates
-from .record_rules import BadRecords, judge_records
-from .transaction_index import TransactionIndex
-from .transaction_markers import marker_batch
-
 NO_LEADER: Final = -1
-NO_OFFSET: Final = -1
 ALL_REPLICAS: Final = -1
 
 _WITHOUT_LOG_START: Final = frozenset(
@@ -37,7 +43,7 @@ _WITHOUT_LOG_START: Final = frozenset(
 
 @dataclass(slots=True)
 class Replica:
-    """What one node has of the partition."""
+    """The state of the partition on one node."""
 
     node_id: int
     states: ProducerStates = field(default_factory=ProducerStates)
@@ -47,13 +53,13 @@ class Replica:
 
     @property
     def follows(self) -> bool:
-        """Whether it copies what the leader appends."""
+        """Return whether it copies what the leader appends."""
         return self.is_up and not self.is_frozen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """The batch is in the leader's log, now or before. `timestamp_ms` is what the answer's log append time says."""
+    """The place of a batch in the leader's log, also of a duplicate. `timestamp_ms` is the answer's log append time."""
 
     base_offset: int
     next_offset: int
@@ -64,7 +70,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The batch was not appended."""
+    """The refusal of a batch that was not appended."""
 
     code: ErrorCode
     log_start_offset: int = -1
@@ -129,7 +135,7 @@ class Partition:
             f"isr={self.isr} hw={self.high_watermark} end={self.log.end_offset}>"
         )
 
-    # ---- a batch comes in
+    # ------------------------------------------------------------------ a batch comes in
 
     def append(self, node: int, records: bytes | memoryview, *, acks: int, version: int, now_ms: int) -> AppendOutcome:
         """Judge and append one partition's records of a Produce request, as the leader does.
@@ -174,7 +180,7 @@ class Partition:
         )
 
     def _sequence(self, header: BatchHeader) -> AppendOutcome | None:
-        """What an idempotent batch is answered without being appended, None if it is in order."""
+        """Return the answer to an idempotent batch that is not appended; None if it is in order."""
         states = self.replicas[self.leader].states
         verdict = states.check(header.sequenced())
         if isinstance(verdict, OutOfOrder):
@@ -213,7 +219,7 @@ class Partition:
         record_errors = () if bad is None else bad.record_errors
         return Refused(code=code, log_start_offset=log_start, record_errors=record_errors, message=message)
 
-    # ---- transactions
+    # ------------------------------------------------------------------ transactions
 
     @property
     def last_stable_offset(self) -> int:
@@ -221,7 +227,7 @@ class Partition:
         return self.transactions.last_stable_offset(self.high_watermark)
 
     def is_committed(self, batch: StoredBatch) -> bool:
-        """Whether read_committed readers see it."""
+        """Return whether read_committed readers see it."""
         if batch.next_offset > self.last_stable_offset:
             return False
         return not batch.is_transactional or not any(
@@ -230,12 +236,12 @@ class Partition:
         )
 
     def is_fenced(self, producer_id: int, epoch: int) -> bool:
-        """Whether the leader knows a newer epoch of this producer."""
+        """Return whether the leader knows a newer epoch of this producer."""
         entry = self.replicas[self.leader].states.entry(producer_id) if self.leader != NO_LEADER else None
         return entry is not None and epoch < entry.epoch
 
     def has_transaction_of(self, producer_id: int, epoch: int) -> bool:
-        """Whether this producer wrote here in the transaction it has open."""
+        """Return whether this producer wrote here in the transaction it has open."""
         entry = self.replicas[self.leader].states.entry(producer_id) if self.leader != NO_LEADER else None
         return producer_id in self.transactions.open and entry is not None and entry.epoch == epoch
 
@@ -246,7 +252,7 @@ class Partition:
         assert isinstance(header, BatchHeader)
         return self._write(records, header, None).next_offset
 
-    # ---- replication
+    # ------------------------------------------------------------------ replication
 
     @property
     def min_insync(self) -> int:
@@ -255,7 +261,7 @@ class Partition:
 
     @property
     def has_enough_in_sync(self) -> bool:
-        """Whether acks=all is taken."""
+        """Return whether writes with acks=all are accepted."""
         return len(self.isr) >= self.min_insync
 
     @property
@@ -264,7 +270,7 @@ class Partition:
         return [replica.node_id for replica in self.replicas.values() if not replica.is_up]
 
     def replicate(self) -> None:
-        """Let followers copy, move the high watermark, wake whoever waits for it."""
+        """Let followers copy, move the high watermark, and call the watchers that wait for it."""
         if self.leader != NO_LEADER:
             for replica in self.replicas.values():
                 if replica.follows:
@@ -310,10 +316,10 @@ class Partition:
         self.replicate()
         self.wake()
 
-    # ---- leadership
+    # ------------------------------------------------------------------ leadership
 
     def elect(self, node: int, *, lose_uncopied: bool = False) -> None:
-        """Give the leadership to `node`, or to nobody (`NO_LEADER`), with a new leader epoch.
+        """Give the leadership to `node`, or to no node (`NO_LEADER`), with a new leader epoch.
 
         Args:
             lose_uncopied: the new leader has only what it copied, and the log is cut to that (acks=1 loss and unclean
@@ -345,7 +351,7 @@ class Partition:
                 replica.end_offset = self.log.end_offset
 
     def node_down(self, node: int, *, elect: bool = True, lose_uncopied: bool = False) -> None:
-        """The node stops: it leaves the in-sync set, and a live member leads, if there is one."""
+        """Stop a node: it leaves the in-sync set, and a live member leads, if there is one."""
         replica = self.replicas.get(node)
         if replica is None:
             return
@@ -362,7 +368,7 @@ class Partition:
         self.wake()
 
     def node_up(self, node: int, *, now_ms: int, expiration_ms: int) -> None:
-        """The node is back: it remembers one batch per producer (broker: 2.6) and no old ones (broker: 1.13)."""
+        """Start a node: it remembers one batch per producer (broker: 2.6) and no expired producers (broker: 1.13)."""
         replica = self.replicas.get(node)
         if replica is None:
             return

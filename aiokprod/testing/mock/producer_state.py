@@ -1,4 +1,4 @@
-"""What one replica of one partition remembers of its producers: epochs, sequences and the last five batches.
+"""The producer state of one replica of one partition: epochs, sequences and the last five batches of each producer.
 
 One `ProducerStates` per replica, because a restarted replica remembers less than one that stayed up (broker: 2.6).
 Pure: time is an argument. `check` decides and changes nothing, so that a refused batch leaves no trace (broker: 1.4,
@@ -95,7 +95,7 @@ class ProducerStates:
         return iter(self._entries.items())
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
-        """What is remembered of this producer, or None."""
+        """Return the state of this producer, or None."""
         return self._entries.get(producer_id)
 
     def check(self, batch: Sequenced) -> SequenceVerdict:
@@ -135,7 +135,7 @@ class ProducerStates:
         entry.last_timestamp_ms = timestamp_ms
 
     def restart(self) -> None:
-        """The replica was stopped and started: of each producer only the last batch is left (broker: 2.6)."""
+        """Restart the replica: of each producer only the last batch is left (broker: 2.6)."""
         for entry in self._entries.values():
             while len(entry.batches) > 1:
                 entry.batches.popleft()

@@ -18,7 +18,7 @@ SAMPLE_S: Final = 1.0
 
 
 class ClientQuotas:
-    """What each client id has produced at this broker."""
+    """The bytes that each client id has produced at this broker."""
 
     __slots__ = ("_clients", "_rates")
 

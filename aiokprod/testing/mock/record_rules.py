@@ -1,4 +1,4 @@
-"""What the records inside a batch can be refused for: keys on a compacted topic, timestamps, nonsense.
+"""The rules by which a broker refuses records inside a batch: keys on a compacted topic, timestamps, malformed records.
 
 Called by `Partition.append` after the header's own checks; pure. Every record is looked at, as a broker does; decoded are
 only those of a batch in which a rule may bite: a timestamp out of bounds, a compacted topic. A mock that was told not to
@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from aiokprod.errors import ProtocolError
 from aiokprod.records.decoder import DecodedRecord
+from aiokprod.testing.mock.batch_header import BatchHeader
+from aiokprod.testing.mock.log import TopicSettings
+from aiokprod.testing.mock.record_walk import walk_records
+from aiokprod.testing.mock.stored_records import BatchTrouble, open_batch
 from aiokprod.wire.codes import ErrorCode
-
-from .batch_header import BatchHeader
-from .log import TopicSettings
-from .record_walk import walk_records
-from .stored_records import BatchTrouble, open_batch
 
 _NAMED_IN_MESSAGE = 3
 """The broker's error_message for 87 repeats the first three records. broker: 4.10"""
@@ -24,7 +23,7 @@ _NAMED_IN_MESSAGE = 3
 
 @dataclass(frozen=True, slots=True)
 class BadRecords:
-    """The batch is refused because of some of its records."""
+    """The refusal of a batch because of some of its records."""
 
     code: ErrorCode
     message: str | None = None

@@ -72,7 +72,7 @@ def _walk(section: bytes, count: int) -> tuple[int, int]:
 
 
 def _headers(section: bytes, at: int, end: int) -> int:
-    """The place behind the headers whose count is here."""
+    """Return the position behind the headers whose count is here."""
     count, at = _varint(section, at)
     if not 0 <= count <= end - at:
         raise ProtocolError(f"a record with {count} headers")
@@ -100,7 +100,7 @@ def _varint(section: bytes, at: int) -> tuple[int, int]:
 
 
 def _longer(section: bytes, at: int, first: int) -> tuple[int, int]:
-    """The rest of a varint whose first byte says that there is more: its value, still zigzag, and the place behind it."""
+    """Read the rest of a varint of several bytes; returns its value, still zigzag, and the position behind it."""
     value, shift = first & 0x7F, 7
     while True:
         if shift > 63:

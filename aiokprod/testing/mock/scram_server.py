@@ -21,7 +21,7 @@ ITERATIONS: Final = 4096
 
 
 class AuthenticationFailedError(Exception):
-    """The client is not who it says, or speaks nonsense."""
+    """An authentication that failed: the credentials are wrong, or a message is malformed."""
 
 
 class ServerMechanism(ABC):
@@ -35,14 +35,14 @@ class ServerMechanism(ABC):
 
 
 def start(mechanism: str, users: Mapping[str, str], *, iterations: int = ITERATIONS) -> ServerMechanism:
-    """A fresh exchange of this mechanism; KeyError if the mock does not know it."""
+    """Return a new exchange of this mechanism; KeyError if the mock does not know it."""
     if mechanism == "PLAIN":
         return PlainServer(users)
     return ScramServer(SCRAM_HASHES[mechanism], users, iterations)
 
 
 class PlainServer(ServerMechanism):
-    """One message: authorization id, user and password between zero bytes."""
+    """The server's half of PLAIN: one message with authorization id, user and password between zero bytes."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = users
@@ -61,7 +61,7 @@ class PlainServer(ServerMechanism):
 
 
 class ScramServer(ServerMechanism):
-    """Two messages: nonce and salt, proof and signature."""
+    """The server's half of SCRAM: two messages, nonce and salt, then proof and signature."""
 
     def __init__(self, hash_name: str, users: Mapping[str, str], iterations: int) -> None:
         self._hash = hash_name

@@ -1,6 +1,6 @@
-"""What a fault does to one request at a mock broker, and to its answer.
+"""The effect of a fault on one request at a mock broker, and on its answer.
 
-Called by `service` when a rule has matched; `again` serves a frame as if it had come from the client just now, past
+Called by `service` when a rule has matched; `again` serves a frame as if the client had sent it again, past
 the rules. A request that is damaged is damaged after it was read: for client and broker the same as on its way.
 """
 
@@ -26,17 +26,16 @@ from aiokprod.testing.faults import (
 )
 from aiokprod.testing.faults.effects import Damage, Duplicate, Fail, Omit
 from aiokprod.testing.faults.passage import passage_of
+from aiokprod.testing.mock.answering import Pause, Reply, Served, Step, Then, answer, encoded, settled
+from aiokprod.testing.mock.handlers.api import SilenceError
 from aiokprod.wire.frames import FrameReader
-
-from .answering import Pause, Reply, Served, Step, Then, answer, encoded, settled
-from .handlers.api import SilenceError
 
 Again: TypeAlias = Callable[[bytes, bool], Step]
 """Serves a frame past the rules; the flag says whether it is counted as one more request."""
 
 
 def scripted(served: Served, rule: Rule, frame: bytes, again: Again) -> Step:
-    """The step in place of the usual one. Raises what serving raises."""
+    """Return the step that replaces the usual one. Raises what serving raises."""
     if rule.fault.before_serving:
         return _request(served, rule, frame, again)
     match rule.fault.effect:
@@ -84,7 +83,7 @@ def _request(served: Served, rule: Rule, frame: bytes, again: Again) -> Step:
 
             return Pause(after_release)
         case Fail() | Omit() | Close() | Throttle() | Answer() | Rewrite() | Run() | Refuse() as effect:
-            raise AssertionError(f"{effect} befalls no request")  # Fault refuses to be made so
+            raise AssertionError(f"{effect} does not apply to requests")  # `Fault` refuses such a combination
         case damage:
             return Pause(lambda: _damaged_request(served, rule, damage, frame, again))
 

@@ -9,29 +9,45 @@ from __future__ import annotations
 import asyncio
 
 from aiokprod.testing.faults.apis import api_key_of, api_name_of
-
-from ..own_thread import LoopHome
-from .counters import Counters, RequestSeen
+from aiokprod.testing.mock.counters import Counters, RequestSeen
+from aiokprod.testing.own_thread import LoopHome
 
 
 class SeenVerbs:
-    """What can be asked of the requests that came in."""
+    """Questions about the requests that came in."""
 
     _home: LoopHome
     counters: Counters
     """What was seen and appended; see `requests_seen` for the usual question."""
 
     def requests_seen(self, api: str | int, broker: int | None = None) -> int:
-        """How many requests of this API were taken up, at one broker or at all."""
+        """Return the number of requests that the brokers have taken up.
+
+        Args:
+            api: name or key of the request, as in "Produce".
+            broker: node id; None is all brokers.
+        """
         return self._home.call(lambda: self.counters.seen(api_key_of(api), broker))
 
     def requests(self, api: str | int | None = None) -> list[RequestSeen]:
-        """The latest requests (10,000 at most), oldest first."""
+        """Return the latest requests, oldest first; at most 10,000.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+        """
         key = None if api is None else api_key_of(api)
         return self._home.call(lambda: [seen for seen in self.counters.recent if key in (None, seen.api_key)])
 
     async def until_seen(self, api: str | int, count: int = 1, *, broker: int | None = None) -> None:
-        """Wait, on the cluster's loop, until so many requests of this API were taken up; cancelling is harmless."""
+        """Wait on the cluster's loop until the brokers have taken up a number of requests.
+
+        Args:
+            api: name or key of the request, as in "Produce".
+            count: number of requests since the cluster was made.
+            broker: node id; None is all brokers together.
+
+        Cancellation: stops waiting.
+        """
         key = api_key_of(api)
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -49,7 +65,17 @@ class SeenVerbs:
     def wait_until_seen(
         self, api: str | int, count: int = 1, *, broker: int | None = None, timeout_s: float = 10.0
     ) -> None:
-        """The same from another thread; TimeoutError naming what was seen."""
+        """Block this thread, which is not the cluster's, until the brokers have taken up a number of requests.
+
+        Args:
+            api: name or key of the request, as in "Produce".
+            count: number of requests since the cluster was made.
+            broker: node id; None is all brokers together.
+            timeout_s: seconds.
+
+        Raises:
+            TimeoutError: there were fewer in this time; the message names the requests that came.
+        """
 
         async def reached() -> None:
             await asyncio.wait_for(self.until_seen(api, count, broker=broker), timeout_s)

@@ -1,4 +1,4 @@
-"""How one frame becomes one answer: header, version, authentication, fault script, handler, encoding.
+"""The way from one frame to one answer: header, version, authentication, fault script, handler, encoding.
 
 Called by a connection for each frame. `serve` returns the `Reply` if it is there at once, else a `Pause`: something to
 wait for, which ends in a `Reply` or another `Pause`. What makes the broker close or fall silent is raised.
@@ -6,28 +6,22 @@ wait for, which ends in a `Reply` or another `Pause`. What makes the broker clos
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from aiokprod.testing.mock.answering import FLEXIBLE_FROM, Reply, Served, Step, answer
+from aiokprod.testing.mock.counters import RequestSeen
+from aiokprod.testing.mock.handlers import APIS
+from aiokprod.testing.mock.handlers.api import Call, Channel, HangUpError
+from aiokprod.testing.mock.handlers.api_versions import version_unknown
+from aiokprod.testing.mock.handlers.sasl import raw_token
+from aiokprod.testing.mock.scripted import scripted
 from aiokprod.wire.frames import API_VERSIONS, decode_request_header, encode_response
 
-from .answering import FLEXIBLE_FROM, Reply, Served, Step, answer
-from .counters import RequestSeen
-from .handlers import APIS
-from .handlers.api import Call, HangUpError
-from .handlers.api_versions import version_unknown
-from .handlers.sasl import raw_token
-from .scripted import scripted
 
-if TYPE_CHECKING:
-    from .connection import MockConnection
-
-
-def serve(connection: MockConnection, frame: bytes, *, by_script: bool = True, counts: bool = True) -> Step:
+def serve(connection: Channel, frame: bytes, *, by_script: bool = True, counts: bool = True) -> Step:
     """Serve one frame. Raises HangUpError, SilenceError, ProtocolError.
 
     Args:
-        by_script: faults may befall it; not those that one has befallen.
-        counts: it is one more request; not a request that is served in a damaged form.
+        by_script: apply fault rules; False when serving a frame again that a rule has already changed.
+        counts: count it as a request; False when serving the damaged form of a request that was counted.
     """
     broker = connection.broker
     if connection.gate.wants_raw_token:

@@ -1,4 +1,4 @@
-"""Records out of stored batches: what a test compares, and what the record rules look at."""
+"""Records from stored batches, for tests to compare and for the record rules to check."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from aiokprod.errors import CodecUnavailableError, ProtocolError
 from aiokprod.records.decoder import DecodedBatch, DecodedRecord, HeaderPairs, decode_batches
-
-from .batch_header import CODEC_MASK, HEADER_BYTES
-from .log import StoredBatch
+from aiokprod.testing.mock.batch_header import CODEC_MASK, HEADER_BYTES
+from aiokprod.testing.mock.log import StoredBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRecord:
-    """One record of a log, with where it is and who wrote it."""
+    """A record of a log, with its place and its producer."""
 
     topic: str
     partition: int
@@ -31,14 +30,14 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class BatchTrouble:
-    """The records of a batch cannot be read."""
+    """An error of a batch whose records cannot be read."""
 
     reason: str
     is_compression: bool
 
 
 def open_batch(batch: bytes | memoryview) -> tuple[DecodedBatch, bytes] | BatchTrouble | None:
-    """One batch whose CRC was checked, and its unpacked records; None if the codec is not installed here."""
+    """Return one batch, with checked CRC, and its unpacked records; None if the codec is not installed."""
     view = memoryview(batch)
     codec = view[22] & CODEC_MASK if len(view) >= HEADER_BYTES else 0
     try:
@@ -55,7 +54,7 @@ def open_batch(batch: bytes | memoryview) -> tuple[DecodedBatch, bytes] | BatchT
 
 
 def decode_records(batch: bytes | memoryview) -> list[DecodedRecord] | BatchTrouble:
-    """The records of one batch whose CRC was checked; an empty list if the codec is not installed here."""
+    """Return the records of one batch whose CRC was checked; an empty list if the codec is not installed here."""
     opened = open_batch(batch)
     if opened is None or isinstance(opened, BatchTrouble):
         return opened or []
@@ -69,7 +68,7 @@ def stored_records(topic: str, partition: int, batches: list[StoredBatch]) -> It
     """Decode batches of a log. Raises ProtocolError for a batch whose records are nonsense."""
     for batch in batches:
         if batch.is_control:
-            continue  # a marker is no record of anybody
+            continue  # a marker holds no record of a client
         for decoded in decode_batches(batch.data, check_crc=False):
             for index, record in enumerate(decoded.records()):
                 yield StoredRecord(

@@ -6,15 +6,15 @@ changes is changed when it returns.
 
 from __future__ import annotations
 
-from ..own_thread import LoopHome
-from .cluster_state import ClusterState, Topic
-from .log import StoredBatch
-from .partition import NO_LEADER, Partition
-from .stored_records import StoredRecord, stored_records
+from aiokprod.testing.mock.cluster_state import ClusterState, Topic
+from aiokprod.testing.mock.log import StoredBatch
+from aiokprod.testing.mock.partition import NO_LEADER, Partition
+from aiokprod.testing.mock.stored_records import StoredRecord, stored_records
+from aiokprod.testing.own_thread import LoopHome
 
 
 class TopicVerbs:
-    """What can be done to topics, and what can be read of them."""
+    """Changes of topics, and questions about them."""
 
     _home: LoopHome
     _state: ClusterState
@@ -22,10 +22,19 @@ class TopicVerbs:
     def create_topic(
         self, name: str, partitions: int = 1, replication_factor: int | None = None, **config: object
     ) -> bytes:
-        """Create a topic; config by Kafka's names in snake case (`max_message_bytes=1000`, `cleanup_policy="compact"`).
+        """Create a topic. Partition p is led by broker p modulo the number of brokers.
 
-        Partition p is led by the p-th broker, modulo brokers. Raises RefusalError with the broker's code; returns the
-        topic id.
+        Args:
+            name: topic name.
+            partitions: number of partitions.
+            replication_factor: number of replicas; None is one per broker, at most three.
+            **config: Kafka's topic options in snake case (`max_message_bytes=1000`, `cleanup_policy="compact"`).
+
+        Returns:
+            The topic id, 16 bytes.
+
+        Raises:
+            RefusalError: a broker would refuse this; `code` is its error code.
         """
         factor = -1 if replication_factor is None else replication_factor
         create = self._state.create_topic
@@ -33,11 +42,29 @@ class TopicVerbs:
         return topic.topic_id
 
     def delete_topic(self, name: str) -> None:
-        """Delete it, with its logs."""
+        """Delete a topic and its logs.
+
+        Args:
+            name: topic name.
+
+        Raises:
+            KeyError: the topic does not exist.
+        """
         self._home.call(lambda: self._state.delete_topic(self._state.topic(name)))
 
     def recreate_topic(self, name: str, partitions: int | None = None) -> bytes:
-        """Delete and create it anew in one step: same settings, another topic id, empty logs; returns the new id."""
+        """Delete a topic and create it again in one step: with the same options, another topic id and empty logs.
+
+        Args:
+            name: topic name.
+            partitions: number of partitions; None is the same number.
+
+        Returns:
+            The new topic id, 16 bytes.
+
+        Raises:
+            KeyError: the topic does not exist.
+        """
 
         def recreate() -> Topic:
             old = self._state.topic(name)
@@ -52,11 +79,28 @@ class TopicVerbs:
         return self._home.call(recreate).topic_id
 
     def add_partitions(self, name: str, count: int) -> None:
-        """Grow the topic to `count` partitions."""
+        """Add partitions to a topic.
+
+        Args:
+            name: topic name.
+            count: number of partitions afterwards.
+
+        Raises:
+            KeyError: the topic does not exist.
+            RefusalError: INVALID_PARTITIONS (37), as the topic has as many already.
+        """
         self._home.call(lambda: self._state.add_partitions(self._state.topic(name), count))
 
     def alter_topic(self, name: str, **config: object) -> None:
-        """Set topic options; they act on the next batch."""
+        """Set options of a topic; they apply from the next batch.
+
+        Args:
+            name: topic name.
+            **config: Kafka's topic options in snake case.
+
+        Raises:
+            KeyError: the topic does not exist.
+        """
 
         def alter() -> None:
             topic = self._state.topic(name)
@@ -68,16 +112,32 @@ class TopicVerbs:
         self._home.call(alter)
 
     def topic_id(self, name: str) -> bytes:
-        """Its id, 16 bytes."""
-        return self._home.call(lambda: self._state.topic(name)).topic_id
-
-    # ---- leaders and replicas
-
-    def move_leader(self, topic: str, partition: int, node: int | None, *, lose_uncopied: bool = False) -> None:
-        """Make `node` the leader (None: nobody), in a new leader epoch; waiting produces get 6 with their base offset.
+        """Return the id of a topic, 16 bytes.
 
         Args:
-            lose_uncopied: the log is cut to what the new leader had copied (see `freeze_replicas`).
+            name: topic name.
+
+        Raises:
+            KeyError: the topic does not exist.
+        """
+        return self._home.call(lambda: self._state.topic(name)).topic_id
+
+    # ------------------------------------------------------------------ leaders and replicas
+
+    def move_leader(self, topic: str, partition: int, node: int | None, *, lose_uncopied: bool = False) -> None:
+        """Make a broker the leader of a partition, in a new leader epoch.
+
+        Produce requests that wait for replicas get NOT_LEADER_OR_FOLLOWER (6) with their base offset.
+
+        Args:
+            topic: topic name.
+            partition: partition number.
+            node: node id of a replica; None leaves the partition without a leader.
+            lose_uncopied: True cuts the log to the records that the new leader has copied (see `freeze_replicas`).
+
+        Raises:
+            ValueError: the broker has no replica of the partition.
+            KeyError: the topic or the partition does not exist.
         """
         found = self._partition(topic, partition)
         if node is not None and node not in found.replicas:
@@ -85,33 +145,88 @@ class TopicVerbs:
         self._home.call(lambda: found.elect(NO_LEADER if node is None else node, lose_uncopied=lose_uncopied))
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
-        """Who leads, or None."""
+        """Return the node id of the leader; None if there is none.
+
+        Args:
+            topic: topic name.
+            partition: partition number.
+
+        Raises:
+            KeyError: the topic or the partition does not exist.
+        """
         leader = self._partition(topic, partition).leader
         return None if leader == NO_LEADER else leader
 
     def set_isr(self, topic: str, partition: int, nodes: list[int]) -> None:
-        """Set the in-sync replicas; below min.insync.replicas acks=all gets 19, and a waiting produce gets 7."""
+        """Set the in-sync replicas of a partition.
+
+        Below `min.insync.replicas`, acks=all gets NOT_ENOUGH_REPLICAS (19), and a waiting request gets REQUEST_TIMED_OUT (7).
+
+        Args:
+            topic: topic name.
+            partition: partition number.
+            nodes: node ids.
+
+        Raises:
+            ValueError: the list is empty, or one of the brokers has no replica.
+            KeyError: the topic or the partition does not exist.
+        """
         found = self._partition(topic, partition)
         self._home.call(lambda: found.set_isr(nodes))
 
     def freeze_replicas(self, topic: str, partition: int, nodes: list[int] | None = None) -> None:
-        """Followers (all by default) stop copying: the high watermark stands still (broker: 6.1)."""
+        """Stop the copying to followers, so that the high watermark does not move (broker: 6.1).
+
+        Args:
+            topic: topic name.
+            partition: partition number.
+            nodes: node ids; None is all followers.
+
+        Raises:
+            KeyError: the topic or the partition does not exist.
+        """
         found = self._partition(topic, partition)
         chosen = [node for node in found.replicas if node != found.leader] if nodes is None else nodes
         self._home.call(lambda: found.freeze(chosen, frozen=True))
 
     def thaw_replicas(self, topic: str, partition: int) -> None:
-        """All replicas copy again."""
+        """Let all replicas of a partition copy again.
+
+        Args:
+            topic: topic name.
+            partition: partition number.
+
+        Raises:
+            KeyError: the topic or the partition does not exist.
+        """
         found = self._partition(topic, partition)
         self._home.call(lambda: found.freeze(list(found.replicas), frozen=False))
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
-        """Move the log start; producers are remembered (broker: 1.8)."""
+        """Move the start of a partition's log; the state of producers is kept (broker: 1.8).
+
+        Args:
+            topic: topic name.
+            partition: partition number.
+            before_offset: offset of the first record that stays.
+
+        Raises:
+            KeyError: the topic or the partition does not exist.
+        """
         found = self._partition(topic, partition)
         self._home.call(lambda: found.log.delete_before(before_offset))
 
     def forget_producers(self, topic: str, partition: int = 0, producer_id: int | None = None) -> None:
-        """Make every replica forget one producer or all, as if its state had expired (broker: 1.6)."""
+        """Remove the state of producers from all replicas, as if it had expired (broker: 1.6).
+
+        Args:
+            topic: topic name.
+            partition: partition number.
+            producer_id: one producer; None is all of them.
+
+        Raises:
+            KeyError: the topic or the partition does not exist.
+        """
         found = self._partition(topic, partition)
 
         def forget() -> None:
@@ -120,7 +235,7 @@ class TopicVerbs:
 
         self._home.call(forget)
 
-    # ---- what is there
+    # ------------------------------------------------------------------ what is there
 
     @property
     def topics(self) -> dict[str, int]:
@@ -128,7 +243,19 @@ class TopicVerbs:
         return self._home.call(lambda: {name: len(topic.partitions) for name, topic in self._state.topics.items()})
 
     def records(self, topic: str, partition: int | None = None, *, committed: bool = False) -> list[StoredRecord]:
-        """Decoded records in log order, partition after partition; with `committed` what read_committed readers see."""
+        """Return the decoded records of a topic.
+
+        Args:
+            topic: topic name.
+            partition: partition number; None is all, one after another.
+            committed: True leaves out what `read_committed` readers do not see.
+
+        Returns:
+            The records, in the order of the log.
+
+        Raises:
+            KeyError: the topic or the partition does not exist.
+        """
 
         def collect() -> list[tuple[int, list[StoredBatch]]]:
             found = self._state.topic(topic)
@@ -140,12 +267,30 @@ class TopicVerbs:
         ]
 
     def log(self, topic: str, partition: int = 0) -> tuple[StoredBatch, ...]:
-        """The batches of a partition's log; `data` of each is what a reader fetches."""
+        """Return the batches of a partition's log; `data` of each is what a reader fetches.
+
+        Args:
+            topic: topic name.
+            partition: partition number.
+
+        Raises:
+            KeyError: the topic or the partition does not exist.
+        """
         found = self._partition(topic, partition)
         return self._home.call(lambda: found.log.batches)
 
     def partition(self, topic: str, partition: int = 0) -> Partition:
-        """The live partition: leader, epoch, isr, high watermark, producer states. Look, and change it by the verbs."""
+        """Return the live state of a partition: leader, epoch, in-sync replicas, high watermark, producer states.
+
+        It is for reading; change it by the methods of the cluster.
+
+        Args:
+            topic: topic name.
+            partition: partition number.
+
+        Raises:
+            KeyError: the topic or the partition does not exist.
+        """
         return self._partition(topic, partition)
 
     def _partition(self, topic: str, partition: int) -> Partition:

@@ -13,31 +13,31 @@ from typing import Protocol
 
 
 class LoggedBatch(Protocol):
-    """What the index looks at of a batch in the log."""
+    """The part of a batch in the log that the index reads."""
 
     @property
     def base_offset(self) -> int:
-        """Where it is."""
+        """Return the address of a node."""
         ...
 
     @property
     def producer_id(self) -> int:
-        """Who wrote it."""
+        """The id of the producer that wrote the batch."""
         ...
 
     @property
     def is_transactional(self) -> bool:
-        """Whether it belongs to a transaction."""
+        """Return whether it belongs to a transaction."""
         ...
 
     @property
     def is_control(self) -> bool:
-        """Whether it is a marker."""
+        """Return whether it is a marker."""
         ...
 
     @property
     def is_abort_marker(self) -> bool:
-        """Whether it is the marker of an abort."""
+        """Return whether it is the marker of an abort."""
         ...
 
 
@@ -80,7 +80,7 @@ class TransactionIndex:
             self.aborted.append(ended)
 
     def rebuild(self, batches: Iterable[LoggedBatch]) -> None:
-        """The log was cut: what it holds now is all there is."""
+        """Build the index again from the batches of a log that was cut."""
         self.open.clear()
         self.aborted.clear()
         self._ended.clear()
@@ -88,7 +88,7 @@ class TransactionIndex:
             self.note(batch)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Where read_committed readers stop: before the first record without a replicated verdict (broker: 12.1)."""
+        """Return where read_committed readers stop: before the first record without a replicated verdict (broker: 12.1)."""
         if not self.open and not self._ended:
             return high_watermark
         self._ended = [one for one in self._ended if one.marker_offset >= high_watermark]
@@ -96,5 +96,5 @@ class TransactionIndex:
         return min([high_watermark, *undecided])
 
     def aborted_within(self, from_offset: int, up_to: int) -> list[EndedTransaction]:
-        """Aborted transactions that reach into these offsets; what a reader needs to filter (broker: 12.2)."""
+        """Return aborted transactions that reach into these offsets; what a reader needs to filter (broker: 12.2)."""
         return [one for one in self.aborted if one.marker_offset >= from_offset and one.first_offset < up_to]

@@ -6,8 +6,7 @@ from struct import Struct
 from typing import Final
 
 from aiokprod.records.batch import batch_header, encode_records
-
-from .batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
+from aiokprod.testing.mock.batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
 
 _KEY: Final = Struct(">hh")
 _VALUE: Final = Struct(">hi")
@@ -16,7 +15,7 @@ _COMMIT: Final = 1
 
 
 def marker_batch(producer_id: int, epoch: int, *, commits: bool, now_ms: int, coordinator_epoch: int = 0) -> bytes:
-    """The batch of one marker, with offset 0 as a client would send it."""
+    """Return the batch of one marker, with offset 0 as a client would send it."""
     key = _KEY.pack(0, _COMMIT if commits else _ABORT)
     body = bytes(encode_records([_VALUE.pack(0, coordinator_epoch)], [key], None, [0]))
     header = batch_header(

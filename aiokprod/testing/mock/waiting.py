@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from .partition import Partition
+from aiokprod.testing.mock.partition import Partition
 
 
 async def until(partitions: Iterable[Partition], is_done: Callable[[], bool], timeout_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""`ClusterView`: what a proxy has learnt of the cluster behind it, out of the Metadata answers that pass.
+"""`ClusterView`: a proxy's view of the cluster behind it, from the Metadata answers that pass.
 
 One per FaultProxy. Produce v13 and Fetch v13 name topics by id; faults name them as people do.
 """
@@ -13,7 +13,7 @@ from aiokprod.wire.reader import ZERO_UUID
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads a partition."""
+    """The leader of a partition."""
 
     node_id: int
     epoch: int
@@ -52,13 +52,13 @@ class ClusterView:
                 )
 
     def name_of(self, name: str | None, topic_id: bytes) -> str:
-        """The topic's name: that in the request, or by its id; empty if nobody asked Metadata for it yet."""
+        """Return the topic's name: that in the request, or by its id; empty if no Metadata answer has named it yet."""
         return name or self._names.get(topic_id, "")
 
     def leader(self, topic: str, partition: int) -> Leader | None:
-        """Who led when Metadata was last asked."""
+        """Return the leader in the last Metadata answer."""
         return self._leaders.get((topic, partition))
 
     def node(self, node_id: int) -> Node | None:
-        """Where it is."""
+        """Return the address of a node."""
         return self._nodes.get(node_id)

@@ -13,10 +13,9 @@ from typing import ClassVar, Protocol, Self, cast
 
 from aiokprod.errors import ProtocolError
 from aiokprod.testing.faults.apis import FLEXIBLE_FROM, api_name_of
+from aiokprod.testing.proxy.frames import ProxyFrame, has_flexible_answer
 from aiokprod.wire.frames import decode_request_header, encode_request_header, read_response_header
 from aiokprod.wire.reader import Reader
-
-from .frames import ProxyFrame, has_flexible_answer
 
 
 class Message(Protocol):
@@ -27,12 +26,12 @@ class Message(Protocol):
     MAX_VERSION: ClassVar[int]
 
     def encode(self, version: int) -> bytes:
-        """The body in this version."""
+        """Return the body in this version."""
         ...
 
     @classmethod
     def read(cls, reader: Reader, version: int) -> Self:
-        """The message at the reader's place; ProtocolError if there is none."""
+        """Read the message at the reader's position; ProtocolError if there is none."""
         ...
 
 
@@ -44,13 +43,13 @@ class Codec:
     response: type[Message]
 
     def knows(self, version: int) -> bool:
-        """Whether a body of this version can be read and written."""
+        """Return whether a body of this version can be read and written."""
         return self.request.MIN_VERSION <= version <= self.request.MAX_VERSION
 
 
 @cache
 def codec_of(key: int) -> Codec | None:
-    """The messages of an API; None if there are none."""
+    """Return the messages of an API; None if there are none."""
     name = api_name_of(key)
     snake = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
     try:
@@ -63,7 +62,7 @@ def codec_of(key: int) -> Codec | None:
 
 
 def read_request(frame: ProxyFrame, payload: bytes) -> Message | None:
-    """The request in this frame."""
+    """Return the request in this frame."""
     codec = codec_of(frame.api_key)
     if codec is None or not codec.knows(frame.version):
         return None
@@ -75,7 +74,7 @@ def read_request(frame: ProxyFrame, payload: bytes) -> Message | None:
 
 
 def request_payload(frame: ProxyFrame, payload: bytes, request: Message) -> bytes:
-    """The frame with another body, without its length."""
+    """Return the frame with another body, without its length."""
     version = frame.version
     flexible = version >= FLEXIBLE_FROM[frame.api_key]
     client_id = decode_request_header(payload, FLEXIBLE_FROM).client_id
@@ -85,7 +84,7 @@ def request_payload(frame: ProxyFrame, payload: bytes, request: Message) -> byte
 
 
 def read_answer(frame: ProxyFrame, payload: bytes) -> Message | None:
-    """The answer in this payload, to the request `frame`."""
+    """Return the answer in this payload, to the request `frame`."""
     codec = codec_of(frame.api_key)
     if codec is None or not codec.knows(frame.version):
         return None

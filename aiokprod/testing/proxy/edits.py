@@ -1,4 +1,4 @@
-"""`Edits`: what item faults make of one request that passes a proxy, and of its answer. Pure.
+"""`Edits`: the changes that item faults make to one request that passes a proxy, and to its answer. Pure.
 
 What fails, or is left out, without being carried out is taken out of the request; the broker never sees it, and the
 answer gets it put in. What is carried out all the same is changed in the answer. A request of which nothing is left is
@@ -12,18 +12,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias
 
 from aiokprod.testing.faults import Fail, ItemEffect, Omit
-from aiokprod.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
-from aiokprod.wire.messages.produce import (
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-)
-
-from .cluster_view import ClusterView
-from .codecs import Codec, Message
-from .shapes import (
+from aiokprod.testing.proxy.cluster_view import ClusterView
+from aiokprod.testing.proxy.codecs import Codec, Message
+from aiokprod.testing.proxy.shapes import (
     ADD_PARTITIONS,
     WITH_MESSAGES,
     entries,
@@ -34,12 +25,20 @@ from .shapes import (
     put_refusal,
     shapes_of,
 )
+from aiokprod.wire.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from aiokprod.wire.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
 
 Item: TypeAlias = tuple[str, int]
 """Topic and partition; -1 for a topic as a whole."""
 
 Ask: TypeAlias = Callable[[str, int], ItemEffect | None]
-"""What befalls this item; asking counts."""
+"""A function that returns the effect on an item; each call counts as a hit."""
 
 METADATA: Final = 3
 WITH_LEADER_HINT: Final = 10
@@ -47,7 +46,7 @@ WITH_LEADER_HINT: Final = 10
 
 
 def items_of(key: int, version: int, request: Message, view: ClusterView) -> list[Item]:
-    """The (topic, partition) pairs a request names."""
+    """Return the (topic, partition) pairs that a request names."""
     if key == METADATA:
         return [(view.name_of(topic.name, topic.topic_id), -1) for topic in list_of(request, "topics")]
     if (shapes := shapes_of(key, version)) is None:
@@ -67,13 +66,13 @@ class TakenOut:
 
 @dataclass(slots=True)
 class Edits:
-    """What becomes of the items of one request."""
+    """The effects on the items of one request."""
 
     key: int
     version: int
     view: ClusterView
-    taken_out: list[TakenOut] = field(default_factory=list)
-    changed: dict[Item, ItemEffect] = field(default_factory=dict)
+    taken_out: list[TakenOut] = field(default_factory=list[TakenOut])
+    changed: dict[Item, ItemEffect] = field(default_factory=dict[Item, ItemEffect])
     """What is carried out all the same."""
     whole: Fail | None = None
     """The request as one item is refused."""
@@ -118,7 +117,7 @@ def judge(key: int, version: int, request: Message, ask: Ask, view: ClusterView)
 
 
 def answer_here(edits: Edits, codec: Codec) -> Message:
-    """The whole answer, of a request of which nothing is left."""
+    """Return the whole answer to a request of which no item is left."""
     answer = codec.response()
     if edits.whole is None:
         return put_in(edits, answer)
@@ -131,7 +130,7 @@ def answer_here(edits: Edits, codec: Codec) -> Message:
 
 
 def put_in(edits: Edits, answer: Message) -> Message:
-    """The answer with what was taken out, and with what was carried out changed."""
+    """Return the answer with the removed items put back, and the served ones changed."""
     shapes = shapes_of(edits.key, edits.version)
     if shapes is None:
         return answer
@@ -150,10 +149,10 @@ def put_in(edits: Edits, answer: Message) -> Message:
 
 
 def change_metadata(answer: MetadataResponse, ask: Ask, *, names_partitions: bool) -> None:
-    """Metadata is carried out in any case; its topics and partitions are asked about one by one."""
+    """Apply effects to Metadata, which is always served, topic by topic and partition by partition."""
     if names_partitions:
         for topic in answer.topics:
-            kept = []
+            kept: list[MetadataResponsePartition] = []
             for partition in topic.partitions:
                 effect = ask(topic.name or "", partition.partition_index)
                 if isinstance(effect, Fail):
@@ -161,7 +160,7 @@ def change_metadata(answer: MetadataResponse, ask: Ask, *, names_partitions: boo
                 if not isinstance(effect, Omit):
                     kept.append(partition)
             topic.partitions = kept
-    topics = []
+    topics: list[MetadataResponseTopic] = []
     for topic in answer.topics:
         effect = ask(topic.name or "", -1)
         if isinstance(effect, Fail):
@@ -175,7 +174,7 @@ def change_metadata(answer: MetadataResponse, ask: Ask, *, names_partitions: boo
 def _change_appended(edits: Edits, answer: ProduceResponse) -> None:
     for topic in answer.responses:
         name = edits.view.name_of(topic.name, topic.topic_id)
-        kept = []
+        kept: list[PartitionProduceResponse] = []
         for partition in topic.partition_responses:
             effect = edits.changed.get((name, partition.index))
             if effect is None or partition.error_code != 0:  # what the broker refused stays refused
@@ -198,7 +197,7 @@ def _hint(edits: Edits, answer: PartitionProduceResponse, effect: Fail, topic: s
 
 
 def _name_endpoints(view: ClusterView, answer: ProduceResponse) -> None:
-    """One endpoint per leader that is hinted at (broker: 7.7)."""
+    """Name one endpoint per leader in a hint (broker: 7.7)."""
     hinted = {p.current_leader.leader_id for topic in answer.responses for p in topic.partition_responses}
     named = {endpoint.node_id for endpoint in answer.node_endpoints}
     for node_id in sorted(hinted - named):

@@ -1,22 +1,19 @@
-"""What the proxy reads of Kafka frames without decoding their bodies. Pure."""
+"""The parts of Kafka frames that the proxy reads without decoding their bodies. Pure."""
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from aiokprod.errors import ProtocolError
-from aiokprod.testing.faults.apis import FLEXIBLE_FROM, NEVER
+from aiokprod.testing.faults.apis import FLEXIBLE_FROM, NEVER, PRODUCE
 from aiokprod.wire.frames import decode_request_header, encode_response, response_header_flexible
 from aiokprod.wire.reader import Reader
 
-PRODUCE: Final = 0
-
 
 class Direction(StrEnum):
-    """Which way a frame goes."""
+    """The direction of a frame."""
 
     REQUEST = "request"
     ANSWER = "answer"
@@ -24,7 +21,7 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyFrame:
-    """What the proxy knows of a frame. Behind TLS there are chunks instead, with no api."""
+    """A frame as the proxy knows it. With TLS there are chunks of bytes instead, without an api."""
 
     broker: int
     connection: int
@@ -38,17 +35,17 @@ class ProxyFrame:
 
 
 def has_flexible_answer(key: int, version: int) -> bool:
-    """Whether answers to this request have a tagged header."""
+    """Return whether answers to this request have a tagged header."""
     return response_header_flexible(key, version, FLEXIBLE_FROM.get(key, NEVER))
 
 
 def answer_payload(frame: ProxyFrame, body: bytes) -> bytes:
-    """A whole answer to this request, without its length."""
+    """Return a whole answer to this request, without its length."""
     return encode_response(frame.correlation_id, has_flexible_answer(frame.api_key, frame.version), body)[4:]
 
 
 def request_header(payload: bytes) -> tuple[int, int, int]:
-    """Api key, version and correlation id; (-1, -1, -1) if the frame is too short to have them."""
+    """Return api key, version and correlation id; (-1, -1, -1) if the frame is too short."""
     if len(payload) < 8:
         return -1, -1, -1
     key, version, correlation_id = struct.unpack_from(">hhi", payload)
@@ -56,7 +53,7 @@ def request_header(payload: bytes) -> tuple[int, int, int]:
 
 
 def expects_answer(key: int, version: int, payload: bytes) -> bool:
-    """False for a Produce request with acks=0: the broker never answers it."""
+    """Return whether the broker answers the request: not a Produce request with acks=0."""
     if key != PRODUCE:
         return True
     try:
@@ -69,5 +66,5 @@ def expects_answer(key: int, version: int, payload: bytes) -> bool:
 
 
 def with_length(payload: bytes) -> bytes:
-    """The frame as it goes over the wire."""
+    """Return the frame as it goes over the wire."""
     return struct.pack(">i", len(payload)) + payload

@@ -1,4 +1,4 @@
-"""`Link`: one client connection through the proxy to one broker, and what faults do to its frames.
+"""`Link`: one client connection through the proxy to one broker, and the effects of faults on its frames.
 
 Two pumps, one per direction, each strictly in order. One per client connection, on the proxy's loop.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from aiokprod.testing.faults import (
@@ -37,31 +37,25 @@ from aiokprod.testing.faults import (
 from aiokprod.testing.faults.apis import api_name_of
 from aiokprod.testing.faults.effects import damage_of
 from aiokprod.testing.faults.passage import passage_of
-
-from .edits import Edits
-from .frames import Direction, ProxyFrame, expects_answer, request_header, with_length
-from .script import Script, TakenUp
-from .sides import Address, LinkEndedError, Sides
+from aiokprod.testing.proxy.edits import Edits
+from aiokprod.testing.proxy.frames import Direction, ProxyFrame, expects_answer, request_header, with_length
+from aiokprod.testing.proxy.script import Script, TakenUp
+from aiokprod.testing.proxy.sides import Address, LinkEndedError, Sides
 
 LATE_ANSWER_S = 30.0  # how long a broker may take to answer a request whose client has gone
 
 
-class LinkOwner(ABC):
-    """What a link needs of its proxy."""
+@dataclass(frozen=True, slots=True)
+class LinkOwner:
+    """The proxy as its links see it."""
 
     script: Script
-
-    @abstractmethod
-    def noticed(self, frame: ProxyFrame) -> None:
-        """Count the frame."""
-
-    @abstractmethod
-    def crashed(self, crashes: ExceptionGroup[Exception]) -> None:
-        """A callable of a test has raised, or the proxy has a mistake; the link has ended."""
-
-    @abstractmethod
-    async def thawed(self, broker: int) -> None:
-        """Wait until this broker is not frozen."""
+    noticed: Callable[[ProxyFrame], None]
+    """Count the frame."""
+    crashed: Callable[[ExceptionGroup[Exception]], None]
+    """Report that a callable of a test raised, or the proxy has a bug; the link has ended."""
+    thawed: Callable[[int], Awaitable[None]]
+    """Wait until this broker is not frozen."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +64,7 @@ class Asked:
 
     frame: ProxyFrame
     rule: Rule | None = None
-    """What befalls the answer."""
+    """The rule that applies to the answer."""
     edits: Edits | None = None
     own_answer: bytes | None = None
     is_copy: bool = False
@@ -78,7 +72,7 @@ class Asked:
     answered: asyncio.Event = field(default_factory=asyncio.Event)
 
     def is_for(self, correlation_id: int) -> bool:
-        """Whether the broker's answer with this id is its answer."""
+        """Return whether the broker's answer with this id is its answer."""
         return self.own_answer is None and self.frame.correlation_id == correlation_id
 
 
@@ -94,7 +88,7 @@ class Link:
         self._answering = asyncio.Lock()  # one answer at a time: one that is held keeps the others behind it
         self._black: set[Direction] = set()  # ways on which nothing passes any more
 
-    # ---- life
+    # ------------------------------------------------------------------ life
 
     async def run(self, reader: asyncio.StreamReader, address: Address) -> None:
         """Join client and broker until either ends, or a fault ends it."""
@@ -110,7 +104,7 @@ class Link:
                     # The client has gone. The broker must still take what was passed on last, a held request too.
                     sides.end_requests()
                     await asyncio.wait({answers}, timeout=LATE_ANSWER_S)
-                requests.cancel()  # the broker has gone: nobody is left to answer
+                requests.cancel()  # the broker has gone: no further request will be answered
                 answers.cancel()
         except* LinkEndedError:
             pass
@@ -122,7 +116,7 @@ class Link:
             sides.end()
             await sides.closed()
 
-    # ---- both ways
+    # ------------------------------------------------------------------ both ways
 
     async def _pump(self, direction: Direction, reader: asyncio.StreamReader) -> None:
         """Pass on what comes this way until its sender ends."""
@@ -152,7 +146,7 @@ class Link:
         return frame
 
     async def _chunk(self, direction: Direction, data: bytes) -> None:
-        """Bytes without frames: behind TLS, or no Kafka at all."""
+        """Pass on bytes without frames: TLS, or not Kafka at all."""
         self._frame(direction, (-1, -1, -1), len(data))
         if direction in self._black:
             return
@@ -164,7 +158,7 @@ class Link:
             raise self.sides.cut()
 
     async def _passes(self, rule: Rule, direction: Direction) -> bool:
-        """What time and loss do to a frame or chunk; does it go on?"""
+        """Apply delay or loss to a frame or chunk, and return whether it goes on."""
         match rule.fault.effect:
             case Drop(reset):
                 raise self.sides.cut(reset=reset)
@@ -181,7 +175,7 @@ class Link:
                 pass
         return True
 
-    # ---- requests
+    # ------------------------------------------------------------------ requests
 
     async def _request(self, payload: bytes) -> None:
         frame = self._frame(Direction.REQUEST, request_header(payload), len(payload))
@@ -195,10 +189,10 @@ class Link:
             if await self._passes(rule, Direction.REQUEST):
                 await self._damaged(taken, rule)
         else:
-            await self._befallen(taken, rule)
+            await self._pass_with_rule(taken, rule)
 
-    async def _befallen(self, taken: TakenUp, rule: Rule) -> None:
-        """A request whose answer is meant."""
+    async def _pass_with_rule(self, taken: TakenUp, rule: Rule) -> None:
+        """Pass on a request to whose answer a rule applies."""
         match rule.fault.effect:
             case Answer() as effect:
                 own = self._owner.script.made_answer(effect, taken)
@@ -216,7 +210,7 @@ class Link:
                 await self._carry_out(taken, answer_rule=rule)
 
     async def _damaged(self, taken: TakenUp, rule: Rule) -> None:
-        """A request that arrives in another form; what arrives is carried out as any other."""
+        """Pass on a request in a damaged form, which the broker serves like any other."""
         damage = damage_of(rule.fault.effect)
         match damage:
             case None:
@@ -255,7 +249,7 @@ class Link:
             await self._pass_own_answers()
 
     async def _settle_unanswered(self, asked: Asked) -> None:
-        """A request with acks=0 has gone: what befalls its answer befalls the connection now."""
+        """Apply the effects on the answer of an acks=0 request, which has none, to the connection now."""
         asked.answered.set()
         if asked.edits is not None and asked.edits.closes:
             raise self.sides.cut()
@@ -264,7 +258,7 @@ class Link:
             if isinstance(asked.rule.fault.effect, Close):
                 raise self.sides.cut()
 
-    # ---- answers
+    # ------------------------------------------------------------------ answers
 
     async def _answer(self, payload: bytes) -> None:
         (correlation_id,) = struct.unpack_from(">i", payload)
@@ -280,7 +274,7 @@ class Link:
             await self._pass_own_answers()
 
     async def _pass_own_answers(self) -> None:
-        """Our own answers go out in their turn: a client takes answers in the order of its requests."""
+        """Write the proxy's own answers in their turn: a client takes answers in the order of its requests."""
         while self._asked and (own := self._asked[0].own_answer) is not None:
             await self._deliver(self._asked.pop(0), own)
 
@@ -301,7 +295,7 @@ class Link:
 
 
 def _seen_as(frame: ProxyFrame, payload: bytes) -> ProxyFrame:
-    """What a broker takes this frame for, now that it says something else."""
+    """Return the description of a frame whose bytes have changed, as the broker will read it."""
     key, version, correlation_id = request_header(payload)
     api = api_name_of(key) if key >= 0 else None
     return replace(frame, api=api, api_key=key, version=version, correlation_id=correlation_id)

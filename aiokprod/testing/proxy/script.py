@@ -1,4 +1,4 @@
-"""`Script`: what the faults in force make of the requests and answers that pass a proxy.
+"""`Script`: the effects of the faults in force on the requests and answers that pass a proxy.
 
 One per FaultProxy, on its loop. It decides; a `Link` waits and writes. Bodies are decoded only where a fault looks into
 them, and those of Metadata answers, which tell names and leaders.
@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from aiokprod.testing.faults import Answer, FaultRules, ItemEffect, Rewrite, Rule, Throttle
+from aiokprod.testing.proxy.cluster_view import ClusterView
+from aiokprod.testing.proxy.codecs import codec_of, read_answer, read_request, request_payload
+from aiokprod.testing.proxy.edits import METADATA, Edits, answer_here, change_metadata, items_of, judge, put_in
+from aiokprod.testing.proxy.frames import ProxyFrame, answer_payload, expects_answer
 from aiokprod.wire.messages.metadata import MetadataResponse
-
-from .cluster_view import ClusterView
-from .codecs import codec_of, read_answer, read_request, request_payload
-from .edits import METADATA, Edits, answer_here, change_metadata, items_of, judge, put_in
-from .frames import ProxyFrame, answer_payload, expects_answer
 
 
 @runtime_checkable
@@ -27,10 +26,10 @@ class Throttled(Protocol):
 
 @runtime_checkable
 class Encodable(Protocol):
-    """What a test's callable may return: a message."""
+    """A message, as a test's callable may return it."""
 
     def encode(self, version: int) -> bytes:
-        """The body in this version."""
+        """Return the body in this version."""
         ...
 
 
@@ -53,14 +52,14 @@ class Edited:
 
 
 class Script:
-    """The faults of one proxy, asked."""
+    """The decisions of one proxy's faults about requests and answers."""
 
     def __init__(self, faults: FaultRules) -> None:
         self._faults = faults
         self.view = ClusterView()
 
     def take_up(self, frame: ProxyFrame, payload: bytes) -> TakenUp:
-        """Match a request; counts."""
+        """Match a request against the rules; counts as a hit."""
         key = frame.api_key
         if not (self._faults and self._faults.has_request_rules(key)):
             return TakenUp(frame, payload, None)
@@ -69,7 +68,7 @@ class Script:
         return TakenUp(frame, payload, self._faults.for_request(key, frame.broker, items))
 
     def made_answer(self, effect: Answer, taken: TakenUp) -> bytes | None:
-        """What the test's callable answers; None for silence. It gets the body's bytes where there is no codec."""
+        """Return the answer of the test's callable; None for silence. It gets the body's bytes if there is no codec."""
         frame = taken.frame
         request = read_request(frame, taken.payload)
         return _encoded(frame, effect.make(taken.payload if request is None else request, frame.version))
@@ -93,7 +92,7 @@ class Script:
         return Edited(request_payload(frame, payload, request) if edits.taken_out else payload, edits)
 
     def answer(self, frame: ProxyFrame, rule: Rule | None, edits: Edits | None, payload: bytes) -> bytes | None:
-        """What the client gets in place of this answer, damage aside; None for silence.
+        """Return what the client gets in place of this answer, before damage; None for silence.
 
         Args:
             frame: the request.
@@ -123,7 +122,7 @@ class Script:
         return _encoded(frame, made)
 
     def for_chunk(self, broker: int, *, is_request: bool) -> Rule | None:
-        """The rule for bytes in which no frames are to be seen; counts."""
+        """Return the rule for bytes without visible frames; counts as a hit."""
         return self._faults.for_chunk(broker, is_request=is_request)
 
     def _ask(self, frame: ProxyFrame, topic: str, partition: int) -> ItemEffect | None:

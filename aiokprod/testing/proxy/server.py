@@ -1,4 +1,4 @@
-"""`FaultProxy`: a TCP proxy before every broker that knows Kafka's frames and breaks what it is told to break.
+"""`FaultProxy`: a TCP proxy before every broker that knows Kafka's frames and injects scripted faults.
 
 One per test cluster. Runs on a thread of its own (`with FaultProxy(...)`), so that a synchronous test, an asyncio test
 and a blocked loop under test can all use it, or on the caller's loop (`async with FaultProxy(...)`). Every public method
@@ -26,43 +26,41 @@ from typing import Final, Self
 
 from aiokprod.testing.faults import FaultRules, FaultVerbs
 from aiokprod.testing.faults.apis import api_key_of
-
-from ..own_thread import LoopHome
-from .frames import Direction, ProxyFrame
-from .link import Link, LinkOwner
-from .road import Distance, Road
-from .script import Script
-from .sides import Address, Sides
+from aiokprod.testing.own_thread import LoopHome
+from aiokprod.testing.proxy.frames import Direction, ProxyFrame
+from aiokprod.testing.proxy.link import Link, LinkOwner
+from aiokprod.testing.proxy.link_conditions import Distance, LinkConditions
+from aiokprod.testing.proxy.script import Script
+from aiokprod.testing.proxy.sides import Address, Sides
 
 HOST: Final = "127.0.0.1"
 FRAMES_KEPT: Final = 10_000
 BACKLOG: Final = 128
 CLOSING_TURNS: Final = 5
 CRASHES_KEPT: Final = 20
-"""A client that tries again and again shall not fill the log."""
+"""The number of crashes kept, so that a client that keeps trying does not fill the log."""
 
 log = logging.getLogger(__name__)
 CALL_TIMEOUT_S: Final = 10.0
 
 
-class FaultProxy(FaultVerbs, LinkOwner):
-    """One listener per broker."""
+class FaultProxy(FaultVerbs):
+    """A proxy with one listener per broker. `start`, `with` or `async with` opens them.
+
+    Args:
+        upstreams: the brokers' own addresses, (host, port) by node id.
+        ports: ports of the proxy's listeners by node id; None is free ones.
+        framed: False if the stream is encrypted: faults then apply to chunks of bytes, and have no `api`.
+    """
 
     def __init__(
         self, upstreams: Mapping[int, Address], *, ports: Mapping[int, int] | None = None, framed: bool = True
     ) -> None:
-        """Nothing listens yet.
-
-        Args:
-            upstreams: the brokers' own addresses, by node id.
-            ports: of the proxy's listeners; free ones if not given.
-            framed: False where the stream is encrypted: then faults see chunks and no api.
-        """
         self._upstreams = dict(upstreams)
         self._ports = dict(ports or {})
         self._framed = framed
         self._host = HOST
-        self._roads = {broker: Road() for broker in upstreams}
+        self._conditions = {broker: LinkConditions() for broker in upstreams}
         self._home = LoopHome("kafka-fault-proxy")
         self._faults = FaultRules()
         self.script = Script(self._faults)
@@ -79,7 +77,7 @@ class FaultProxy(FaultVerbs, LinkOwner):
         self.crashes: list[Exception] = []
         """What callables of faults have raised; each has ended its connection."""
 
-    # ---- life
+    # ------------------------------------------------------------------ life
 
     def __enter__(self) -> Self:
         self.start()
@@ -125,10 +123,14 @@ class FaultProxy(FaultVerbs, LinkOwner):
             self._home.wait(self._close, CALL_TIMEOUT_S)
             self._home.leave()
 
-    # ---- where it is, and what went through
+    # ------------------------------------------------------------------ where it is, and what went through
 
     def address(self, broker: int) -> Address:
-        """Where clients reach this broker through the proxy."""
+        """Return host and port at which clients reach a broker through the proxy.
+
+        Args:
+            broker: node id.
+        """
         return self._host, self._ports[broker]
 
     @property
@@ -137,7 +139,12 @@ class FaultProxy(FaultVerbs, LinkOwner):
         return ",".join(f"{self._host}:{self._ports[broker]}" for broker in self._upstreams)
 
     def requests_seen(self, api: str | int | None = None, broker: int | None = None) -> int:
-        """How many requests came, of this API, for this broker; None: any."""
+        """Return the number of requests that came.
+
+        Args:
+            api: name or key of the request, as in "Produce"; None is every API.
+            broker: node id; None is all brokers.
+        """
         key = None if api is None else api_key_of(api)
         with self._lock:
             return sum(
@@ -147,24 +154,45 @@ class FaultProxy(FaultVerbs, LinkOwner):
             )
 
     def connections(self, broker: int | None = None) -> int:
-        """Connections taken so far, refused ones included."""
+        """Return the number of connections that came, refused ones included.
+
+        Args:
+            broker: node id; None is all brokers.
+        """
         with self._lock:
             return self._connections.total() if broker is None else self._connections[broker]
 
     def open_connections(self, broker: int | None = None) -> int:
-        """Connections open now."""
+        """Return the number of open connections.
+
+        Args:
+            broker: node id; None is all brokers.
+        """
         return sum(1 for node in tuple(self._links.values()) if broker in (None, node))
 
     def frames(self, api: str | None = None, direction: Direction | str | None = None) -> list[ProxyFrame]:
-        """The last 10,000 frames, oldest first, with the time each was seen."""
+        """Return the last 10,000 frames, oldest first, with the time of each.
+
+        Args:
+            api: Kafka's name of the request, as in "Produce"; None is every API.
+            direction: "request" or "answer"; None is both.
+        """
         with self._lock:
             kept = list(self._frames)
         return [each for each in kept if api in (None, each.api) and direction in (None, each.direction)]
 
-    # ---- connections and brokers
+    # ------------------------------------------------------------------ connections and brokers
 
     def close_connections(self, node: int | None = None, *, abort: bool = False) -> int:
-        """End the connections that are open now (FIN, or RST with `abort`), on both sides; new ones are taken."""
+        """Close the open connections of a broker, or of all brokers, on both sides.
+
+        Args:
+            node: node id; None is every broker.
+            abort: True resets the connections (RST), False ends them in order (FIN).
+
+        Returns:
+            The number of connections that were closed.
+        """
 
         def close() -> int:
             chosen = [link for link, broker in self._links.items() if node in (None, broker)]
@@ -175,11 +203,19 @@ class FaultProxy(FaultVerbs, LinkOwner):
         return self._home.call(close)
 
     def freeze_broker(self, node: int) -> None:
-        """Let nothing through to or from this broker; new connections are taken and wait."""
+        """Pass on nothing to or from a broker; new connections are taken, and wait.
+
+        Args:
+            node: node id.
+        """
         self._home.call(lambda: self._frozen.setdefault(node, asyncio.Event()))
 
     def thaw_broker(self, node: int) -> None:
-        """Let everything through that has waited."""
+        """Pass on everything that has waited since `freeze_broker`.
+
+        Args:
+            node: node id.
+        """
 
         def thaw() -> None:
             if (event := self._frozen.pop(node, None)) is not None:
@@ -188,7 +224,11 @@ class FaultProxy(FaultVerbs, LinkOwner):
         self._home.call(thaw)
 
     def refuse_connections(self, node: int) -> None:
-        """Listen no more for this broker. Open connections go on."""
+        """Refuse new connections to a broker; open connections stay in use.
+
+        Args:
+            node: node id.
+        """
 
         def refuse() -> None:
             self._listeners.pop(node, None)
@@ -198,17 +238,26 @@ class FaultProxy(FaultVerbs, LinkOwner):
         self._home.call(refuse)
 
     def allow_connections(self, node: int) -> None:
-        """Listen again, on the same port."""
+        """Accept connections again after `refuse_connections`, on the same port.
+
+        Args:
+            node: node id.
+        """
         self._home.call(lambda: self._listen(node))
 
     def move(self, host: str) -> int:
-        """Listen on another address of this machine, on the same ports, and no more on the one before.
+        """Listen on another address of this machine, on the same ports, and no longer on the former one.
 
-        Open connections are reset, their number is returned; refused brokers are let in again. All of 127.0.0.0/8 is
-        this machine on Linux.
+        Open connections are reset, and refused brokers accept connections again. On Linux, all of 127.0.0.0/8 is this machine.
+
+        Args:
+            host: the address.
+
+        Returns:
+            The number of connections that were reset.
 
         Raises:
-            OSError: the address is not this machine's, or a port is taken there; nobody listens then.
+            OSError: the address is not this machine's, or a port is taken there; the proxy then listens nowhere.
         """
 
         def move() -> int:
@@ -223,27 +272,36 @@ class FaultProxy(FaultVerbs, LinkOwner):
         return self._home.call(move)
 
     def set_distance(self, node: int, distance: Distance | None) -> None:
-        """How far away this broker is from now on, for connections that are open too; None: next door again."""
-        self._home.call(lambda: self._roads[node].set_distance(distance))
+        """Set delay, rate and loss of the way to a broker, also for open connections.
+
+        Args:
+            node: node id.
+            distance: a `Distance`; None is no distance.
+        """
+        self._home.call(lambda: self._conditions[node].set_distance(distance))
 
     def segments(self, node: int) -> tuple[int, int]:
-        """How many went to and fro since the distance was set, and how many of them were lost."""
-        return self._home.call(lambda: (self._roads[node].segments, self._roads[node].lost))
+        """Return the number of segments since the distance was set, in both directions, and the number of lost ones.
 
-    # ---- on the proxy's own loop
+        Args:
+            node: node id.
+        """
+        return self._home.call(lambda: (self._conditions[node].segments, self._conditions[node].lost))
 
-    def noticed(self, frame: ProxyFrame) -> None:
+    # ------------------------------------------------------------------ on the proxy's own loop
+
+    def _noticed(self, frame: ProxyFrame) -> None:
         with self._lock:
             self._frames.append(frame)
             if frame.direction is Direction.REQUEST:
                 self._requests[frame.broker, frame.api_key] += 1
 
-    def crashed(self, crashes: ExceptionGroup[Exception]) -> None:
+    def _crashed(self, crashes: ExceptionGroup[Exception]) -> None:
         # It must be seen, and must not take the other connections with it.
         log.error("a fault crashed", exc_info=crashes)
         self.crashes.extend(one for one in crashes.exceptions if len(self.crashes) < CRASHES_KEPT)
 
-    async def thawed(self, broker: int) -> None:
+    async def _thawed(self, broker: int) -> None:
         while (frozen := self._frozen.get(broker)) is not None:
             await frozen.wait()
 
@@ -252,10 +310,10 @@ class FaultProxy(FaultVerbs, LinkOwner):
             self._listen(broker)
 
     async def _close(self) -> None:
-        await asyncio.sleep(0)  # a listener that was opened just now is a server
+        await asyncio.sleep(0)  # a listener that is being opened becomes a server
         self._shut()
         for _ in range(CLOSING_TURNS):
-            await asyncio.sleep(0)  # who was let in just now has a link
+            await asyncio.sleep(0)  # a client that was just accepted gets its link
         while self._tasks:
             for link in tuple(self._links):
                 link.sides.abort()
@@ -274,7 +332,7 @@ class FaultProxy(FaultVerbs, LinkOwner):
         self._servers.clear()
 
     def _listen(self, broker: int) -> None:
-        """The port listens when this returns; who connects at once waits in its backlog."""
+        """Listen on the port when this returns; a client that connects at once waits in its backlog."""
         if broker in self._listeners:
             return
         listener = socket.create_server((self._host, self._ports.get(broker, 0)), backlog=BACKLOG)
@@ -283,8 +341,15 @@ class FaultProxy(FaultVerbs, LinkOwner):
         self._spawn(self._serve(broker, listener))
 
     async def _serve(self, broker: int, listener: socket.socket) -> None:
+        owner = LinkOwner(self.script, self._noticed, self._crashed, self._thawed)
+
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            link = Link(self, broker, next(self._numbers), Sides(writer, framed=self._framed, road=self._roads[broker]))
+            link = Link(
+                owner,
+                broker,
+                next(self._numbers),
+                Sides(writer, framed=self._framed, conditions=self._conditions[broker]),
+            )
             self._links[link] = broker
             self._spawn(self._run_link(link, broker, reader))
 

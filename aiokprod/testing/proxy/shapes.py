@@ -1,4 +1,4 @@
-"""Where messages keep what they name, item by item, and its codes: a table over the APIs, and the door that follows it.
+"""The fields in which messages keep their items and error codes: a table over the APIs, and the functions that use it.
 
 An item is a partition of a topic, or a topic, group, transactional id or resource as a whole. Pure.
 """
@@ -11,19 +11,19 @@ from typing import Any, Final, get_args, get_type_hints
 from zlib import crc32
 
 from aiokprod.testing.faults import Fail
+from aiokprod.testing.faults.apis import PRODUCE
+from aiokprod.testing.proxy.cluster_view import ClusterView
+from aiokprod.testing.proxy.codecs import Message
 from aiokprod.wire.messages.produce import PartitionProduceResponse
 
-from .cluster_view import ClusterView
-from .codecs import Message
-
-PRODUCE, FIND_COORDINATOR, OFFSET_FETCH, DELETE_TOPICS, ADD_PARTITIONS = 0, 10, 9, 20, 24
+FIND_COORDINATOR, OFFSET_FETCH, DELETE_TOPICS, ADD_PARTITIONS = 10, 9, 20, 24
 WITH_MESSAGES: Final = 8
 """From Produce v8 on an error has a message. broker: 4.10"""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Where a message keeps its items.
+    """The fields in which a message keeps its items.
 
     Attributes:
         entries: the list of topics, or of groups, ids, resources.
@@ -44,7 +44,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """Those of one API, from a version to a version."""
+    """The shapes of one API's request and answer, for a range of versions."""
 
     request: Shape
     answer: Shape
@@ -60,7 +60,7 @@ def _by_entry(request: str, answer: str, name: str = "name", **where: int) -> Sh
 
 
 def _by_name(request: str, answer: str, name: str, *, is_topic: bool = False, **where: int) -> Shapes:
-    """Requests that list bare names."""
+    """Return the shape of requests that list bare names."""
     return Shapes(Shape(request, "", None, is_topic=is_topic), Shape(answer, name, None), **where)
 
 
@@ -104,13 +104,13 @@ _TABLE: Final[dict[int, tuple[Shapes, ...]]] = {
 
 
 def shapes_of(key: int, version: int) -> Shapes | None:
-    """Those of this version of an API; None where a request is one item as a whole."""
+    """Return the shapes of this version of an API; None if a request is a single item."""
     return next((one for one in _TABLE.get(key, ()) if one.lowest <= version <= one.highest), None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """One item where it stands in a request."""
+    """One item, and its place in a request."""
 
     topic: Any
     partition: int
@@ -126,7 +126,7 @@ class Entry:
 
 
 def entries(message: object, shape: Shape) -> Iterator[Entry]:
-    """The items of a message, in its order."""
+    """Return the items of a message, in its order."""
     topics = list_of(message, shape.entries)
     for topic in list(topics):
         if shape.partitions is None:
@@ -139,13 +139,13 @@ def entries(message: object, shape: Shape) -> Iterator[Entry]:
 
 
 def in_broker_order(found: list[Entry]) -> list[Entry]:
-    """Of a Produce request: topics by hash, partitions backwards. broker: 4.9"""
+    """Return the items of a Produce request in a broker's order: topics by hash, partitions backwards. broker: 4.9"""
     backwards = list(reversed(found))
     return sorted(backwards, key=lambda entry: crc32(entry.topic.name.encode() + entry.topic.topic_id))
 
 
 def name_of(topic: Any, shape: Shape, view: ClusterView) -> str:
-    """The topic's name; empty for what is none."""
+    """Return the topic's name; empty for other elements."""
     if not shape.is_topic:
         return ""
     if not shape.name:
@@ -154,7 +154,7 @@ def name_of(topic: Any, shape: Shape, view: ClusterView) -> str:
 
 
 def list_of(message: object, name: str) -> list[Any]:
-    """A list field itself; an empty one for null."""
+    """Return a list field; an empty list for null."""
     found: list[Any] | None = getattr(message, name)
     return [] if found is None else found
 
@@ -183,7 +183,7 @@ def put_refusal(answer: Message, shapes: Shapes, asked: Any, partition: int, fai
 
 
 def place_in(answer: Message, shapes: Shapes, asked: Any) -> Any:
-    """The place of a topic in the answer, or of what else the request names; made if it has none."""
+    """Return the element of a topic, or another item, in the answer; made if there is none."""
     request, there = shapes.request, list_of(answer, shapes.answer.entries)
     known = {shapes.answer.name: asked}
     if request.name:  # what names it in the request names it in the answer
@@ -203,7 +203,7 @@ _NAMING: Final = ("name", "topic", "topic_id", "resource_type", "resource_name",
 
 
 def _new_element(owner: object, name: str) -> Any:
-    """A fresh element of a list of a message: its declared type says which."""
+    """Return a new element for a list of a message, by its declared type."""
     (declared,) = (one for one in get_args(get_type_hints(type(owner))[name]) if one is not type(None))
     return (get_args(declared) or (declared,))[0]()
 

@@ -1,4 +1,4 @@
-"""`Sides`: the two sockets of a link, the client's and the broker's, and how bytes get from one to the other.
+"""`Sides`: the two sockets of a link, the client's and the broker's, and the transfer of bytes between them.
 
 One per link. Invariants: when one side is closed so is the other; a client that has gone is no error, a broker that has
 gone ends the link.
@@ -15,28 +15,27 @@ from typing import Final, TypeAlias
 from aiokprod.testing.faults import Rule
 from aiokprod.testing.faults.effects import damage_of
 from aiokprod.testing.faults.passage import passage_of
-
-from .frames import Direction
-from .road import Road
+from aiokprod.testing.proxy.frames import Direction
+from aiokprod.testing.proxy.link_conditions import LinkConditions
 
 MAX_FRAME_BYTES: Final = 128 * 1024 * 1024  # more is no Kafka frame: another protocol, passed through as it comes
 CHUNK_BYTES: Final = 64 * 1024
-PIECE_BYTES: Final = 8 * 1024  # so much travels as one where the road is long
-MOST_AHEAD_S: Final = 0.5  # no more than this is on its way: then whoever writes has to wait, as for a socket's buffer
+PIECE_BYTES: Final = 8 * 1024  # bytes are delayed in pieces of this size
+MOST_AHEAD_S: Final = 0.5  # at most this much is on its way: then a writer has to wait, as for a socket's buffer
 
 Address: TypeAlias = tuple[str, int]
 
 
 class LinkEndedError(Exception):
-    """The link ends here, by a fault."""
+    """An error that ends a link because of a fault."""
 
 
 class Sides:
-    """Both ends, from the client's dial to the close."""
+    """Both sockets of a link, from the client's dial to the close."""
 
-    def __init__(self, client: asyncio.StreamWriter, *, framed: bool, road: Road | None = None) -> None:
+    def __init__(self, client: asyncio.StreamWriter, *, framed: bool, conditions: LinkConditions | None = None) -> None:
         self._client = client
-        self._road = road or Road()
+        self._conditions = conditions or LinkConditions()
         self._last_at: dict[Direction, float] = {}  # when the last bytes that are on their way arrive
         self._upstream: asyncio.StreamWriter | None = None
         self._raw: set[Direction] = set() if framed else {Direction.REQUEST, Direction.ANSWER}
@@ -49,7 +48,7 @@ class Sides:
             connected.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return reader
 
-    # ---- the end
+    # ------------------------------------------------------------------ the end
 
     def end(self, *, reset: bool = False) -> None:
         """Close both sides now."""
@@ -88,14 +87,14 @@ class Sides:
                 with contextlib.suppress(OSError):
                     await side.wait_closed()
 
-    # ---- bytes
+    # ------------------------------------------------------------------ bytes
 
     def is_raw(self, direction: Direction) -> bool:
-        """Whether there are no frames to be seen this way: TLS, or no Kafka at all."""
+        """Return whether no frames can be found in this direction: it is TLS, or not Kafka at all."""
         return direction in self._raw
 
     async def read(self, direction: Direction, reader: asyncio.StreamReader) -> bytes:
-        """The next frame without its length prefix, or the next chunk; empty at the end."""
+        """Read the next frame without its length prefix, or the next chunk; empty at the end."""
         try:
             if direction in self._raw:
                 return await reader.read(CHUNK_BYTES)
@@ -113,7 +112,7 @@ class Sides:
         return prefix
 
     async def write(self, direction: Direction, wire: bytes, damaged_by: Rule | None = None) -> None:
-        """To the broker, or to the client; in pieces, changed or cut if the rule says so."""
+        """Write to the broker or the client; in pieces, changed or cut if the rule says so."""
         damage = None if damaged_by is None else damage_of(damaged_by.fault.effect)
         if damaged_by is None or damage is None:
             await self._write(direction, wire)
@@ -132,7 +131,7 @@ class Sides:
         if direction is Direction.ANSWER and self._client_has_gone:
             return
         try:
-            if self._road.distance is not None or self._last_at:
+            if self._conditions.distance is not None or self._last_at:
                 await self._travel(direction, writer, data)
             else:
                 writer.write(data)
@@ -143,12 +142,12 @@ class Sides:
             self._client_has_gone = True
 
     async def _travel(self, direction: Direction, writer: asyncio.StreamWriter, data: bytes) -> None:
-        """Over a long road, or behind what is still on one: each piece arrives in its time, none before another."""
+        """Deliver bytes late, or behind bytes that are still delayed: each piece in its time, in order."""
         loop = asyncio.get_running_loop()
         for start in range(0, len(data), PIECE_BYTES):
             piece, now = data[start : start + PIECE_BYTES], loop.time()
             # Timers of one instant go off in no order of ours: no two pieces arrive in one.
-            at = max(self._road.arrival_s(direction, len(piece), now), self._last_at.get(direction, 0.0) + 1e-6)
+            at = max(self._conditions.arrival_s(direction, len(piece), now), self._last_at.get(direction, 0.0) + 1e-6)
             self._last_at[direction] = at
             loop.call_at(at, _arrive, writer, piece)
             ahead_s = at - now - MOST_AHEAD_S
@@ -169,6 +168,6 @@ def _end_requests(writer: asyncio.StreamWriter) -> None:
 
 
 def _reset_on_close(writer: asyncio.StreamWriter) -> None:
-    """Closing will send RST: linger of zero seconds."""
+    """Make closing send RST: a linger of zero seconds."""
     with contextlib.suppress(OSError, ValueError):  # of a socket that is closed already; uvloop's is a ValueError
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

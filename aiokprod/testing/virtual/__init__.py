@@ -5,12 +5,12 @@ run_virtual(scenario, seed=7)       # the same seed is the same run, to the last
 
 from __future__ import annotations
 
-from .loop import VirtualLoop
-from .network import VirtualNetwork
-from .run import LeftoverError, Leftovers, VirtualRun, run_virtual
-from .threads import VirtualLimitError
-from .turns import DeadlockError
-from .work import WorkCount
+from aiokprod.testing.virtual.loop import VirtualLoop
+from aiokprod.testing.virtual.network import VirtualNetwork
+from aiokprod.testing.virtual.run import LeftoverError, Leftovers, VirtualRun, run_virtual
+from aiokprod.testing.virtual.threads import VirtualLimitError
+from aiokprod.testing.virtual.turns import DeadlockError
+from aiokprod.testing.virtual.work import WorkCount
 
 __all__ = [
     "DeadlockError",

@@ -1,4 +1,4 @@
-"""`describe`: a callback of the loop in words: which task, at which line; or which function of what."""
+"""`describe`: a callback of the loop as text: its task and line, or its function and object."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import asyncio
 import functools
 from pathlib import PurePath
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 _ASYNCIO: Final = PurePath(asyncio.__file__).parent
 
 
 def callback_of(handle: asyncio.Handle) -> Any:
-    """The callback of a handle, out of its partials; None if it was cancelled."""
-    callback = handle._callback  # type: ignore[attr-defined]
+    """Return the callback of a handle, out of its partials; None if it was cancelled."""
+    callback = cast(Any, handle)._callback
     while isinstance(callback, functools.partial):
-        callback = callback.func
+        callback = cast("functools.partial[object]", callback).func
     return callback
 
 
@@ -32,7 +32,7 @@ def describe(handle: asyncio.Handle) -> str:
 
 
 def _line_of(awaited: Any) -> str:
-    """Where a coroutine waits: in the innermost one that is not asyncio's own."""
+    """Return where a coroutine waits: in the innermost one that is not asyncio's own."""
     found = ""
     while awaited is not None:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)

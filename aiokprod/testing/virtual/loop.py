@@ -3,8 +3,8 @@
 What is connected or served by asyncio's own means (`create_connection`, `create_server`, streams) goes to its `network`.
 
 When nothing is ready the clock jumps to the next timer, so a minute of timeouts takes a moment. With a seed the ready
-callbacks run in a drawn order: those of one object (a task, a connection, a stage) stay in theirs, as asyncio promises
-it to whoever schedules them, those of different objects are mixed.
+callbacks run in a random order: those of one object (a task, a connection, a stage) keep the order in which they were
+scheduled, as asyncio promises; those of different objects are mixed.
 
 Invariants: nothing here reads a real clock or makes a thread; the same seed gives the same order. A loop with nothing
 ready and no timer has deadlocked, and says so at once.
@@ -22,14 +22,14 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 from weakref import WeakKeyDictionary
 
-from .handles import callback_of, describe
-from .server import BoundAddress, Listener, VirtualServer
-from .threads import WAITS_FOR_LOOP, VirtualLimitError, VirtualThreads
-from .turns import DeadlockError, Turns
-from .work import WorkCount
+from aiokprod.testing.virtual.handles import callback_of, describe
+from aiokprod.testing.virtual.server import BoundAddress, Listener, VirtualServer
+from aiokprod.testing.virtual.threads import WAITS_FOR_LOOP, VirtualLimitError, VirtualThreads
+from aiokprod.testing.virtual.turns import DeadlockError, Turns
+from aiokprod.testing.virtual.work import WorkCount
 
 EPOCH_S: Final = 1_700_000_000.0
 """What the wall clock shows when a virtual run begins, seconds since 1970."""
@@ -45,10 +45,11 @@ class Network(Protocol):
     """`VirtualNetwork`, as much as the loop needs of it."""
 
     async def reach(self, port: int) -> None:
-        """The way to a port and back."""
+        """Wait for a round trip to a port."""
+        ...
 
     def connect(self, port: int, protocol_factory: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
-        """Join a protocol to whoever listens there."""
+        """Connect a protocol to the listener there."""
         ...
 
     def listen(self, port: int, accept: Callable[[], asyncio.Protocol]) -> Listener:
@@ -57,20 +58,20 @@ class Network(Protocol):
 
 
 class _JumpingSelector:
-    """Stands where BaseEventLoop waits for sockets: jumps the clock instead."""
+    """A selector for BaseEventLoop that makes the clock jump instead of waiting for sockets."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
 
     def select(self, timeout: float | None) -> list[Any]:
         if timeout is None:
-            raise DeadlockError("nothing is ready and no timer is set: whoever waits now waits for ever")
+            raise DeadlockError("nothing is ready and no timer is set: every waiting task waits for ever")
         self._loop.jump(timeout)
         return []
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Time as a number, order as a draw.
+    """An event loop with virtual time and a random order of callbacks.
 
     Args:
         random: draws the order of ready callbacks; None keeps asyncio's own.
@@ -96,7 +97,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now
 
     def wall_s(self) -> float:
-        """The wall clock of the run, seconds since 1970."""
+        """Return the wall clock of the run, seconds since 1970."""
         return EPOCH_S + self._now
 
     def jump(self, seconds: float) -> None:
@@ -112,7 +113,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     # ------------------------------------------------------------------ order
     def _run_once(self) -> None:
-        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
+        ready: deque[asyncio.Handle] = cast("deque[asyncio.Handle]", self._ready)  # type: ignore[attr-defined]
         self._turns.begin(self._now, ready, self._scheduled)  # type: ignore[attr-defined]
         if self._random is not None and len(ready) > 1:
             taken = [ready.popleft() for _ in range(len(ready))]  # a thread of the user's may add to it meanwhile
@@ -120,18 +121,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super()._run_once()  # type: ignore[misc]
 
     def _process_events(self, event_list: list[Any]) -> None:
-        """There are no sockets."""
+        """Ignore the events: there are no sockets."""
 
     def _write_to_self(self) -> None:
-        """There is nobody to wake: the loop never waits."""
+        """Return at once: the loop never waits, so there is no thread to wake."""
 
     # ------------------------------------------------------------------ what is looked at
     def counting_work(self) -> WorkCount:
-        """A context in which the work of each callback is counted."""
+        """Return a context in which the work of each callback is counted."""
         return WorkCount()
 
     def timers(self) -> list[str]:
-        """What the timers that are set will call, soonest first."""
+        """Return descriptions of the timers that are set, soonest first."""
         timers: list[asyncio.TimerHandle] = sorted(self._scheduled)  # type: ignore[attr-defined]
         return [f"{timer.when():.3f} s: {describe(timer)}" for timer in timers if not timer.cancelled()]
 
@@ -139,7 +140,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     async def getaddrinfo(  # type: ignore[override]
         self, host: str | bytes | None, port: int | str | None, *, family: int = 0, type: int = 0, **flags: int
     ) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
-        """This machine and addresses as they stand; no resolver is asked.
+        """Resolve the names of this machine, and addresses, without a resolver.
 
         Raises:
             socket.gaierror: any other name.
@@ -167,10 +168,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         sock: socket.socket | None = None,
         **_ignored: object,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """A connection in the virtual network, by address or by a socket that `sock_connect` was told of.
+        """Open a connection in the virtual network, by address or by a socket that `sock_connect` has prepared.
 
         Raises:
-            ConnectionRefusedError: nobody listens there.
+            ConnectionRefusedError: nothing listens there.
             VirtualLimitError: TLS is asked for, or the loop has no network.
         """
         network = self._joined_network()
@@ -198,7 +199,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         start_serving: bool = True,
         **_ignored: object,
     ) -> VirtualServer:
-        """A port of the virtual network: the one of the socket, this one, or a free one. Every host is this machine."""
+        """Listen on a port of the virtual network: the socket's, this one, or a free one. Every host is this machine."""
         network = self._joined_network()
         if ssl:
             raise VirtualLimitError(NO_TLS)
@@ -217,13 +218,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """No threads: the work is a step of this loop, see `VirtualThreads`."""
+        """Run the work as a step of this loop, without threads: see `VirtualThreads`."""
         return self.threads.execute(executor, functools.partial(func, *args))
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """From work for a thread, too.
+        """Call a function soon, also from work for a thread.
 
         Raises:
             VirtualLimitError: such work wants a coroutine to be run, and it could never see the result.
@@ -235,7 +236,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 def _mixed(ready: list[asyncio.Handle], random: Random) -> list[asyncio.Handle]:
-    """The handles in a drawn order in which those of one owner keep theirs."""
+    """Return the handles in a random order in which those of one owner keep theirs."""
     lines: dict[int, deque[asyncio.Handle]] = {}
     for handle in ready:
         lines.setdefault(_owner(handle), deque()).append(handle)

@@ -1,7 +1,7 @@
-"""`Nemesis`: the standard set of what befalls a cluster in virtual time, drawn from chance. One per cluster and run.
+"""`Nemesis`: the default random fault injector of a cluster in virtual time. One per cluster and run.
 
-Everything it does a correct producer survives: nothing refuses a record for good, nothing acknowledged is lost, and what
-is broken is whole again after `LONGEST_S` of virtual time at the latest. What it did is in `story`.
+A correct producer survives all its faults: none refuses a record for good, none loses an acknowledged record, and all are
+repaired after `LONGEST_S` of virtual time at the latest. `story` lists the faults.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import Final
 
 from aiokprod.testing.faults import Rule
 from aiokprod.testing.mock import MockCluster
-
-from .network import VirtualNetwork
+from aiokprod.testing.virtual.network import VirtualNetwork
 
 LONGEST_S: Final = 15.0
-"""From the first deed to the last recovery: WINDOW_S, and LONGEST_OUTAGE_S behind it."""
+"""Seconds from the first fault to the last recovery: WINDOW_S and LONGEST_OUTAGE_S."""
 WINDOW_S: Final = 10.0
 LONGEST_OUTAGE_S: Final = 5.0
 MOST_SWALLOWED: Final = 2
@@ -33,10 +32,10 @@ APPENDED: Final = ("REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NOT
 
 
 class Nemesis:
-    """Breaks things and mends them.
+    """A random fault injector, which repairs what it broke.
 
     Args:
-        kinds: which of `KINDS` may happen.
+        kinds: the kinds of faults to draw from, some of `KINDS`.
     """
 
     KINDS: Final = ("answers", "brokers", "errors", "leaders", "network")
@@ -59,7 +58,7 @@ class Nemesis:
         self._swallowed = 0
         self._down: set[int] = set()
         self._leaderless: set[tuple[str, int]] = set()
-        self._deeds = [deed for kind, deeds in self._all().items() if kind in kinds for deed in deeds]
+        self._faults = [fault for kind, faults in self._all().items() if kind in kinds for fault in faults]
 
     def _all(self) -> dict[str, list[Callable[[], str | None]]]:
         return {
@@ -71,8 +70,8 @@ class Nemesis:
         }
 
     async def run(self) -> None:
-        """Break things for a while; ends by itself."""
-        if not self._deeds:
+        """Inject faults for a while; ends by itself."""
+        if not self._faults:
             return
         random, loop = self._random, asyncio.get_running_loop()
         until = loop.time() + WINDOW_S
@@ -81,14 +80,14 @@ class Nemesis:
             await asyncio.sleep(random.choice([0.0, 0.0, random.uniform(0.0, pace_s), random.uniform(0.0, 3 * pace_s)]))
             if loop.time() >= until:
                 break
-            deed = random.choice(self._deeds)()
-            if deed is not None:
-                self._tell(deed)
+            fault = random.choice(self._faults)()
+            if fault is not None:
+                self._tell(fault)
         await asyncio.sleep(LONGEST_OUTAGE_S)
         self._end_script()
 
     def heal(self) -> None:
-        """Mend at once what is still broken."""
+        """Repair at once what is still broken."""
         self._end_script()
         for node in sorted(self._down):
             self._start(node)
@@ -104,8 +103,8 @@ class Nemesis:
             rule.cancel()
         self._rules.clear()
 
-    def _tell(self, deed: str) -> None:
-        self.story.append(f"{asyncio.get_running_loop().time():9.4f} s  {deed}")
+    def _tell(self, fault: str) -> None:
+        self.story.append(f"{asyncio.get_running_loop().time():9.4f} s  {fault}")
 
     def _later(self, seconds: float, mend: Callable[..., object], *of: object) -> None:
         asyncio.get_running_loop().call_later(seconds, mend, *of)
@@ -180,7 +179,7 @@ class Nemesis:
         return f"broker {node} leads {_name(*found)}"
 
     def _late_and_moved(self) -> str | None:
-        """The old leader still owes answers when another one leads."""
+        """Delay answers of a leader, and move the leadership before they come."""
         if (found := self._somewhere()) is None or found in self._leaderless:
             return None
         leader, seconds = self._cluster.leader(*found), self._random.choice([0.02, 0.2])
@@ -190,8 +189,8 @@ class Nemesis:
         self._later(self._random.random() * seconds, self._tell_of, self._move)
         return f"broker {leader} owes answers for {seconds} s"
 
-    def _tell_of(self, deed: Callable[[], str | None]) -> None:
-        if (done := deed()) is not None:
+    def _tell_of(self, inject: Callable[[], str | None]) -> None:
+        if (done := inject()) is not None:
             self._tell(done)
 
     def _no_leader(self) -> str | None:
@@ -234,13 +233,13 @@ class Nemesis:
         # What only the leader had was not acknowledged to acks=all.
         return self._take_down(lambda node: self._cluster.kill_broker(node, lose_uncopied=True), "is killed")
 
-    def _take_down(self, deed: Callable[[int], None], verb: str) -> str | None:
+    def _take_down(self, take_down: Callable[[int], None], verb: str) -> str | None:
         up = self._up()
         if len(up) < min(2, len(self._cluster.broker_ids)):
             return None
         node, seconds = self._random.choice(up), self._outage_s()
         self._down.add(node)
-        deed(node)
+        take_down(node)
         self._later(seconds, self._start, node)
         return f"broker {node} {verb} and is back after {seconds} s"
 

@@ -1,8 +1,8 @@
 """`VirtualNetwork`: connections in memory, with latency, chunks, silence and resets. One per virtual run.
 
 A client dials through `dial` (the producer's `dialer` option), a `MockBroker` listens through `listen`. What is written
-arrives later, in order, cut into chunks at drawn places. A link can go silent (bytes wait, nobody is told), an address
-can refuse.
+arrives later, in order, cut into chunks at random places. A link can go silent (bytes wait, neither end is told), an
+address can refuse.
 
 How a connection ends is in `VirtualTransport`. Invariant: what is open is known, in the order in which it was opened.
 """
@@ -14,9 +14,9 @@ import ssl
 from collections.abc import Callable
 from random import Random
 
-from .loop import NO_TLS
-from .threads import VirtualLimitError
-from .transport import VirtualTransport
+from aiokprod.testing.virtual.loop import NO_TLS
+from aiokprod.testing.virtual.threads import VirtualLimitError
+from aiokprod.testing.virtual.transport import VirtualTransport
 
 ProtocolFactory = Callable[[], asyncio.Protocol]
 
@@ -32,10 +32,10 @@ class VirtualListener:
 
 
 class VirtualNetwork:
-    """Ports, links and their weather.
+    """The ports and links of a network, with their latency and faults.
 
     Args:
-        loop: of the run.
+        loop: the loop of the run.
         random: draws latencies and chunks.
         latency_s: one way, least and most (seconds).
         chunked: cut what is written into chunks at drawn places.
@@ -72,10 +72,10 @@ class VirtualNetwork:
     async def dial(
         self, host: str, port: int, ssl_context: ssl.SSLContext | None, protocol_factory: ProtocolFactory
     ) -> asyncio.Transport:
-        """The producer's `dialer`.
+        """Connect to a port, as the producer's `dialer`.
 
         Raises:
-            ConnectionRefusedError: nobody listens there.
+            ConnectionRefusedError: nothing listens there.
             VirtualLimitError: TLS is asked for.
         """
         if ssl_context is not None:
@@ -84,10 +84,10 @@ class VirtualNetwork:
         return self.connect(port, protocol_factory)
 
     async def reach(self, port: int) -> None:
-        """The way to a port and back.
+        """Wait for a round trip to a port.
 
         Raises:
-            ConnectionRefusedError: nobody listens there.
+            ConnectionRefusedError: nothing listens there.
         """
         self.dials.setdefault(port, []).append(self.loop.time())
         await asyncio.sleep(2 * self.latency_s(port))
@@ -96,10 +96,10 @@ class VirtualNetwork:
         self._listener(port)
 
     def connect(self, port: int, protocol_factory: ProtocolFactory) -> asyncio.Transport:
-        """Join a protocol to whoever listens at a port that was reached.
+        """Connect a protocol to the listener at a port that was reached.
 
         Raises:
-            ConnectionRefusedError: nobody listens there any more.
+            ConnectionRefusedError: nothing listens there any more.
         """
         listener = self._listener(port)
         ours, theirs = (VirtualTransport(self, port, is_client=is_client) for is_client in (True, False))
@@ -118,7 +118,7 @@ class VirtualNetwork:
         return listener
 
     def ended(self, transport: VirtualTransport) -> None:
-        """One end of a connection is gone."""
+        """Note that one end of a connection has closed."""
         self._open.pop(transport, None)
 
     @property
@@ -138,15 +138,15 @@ class VirtualNetwork:
 
     # ------------------------------------------------------------------ weather
     def latency_s(self, port: int) -> float:
-        """How long the next chunk takes, one way."""
+        """Return how long the next chunk takes, one way."""
         return self._random.uniform(*self._latency_s)
 
     def silent_until(self, port: int) -> float:
-        """Nothing passes to or from this port before then (loop time)."""
+        """Return the loop time before which nothing passes to or from this port."""
         return self._silent.get(port, 0.0)
 
     def silence(self, port: int, seconds: float) -> None:
-        """Let nothing pass for so long, in either direction; nobody is told (a frozen broker, a dropping firewall)."""
+        """Hold all bytes for so long, in both directions; neither end is told (a frozen broker, a firewall that drops)."""
         self._silent[port] = max(self.silent_until(port), self.loop.time() + seconds)
 
     def reset(self, port: int | None = None) -> int:
@@ -157,7 +157,7 @@ class VirtualNetwork:
         return len(ends)
 
     def cut_up(self, data: bytes) -> list[bytes]:
-        """What one write becomes on its way."""
+        """Return the chunks in which the bytes of one write arrive."""
         if not self._is_chunked or len(data) < 2 or self._random.random() < 0.7:
             return [data]
         at = self._random.randrange(1, len(data))

@@ -1,4 +1,4 @@
-"""`VirtualRun`: a loop, a network and chance, all from one seed; `run_virtual`: one scenario in it."""
+"""`VirtualRun`: a loop, a network and random numbers, all from one seed; `run_virtual`: one scenario in it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from aiokprod import chance
+from aiokprod import randomness
 from aiokprod.pipeline import wall_clock
-
-from .loop import VirtualLoop
-from .network import VirtualNetwork
-from .threads import anyio_threads
-from .turns import DeadlockError
+from aiokprod.testing.virtual.loop import VirtualLoop
+from aiokprod.testing.virtual.network import VirtualNetwork
+from aiokprod.testing.virtual.threads import anyio_threads
+from aiokprod.testing.virtual.turns import DeadlockError
 
 Result = TypeVar("Result")
 
 
 class LeftoverError(AssertionError):
-    """Something of the run was left behind: a task, a connection, an exception nobody saw."""
+    """An error that a run left something behind: a task, a connection, an exception that was never retrieved."""
 
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What is there at an instant of a run; at its end, what was left behind."""
+    """The tasks and connections that exist at one moment of a run; at its end, those left behind."""
 
     tasks: tuple[str, ...] = ()
     """Names of those that are not done, but for the current one."""
@@ -60,7 +59,7 @@ class VirtualRun:
         self.loop.network = self.network
         self._chance = Random(random.getrandbits(64))
         self.random = Random(random.getrandbits(64))
-        """For whoever takes part in the run."""
+        """The random numbers for the code under test."""
         self.loop.threads.random = Random(random.getrandbits(64))
         self._contexts = contextlib.ExitStack()
 
@@ -68,7 +67,7 @@ class VirtualRun:
         if gc.isenabled():
             gc.disable()  # a collection at a real moment would run finalizers at another virtual one each time
             self._contexts.callback(gc.enable)
-        self._contexts.enter_context(chance.seeded(self._chance))
+        self._contexts.enter_context(randomness.seeded(self._chance))
         self._contexts.enter_context(wall_clock.on(self.loop.wall_s))
         self._contexts.enter_context(anyio_threads())
         return self
@@ -86,15 +85,15 @@ class VirtualRun:
         """Let the loop turn until it is done.
 
         Raises:
-            DeadlockError: everybody waits for ever, or the loop spins.
+            DeadlockError: every task waits for ever, or the loop spins.
         """
         return self.loop.run_until_complete(work)
 
     def check(self) -> None:
-        """Is anything left? What closes gets a moment.
+        """Check that nothing is left, after a moment for connections that are closing.
 
         Raises:
-            LeftoverError: a task, a connection or an exception nobody saw.
+            LeftoverError: a task, a connection or an exception that was never retrieved.
         """
         self.wait_for(asyncio.sleep(1.0))
         left = self.leftovers()
@@ -118,7 +117,7 @@ class VirtualRun:
         )
 
     def _cancel(self) -> None:
-        """Whoever is left learns of the end, as asyncio.run lets them."""
+        """Cancel all tasks that are left, as asyncio.run does at its end."""
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
@@ -147,7 +146,7 @@ def run_virtual(
         left: is told what there is at the end besides what is an error: timers, ports that are open, work for threads.
 
     Raises:
-        DeadlockError: everybody waits for ever, or the loop spins.
+        DeadlockError: every task waits for ever, or the loop spins.
         LeftoverError: a task, a connection or an unseen exception was left.
     """
     with VirtualRun(seed, shuffled=shuffled) as run:

@@ -1,4 +1,4 @@
-"""`VirtualServer`: what `create_server` of a `VirtualLoop` gives: a port of the virtual network, as asyncio's servers look.
+"""`VirtualServer`: the result of a `VirtualLoop`'s `create_server`: a port of the virtual network as an asyncio server.
 
 One per call. Invariant: it never listens on a real socket; one that it is given only lends its port and is closed with it.
 """
@@ -18,18 +18,18 @@ class Listener(Protocol):
 
 
 class BoundAddress:
-    """Stands where a socket would, for whoever asks on which port the server is."""
+    """A stand-in for the server's socket, for code that asks for the port."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
         self.family = socket.AF_INET
 
     def getsockname(self) -> tuple[str, int]:
-        """Host and port."""
+        """Return host and port."""
         return self._address
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Ignore the call: there is nothing to close."""
 
 
 class VirtualServer(asyncio.AbstractServer):
@@ -49,11 +49,11 @@ class VirtualServer(asyncio.AbstractServer):
         return () if self._is_closed else (self._bound,)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of the run."""
+        """Return the loop of the run."""
         return self._loop
 
     def is_serving(self) -> bool:
-        """Does it take connections?"""
+        """Return whether the server accepts connections."""
         return self._listener.is_open and not self._is_closed
 
     async def start_serving(self) -> None:
@@ -76,4 +76,4 @@ class VirtualServer(asyncio.AbstractServer):
             self._bound.close()
 
     async def wait_closed(self) -> None:
-        """It is closed at once."""
+        """Return at once: `close` leaves nothing to wait for."""

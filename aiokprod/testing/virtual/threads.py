@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextvars import Context, copy_context
 from random import Random
 from typing import Any, Final
@@ -26,7 +26,7 @@ DELAYS_S: Final = (0.0, 0.0, 0.001, 0.02)
 
 
 class VirtualLimitError(RuntimeError):
-    """Virtual time does not have this, on purpose; the message says where it can be had."""
+    """An error of a feature that virtual time lacks on purpose; the message says what has it."""
 
 
 WAITS_FOR_LOOP: Final = (
@@ -57,10 +57,10 @@ class _Work:
 
 
 class VirtualThreads:
-    """Threads that are not there.
+    """A stand-in for threads: their work is done on the loop.
 
     Args:
-        loop: on which the work is done.
+        loop: the loop on which the work is done.
         random: draws the delays; None: everything on the next turn.
     """
 
@@ -85,7 +85,7 @@ class VirtualThreads:
         return self._submit(lambda: Context().run(call), workers)
 
     def run(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Do this in a thread of its own and return the future of its result."""
+        """Run a call in a thread of its own and return the future of its result."""
         return self._submit(call, None)
 
     def _submit(self, call: Callable[[], Any], workers: _Workers | None) -> asyncio.Future[Any]:
@@ -128,7 +128,7 @@ class VirtualThreads:
                 self._begin(workers.waiting.popleft())
 
     def _tell(self) -> None:
-        """The next outcome, whichever timer rang: timers of one moment ring in no order."""
+        """Deliver the next outcome, whichever timer fired: timers of one moment fire in no order."""
         work = self._done.popleft()
         self.under_way -= 1
         if work.future.done():
@@ -148,8 +148,8 @@ _REPLACED: Final = ("run_sync_in_worker_thread", "run_sync_from_thread", "run_as
 
 
 @contextlib.contextmanager
-def anyio_threads() -> Iterator[None]:
-    """Meanwhile anyio's worker threads of a loop that has `VirtualThreads` are these; those of other loops stay threads."""
+def anyio_threads() -> Generator[None]:
+    """Replace anyio's worker threads for loops that have `VirtualThreads`; those of other loops stay threads."""
     from anyio import CancelScope
     from anyio._backends._asyncio import AsyncIOBackend  # anyio has no public way to replace its threads
     from anyio._core._eventloop import claim_worker_thread, threadlocals
@@ -207,7 +207,7 @@ def anyio_threads() -> Iterator[None]:
 
 
 def _virtual_loop(token: Any, threadlocals: Any) -> asyncio.AbstractEventLoop | None:
-    """The loop that a worker thread of anyio belongs to, if it has `VirtualThreads` and this is its work."""
+    """Return the loop that a worker thread of anyio belongs to, if it has `VirtualThreads` and this is its work."""
     known = token or getattr(threadlocals, "current_token", None)
     loop = getattr(known, "native_token", known)
     threads = getattr(loop, "threads", None)

@@ -36,23 +36,23 @@ class Weather(Protocol):
     loop: asyncio.AbstractEventLoop
 
     def latency_s(self, port: int) -> float:
-        """How long the next chunk takes, one way."""
+        """Return how long the next chunk takes, one way."""
         ...
 
     def silent_until(self, port: int) -> float:
-        """Nothing passes to or from this port before then (loop time)."""
+        """Return the loop time before which nothing passes to or from this port."""
         ...
 
     def cut_up(self, data: bytes) -> list[bytes]:
-        """What one write becomes on its way."""
+        """Return the chunks in which the bytes of one write arrive."""
         ...
 
     def ended(self, transport: VirtualTransport) -> None:
-        """One end of a connection is gone."""
+        """Note that one end of a connection has closed."""
 
 
 class VirtualSocket:
-    """Stands where a transport's socket would: addresses, and options that are noted."""
+    """A stand-in for a transport's socket: addresses, and options that are noted."""
 
     family = socket.AF_INET
     type = socket.SOCK_STREAM
@@ -64,15 +64,15 @@ class VirtualSocket:
         self._options: dict[tuple[int, int], int | bytes] = {}
 
     def fileno(self) -> int:
-        """No file descriptor."""
+        """Return -1: there is no file descriptor."""
         return -1
 
     def getsockname(self) -> tuple[str, int]:
-        """Host and port of this end."""
+        """Return host and port of this end."""
         return self._sockname
 
     def getpeername(self) -> tuple[str, int]:
-        """Host and port of the other end."""
+        """Return host and port of the other end."""
         return self._peername
 
     def setsockopt(self, level: int, option: int, value: int | bytes) -> None:
@@ -85,7 +85,7 @@ class VirtualSocket:
 
     @property
     def is_reset_by_close(self) -> bool:
-        """Whether closing sends a reset: SO_LINGER is on, with 0 seconds."""
+        """Return whether closing sends a reset: SO_LINGER is on, with 0 seconds."""
         linger = self._options.get((socket.SOL_SOCKET, socket.SO_LINGER), b"")
         if not isinstance(linger, bytes) or len(linger) < struct.calcsize("ii"):
             return False
@@ -93,7 +93,7 @@ class VirtualSocket:
         return bool(is_on) and seconds == 0
 
 
-class VirtualTransport(asyncio.transports._FlowControlMixin):
+class VirtualTransport(asyncio.transports._FlowControlMixin):  # pyright: ignore[reportPrivateUsage] - as asyncio's own
     """One end of a connection."""
 
     _loop: asyncio.AbstractEventLoop
@@ -233,13 +233,13 @@ class VirtualTransport(asyncio.transports._FlowControlMixin):
         return len(sent)
 
     def _taken(self, size_bytes: int) -> None:
-        """The other end has read so much."""
+        """Note that the other end has read so much."""
         self._unread_by_peer_bytes -= size_bytes
         if self._buffer:
             self._loop.call_soon(self._write_ready)
 
     def _write_ready(self) -> None:
-        """There is room in the send buffer, or a reset has come."""
+        """Go on writing: there is room in the send buffer, or a reset has come."""
         if self._is_loss_due or not self._buffer:
             return
         if self._reset_by is not None:
@@ -291,7 +291,7 @@ class VirtualTransport(asyncio.transports._FlowControlMixin):
             self._close_socket()
 
     def _close_socket(self) -> None:
-        """What the kernel does: EOF for the peer, or a reset."""
+        """Close as the kernel does: send EOF to the peer, or a reset."""
         self._is_gone = True
         self._weather.ended(self)
         if self._reset_by is None:
@@ -303,7 +303,7 @@ class VirtualTransport(asyncio.transports._FlowControlMixin):
 
     # ------------------------------------------------------------------ the wire
     def _expect(self, chunk: bytes | None) -> None:
-        """A chunk (None: EOF) is on its way to this end."""
+        """Expect a chunk (None: EOF) that is on its way to this end."""
         if self._is_gone and chunk is None:
             return
         self._arrives_at = max(self._arrives_at, self._loop.time() + self._weather.latency_s(self.port))
@@ -311,7 +311,7 @@ class VirtualTransport(asyncio.transports._FlowControlMixin):
         self._loop.call_at(self._arrives_at, self._arrive)
 
     def _arrive(self) -> None:
-        """The next chunk is there, whichever timer rang: timers of one moment ring in no order."""
+        """Deliver the next chunk, whichever timer fired: timers of one moment fire in no order."""
         if self._waits_for_silence(self._arrive) or not self._under_way:  # a reset has come first
             return
         chunk = self._under_way.popleft()
@@ -329,7 +329,7 @@ class VirtualTransport(asyncio.transports._FlowControlMixin):
         return True
 
     def _reset_later(self) -> None:
-        """A reset is on its way to this end; what is under way beside it is lost if it is slower."""
+        """Expect a reset at this end; chunks on their way that are slower are lost."""
         self._loop.call_later(self._weather.latency_s(self.port), self._reset_arrives)
 
     def _reset_arrives(self) -> None:
@@ -337,7 +337,7 @@ class VirtualTransport(asyncio.transports._FlowControlMixin):
             self.reset()
 
     def reset(self) -> None:
-        """A reset has arrived: the loop is told by its next look at the socket, or by a write before that."""
+        """Take a reset: the loop notices it at its next look at the socket, or at an earlier write."""
         if self._is_gone or self._reset_by is not None:
             return
         self._reset_by = (

@@ -1,4 +1,4 @@
-"""`Turns`: counts the turns of a virtual loop and tells when it spins, and what does. One per loop.
+"""`Turns`: counts the turns of a virtual loop, and finds out when it spins and which callbacks do. One per loop.
 
 Time passes only when nothing is ready. So tasks that wake each other again and again, or one that polls a clock between
 `sleep(0)`s, stop it: what a real loop would leave after a while goes on for ever.
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from .handles import describe
+from aiokprod.testing.virtual.handles import describe
 
 MOST_TURNS: Final = 5_000_000
 """A run that needs more turns of the loop spins."""
@@ -23,7 +23,7 @@ MOST_TOLD: Final = 10
 
 
 class DeadlockError(RuntimeError):
-    """Everything waits and nothing will ever happen, or the loop spins without end."""
+    """An error of a run in which every task waits for ever, or the loop spins without end."""
 
 
 class Turns:

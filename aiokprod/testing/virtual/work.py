@@ -1,4 +1,4 @@
-"""`WorkCount`: how much a single callback of the loop does, in calls of functions. For tests that bound it.
+"""`WorkCount`: the work of each single callback of the loop, in function calls. For tests that limit it.
 
     with loop.counting_work() as work:
         await scenario()
@@ -18,13 +18,13 @@ import sys
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-from .handles import describe
+from aiokprod.testing.virtual.handles import describe
 
 _RUN: Final = asyncio.Handle._run.__code__
 
 
 class WorkCount:
-    """Counts while it is entered, on the thread that entered it."""
+    """A context that counts calls on the thread that entered it."""
 
     def __init__(self) -> None:
         self.callbacks = 0
@@ -51,7 +51,7 @@ class WorkCount:
 
     @property
     def most_of(self) -> str:
-        """What that callback was: a task and where it waits now, or a function of what."""
+        """A description of that callback: a task and where it waits now, or a function and its object."""
         return "" if self._most_handle is None else describe(self._most_handle)
 
     def _count(self, frame: FrameType, event: str, argument: object) -> None:

@@ -1,1 +1,1 @@
-"""Generator of `aiokprod/wire/messages` from Kafka's own message definitions. Not needed at run time."""
+"""The generator of `aiokprod/wire/messages` and `aiokprod/wire/codes.py` from Kafka's own definitions."""

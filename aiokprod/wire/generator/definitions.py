@@ -1,4 +1,4 @@
-"""Kafka's message definitions as values: JSON with comments, as the published kafka-clients jar carries them."""
+"""Kafka's message definitions as values: JSON with comments, from the published kafka-clients jar."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class StructDefinition:
 
     name: str
     versions: Versions
-    fields: list[Field] = field(default_factory=list)
+    fields: list[Field] = field(default_factory=list[Field])
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Message:
     api_key: int
     valid: Versions
     flexible: Versions
-    structs: list[StructDefinition]  # those that others need first; the message itself last
+    structs: list[StructDefinition]  # a struct comes before those that use it; the message itself is the last
 
 
 def load(jar: Path, name: str) -> Message:
@@ -100,7 +100,9 @@ def load(jar: Path, name: str) -> Message:
                 continue
             is_struct = kind[0].isupper()
             if is_struct:
-                if kind in common:  # shared by several fields: it has versions of its own, not those of its first user
+                if (
+                    kind in common
+                ):  # shared by several fields: it has its own versions, not those of the first field that uses it
                     build(kind, common[kind]["fields"], Versions.parse(common[kind]["versions"]).within(valid))
                 else:
                     build(kind, item["fields"], own)

@@ -14,7 +14,7 @@ class AddPartitionsToTxnTopic:
     """AddPartitionsToTxnTopic of AddPartitionsToTxnRequest."""
 
     name: str = ""
-    partitions: list[int] = field(default_factory=list)
+    partitions: list[int] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -44,7 +44,7 @@ class AddPartitionsToTxnTransaction:
     producer_id: int = 0
     producer_epoch: int = 0
     verify_only: bool = False
-    topics: list[AddPartitionsToTxnTopic] = field(default_factory=list)
+    topics: list[AddPartitionsToTxnTopic] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -101,11 +101,11 @@ class AddPartitionsToTxnRequest:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    transactions: list[AddPartitionsToTxnTransaction] = field(default_factory=list)
+    transactions: list[AddPartitionsToTxnTransaction] = field(default_factory=lambda: [])
     v3_and_below_transactional_id: str = ""
     v3_and_below_producer_id: int = 0
     v3_and_below_producer_epoch: int = 0
-    v3_and_below_topics: list[AddPartitionsToTxnTopic] = field(default_factory=list)
+    v3_and_below_topics: list[AddPartitionsToTxnTopic] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -159,7 +159,7 @@ class AddPartitionsToTxnRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -203,7 +203,7 @@ class AddPartitionsToTxnTopicResult:
     """AddPartitionsToTxnTopicResult of AddPartitionsToTxnResponse."""
 
     name: str = ""
-    results_by_partition: list[AddPartitionsToTxnPartitionResult] = field(default_factory=list)
+    results_by_partition: list[AddPartitionsToTxnPartitionResult] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -232,7 +232,7 @@ class AddPartitionsToTxnResult:
     """AddPartitionsToTxnResult of AddPartitionsToTxnResponse."""
 
     transactional_id: str = ""
-    topic_results: list[AddPartitionsToTxnTopicResult] = field(default_factory=list)
+    topic_results: list[AddPartitionsToTxnTopicResult] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -275,8 +275,8 @@ class AddPartitionsToTxnResponse:
 
     throttle_time_ms: int = 0
     error_code: int = 0
-    results_by_transaction: list[AddPartitionsToTxnResult] = field(default_factory=list)
-    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = field(default_factory=list)
+    results_by_transaction: list[AddPartitionsToTxnResult] = field(default_factory=lambda: [])
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -318,7 +318,7 @@ class AddPartitionsToTxnResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

@@ -66,8 +66,8 @@ class OpData:
 class EntryData:
     """EntryData of AlterClientQuotasRequest."""
 
-    entity: list[EntityData] = field(default_factory=list)
-    ops: list[OpData] = field(default_factory=list)
+    entity: list[EntityData] = field(default_factory=lambda: [])
+    ops: list[OpData] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1
@@ -100,7 +100,7 @@ class AlterClientQuotasRequest:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
 
-    entries: list[EntryData] = field(default_factory=list)
+    entries: list[EntryData] = field(default_factory=lambda: [])
     validate_only: bool = False
 
     def write(self, writer: Writer, version: int) -> None:
@@ -123,7 +123,7 @@ class AlterClientQuotasRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -168,7 +168,7 @@ class AlterClientQuotasResponseEntryData:
 
     error_code: int = 0
     error_message: str | None = ""
-    entity: list[AlterClientQuotasResponseEntityData] = field(default_factory=list)
+    entity: list[AlterClientQuotasResponseEntityData] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1
@@ -202,7 +202,7 @@ class AlterClientQuotasResponse:
     FLEXIBLE_FROM: ClassVar[int] = 1
 
     throttle_time_ms: int = 0
-    entries: list[AlterClientQuotasResponseEntryData] = field(default_factory=list)
+    entries: list[AlterClientQuotasResponseEntryData] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1
@@ -224,7 +224,7 @@ class AlterClientQuotasResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

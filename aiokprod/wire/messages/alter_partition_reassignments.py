@@ -41,7 +41,7 @@ class ReassignableTopic:
     """ReassignableTopic of AlterPartitionReassignmentsRequest."""
 
     name: str = ""
-    partitions: list[ReassignablePartition] = field(default_factory=list)
+    partitions: list[ReassignablePartition] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -74,7 +74,7 @@ class AlterPartitionReassignmentsRequest:
 
     timeout_ms: int = 60000
     allow_replication_factor_change: bool = True
-    topics: list[ReassignableTopic] = field(default_factory=list)
+    topics: list[ReassignableTopic] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -102,7 +102,7 @@ class AlterPartitionReassignmentsRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -149,7 +149,7 @@ class ReassignableTopicResponse:
     """ReassignableTopicResponse of AlterPartitionReassignmentsResponse."""
 
     name: str = ""
-    partitions: list[ReassignablePartitionResponse] = field(default_factory=list)
+    partitions: list[ReassignablePartitionResponse] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -184,7 +184,7 @@ class AlterPartitionReassignmentsResponse:
     allow_replication_factor_change: bool = True
     error_code: int = 0
     error_message: str | None = ""
-    responses: list[ReassignableTopicResponse] = field(default_factory=list)
+    responses: list[ReassignableTopicResponse] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -214,7 +214,7 @@ class AlterPartitionReassignmentsResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

@@ -43,7 +43,7 @@ class ApiVersionsRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -175,11 +175,11 @@ class ApiVersionsResponse:
     FLEXIBLE_FROM: ClassVar[int] = 3
 
     error_code: int = 0
-    api_keys: list[ApiVersion] = field(default_factory=list)
+    api_keys: list[ApiVersion] = field(default_factory=lambda: [])
     throttle_time_ms: int = 0
-    supported_features: list[SupportedFeatureKey] = field(default_factory=list)
+    supported_features: list[SupportedFeatureKey] = field(default_factory=lambda: [])
     finalized_features_epoch: int = -1
-    finalized_features: list[FinalizedFeatureKey] = field(default_factory=list)
+    finalized_features: list[FinalizedFeatureKey] = field(default_factory=lambda: [])
     zk_migration_ready: bool = False
 
     def write(self, writer: Writer, version: int) -> None:
@@ -247,7 +247,7 @@ class ApiVersionsResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

@@ -13,7 +13,7 @@ from aiokprod.wire.writer import Writer
 class CreatePartitionsAssignment:
     """CreatePartitionsAssignment of CreatePartitionsRequest."""
 
-    broker_ids: list[int] = field(default_factory=list)
+    broker_ids: list[int] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -39,7 +39,7 @@ class CreatePartitionsTopic:
 
     name: str = ""
     count: int = 0
-    assignments: list[CreatePartitionsAssignment] | None = field(default_factory=list)
+    assignments: list[CreatePartitionsAssignment] | None = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -76,7 +76,7 @@ class CreatePartitionsRequest:
     MAX_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    topics: list[CreatePartitionsTopic] = field(default_factory=list)
+    topics: list[CreatePartitionsTopic] = field(default_factory=lambda: [])
     timeout_ms: int = 0
     validate_only: bool = False
 
@@ -102,7 +102,7 @@ class CreatePartitionsRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -154,7 +154,7 @@ class CreatePartitionsResponse:
     FLEXIBLE_FROM: ClassVar[int] = 2
 
     throttle_time_ms: int = 0
-    results: list[CreatePartitionsTopicResult] = field(default_factory=list)
+    results: list[CreatePartitionsTopicResult] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -176,7 +176,7 @@ class CreatePartitionsResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

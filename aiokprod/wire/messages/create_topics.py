@@ -14,7 +14,7 @@ class CreatableReplicaAssignment:
     """CreatableReplicaAssignment of CreateTopicsRequest."""
 
     partition_index: int = 0
-    broker_ids: list[int] = field(default_factory=list)
+    broker_ids: list[int] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 5
@@ -68,8 +68,8 @@ class CreatableTopic:
     name: str = ""
     num_partitions: int = 0
     replication_factor: int = 0
-    assignments: list[CreatableReplicaAssignment] = field(default_factory=list)
-    configs: list[CreatableTopicConfig] = field(default_factory=list)
+    assignments: list[CreatableReplicaAssignment] = field(default_factory=lambda: [])
+    configs: list[CreatableTopicConfig] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 5
@@ -108,7 +108,7 @@ class CreateTopicsRequest:
     MAX_VERSION: ClassVar[int] = 7
     FLEXIBLE_FROM: ClassVar[int] = 5
 
-    topics: list[CreatableTopic] = field(default_factory=list)
+    topics: list[CreatableTopic] = field(default_factory=lambda: [])
     timeout_ms: int = 60000
     validate_only: bool = False
 
@@ -134,7 +134,7 @@ class CreateTopicsRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -211,7 +211,7 @@ class CreatableTopicResult:
     topic_config_error_code: int = 0
     num_partitions: int = -1
     replication_factor: int = -1
-    configs: list[CreatableTopicConfigs] | None = field(default_factory=list)
+    configs: list[CreatableTopicConfigs] | None = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 5
@@ -277,7 +277,7 @@ class CreateTopicsResponse:
     FLEXIBLE_FROM: ClassVar[int] = 5
 
     throttle_time_ms: int = 0
-    topics: list[CreatableTopicResult] = field(default_factory=list)
+    topics: list[CreatableTopicResult] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 5
@@ -299,7 +299,7 @@ class CreateTopicsResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

@@ -39,7 +39,7 @@ class DeleteRecordsTopic:
     """DeleteRecordsTopic of DeleteRecordsRequest."""
 
     name: str = ""
-    partitions: list[DeleteRecordsPartition] = field(default_factory=list)
+    partitions: list[DeleteRecordsPartition] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -70,7 +70,7 @@ class DeleteRecordsRequest:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    topics: list[DeleteRecordsTopic] = field(default_factory=list)
+    topics: list[DeleteRecordsTopic] = field(default_factory=lambda: [])
     timeout_ms: int = 0
 
     def write(self, writer: Writer, version: int) -> None:
@@ -93,7 +93,7 @@ class DeleteRecordsRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -140,7 +140,7 @@ class DeleteRecordsTopicResult:
     """DeleteRecordsTopicResult of DeleteRecordsResponse."""
 
     name: str = ""
-    partitions: list[DeleteRecordsPartitionResult] = field(default_factory=list)
+    partitions: list[DeleteRecordsPartitionResult] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -172,7 +172,7 @@ class DeleteRecordsResponse:
     FLEXIBLE_FROM: ClassVar[int] = 2
 
     throttle_time_ms: int = 0
-    topics: list[DeleteRecordsTopicResult] = field(default_factory=list)
+    topics: list[DeleteRecordsTopicResult] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -194,7 +194,7 @@ class DeleteRecordsResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

@@ -51,8 +51,8 @@ class DeleteTopicsRequest:
     MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    topics: list[DeleteTopicState] = field(default_factory=list)
-    topic_names: list[str] = field(default_factory=list)
+    topics: list[DeleteTopicState] = field(default_factory=lambda: [])
+    topic_names: list[str] = field(default_factory=lambda: [])
     timeout_ms: int = 0
 
     def write(self, writer: Writer, version: int) -> None:
@@ -85,7 +85,7 @@ class DeleteTopicsRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -146,7 +146,7 @@ class DeleteTopicsResponse:
     FLEXIBLE_FROM: ClassVar[int] = 4
 
     throttle_time_ms: int = 0
-    responses: list[DeletableTopicResult] = field(default_factory=list)
+    responses: list[DeletableTopicResult] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -168,7 +168,7 @@ class DeleteTopicsResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

@@ -50,7 +50,7 @@ class DescribeClusterRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -117,7 +117,7 @@ class DescribeClusterResponse:
     endpoint_type: int = 1
     cluster_id: str = ""
     controller_id: int = -1
-    brokers: list[DescribeClusterBroker] = field(default_factory=list)
+    brokers: list[DescribeClusterBroker] = field(default_factory=lambda: [])
     cluster_authorized_operations: int = -2147483648
 
     def write(self, writer: Writer, version: int) -> None:
@@ -156,7 +156,7 @@ class DescribeClusterResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

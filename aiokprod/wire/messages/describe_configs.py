@@ -15,7 +15,7 @@ class DescribeConfigsResource:
 
     resource_type: int = 0
     resource_name: str = ""
-    configuration_keys: list[str] | None = field(default_factory=list)
+    configuration_keys: list[str] | None = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -50,7 +50,7 @@ class DescribeConfigsRequest:
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    resources: list[DescribeConfigsResource] = field(default_factory=list)
+    resources: list[DescribeConfigsResource] = field(default_factory=lambda: [])
     include_synonyms: bool = False
     include_documentation: bool = False
 
@@ -80,7 +80,7 @@ class DescribeConfigsRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -131,7 +131,7 @@ class DescribeConfigsResourceResult:
     read_only: bool = False
     config_source: int = -1
     is_sensitive: bool = False
-    synonyms: list[DescribeConfigsSynonym] = field(default_factory=list)
+    synonyms: list[DescribeConfigsSynonym] = field(default_factory=lambda: [])
     config_type: int = 0
     documentation: str | None = ""
 
@@ -179,7 +179,7 @@ class DescribeConfigsResult:
     error_message: str | None = ""
     resource_type: int = 0
     resource_name: str = ""
-    configs: list[DescribeConfigsResourceResult] = field(default_factory=list)
+    configs: list[DescribeConfigsResourceResult] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -217,7 +217,7 @@ class DescribeConfigsResponse:
     FLEXIBLE_FROM: ClassVar[int] = 4
 
     throttle_time_ms: int = 0
-    results: list[DescribeConfigsResult] = field(default_factory=list)
+    results: list[DescribeConfigsResult] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -239,7 +239,7 @@ class DescribeConfigsResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

@@ -14,7 +14,7 @@ class TopicRequest:
     """TopicRequest of DescribeProducersRequest."""
 
     name: str = ""
-    partition_indexes: list[int] = field(default_factory=list)
+    partition_indexes: list[int] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -45,7 +45,7 @@ class DescribeProducersRequest:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    topics: list[TopicRequest] = field(default_factory=list)
+    topics: list[TopicRequest] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -65,7 +65,7 @@ class DescribeProducersRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -123,7 +123,7 @@ class PartitionResponse:
     partition_index: int = 0
     error_code: int = 0
     error_message: str | None = None
-    active_producers: list[ProducerState] = field(default_factory=list)
+    active_producers: list[ProducerState] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -154,7 +154,7 @@ class TopicResponse:
     """TopicResponse of DescribeProducersResponse."""
 
     name: str = ""
-    partitions: list[PartitionResponse] = field(default_factory=list)
+    partitions: list[PartitionResponse] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -186,7 +186,7 @@ class DescribeProducersResponse:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     throttle_time_ms: int = 0
-    topics: list[TopicResponse] = field(default_factory=list)
+    topics: list[TopicResponse] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -208,7 +208,7 @@ class DescribeProducersResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

@@ -18,7 +18,7 @@ class DescribeTransactionsRequest:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    transactional_ids: list[str] = field(default_factory=list)
+    transactional_ids: list[str] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -38,7 +38,7 @@ class DescribeTransactionsRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -57,7 +57,7 @@ class TopicData:
     """TopicData of DescribeTransactionsResponse."""
 
     topic: str = ""
-    partitions: list[int] = field(default_factory=list)
+    partitions: list[int] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -90,7 +90,7 @@ class TransactionState:
     transaction_start_time_ms: int = 0
     producer_id: int = 0
     producer_epoch: int = 0
-    topics: list[TopicData] = field(default_factory=list)
+    topics: list[TopicData] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -134,7 +134,7 @@ class DescribeTransactionsResponse:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     throttle_time_ms: int = 0
-    transaction_states: list[TransactionState] = field(default_factory=list)
+    transaction_states: list[TransactionState] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -156,7 +156,7 @@ class DescribeTransactionsResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

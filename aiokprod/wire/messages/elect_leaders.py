@@ -14,7 +14,7 @@ class TopicPartitions:
     """TopicPartitions of ElectLeadersRequest."""
 
     topic: str = ""
-    partitions: list[int] = field(default_factory=list)
+    partitions: list[int] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -46,7 +46,7 @@ class ElectLeadersRequest:
     FLEXIBLE_FROM: ClassVar[int] = 2
 
     election_type: int = 0
-    topic_partitions: list[TopicPartitions] | None = field(default_factory=list)
+    topic_partitions: list[TopicPartitions] | None = field(default_factory=lambda: [])
     timeout_ms: int = 60000
 
     def write(self, writer: Writer, version: int) -> None:
@@ -79,7 +79,7 @@ class ElectLeadersRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -126,7 +126,7 @@ class ReplicaElectionResult:
     """ReplicaElectionResult of ElectLeadersResponse."""
 
     topic: str = ""
-    partition_result: list[PartitionResult] = field(default_factory=list)
+    partition_result: list[PartitionResult] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -159,7 +159,7 @@ class ElectLeadersResponse:
 
     throttle_time_ms: int = 0
     error_code: int = 0
-    replica_election_results: list[ReplicaElectionResult] = field(default_factory=list)
+    replica_election_results: list[ReplicaElectionResult] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -189,7 +189,7 @@ class ElectLeadersResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

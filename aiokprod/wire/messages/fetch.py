@@ -114,7 +114,7 @@ class FetchTopic:
 
     topic: str = ""
     topic_id: bytes = ZERO_UUID
-    partitions: list[FetchPartition] = field(default_factory=list)
+    partitions: list[FetchPartition] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -148,7 +148,7 @@ class ForgottenTopic:
 
     topic: str = ""
     topic_id: bytes = ZERO_UUID
-    partitions: list[int] = field(default_factory=list)
+    partitions: list[int] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -198,8 +198,8 @@ class FetchRequest:
     isolation_level: int = 0
     session_id: int = 0
     session_epoch: int = -1
-    topics: list[FetchTopic] = field(default_factory=list)
-    forgotten_topics_data: list[ForgottenTopic] = field(default_factory=list)
+    topics: list[FetchTopic] = field(default_factory=lambda: [])
+    forgotten_topics_data: list[ForgottenTopic] = field(default_factory=lambda: [])
     rack_id: str = ""
 
     def write(self, writer: Writer, version: int) -> None:
@@ -273,7 +273,7 @@ class FetchRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -423,7 +423,7 @@ class PartitionData:
     diverging_epoch: EpochEndOffset = field(default_factory=EpochEndOffset)
     current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
     snapshot_id: SnapshotId = field(default_factory=SnapshotId)
-    aborted_transactions: list[AbortedTransaction] | None = field(default_factory=list)
+    aborted_transactions: list[AbortedTransaction] | None = field(default_factory=lambda: [])
     preferred_read_replica: int = -1
     records: bytes | None = None
 
@@ -501,7 +501,7 @@ class FetchableTopicResponse:
 
     topic: str = ""
     topic_id: bytes = ZERO_UUID
-    partitions: list[PartitionData] = field(default_factory=list)
+    partitions: list[PartitionData] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -588,8 +588,8 @@ class FetchResponse:
     throttle_time_ms: int = 0
     error_code: int = 0
     session_id: int = 0
-    responses: list[FetchableTopicResponse] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)
+    responses: list[FetchableTopicResponse] = field(default_factory=lambda: [])
+    node_endpoints: list[NodeEndpoint] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -635,7 +635,7 @@ class FetchResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

@@ -20,7 +20,7 @@ class FindCoordinatorRequest:
 
     key: str = ""
     key_type: int = 0
-    coordinator_keys: list[str] = field(default_factory=list)
+    coordinator_keys: list[str] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -56,7 +56,7 @@ class FindCoordinatorRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -144,7 +144,7 @@ class FindCoordinatorResponse:
     node_id: int = 0
     host: str = ""
     port: int = 0
-    coordinators: list[Coordinator] = field(default_factory=list)
+    coordinators: list[Coordinator] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -200,7 +200,7 @@ class FindCoordinatorResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

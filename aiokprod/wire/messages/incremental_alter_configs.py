@@ -43,7 +43,7 @@ class AlterConfigsResource:
 
     resource_type: int = 0
     resource_name: str = ""
-    configs: list[AlterableConfig] = field(default_factory=list)
+    configs: list[AlterableConfig] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1
@@ -76,7 +76,7 @@ class IncrementalAlterConfigsRequest:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
 
-    resources: list[AlterConfigsResource] = field(default_factory=list)
+    resources: list[AlterConfigsResource] = field(default_factory=lambda: [])
     validate_only: bool = False
 
     def write(self, writer: Writer, version: int) -> None:
@@ -99,7 +99,7 @@ class IncrementalAlterConfigsRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -154,7 +154,7 @@ class IncrementalAlterConfigsResponse:
     FLEXIBLE_FROM: ClassVar[int] = 1
 
     throttle_time_ms: int = 0
-    responses: list[AlterConfigsResourceResponse] = field(default_factory=list)
+    responses: list[AlterConfigsResourceResponse] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1
@@ -176,7 +176,7 @@ class IncrementalAlterConfigsResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

@@ -44,7 +44,7 @@ class ListOffsetsTopic:
     """ListOffsetsTopic of ListOffsetsRequest."""
 
     name: str = ""
-    partitions: list[ListOffsetsPartition] = field(default_factory=list)
+    partitions: list[ListOffsetsPartition] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -77,7 +77,7 @@ class ListOffsetsRequest:
 
     replica_id: int = 0
     isolation_level: int = 0
-    topics: list[ListOffsetsTopic] = field(default_factory=list)
+    topics: list[ListOffsetsTopic] = field(default_factory=lambda: [])
     timeout_ms: int = 0
 
     def write(self, writer: Writer, version: int) -> None:
@@ -110,7 +110,7 @@ class ListOffsetsRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -167,7 +167,7 @@ class ListOffsetsTopicResponse:
     """ListOffsetsTopicResponse of ListOffsetsResponse."""
 
     name: str = ""
-    partitions: list[ListOffsetsPartitionResponse] = field(default_factory=list)
+    partitions: list[ListOffsetsPartitionResponse] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -199,7 +199,7 @@ class ListOffsetsResponse:
     FLEXIBLE_FROM: ClassVar[int] = 6
 
     throttle_time_ms: int = 0
-    topics: list[ListOffsetsTopicResponse] = field(default_factory=list)
+    topics: list[ListOffsetsTopicResponse] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -223,7 +223,7 @@ class ListOffsetsResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

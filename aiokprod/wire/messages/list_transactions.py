@@ -18,8 +18,8 @@ class ListTransactionsRequest:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    state_filters: list[str] = field(default_factory=list)
-    producer_id_filters: list[int] = field(default_factory=list)
+    state_filters: list[str] = field(default_factory=lambda: [])
+    producer_id_filters: list[int] = field(default_factory=lambda: [])
     duration_filter: int = -1
     transactional_id_pattern: str | None = None
 
@@ -57,7 +57,7 @@ class ListTransactionsRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -110,8 +110,8 @@ class ListTransactionsResponse:
 
     throttle_time_ms: int = 0
     error_code: int = 0
-    unknown_state_filters: list[str] = field(default_factory=list)
-    transaction_states: list[TransactionState] = field(default_factory=list)
+    unknown_state_filters: list[str] = field(default_factory=lambda: [])
+    transaction_states: list[TransactionState] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -139,7 +139,7 @@ class ListTransactionsResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

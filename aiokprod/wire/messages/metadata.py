@@ -47,7 +47,7 @@ class MetadataRequest:
     MAX_VERSION: ClassVar[int] = 13
     FLEXIBLE_FROM: ClassVar[int] = 9
 
-    topics: list[MetadataRequestTopic] | None = field(default_factory=list)
+    topics: list[MetadataRequestTopic] | None = field(default_factory=lambda: [])
     allow_auto_topic_creation: bool = True
     include_cluster_authorized_operations: bool = False
     include_topic_authorized_operations: bool = False
@@ -94,7 +94,7 @@ class MetadataRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -149,9 +149,9 @@ class MetadataResponsePartition:
     partition_index: int = 0
     leader_id: int = 0
     leader_epoch: int = -1
-    replica_nodes: list[int] = field(default_factory=list)
-    isr_nodes: list[int] = field(default_factory=list)
-    offline_replicas: list[int] = field(default_factory=list)
+    replica_nodes: list[int] = field(default_factory=lambda: [])
+    isr_nodes: list[int] = field(default_factory=lambda: [])
+    offline_replicas: list[int] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -199,7 +199,7 @@ class MetadataResponseTopic:
     name: str | None = ""
     topic_id: bytes = ZERO_UUID
     is_internal: bool = False
-    partitions: list[MetadataResponsePartition] = field(default_factory=list)
+    partitions: list[MetadataResponsePartition] = field(default_factory=lambda: [])
     topic_authorized_operations: int = -2147483648
 
     def write(self, writer: Writer, version: int) -> None:
@@ -250,10 +250,10 @@ class MetadataResponse:
     FLEXIBLE_FROM: ClassVar[int] = 9
 
     throttle_time_ms: int = 0
-    brokers: list[MetadataResponseBroker] = field(default_factory=list)
+    brokers: list[MetadataResponseBroker] = field(default_factory=lambda: [])
     cluster_id: str | None = None
     controller_id: int = -1
-    topics: list[MetadataResponseTopic] = field(default_factory=list)
+    topics: list[MetadataResponseTopic] = field(default_factory=lambda: [])
     cluster_authorized_operations: int = -2147483648
     error_code: int = 0
 
@@ -301,7 +301,7 @@ class MetadataResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

@@ -48,7 +48,7 @@ class OffsetCommitRequestTopic:
 
     name: str = ""
     topic_id: bytes = ZERO_UUID
-    partitions: list[OffsetCommitRequestPartition] = field(default_factory=list)
+    partitions: list[OffsetCommitRequestPartition] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 8
@@ -90,7 +90,7 @@ class OffsetCommitRequest:
     member_id: str = ""
     group_instance_id: str | None = None
     retention_time_ms: int = -1
-    topics: list[OffsetCommitRequestTopic] = field(default_factory=list)
+    topics: list[OffsetCommitRequestTopic] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 8
@@ -126,7 +126,7 @@ class OffsetCommitRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -171,7 +171,7 @@ class OffsetCommitResponseTopic:
 
     name: str = ""
     topic_id: bytes = ZERO_UUID
-    partitions: list[OffsetCommitResponsePartition] = field(default_factory=list)
+    partitions: list[OffsetCommitResponsePartition] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 8
@@ -209,7 +209,7 @@ class OffsetCommitResponse:
     FLEXIBLE_FROM: ClassVar[int] = 8
 
     throttle_time_ms: int = 0
-    topics: list[OffsetCommitResponseTopic] = field(default_factory=list)
+    topics: list[OffsetCommitResponseTopic] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 8
@@ -233,7 +233,7 @@ class OffsetCommitResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

@@ -14,7 +14,7 @@ class OffsetFetchRequestTopic:
     """OffsetFetchRequestTopic of OffsetFetchRequest."""
 
     name: str = ""
-    partition_indexes: list[int] = field(default_factory=list)
+    partition_indexes: list[int] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -50,7 +50,7 @@ class OffsetFetchRequestTopics:
 
     name: str = ""
     topic_id: bytes = ZERO_UUID
-    partition_indexes: list[int] = field(default_factory=list)
+    partition_indexes: list[int] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -89,7 +89,7 @@ class OffsetFetchRequestGroup:
     group_id: str = ""
     member_id: str | None = None
     member_epoch: int = -1
-    topics: list[OffsetFetchRequestTopics] | None = field(default_factory=list)
+    topics: list[OffsetFetchRequestTopics] | None = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -141,8 +141,8 @@ class OffsetFetchRequest:
     FLEXIBLE_FROM: ClassVar[int] = 6
 
     group_id: str = ""
-    topics: list[OffsetFetchRequestTopic] | None = field(default_factory=list)
-    groups: list[OffsetFetchRequestGroup] = field(default_factory=list)
+    topics: list[OffsetFetchRequestTopic] | None = field(default_factory=lambda: [])
+    groups: list[OffsetFetchRequestGroup] = field(default_factory=lambda: [])
     require_stable: bool = False
 
     def write(self, writer: Writer, version: int) -> None:
@@ -193,7 +193,7 @@ class OffsetFetchRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -264,7 +264,7 @@ class OffsetFetchResponseTopic:
     """OffsetFetchResponseTopic of OffsetFetchResponse."""
 
     name: str = ""
-    partitions: list[OffsetFetchResponsePartition] = field(default_factory=list)
+    partitions: list[OffsetFetchResponsePartition] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -352,7 +352,7 @@ class OffsetFetchResponseTopics:
 
     name: str = ""
     topic_id: bytes = ZERO_UUID
-    partitions: list[OffsetFetchResponsePartitions] = field(default_factory=list)
+    partitions: list[OffsetFetchResponsePartitions] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -389,7 +389,7 @@ class OffsetFetchResponseGroup:
     """OffsetFetchResponseGroup of OffsetFetchResponse."""
 
     group_id: str = ""
-    topics: list[OffsetFetchResponseTopics] = field(default_factory=list)
+    topics: list[OffsetFetchResponseTopics] = field(default_factory=lambda: [])
     error_code: int = 0
 
     def write(self, writer: Writer, version: int) -> None:
@@ -436,9 +436,9 @@ class OffsetFetchResponse:
     FLEXIBLE_FROM: ClassVar[int] = 6
 
     throttle_time_ms: int = 0
-    topics: list[OffsetFetchResponseTopic] = field(default_factory=list)
+    topics: list[OffsetFetchResponseTopic] = field(default_factory=lambda: [])
     error_code: int = 0
-    groups: list[OffsetFetchResponseGroup] = field(default_factory=list)
+    groups: list[OffsetFetchResponseGroup] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -478,7 +478,7 @@ class OffsetFetchResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

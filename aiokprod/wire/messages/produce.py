@@ -40,7 +40,7 @@ class TopicProduceData:
 
     name: str = ""
     topic_id: bytes = ZERO_UUID
-    partition_data: list[PartitionProduceData] = field(default_factory=list)
+    partition_data: list[PartitionProduceData] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -80,7 +80,7 @@ class ProduceRequest:
     transactional_id: str | None = None
     acks: int = 0
     timeout_ms: int = 0
-    topic_data: list[TopicProduceData] = field(default_factory=list)
+    topic_data: list[TopicProduceData] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -106,7 +106,7 @@ class ProduceRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -195,7 +195,7 @@ class PartitionProduceResponse:
     base_offset: int = 0
     log_append_time_ms: int = -1
     log_start_offset: int = -1
-    record_errors: list[BatchIndexAndErrorMessage] = field(default_factory=list)
+    record_errors: list[BatchIndexAndErrorMessage] = field(default_factory=lambda: [])
     error_message: str | None = None
     current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
 
@@ -253,7 +253,7 @@ class TopicProduceResponse:
 
     name: str = ""
     topic_id: bytes = ZERO_UUID
-    partition_responses: list[PartitionProduceResponse] = field(default_factory=list)
+    partition_responses: list[PartitionProduceResponse] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -337,9 +337,9 @@ class ProduceResponse:
     MAX_VERSION: ClassVar[int] = 13
     FLEXIBLE_FROM: ClassVar[int] = 9
 
-    responses: list[TopicProduceResponse] = field(default_factory=list)
+    responses: list[TopicProduceResponse] = field(default_factory=lambda: [])
     throttle_time_ms: int = 0
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)
+    node_endpoints: list[NodeEndpoint] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -375,7 +375,7 @@ class ProduceResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

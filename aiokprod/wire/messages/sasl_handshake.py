@@ -32,7 +32,7 @@ class SaslHandshakeRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -56,7 +56,7 @@ class SaslHandshakeResponse:
     FLEXIBLE_FROM: ClassVar[int] = 32767
 
     error_code: int = 0
-    mechanisms: list[str] = field(default_factory=list)
+    mechanisms: list[str] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = False
@@ -74,7 +74,7 @@ class SaslHandshakeResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

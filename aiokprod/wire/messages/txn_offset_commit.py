@@ -47,7 +47,7 @@ class TxnOffsetCommitRequestTopic:
     """TxnOffsetCommitRequestTopic of TxnOffsetCommitRequest."""
 
     name: str = ""
-    partitions: list[TxnOffsetCommitRequestPartition] = field(default_factory=list)
+    partitions: list[TxnOffsetCommitRequestPartition] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -85,7 +85,7 @@ class TxnOffsetCommitRequest:
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
-    topics: list[TxnOffsetCommitRequestTopic] = field(default_factory=list)
+    topics: list[TxnOffsetCommitRequestTopic] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -131,7 +131,7 @@ class TxnOffsetCommitRequest:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)
@@ -175,7 +175,7 @@ class TxnOffsetCommitResponseTopic:
     """TxnOffsetCommitResponseTopic of TxnOffsetCommitResponse."""
 
     name: str = ""
-    partitions: list[TxnOffsetCommitResponsePartition] = field(default_factory=list)
+    partitions: list[TxnOffsetCommitResponsePartition] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -207,7 +207,7 @@ class TxnOffsetCommitResponse:
     FLEXIBLE_FROM: ClassVar[int] = 3
 
     throttle_time_ms: int = 0
-    topics: list[TxnOffsetCommitResponseTopic] = field(default_factory=list)
+    topics: list[TxnOffsetCommitResponseTopic] = field(default_factory=lambda: [])
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -229,7 +229,7 @@ class TxnOffsetCommitResponse:
         return it
 
     def encode(self, version: int) -> bytes:
-        """The body of the message in this version."""
+        """Encode the body of the message in this version."""
         writer = Writer()
         self.write(writer, version)
         return bytes(writer.out)

@@ -1,4 +1,4 @@
-"""What was asked of the producers and what was told of it: accounts of records, reports, calls."""
+"""The books of a run: requests to the producers, and their outcomes: accounts of records, reports, calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiokprod.errors import AiokprodError
 from aiokprod.model import CloseReport, Persistence
 
 BOTH = "either"
-"""Who listened when the record failed cannot be told: it changed in the same moment."""
+"""Whether a listener was there when the record failed cannot be told: it changed in the same moment."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +27,7 @@ class Account:
         told: what waiters and callbacks heard: (time, error or metadata or "cancelled").
         final: an outcome that was told other than by a Delivery.
         is_in_report: a report of send_columns tells how many of them have failed.
-        gave_up: who asked for it has gone, and heard nothing.
+        gave_up: its caller has gone, and heard nothing.
         is_gathered: asyncio's gather keeps it until all of its awaitables are done.
         session: order is promised within one.
     """
@@ -61,11 +61,11 @@ class Account:
 
     @property
     def is_known(self) -> bool:
-        """Can its outcome be learnt?"""
+        """Return whether its outcome can be learnt."""
         return self.delivery is not None or self.refused is not None or self.final is not None
 
     def listening_at(self, moment: float | None) -> bool | str:
-        """Did somebody listen when it failed?"""
+        """Return whether a listener was there when it failed."""
         if moment is None:
             return BOTH
         if any(abs(at - moment) < 1e-6 for at, _ in self.listeners):
@@ -73,7 +73,7 @@ class Account:
         return sum(change for at, change in self.listeners if at < moment) > 0
 
     def waited_for_since(self, moment: float) -> float | None:
-        """Since when there has been a listener without a break up to this moment; None: there was none just before it.
+        """Return the time since when there is a listener without a gap; None: there was none just before the moment.
 
         A record that waits for its partition's batch is urgent only while it has a listener.
         """
@@ -89,19 +89,19 @@ class Account:
         return since
 
     def record_outcome(self) -> AiokprodError | RecordMetadata | None:
-        """What became of the record itself, whatever its handle was told; None: nothing yet, or not to be learnt."""
+        """Return the record's own outcome, whatever its handle was told; None: none yet, or not to be learnt."""
         if self.delivery is None:
             return self.final if isinstance(self.final, AiokprodError) else None
-        holder, index = self.delivery.place()
+        holder, index = self.delivery._position()
         if not holder.is_settled(index):
             return None
         return holder.error(index) or holder.metadata(index)
 
     def settled_at(self) -> float | None:
-        """When the record itself had its outcome."""
+        """Return when the record itself got its outcome."""
         if self.delivery is None:
             return self.final_at
-        holder, index = self.delivery.place()
+        holder, index = self.delivery._position()
         if not holder.is_settled(index):
             return None
         segment_of = getattr(holder, "segment_of", None)
@@ -110,7 +110,7 @@ class Account:
         return at if isinstance(at, float) else self.sent_at + holder.latency_s(index)
 
     def handle_error(self) -> AiokprodError | None:
-        """Of the handle, which may have an outcome of its own (a per-send timeout after the stamp)."""
+        """Return the error of the handle, which may have an outcome of its own (a per-send timeout after the stamp)."""
         delivery = self.delivery
         if delivery is None or not delivery.done() or delivery.cancelled():
             return None
@@ -118,12 +118,12 @@ class Account:
 
     @property
     def is_handle_alone(self) -> bool:
-        """Its handle has failed and the record goes on, or went on."""
+        """Return whether the handle has failed while the record goes on, or went on."""
         watch = None if self.delivery is None else getattr(self.delivery, "_watch", None)
         return watch is not None and watch.error is not None
 
     def seen(self) -> tuple[str, ...] | None:
-        """The outcome of the handle as a value that can be compared later."""
+        """Return the outcome of the handle as a value that can be compared later."""
         delivery = self.delivery
         if delivery is None or not delivery.done() or delivery.cancelled():
             return None
@@ -137,7 +137,7 @@ class Account:
 
 
 def shown(outcome: object) -> tuple[str, ...]:
-    """An outcome as a value."""
+    """Return an outcome as a value."""
     if isinstance(outcome, RecordMetadata):
         return ("delivered", str(outcome.partition), str(outcome.offset))
     if isinstance(outcome, AiokprodError):
@@ -146,7 +146,7 @@ def shown(outcome: object) -> tuple[str, ...]:
 
 
 def persistence_of(error: BaseException) -> str:
-    """As a word."""
+    """Return the persistence of an error as a word."""
     persistence = getattr(error, "persistence", None)
     return persistence.name if isinstance(persistence, Persistence) else "-"
 
@@ -187,7 +187,7 @@ class Closing:
 
 
 class Books:
-    """Of one run."""
+    """The books of one run."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -200,12 +200,12 @@ class Books:
         self.nested = False  # a partitioner sends in the middle of another send
 
     def wrong(self, kind: str, text: str) -> None:
-        """A finding of the moment."""
+        """Add a finding, with the current time."""
         if sum(kind == known for known, _ in self.wrongs) < 3:
             self.wrongs.append((kind, f"at {self.clock():.4f} s: {text}"))
 
     def account(self, topic: str, partition: int | None, life: tuple[int, int], via: str, size: int) -> Account:
-        """The next record; its number is its identity."""
+        """Add the next record; its number is its identity."""
         account = Account(len(self.accounts), topic, partition, life, via, size, self.clock())
         # What a partitioner sends may be in a batch before the record it was asked about: it has no place in the order.
         account.session = ("nested", account.number) if self.nested else life
@@ -213,21 +213,21 @@ class Books:
         return account
 
     def call(self, kind: str, life: tuple[int, int], **facts: Any) -> Call:
-        """A call begins."""
+        """Note that a call begins."""
         call = Call(kind, life, self.clock(), facts=facts)
         self.calls.append(call)
         return call
 
     def listen(self, account: Account) -> None:
-        """Somebody listens to the Delivery from now on."""
+        """Note that a listener waits for the Delivery from now on."""
         account.listeners.append((self.clock(), 1))
 
     def leave(self, account: Account) -> None:
-        """Who listened went without an answer."""
+        """Note that a listener left without an answer."""
         account.listeners.append((self.clock(), -1))
 
     def hear(self, account: Account, outcome: object) -> None:
-        """A listener was told. What it caught holds the frames that the record's Delivery is in: it is let go."""
+        """Note that a listener was told. An exception's traceback is dropped, as its frames hold the record's Delivery."""
         if isinstance(outcome, BaseException):
             outcome.__traceback__ = None
         account.told.append((self.clock(), outcome))

@@ -20,14 +20,14 @@ from .world_values import Step
 
 
 class Bulks:
-    """send_many and send_columns."""
+    """The calls of send_many and send_columns."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.books = scene.books
 
     def many(self, step: Step) -> None:
-        """One send_many, in a task; perhaps cancelled."""
+        """Start one send_many in a task; it may be cancelled."""
         life = self.scene.lives[step.args.get("producer", 0) % len(self.scene.lives)]
         facts = {name: step.args[name] for name in ("topic", "count", "source", "timeout") if name in step.args}
         call = self.books.call("send_many", life.key, **facts)
@@ -113,7 +113,7 @@ class Bulks:
             yield value
 
     def _judge_taken(self, life: Life, taken: list[Account]) -> None:
-        """Where nothing leaves for a while, as narrow worlds say: no more is taken than there is room for, and one."""
+        """Check, while nothing leaves (narrow worlds say when), that at most one record beyond the room is accepted."""
         until = self.scene.world.end.get("nothing_leaves_until")
         if until is not None and self.scene.now() < until and self.scene.healed_at is None:
             held = sum(account.size for account in taken[:-1])
@@ -138,7 +138,7 @@ class Bulks:
 
     # ------------------------------------------------------------------ columns
     def columns(self, step: Step) -> None:
-        """One send_columns, in a task; perhaps cancelled."""
+        """Start one send_columns in a task; it may be cancelled."""
         args = step.args
         life = self.scene.lives[args.get("producer", 0) % len(self.scene.lives)]
         call = self.books.call("send_columns", life.key, topic=args["topic"], count=args["count"])

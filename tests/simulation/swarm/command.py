@@ -1,4 +1,4 @@
-"""What `python tests/simulation/swarm` does."""
+"""The command `python tests/simulation/swarm`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .world_values import Run, World
 
 
 def main(arguments: Sequence[str]) -> int:
-    """1 if there is a finding."""
+    """Run the command; return 1 if there is a finding."""
     parser = argparse.ArgumentParser(prog="swarm", description="Explore the whole producer in virtual time.")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=100, help="how many")

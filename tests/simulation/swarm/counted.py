@@ -39,13 +39,13 @@ READERS = {
 
 
 def is_too_much(world: dict[str, Any]) -> bool:
-    """Does a callback of this world, as it is told here, do more than its records are worth?"""
+    """Return whether a callback of this world does more than its records are worth."""
     allowed: int = MOST_OF_A_CALLBACK + MOST_OF_A_RECORD * world["records"] + MOST_OF_A_BATCH * world["batches"]
     return bool(world["most"] > allowed)
 
 
 def main(work: Work, first: int, seeds: int, *, has_scan: bool) -> None:
-    """To the last seed."""
+    """Count the work of each seed, up to the last."""
     from swarm import play
     from swarm.draw import draw_world
 
@@ -75,7 +75,7 @@ class _Most:
     """The callback with the most work."""
 
     def __init__(self, work: Work) -> None:
-        from aiokprod.pipeline.partition_queue import PartitionQueue
+        from aiokprod.pipeline.partition.partition_queue import PartitionQueue
 
         self.units = 0
         self.batches = 0
@@ -101,7 +101,7 @@ class _Most:
 
 
 def _leave_out(work: Work, module: str, name: str) -> None:
-    """What this function makes the pipeline do is not counted."""
+    """Leave the work that this function causes out of the count."""
     owner: Any = __import__(module, fromlist=["*"])
     *path, last = name.split(".")
     for part in path:
@@ -120,8 +120,8 @@ def _leave_out(work: Work, module: str, name: str) -> None:
 
 
 def _plant_scan(work: Work) -> list[object]:
-    """What the defect has seen."""
-    from aiokprod.pipeline.batch import ProducerBatch
+    """Plant the defect; return the list of what it sees."""
+    from aiokprod.pipeline.partition.batch import ProducerBatch
 
     every: list[object] = []
     append = ProducerBatch.append

@@ -36,7 +36,7 @@ LENGTHS = (5, 5, 5, 20, 20, 60)
 
 
 class Draw:
-    """Chance, and the features of this seed."""
+    """The random source and the features of a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(f"swarm {seed}")
@@ -63,37 +63,37 @@ class Draw:
         self.weather: Args = {}
 
     def _has(self, name: str, theme: Theme, meant: tuple[str, ...]) -> bool:
-        """Is it drawn? What the theme means to have, with a high chance."""
+        """Return whether the feature is drawn; one that the theme is meant to have, with a high chance."""
         draw = self.random.random()
         return name not in theme.without and draw < (0.7 if name in meant else theme.others)
 
     def has(self, feature: str) -> bool:
-        """Is it one of this seed?"""
+        """Return whether this seed has the feature."""
         return feature in self.features
 
     def pick(self, *choices: Any) -> Any:
-        """One of them."""
+        """Draw one of the choices."""
         return self.random.choice(choices)
 
     def topic(self) -> str:
-        """One of the world's, or a name nobody has."""
+        """Return one of the world's topics, or a name that no topic has."""
         if self.random.random() < 0.04 and self.theme != "calm":
             return "nowhere"
         name: str = self.random.choice(self.topics)["name"]
         return name
 
     def partition(self) -> int:
-        """Of the largest topic."""
+        """Return a partition of the largest topic."""
         return self.random.randrange(max(topic["partitions"] for topic in self.topics))
 
 
 def theme_of(seed: int) -> str:
-    """A narrow one, a wide one, or none: an empty text."""
+    """Return the theme of a seed, narrow or wide; an empty text if it has none."""
     return narrow_theme_of(seed) if is_narrow(seed) else Draw(seed).theme
 
 
 def draw_world(seed: int, operations: int | None = None) -> World:
-    """The world of this seed. `operations`: that many instead of a drawn number, unless its theme is a narrow one."""
+    """Draw the world of this seed. `operations`: their number, instead of a drawn one; a narrow theme ignores it."""
     if is_narrow(seed):
         return draw_narrow(seed)
     draw = Draw(seed)
@@ -273,7 +273,7 @@ def _weather(draw: Draw) -> Args:
 
 
 def _start(draw: Draw, world: World) -> float:
-    """The first starts; when the next operation may be."""
+    """Start the first producers; return when the next operation may begin."""
     random = draw.random
     for producer in range(world.producers):
         args: Args = {"producer": producer}

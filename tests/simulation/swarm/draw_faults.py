@@ -29,7 +29,7 @@ FOR_GOOD = ("INVALID_RECORD", "POLICY_VIOLATION", "TOPIC_AUTHORIZATION_FAILED")
 
 
 def draw_fault(draw: Draw, at: float) -> Step:
-    """One of those the seed has."""
+    """Draw one of the seed's kinds of faults."""
     kind, make = FAULTS[draw.random.choice(draw.faults)]
     step = Step(at, kind, make(draw))
     if draw.random.random() < 0.15:
@@ -44,7 +44,7 @@ def draw_fault(draw: Draw, at: float) -> Step:
 
 
 def outage_s(draw: Draw) -> float:
-    """How long something is away."""
+    """Draw the duration of an outage."""
     request_s, delivery_s = draw.options["request_timeout_ms"] / 1000, draw.options["delivery_timeout_ms"] / 1000
     if draw.theme in EXPIRING and draw.random.random() < 0.7:
         away_s: float = delivery_s * draw.pick(1.0, 1.1, 1.5) + draw.pick(0.0, 0.001, 0.01, 0.1)

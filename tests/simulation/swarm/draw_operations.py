@@ -22,7 +22,7 @@ TIMEOUTS_THAT_ARE_NONE = [bad for bad in BAD if bad[0] == "timeout"]
 
 
 def draw_operation(draw: Draw, world: World, at: float) -> Step:
-    """One of those the seed has."""
+    """Draw one of the seed's kinds of operations."""
     name = draw.random.choice(draw.operations)
     kind, make = OPERATIONS[name]
     args = make(draw, world)
@@ -33,7 +33,7 @@ def draw_operation(draw: Draw, world: World, at: float) -> Step:
 
 
 def size_of(draw: Draw) -> int:
-    """A size that means something here."""
+    """Draw a size that means something to the options."""
     options, random = draw.options, draw.random
     limit = min(options["buffer_memory"], options["max_request_size"])
     choices = [1, 10, 100, 100, 400, options["batch_size"], limit // 3]
@@ -43,7 +43,7 @@ def size_of(draw: Draw) -> int:
 
 
 def after_of(draw: Draw) -> float:
-    """When somebody loses patience."""
+    """Return the time after which a caller loses patience."""
     after: float = draw.pick(0.0, 0.0005, 0.003, 0.05, 0.5, 3.0)
     return after
 
@@ -122,7 +122,7 @@ def _burst(draw: Draw, _: World) -> Args:
 
 
 def _press(draw: Draw, _: World) -> Args:
-    """More than is compressed on the loop, for one partition, as a rule."""
+    """Return sends to one partition, more bytes than the loop compresses itself; mostly with a recall."""
     args = _send(draw, draw.pick("drop", "await", "gather"))
     args |= {"count": draw.pick(40, 80), "size": draw.pick(500, 1_000, 2_000), "partition": 0, "spread": None}
     if draw.random.random() < 0.8:  # in the turn before the thread begins, as a rule
@@ -131,27 +131,27 @@ def _press(draw: Draw, _: World) -> Args:
 
 
 def _spread(draw: Draw, _: World) -> Args:
-    """Some for each partition, which nothing waits for."""
+    """Return sends to every partition, for which nothing waits."""
     topic = draw.random.choice(draw.topics)
     args = _send(draw, "drop") | {"topic": topic["name"], "partition": 0, "spread": topic["partitions"]}
     return args | {"size": draw.pick(10, 100, 400), "count": draw.pick(20, 60, 150)}
 
 
 def _trickle(draw: Draw, _: World) -> Args:
-    """One or two small ones for one partition, so that a batch has records of several moments."""
+    """Return one or two small sends to one partition, so that a batch has records of several moments."""
     args = _send(draw, draw.pick("drop", "await"))
     return args | {"size": draw.pick(10, 100, 300, 700), "count": draw.pick(1, 1, 2), "partition": 0}
 
 
 def _fill(draw: Draw, _: World) -> Args:
-    """Nearly all of the buffer at once."""
+    """Return sends that fill nearly all of the buffer at once."""
     size = min(draw.options["buffer_memory"], draw.options["max_request_size"]) // 3
     count = max(1, min(40, draw.options["buffer_memory"] // (size + 1)))
     return _send(draw, "drop") | {"size": min(size, 100_000), "count": count, "partition": draw.partition()}
 
 
 def _wrong_first(draw: Draw, _: World) -> Args:
-    """The first of them is for a partition that does not exist."""
+    """Return sends of which the first is for a partition that does not exist."""
     args = _send(draw, draw.pick("drop", "await")) | {"first_partition": 90, "count": draw.pick(20, 60, 150)}
     return args | {"size": draw.pick(1, 100, 400)}
 
@@ -159,7 +159,7 @@ def _wrong_first(draw: Draw, _: World) -> Args:
 def _missing_partition(draw: Draw, _: World) -> Args:
     topic = draw.random.choice(draw.topics)
     place: Args = {"topic": topic["name"], "partition": topic["partitions"] + draw.pick(0, 0, 1)}
-    if draw.random.random() < 0.25:  # it exists, but is not known yet, and what is asked for just now is something else
+    if draw.random.random() < 0.25:  # it exists, but is not known yet, and the current request is for something else
         place |= {"grown": True, "beside": draw.pick(None, f"elsewhere-{draw.random.randrange(100)}")}
     return _send(draw, draw.pick("drop", "await")) | place | {"count": draw.pick(1, 2)}
 

@@ -1,4 +1,4 @@
-"""What users give a producer: serializers, a partitioner, interceptors, on_delivery_error; each as the world says."""
+"""Hooks that users give a producer: serializers, a partitioner, interceptors, on_delivery_error; each as the world says."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class DeliberateError(Exception):
-    """User code that fails because the world says so."""
+    """An error that user code raises because the world says so."""
 
 
 def number_of(value: object) -> int:
-    """The record's number, out of its value; -1: it has none."""
+    """Return the record's number, read from its value; -1: it has none."""
     if not isinstance(value, bytes | bytearray):
         return -1
     word = bytes(value).split(b" ", 1)[0]
@@ -26,12 +26,12 @@ def number_of(value: object) -> int:
 
 
 def each(number: int, every: int | None) -> bool:
-    """Is it the turn of this one?"""
+    """Return whether it is the turn of this one."""
     return bool(every) and number % int(every or 1) == int(every or 1) - 1
 
 
 class Serializer:
-    """Bytes to the same bytes, by ways that differ."""
+    """A serializer of bytes to the same bytes, in various ways."""
 
     def __init__(self, scene: Scene, plan: dict[str, Any]) -> None:
         self._scene = scene
@@ -61,7 +61,7 @@ class Serializer:
 
 
 class Partitioner:
-    """By turns; raises, strays and sends as the world says."""
+    """A round-robin partitioner that raises, strays and sends as the world says."""
 
     def __init__(self, scene: Scene, index: int, plan: dict[str, Any]) -> None:
         self._scene = scene
@@ -71,7 +71,7 @@ class Partitioner:
         self._is_inside = False
 
     def choose(self, key: bytes | None, every: Sequence[int], available: Sequence[int]) -> int:
-        """One of them, as a rule."""
+        """Choose a partition, unless the plan raises or strays."""
         self._calls += 1
         if each(self._calls, self._plan.get("raise_every")):
             raise DeliberateError("the partitioner raises")
@@ -88,7 +88,7 @@ class Partitioner:
 
 
 class Interceptor(ProducerInterceptor):
-    """Keeps every outcome; raises as the world says."""
+    """An interceptor that keeps every outcome, and raises as the world says."""
 
     def __init__(self, scene: Scene, index: int, plan: dict[str, Any]) -> None:
         self._scene = scene
@@ -125,7 +125,7 @@ class Interceptor(ProducerInterceptor):
 
 
 class Hooks:
-    """Those of one producer."""
+    """The hooks of one producer."""
 
     def __init__(self, scene: Scene, index: int) -> None:
         self._scene = scene
@@ -136,7 +136,7 @@ class Hooks:
         self._errors = 0
 
     def options(self) -> dict[str, Any]:
-        """For the producer."""
+        """Return the options of the producer."""
         scene, plan, options = self._scene, self._plan, dict[str, Any]()
         if "serializer" in plan:
             options["value_serializer"] = Serializer(scene, plan["serializer"])
@@ -158,7 +158,7 @@ class Hooks:
             self.react(plan["action"])
 
     def react(self, action: str) -> None:
-        """What user code does in the middle of being called."""
+        """Play what user code may call in the middle of a hook."""
         scene = self._scene
         if action == "send":
             self.send_again()
@@ -177,7 +177,7 @@ class Hooks:
             scene.close_soon(self._index)
 
     def send_again(self) -> None:
-        """A send in the middle of another call."""
+        """Send one record in the middle of another call."""
         if self._depth < 3 and not self._scene.is_over and len(self._scene.books.accounts) < 3_000:
             self._depth += 1
             try:

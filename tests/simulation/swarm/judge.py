@@ -1,4 +1,4 @@
-"""What is wrong with a run, once everything is healed and every producer is closed."""
+"""The judge of a run, once everything is healed and every producer is closed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATIENCE_S = 30.0  # beside a request that was lost before all was well: it take
 
 
 def judge(scene: Scene) -> None:
-    """All of it."""
+    """Judge the whole world."""
     log = log_of(scene)
     _judge_log(scene, log)
     for account in scene.books.accounts:
@@ -42,7 +42,7 @@ def judge(scene: Scene) -> None:
 
 # ---------------------------------------------------------------------- the log
 def log_of(scene: Scene) -> list[LogRecord]:
-    """Every record there is or was, by its number."""
+    """Return every record that is or was in the log, by its number."""
     found = [(topic, partition, offset, value) for topic, partition, offset, value in scene.buried]
     for topic in scene.cluster.topics:
         try:
@@ -58,7 +58,7 @@ def log_of(scene: Scene) -> list[LogRecord]:
 
 
 def promise_of(scene: Scene) -> Promise:
-    """What the options promise."""
+    """Return what the options promise."""
     config = scene.lives[0].producer.config
     if config.acks == 0:
         return Promise.AT_MOST_ONCE
@@ -83,14 +83,14 @@ def _judge_log(scene: Scene, log: list[LogRecord]) -> None:
 
 
 def _is_twice_in_one(scene: Scene, topic: str | None, number: object) -> bool:
-    """Twice in one log: a topic that is deleted and made again has several, and a record may be sent to the next one too."""
+    """Return whether one log has it twice. A topic that was recreated has several logs, each of which may have the record."""
     if topic is None or not isinstance(number, int):
         return True
     return any(log[number] > 1 for log in (*scene.graves.get(topic, ()), scene.counted(topic)))
 
 
 def _is_forgivable(scene: Scene, kind: str, topic: str | None) -> bool:
-    """What the options do not promise, and what no producer can promise (ledger.md, 4)."""
+    """Return whether a finding breaks no promise, of the options or of any producer (ledger.md, 4)."""
     config = scene.lives[0].producer.config
     faults = {step.kind for step in scene.world.faults}
     if kind == "lost" and config.acks in (0, 1) and faults:
@@ -205,7 +205,7 @@ def _judge_error(scene: Scene, account: Account, error: AiokprodError, at: float
         and not scene.was_refused_since(account.sent_at)
         and not _may_be_rejected(scene)
     ):
-        wrong("refused topic that nobody refused", f"{account}: {error!r:.200}")
+        wrong("refused topic without a refusal", f"{account}: {error!r:.200}")
     if isinstance(error, UnknownTopicError) and not isinstance(error, TopicAuthorizationError):
         has_waited = "is not there after" in str(error) or "no broker has answered for topic" in str(error)
         if has_waited and at < account.sent_at + block_s - EARLY_S:
@@ -229,7 +229,7 @@ def _may_be_rejected(scene: Scene) -> bool:
 
 
 def _judge_calm(scene: Scene, account: Account, at: float, outcome: object) -> None:
-    """Nothing is wrong with the cluster: who waits is served at once, and nothing valid fails."""
+    """Judge a record of a well cluster: waiters are served at once, and nothing valid fails."""
     if scene.hooks_are_slow or account.topic not in scene.topic_events or not account.existed:
         return
     world, life = scene.world, scene.lives[account.life[0]]
@@ -254,7 +254,7 @@ def _judge_calm(scene: Scene, account: Account, at: float, outcome: object) -> N
 
 
 def _judge_final(scene: Scene, account: Account) -> None:
-    """A record of send_many or send_columns, or one that was refused."""
+    """Judge a record of send_many or send_columns, or one that was refused."""
     if isinstance(account.final, AiokprodError) and account.final_at is not None:
         _judge_error(scene, account, account.final, account.final_at)
     elif isinstance(account.final, PartitionOutOfRangeError) and account.existed:
@@ -267,7 +267,7 @@ def _judge_final(scene: Scene, account: Account) -> None:
 
 # ---------------------------------------------------------------------- calls
 def _last_taken_at(scene: Scene, account: Account, until: float) -> float:
-    """When the record of a list or of columns was taken, at the latest: its call takes more each time that there is room."""
+    """Return the latest time at which a record of a list or of columns was taken: its call takes more when room is free."""
     if account.session[0] not in ("many", "columns"):
         return account.sent_at
     ended = scene.books.calls[int(str(account.session[1]))].ended
@@ -293,7 +293,7 @@ def _judge_calls(scene: Scene) -> None:
 
 
 def call_accounts(scene: Scene, life: tuple[int, int], since: float) -> Iterable[Account]:
-    """Records of send_many calls of this life since then."""
+    """Return records of send_many calls of this life since then."""
     return (a for a in scene.books.accounts if a.via == "many" and a.life == life and a.sent_at >= since)
 
 

@@ -1,11 +1,11 @@
-"""What a producer still holds when there is nothing left to do: settled Deliveries, topics nobody has."""
+"""The check of what a producer still holds when there is nothing left to do: settled Deliveries, unknown topics."""
 
 from __future__ import annotations
 
 import gc
 import sys
 
-from aiokprod.pipeline.send_timeouts import KEPT
+from aiokprod.pipeline.sending.send_timeouts import KEPT
 
 from .scene import Life, Scene
 
@@ -15,7 +15,7 @@ IDLE_S = 12.0  # longer than metadata_max_idle_ms of worlds with tenants, and a 
 
 
 def judge_kept(scene: Scene) -> None:
-    """Before the producers are closed."""
+    """Judge what is kept in memory, before the producers are closed."""
     steps = scene.world.operations
     if any(step.args.get("timeout_step") or step.args.get("watch") == "poll" for step in steps):
         _judge_deliveries(scene)
@@ -46,7 +46,7 @@ def _judge_topics(scene: Scene, life: Life) -> None:
     if since is None or scene.now() < since + IDLE_S:
         return
     # One that is there, made for the records, keeps its queues and with them its sequence numbers.
-    topics = pipeline.entrance.topics.items()
+    topics = pipeline.parking.topics.items()
     idle = [name for name, it in topics if name.startswith("tenant") and it.snapshot is None and not it.queues]
     if len(idle) > MOST_TOPICS:
         text = f"{len(idle)} topics that do not exist are kept {scene.now() - since:.1f} s after their last record"

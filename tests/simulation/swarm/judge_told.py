@@ -1,4 +1,4 @@
-"""Who was told of each failure: who waits, or on_delivery_error once; never neither, never both."""
+"""The check that each failure is told to its waiter, or to on_delivery_error once; never neither, never both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Key = tuple[str, str | None, str]
 
 
 def judge_told(scene: Scene) -> None:
-    """For each producer."""
+    """Judge what each producer reported."""
     for life in scene.lives:
         if scene.world.hooks.get("on_delivery_error") is not None:
             _judge_reports(scene, life)
@@ -22,7 +22,7 @@ def judge_told(scene: Scene) -> None:
 
 
 def _judge_reports(scene: Scene, life: Life) -> None:
-    """on_delivery_error says nothing of which record, so kinds are counted."""
+    """Compare reports by kind, as on_delivery_error does not say which record it is about."""
     reports = Counter(_key(error) for _, error in scene.books.reports.get(life.index, ()))
     must, may = Counter[Key](), Counter[Key]()
     unknown = 0
@@ -42,17 +42,19 @@ def _judge_reports(scene: Scene, life: Life) -> None:
         for key in {*reports, *must, *may}:
             least, most = must[key], must[key] + may[key]
             if reports[key] < least:
-                text = f"{key}: {reports[key]} reports of {least} failures nobody waited for, such as {example[key]}"
+                text = (
+                    f"{key}: {reports[key]} reports of {least} failures that nothing waited for, such as {example[key]}"
+                )
                 scene.books.wrong("fails in silence", text)
             elif reports[key] > most:
-                text = f"{key}: {reports[key]} reports, {most} failures nobody waited for"
+                text = f"{key}: {reports[key]} reports, {most} failures that nothing waited for"
                 scene.books.wrong("reported too often", f"{text}, such as {example.get(key)}")
         return
-    # Failures of records nobody can ask for: by the producer's own count of failures.
+    # Failures of records that cannot be asked for: by the producer's own count of failures.
     count, least, most = reports.total(), must.total(), must.total() + may.total()
     hidden_low, hidden_high = max(0, life.failed_count - failed_high), max(0, life.failed_count - failed_low)
     if count < least + hidden_low:
-        text = f"{count} reports, {least} + {hidden_low} failures nobody waited for; {life.failed_count} failed in all"
+        text = f"{count} reports, {least} + {hidden_low} failures that nothing waited for; {life.failed_count} failed in all"
         scene.books.wrong("fails in silence", text)
     elif count > most + hidden_high + unknown:
         scene.books.wrong("reported too often", f"{count} reports, at most {most} + {hidden_high} failures")
@@ -63,7 +65,7 @@ def _key(error: AiokprodError) -> Key:
 
 
 def _failures(account: Account) -> tuple[int, int, int]:
-    """Of records_failed, how many this account is, at least and at most; 1 if nobody knows."""
+    """Return how many of records_failed this account is, at least and at most."""
     if account.refused is not None:
         return 0, 0, 0
     if account.delivery is None:
@@ -76,7 +78,7 @@ def _failures(account: Account) -> tuple[int, int, int]:
 
 
 def _expected(account: Account) -> list[tuple[Key, bool]]:
-    """What on_delivery_error is to be told of it, and whether that is sure."""
+    """Return what on_delivery_error is to be told of it, and whether that is sure."""
     delivery = account.delivery
     if delivery is None or account.refused is not None:
         return []
@@ -103,7 +105,7 @@ def _expected(account: Account) -> list[tuple[Key, bool]]:
 
 
 def _judge_outcomes(scene: Scene, life: Life) -> None:
-    """An interceptor hears of each record once."""
+    """Check that an interceptor hears of each record once."""
     if life.hooks.interceptor is None or "raise_every" in scene.world.hooks["interceptor"]:
         return
     heard = Counter(number for number, _ in scene.books.outcomes.get(life.index, ()) if number >= 0)

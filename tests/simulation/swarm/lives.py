@@ -19,19 +19,19 @@ HOOK_CLOSE_S = 0.5
 
 
 class Lives:
-    """Starts, closes, waits."""
+    """The starts, closes and waits of producers."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.books = scene.books
 
     def life(self, step: Step) -> Life:
-        """The producer the step is about."""
+        """Return the producer that the step is about."""
         return self.scene.lives[int(step.args.get("producer", 0)) % len(self.scene.lives)]
 
     # ------------------------------------------------------------------ start and close
     def start(self, step: Step) -> None:
-        """start(), perhaps cancelled."""
+        """Call start(), perhaps cancelled."""
         args = step.args
         self._cancelled_after(
             self._start(self.life(step), args.get("wait", True), args.get("timeout", 30.0)), args, "start"
@@ -68,12 +68,12 @@ class Lives:
             life.is_open = True
 
     def _was_started_since(self, life: Life, since: float, call: Call | None = None) -> bool:
-        """By another call than this one."""
+        """Return whether another call than this one has started it since."""
         starts = (c for c in self.books.calls if c.kind == "start" and c.life[0] == life.index and c is not call)
         return any(start.began >= since for start in starts)
 
     def close(self, step: Step) -> None:
-        """close(), perhaps cancelled, perhaps twice at once."""
+        """Call close(), perhaps cancelled, perhaps twice at once."""
         args = step.args
         for _ in range(2 if args.get("twice") else 1):
             self._cancelled_after(self.closed(self.life(step), args.get("timeout", 30.0)), args, "close")
@@ -82,7 +82,7 @@ class Lives:
             self.scene.later(args["again"][0], self.close, other)
 
     def restart(self, step: Step) -> None:
-        """close() and then start()."""
+        """Call close() and then start()."""
 
         async def both() -> None:
             await self.closed(self.life(step), step.args.get("timeout", 30.0))
@@ -92,13 +92,13 @@ class Lives:
         self.scene.spawn(both(), "restart")
 
     async def left(self, life: Life, error: BaseException | None) -> Call:
-        """The end of an `async with`, with an exception of its body or without."""
+        """Leave an `async with`, with an exception of its body or without."""
         return await self.closed(
             life, 30.0, life.producer.__aexit__(None if error is None else type(error), error, None)
         )
 
     async def closed(self, life: Life, timeout: Any, leaving: Awaitable[None] | None = None) -> Call:
-        """One close, judged."""
+        """Close once, and judge it."""
         call = self.books.call("close", life.key, timeout=timeout)
         producer = life.producer
         is_first = producer.health().state in (ProducerState.READY, ProducerState.DEGRADED)
@@ -170,7 +170,7 @@ class Lives:
             )
 
     def _judge_calm(self, call: Call) -> None:
-        """With time, and nothing wrong, it delivers all."""
+        """Check that a close with enough time and no fault delivers all."""
         if not self.scene.is_calm or self._until(call) < call.began + 5.0 or self.scene.hooks_are_slow:
             return
         for account in self.books.accounts:
@@ -181,18 +181,18 @@ class Lives:
                     return
 
     def _until(self, call: Call) -> float:
-        """When the closing of this life is to be over: the most impatient of its calls says so."""
+        """Return the deadline of this life's closing: that of its most impatient call."""
         calls = [c for c in self.books.calls if c.kind == "close" and c.life == call.life and c.error is None]
         given = [(c.began, c.facts["timeout"]) for c in calls]
         return min((began + timeout for began, timeout in given if isinstance(timeout, int | float)), default=math.inf)
 
     # ------------------------------------------------------------------ waiting
     def flush(self, step: Step) -> None:
-        """flush(), perhaps cancelled."""
+        """Call flush(), perhaps cancelled."""
         self._cancelled_after(self.flushed(self.life(step)), step.args, "flush")
 
     async def flushed(self, life: Life) -> None:
-        """One flush, judged."""
+        """Flush once, and judge it."""
         call = self.books.call("flush", life.key)
         call.waits_for = [a for a in self.books.accounts if _is_open(a) and a.life == life.key]
         try:
@@ -218,12 +218,12 @@ class Lives:
         return all(a.topic in made and (a.partition or 0) < made[a.topic][0][2] for a in call.waits_for)
 
     def ready(self, step: Step) -> None:
-        """ready(), perhaps cancelled."""
+        """Call ready(), perhaps cancelled."""
         life = self.life(step)
         self._cancelled_after(self._called("ready", life, life.producer.ready()), step.args, "ready")
 
     def partitions_for(self, step: Step) -> None:
-        """partitions_for(), perhaps cancelled."""
+        """Call partitions_for(), perhaps cancelled."""
         life, topic = self.life(step), step.args["topic"]
         work = self._called(
             "partitions_for", life, life.producer.partitions_for(topic, step.args.get("timeout")), topic=topic
@@ -231,7 +231,7 @@ class Lives:
         self._cancelled_after(work, step.args, "partitions_for")
 
     def ping(self, step: Step) -> None:
-        """ping(), also with a timeout that is none."""
+        """Call ping(), also with an invalid timeout."""
         life = self.life(step)
         work = self._called("ping", life, life.producer.ping(timeout=step.args.get("timeout", 10.0)), **step.args)
         self._cancelled_after(work, step.args, "ping")
@@ -259,7 +259,7 @@ class Lives:
 
     # ------------------------------------------------------------------ third parties
     def sabotage(self, step: Step) -> None:
-        """A third party cancels tasks of the producer: one by name, or all of them."""
+        """Cancel tasks of the producer as a third party: one by name, or all of them."""
         which = step.args["which"]
         ours = set(self.scene.tasks)
         every = sorted(asyncio.all_tasks(self.scene.loop), key=lambda task: task.get_name())

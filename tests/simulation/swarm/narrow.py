@@ -1,4 +1,4 @@
-"""What narrow worlds are made with: a place with plain options, and steps put at moments that are named, not drawn."""
+"""The parts of narrow worlds: a place with plain options, and steps put at moments that are named, not drawn."""
 
 from __future__ import annotations
 
@@ -47,60 +47,60 @@ class Narrow:
         }
 
     def pick(self, *choices: Any) -> Any:
-        """One of them."""
+        """Draw one of the choices."""
         return self.random.choice(choices)
 
     def chance(self, share: float) -> bool:
-        """True so often."""
+        """Draw True with this probability."""
         return self.random.random() < share
 
     def between(self, low: float, high: float) -> float:
-        """To a microsecond."""
+        """Draw a time, rounded to a microsecond."""
         return round(self.random.uniform(low, high), 6)
 
     def options(self, **more: Any) -> None:
-        """These, too."""
+        """Add options."""
         options = self.world.options
         options |= more
         options["max_request_size"] = min(options["max_request_size"], options["buffer_memory"])
 
     def topic(self, partitions: int = 1, name: str = "a", **more: Any) -> None:
-        """There from the beginning, or `late`."""
+        """Add a topic that exists from the beginning, or is `late`."""
         self.world.topics.append({"name": name, "partitions": partitions, "config": {}, **more})
 
     def brokers(self, count: int, version: str | None = None) -> None:
-        """So many, of this version."""
+        """Set the number of brokers, and their version."""
         self.world.cluster["brokers"] = count
         if version is not None:
             self.world.cluster["kafka_version"] = version
 
     def lockstep(self) -> float:
-        """Each way takes as long; how long."""
+        """Give both directions the same latency; return it."""
         latency_s: float = self.pick(0.0005, 0.001, 0.002)
         self.world.weather["latency_s"] = [latency_s, latency_s]
         return latency_s
 
     def wait(self, seconds: float) -> None:
-        """The next step is later."""
+        """Let the next step come later."""
         self.at = round(self.at + seconds, 6)
 
     def start(self) -> None:
-        """The producer; the next step is when it is ready."""
+        """Start the producer; the next step comes when it is ready."""
         self.do("start", producer=0)
         self.wait(0.3)
 
     def do(self, kind: str, hops: int = 0, **args: Any) -> None:
-        """An operation, now."""
+        """Add an operation."""
         self.world.operations.append(Step(self.at, kind, args, hops=hops))
 
     def send(self, size: int = 100, count: int = 1, watch: str = "drop", hops: int = 0, **args: Any) -> None:
-        """Records for the first topic, unless another one is named."""
+        """Send records to the first topic, unless another one is named."""
         self.do("send", hops, **{"topic": "a", "size": size, "count": count, "watch": watch, **args})
 
     def many(self, count: int, size: int = 100, source: str = "generator", hops: int = 0, **args: Any) -> None:
-        """A send_many."""
+        """Add a send_many."""
         self.do("many", hops, **{"topic": "a", "size": size, "count": count, "source": source, **args})
 
     def fault(self, kind: str, hops: int = 0, on: str = "", after: float = 0.0, **args: Any) -> None:
-        """A fault, now, or a while after."""
+        """Add a fault, now or a while after."""
         self.world.faults.append(Step(round(self.at + after, 6), kind, args, hops=hops, on=on))

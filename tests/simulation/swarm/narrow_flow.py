@@ -6,7 +6,7 @@ from .narrow import Narrow
 
 
 def expiry(world: Narrow) -> None:
-    """A full buffer, a leader that is away until some of its records expire, and others of its partition that wait for room."""
+    """Fill the buffer while a leader is away until some records expire and others of its partition wait for room."""
     request_ms = world.pick(500, 1_000)
     delivery_s = 1.0
     world.options(
@@ -49,7 +49,7 @@ def expiry(world: Narrow) -> None:
 
 
 def reset_turn(world: Narrow) -> None:
-    """A leader with batches in flight dies; metadata that names the next one arrives in the turn before the loss is told."""
+    """Kill a leader with batches in flight; the next leader is learnt in the turn before the loss is reported."""
     latency_s = world.lockstep()
     world.options(
         metadata_max_age_ms=200,
@@ -84,7 +84,7 @@ def reset_turn(world: Narrow) -> None:
 
 
 def behind(world: Narrow) -> None:
-    """Records for partitions that the producer does not know yet, or that are not there: who goes first, and who fails."""
+    """Send to partitions that are unknown yet or do not exist: which records go first, and which fail?"""
     world.brokers(world.pick(1, 2))
     is_full = world.chance(0.3)
     if is_full:
@@ -117,7 +117,7 @@ def behind(world: Narrow) -> None:
 
 
 def refused(world: Narrow) -> None:
-    """A topic is refused once, and asked for again long after: by each call that needs it, beside other topics."""
+    """Refuse a topic once; each call that needs it asks again long after, beside other topics."""
     world.options(max_block_ms=world.pick(500, 3_000), metadata_max_age_ms=300_000)
     world.brokers(world.pick(1, 2))
     world.topic(world.pick(1, 2))
@@ -154,7 +154,7 @@ def _asks(world: Narrow) -> None:
 
 
 def remade(world: Narrow) -> None:
-    """Old brokers: leaders have moved often, then the topic is made again, and its leaders' epochs begin anew."""
+    """Recreate a topic on old brokers after many leader moves, so that leader epochs restart."""
     world.brokers(world.pick(3, 5), world.pick("2.1", "2.1", "2.8"))
     world.options(
         metadata_max_age_ms=world.pick(200, 500),
@@ -184,7 +184,7 @@ def remade(world: Narrow) -> None:
 
 
 def moved(world: Narrow) -> None:
-    """A task waits for a batch that lingers behind another partition's request; then its leader moves to a busy broker."""
+    """Move a leader to a busy broker while a task waits for a batch that lingers behind another partition's request."""
     world.options(
         linger_ms=20_000,
         delivery_timeout_ms=40_000,
@@ -212,7 +212,7 @@ def moved(world: Narrow) -> None:
 
 
 def flushed(world: Narrow) -> None:
-    """A flush of a lingering batch whose leader is away, and later records for the same partition: they expire later."""
+    """Flush a lingering batch whose leader is away; later records for the partition expire later."""
     world.options(linger_ms=3_000, request_timeout_ms=500, delivery_timeout_ms=3_500, max_block_ms=60_000)
     world.brokers(world.pick(1, 2))
     world.topic(1)
@@ -235,7 +235,7 @@ def flushed(world: Narrow) -> None:
 
 
 def pressed(world: Narrow) -> None:
-    """More than is compressed on the loop, and one of its records is recalled in the turns around the thread's beginning."""
+    """Send more than the loop compresses itself, and recall a record in the turns around the start of the thread."""
     world.options(
         compression_type=world.pick("gzip", "lz4", "zstd"),
         batch_size=world.pick(65_536, 200_000),
@@ -257,7 +257,7 @@ def pressed(world: Narrow) -> None:
 
 
 def unanswered(world: Narrow) -> None:
-    """acks=0: requests one behind the other, and connections that end."""
+    """Send with acks=0: requests one behind the other, and connections that end."""
     world.options(acks=0, batch_size=world.pick(100, 300), buffer_memory=world.pick(20_000, 2_000_000))
     world.brokers(world.pick(1, 2))
     world.topic(world.pick(1, 2))

@@ -6,7 +6,7 @@ from .narrow import Narrow
 
 
 def full(world: Narrow) -> None:
-    """Nothing is wrong: a small buffer, many partitions, a long linger; sends, bulks, a flush or none, a close."""
+    """Use a small buffer, many partitions and a long linger, without faults: sends, bulks, perhaps a flush, a close."""
     buffer = world.pick(3_000, 10_000, 20_000)
     partitions = world.pick(8, 20)
     world.options(
@@ -60,7 +60,7 @@ def full(world: Narrow) -> None:
 
 
 def served(world: Narrow) -> None:
-    """Serializers and partitioners before a small buffer: hanging, sending themselves, cancelled."""
+    """Use serializers and partitioners before a small buffer: hanging, sending themselves, cancelled."""
     buffer = world.pick(3_000, 6_000)
     world.options(
         buffer_memory=buffer, max_request_size=buffer, batch_size=1_000, max_block_ms=world.pick(500, 3_000),
@@ -105,7 +105,7 @@ def served(world: Narrow) -> None:
 
 
 def wrong_bounds(world: Narrow) -> None:
-    """Timeouts that are none, to all that takes one."""
+    """Give invalid timeouts to everything that takes one."""
     world.topic(1)
     if world.chance(0.7):
         world.world.hooks["serializer"] = {"mode": "async", "seconds": world.pick(0.0, 0.0, 0.01)}
@@ -128,7 +128,7 @@ def wrong_bounds(world: Narrow) -> None:
 
 
 def told(world: Narrow) -> None:
-    """Per-send timeouts before and after the stamp, while nothing is answered; who listens differs, and all fail in the end."""
+    """Use per-send timeouts before and after the stamp while nothing is answered; listeners differ, and all fail at last."""
     delivery_ms = world.pick(1_500, 3_000)
     world.options(request_timeout_ms=1_000, delivery_timeout_ms=delivery_ms)
     world.brokers(world.pick(1, 2))
@@ -178,7 +178,7 @@ def told(world: Narrow) -> None:
 
 
 def sabotaged(world: Narrow) -> None:
-    """A third party cancels the producer's tasks while something waits: a bulk for room, records for their serializers."""
+    """Cancel the producer's tasks while something waits: a bulk for room, records for their serializers."""
     world.topic(world.pick(1, 2))
     what = world.pick("serializer", "room", "taking", "taking")
     if what == "serializer":
@@ -210,7 +210,7 @@ def sabotaged(world: Narrow) -> None:
 
 
 def lived(world: Narrow) -> None:
-    """Starts and closes over each other, hooks that are slow to close, a loop that ends without close()."""
+    """Overlap starts and closes, with hooks that are slow to close and a loop that ends without close()."""
     world.topic(1)
     world.world.hooks["interceptor"] = {"close": world.pick("none", "slow", "slow", "raise")}
     what = world.pick("during", "during", "cancelled", "both", "twice", "twice", "ends", "again")
@@ -250,7 +250,7 @@ def lived(world: Narrow) -> None:
 
 
 def kept(world: Narrow) -> None:
-    """Many polls of few records, many timeouts that differ, names of topics that nobody has."""
+    """Poll few records often, with many different timeouts and names of topics that do not exist."""
     world.topic(1)
     what = world.pick("polls", "timeouts", "tenants")
     if what == "tenants":

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aiokprod.model import ProducerState
-from aiokprod.pipeline import column_encoder
+from aiokprod.pipeline.columns import column_encoder
 from aiokprod.testing.virtual import DeadlockError, VirtualNetwork
 from aiokprod.testing.virtual.run import VirtualRun
 
@@ -135,7 +135,7 @@ class Play:
         scene.close_soon = self._close_soon
 
     async def run(self) -> None:
-        """From the first step to the verdict."""
+        """Play from the first step to the verdict."""
         scene, world = self.scene, self.world
         async with scene.cluster:
             for topic in world.topics:
@@ -239,7 +239,7 @@ class Play:
             await self.lives.closed(life, timeout)
 
     async def _end_tasks(self) -> None:
-        """What still waits now waits for ever."""
+        """Cancel the tasks that still wait: they would wait for ever."""
         await asyncio.sleep(1.0)
         for task, name in [] if self.world.end.get("second_loop") else list(self.scene.tasks.items()):
             if name != "sampler" and task is not asyncio.current_task():

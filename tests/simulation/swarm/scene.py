@@ -1,4 +1,4 @@
-"""What the parts of a run share: the cluster, the network, the books, the producers and their hooks."""
+"""The scene that the parts of a run share: the cluster, the network, the books, the producers and their hooks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Way:
         self.network = network
 
     async def dial(self, host: str, port: int, ssl_context: Any, factory: Callable[[], asyncio.Protocol]) -> Any:
-        """By the network of just now."""
+        """Dial through the current network."""
         return await self.network.dial(host, port, ssl_context, factory)
 
 
@@ -41,7 +41,7 @@ class Life:
         self.number = 0
         """starts so far"""
         self.is_open = False
-        """started, and nobody has called close"""
+        """started, and not closed"""
         self.starting = 0
         """calls of start that are under way"""
         self.was_sabotaged = False
@@ -67,22 +67,22 @@ class Life:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Names this life in the books."""
+        """The name of this life in the books."""
         return (self.index, self.number)
 
     @property
     def failed_count(self) -> int:
-        """Records that failed, as the producer counts them."""
+        """The number of failed records, as the producer counts them."""
         return int(self.producer.metrics()["records_failed"])
 
     @property
     def has_failed(self) -> bool:
-        """A crash."""
+        """Return whether the producer has crashed."""
         return self.producer.health().state is ProducerState.FAILED
 
 
 class Scene:
-    """Where a world is played."""
+    """The place where a world is played."""
 
     def __init__(self, world: World, network: VirtualNetwork, events: list[str]) -> None:
         self.world = world
@@ -126,16 +126,16 @@ class Scene:
         """user code that is called by a producer closes it"""
 
     def now(self) -> float:
-        """Seconds, by the clock of the loop, which is all but 0 when the world begins."""
+        """Return seconds by the loop's clock, which is almost 0 when the world begins."""
         return self.loop.time()
 
     def tell(self, event: str) -> None:
-        """Something happened."""
+        """Add an event to the story."""
         if len(self.events) < 2_000:
             self.events.append(f"{self.now():10.4f} s  {event}")
 
     def spawn(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[Any]:
-        """A task of the world."""
+        """Start a task of the world."""
         task = self.loop.create_task(work, name=f"world-{name}")
         self.tasks[task] = name
         task.add_done_callback(self._ended)
@@ -163,25 +163,25 @@ class Scene:
 
     # ------------------------------------------------------------------ topics
     def note_topic(self, topic: str, what: str, partitions: int) -> None:
-        """A topic was made, grown or deleted."""
+        """Note that a topic was created, grown or deleted."""
         self.topic_events.setdefault(topic, []).append((self.now(), what, partitions))
 
     def partitions_of(self, topic: str) -> int:
-        """How many there are just now; 0: no such topic."""
+        """Return the current number of partitions; 0: no such topic."""
         return self.cluster.topics.get(topic, 0)
 
     def was_deleted(self, topic: str) -> bool:
-        """At any time."""
+        """Return whether the topic was ever deleted."""
         return any(what == "deleted" for _, what, _ in self.topic_events.get(topic, ()))
 
     def create_topic(self, topic: str, partitions: int, config: dict[str, Any]) -> None:
-        """Unless it is there."""
+        """Create the topic, unless it exists."""
         if not self.partitions_of(topic):
             self.cluster.create_topic(topic, partitions=partitions, **config)
             self.note_topic(topic, "made", partitions)
 
     def grow_to(self, topic: str, partitions: int) -> None:
-        """Unless it has as many."""
+        """Add partitions, unless the topic has as many."""
         if 0 < self.partitions_of(topic) < partitions:
             self.cluster.add_partitions(topic, partitions)
             self.note_topic(topic, "grown", partitions)
@@ -193,17 +193,17 @@ class Scene:
             self.buried.append((topic, record.partition, record.offset, record.value))
 
     def counted(self, topic: str) -> Counter[int]:
-        """How often each record is in the topic as it is now."""
+        """Return how often each record is in the current topic."""
         there = self.cluster.records(topic) if self.partitions_of(topic) else ()
         return Counter(number_of(record.value) for record in there)
 
     def was_refused_since(self, began: float) -> bool:
-        """May an answer have said TOPIC_AUTHORIZATION_FAILED since then, or have been on its way?"""
+        """Return whether an answer may have said TOPIC_AUTHORIZATION_FAILED since then, or was on its way."""
         return any(not rule.is_spent or seen > began - REFUSAL_S for rule, seen in self.refusals.items())
 
     # ------------------------------------------------------------------ samples
     def sample(self) -> None:
-        """What must hold at any moment."""
+        """Check what must hold at any moment."""
         for rule in self.refusals:
             if not rule.is_spent:
                 self.refusals[rule] = self.now()
@@ -212,7 +212,7 @@ class Scene:
             used = health.buffered_bytes
             pipeline = life.producer._pipeline
             if self.world.end.get("counts_charges") and pipeline is not None:
-                used = pipeline.entrance.gate.used_bytes  # health() says no more than the limit
+                used = pipeline.parking.gate.used_bytes  # health() says no more than the limit
             limit = life.producer.config.buffer_memory
             if used < 0:
                 self.books.wrong("bytes below zero", f"{used} bytes are charged")
@@ -235,7 +235,7 @@ class Scene:
                 continue
             if account.first_seen is None:
                 account.first_seen = account.seen()
-            holder, index = delivery.place()
+            holder, index = delivery._position()
             if not holder.is_settled(index):
                 held[account.life[0]] += account.size
                 self._note_room(account)
@@ -250,7 +250,7 @@ class Scene:
                 self.books.wrong("more accepted than there is room", text)
 
     def is_slow(self, life: Life) -> bool:
-        """May the largest request of this producer take as long as a request may take? Then nothing is sure to arrive."""
+        """Return whether this producer's largest request may take the longest time: then nothing is sure to arrive."""
         _, latency_s = self.world.weather.get("latency_s", (0.0, 0.0))
         known = (life.index, len(self.books.accounts))
         if known not in self._sent_bytes:  # each record of a world asks
@@ -262,15 +262,15 @@ class Scene:
         return float(latency_s * (2 + windows)) >= life.producer.config.request_timeout_ms / 1000
 
     def is_well_since(self, moment: float, life: Life) -> bool:
-        """Can what this producer sends arrive since then?"""
+        """Return whether records of this producer can arrive since then."""
         return not self.is_slow(life) and self.healed_at is not None and self.healed_at < moment
 
     def calm_s(self, life: Life) -> float:
-        """How long a record may take in a world without trouble. Topics that are not there hold room until they are refused."""
+        """Return how long a record may take without faults; records of missing topics hold room until they are refused."""
         return 3.0 + (life.block_s if self.has_tenants else 0.0)
 
     def round_trips_s(self, life: Life, accounts: Iterable[Account]) -> float:
-        """How long the round trips of these records take, if one batch is on its way at a time."""
+        """Return how long the round trips of these records take with one batch in flight."""
         latency_s = self.world.weather.get("latency_s", (0.0, 0.002))[1]
         topics = [topic["config"] for topic in self.world.topics]
         topics += [step.args["config"] for step in self.world.faults if step.kind == "alter"]
@@ -279,7 +279,7 @@ class Scene:
         return float(2 * latency_s * sum(min(1.0, (account.size + 70) / size) for account in accounts))
 
     def ahead_s(self, account: Account) -> float:
-        """The round trips of what the producer was given before, as far as it was not settled when this one was sent."""
+        """Return the round trips of earlier records that were not settled when this one was sent."""
         if self.now() <= account.sent_at + 3.0:
             return 0.0  # it is asked only of what takes long
         earlier = self.books.accounts[: account.number + 1]
@@ -306,10 +306,10 @@ class Scene:
 
     @property
     def hooks_are_slow(self) -> bool:
-        """Serializers that take time are a reason to wait."""
+        """Return whether serializers take time, which is a reason to wait."""
         serializer = self.world.hooks.get("serializer", {})
         return bool(serializer.get("seconds") or serializer.get("hang_every"))
 
 
 def _nothing(index: int) -> None:
-    """Until the parts are joined."""
+    """Ignore the call: the default until the parts are joined."""

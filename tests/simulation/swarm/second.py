@@ -12,7 +12,7 @@ LEAST_BLOCK_S = 1.0
 
 
 def second_loop(scene: Scene) -> None:
-    """Another loop, another cluster at the same addresses: each producer can be used there."""
+    """Use each producer on another loop, with another cluster at the same addresses."""
     with VirtualRun(scene.world.seed + 1, shuffled=scene.world.shuffled) as virtual:
 
         async def scenario() -> None:

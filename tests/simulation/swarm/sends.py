@@ -17,13 +17,13 @@ FILLER = b"abcdefghijklmnopqrstuvwxyz0123456789" * 6_000
 
 
 def value_of(number: int, size: int) -> bytes:
-    """The number, a space, and as much as is asked for."""
+    """Return a value: the number, a space, and filler up to the size."""
     word = b"%d " % number
     return word + FILLER[: max(0, size - len(word))]
 
 
 class Sends:
-    """Sends, and what listens."""
+    """The sends, and their listeners."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -31,7 +31,7 @@ class Sends:
 
     # ------------------------------------------------------------------ sending
     def send(self, step: Step) -> None:
-        """`count` records one behind the other, watched as the step says."""
+        """Send `count` records one after the other, watched as the step says."""
         args = step.args
         life = self._life(args)
         if args.get("grown"):
@@ -67,7 +67,7 @@ class Sends:
         key: int | None = None,
         via: str = "send",
     ) -> Account:
-        """One call of send or try_send, with its account."""
+        """Call send or try_send once, and note it."""
         producer, scene = life.producer, self.scene
         was_empty = producer.health().buffered_bytes == 0
         account = self.books.account(topic, partition, life.key, via, size)
@@ -107,7 +107,7 @@ class Sends:
             self.books.wrong("refused while open", f"{account}: {refused!r:.200}")
 
     def again(self, index: int) -> None:
-        """User code that is called sends one more."""
+        """Send one more record, from user code that the producer calls."""
         life = self.scene.lives[index]
         topics = self.scene.world.topics
         topic = topics[0]["name"] if topics else "late"
@@ -115,7 +115,7 @@ class Sends:
         account.via = "send again"
 
     def tenants(self, step: Step) -> None:
-        """Records for many topics that nobody has."""
+        """Send records for many topics that do not exist."""
         life = self._life(step.args)
         for number in range(step.args["count"]):
             self.one(life, f"tenant-{step.args['first'] + number}", 10, via="tenant")
@@ -203,7 +203,7 @@ class Sends:
             self._cancelled(account)
 
     async def _task(self, account: Account, after: float | None) -> None:
-        """A task that waits, and is cancelled by another one; then the handle is awaited again."""
+        """Wait in a task that another one cancels; then await the handle again."""
         assert account.delivery is not None
         task = asyncio.ensure_future(account.delivery.wait())
         self.books.listen(account)
@@ -225,8 +225,8 @@ class Sends:
             self.books.leave(account)
             if delivery.done():
                 break
-        watched = getattr(delivery.place()[0], "watched", ())
-        count = getattr(delivery.place()[0], "count", 0)
+        watched = getattr(delivery._position()[0], "watched", ())
+        count = getattr(delivery._position()[0], "count", 0)
         if len(watched) > 2 * count:
             self.books.wrong("watched grows", f"{account}: {len(watched)} are kept for a batch of {count}")
 
@@ -261,7 +261,7 @@ class Sends:
                     self.books.leave(account)
 
     def _cancelled(self, account: Account) -> None:
-        """The handle was detached, or the task that waits was cancelled."""
+        """Note that the handle was detached, or that the waiting task was cancelled."""
         assert account.delivery is not None
         if account.delivery.cancelled():
             self._heard(account, "cancelled")
@@ -284,7 +284,7 @@ class Sends:
 
     # ------------------------------------------------------------------ taking back
     def recall(self, step: Step) -> None:
-        """Of the newest records `count`, `skip` between them."""
+        """Recall `count` of the newest records, `skip` between them."""
         every = [account for account in self.books.accounts if account.delivery is not None]
         chosen = every[:: -step.args.get("skip", 1)][: step.args.get("count", 1)]
         if step.args.get("oldest"):
@@ -302,14 +302,14 @@ class Sends:
                 self.books.wrong("recall lies", f"{account}: recall() said True, before {before}, now {outcome}")
 
     def detach(self, step: Step) -> None:
-        """Delivery.cancel of the newest records."""
+        """Call Delivery.cancel on the newest records."""
         every = [account for account in self.books.accounts if account.delivery is not None]
         for account in every[:: -step.args.get("skip", 1)][: step.args.get("count", 1)]:
             self._detach(account)
 
     # ------------------------------------------------------------------ misuse
     def misuse(self, step: Step) -> None:
-        """A send that cannot be right; nothing may be taken of it."""
+        """Send with an invalid argument; nothing of it may be accepted."""
         args = step.args
         life = self._life(args)
         account = self.books.account(str(args["topic"]), None, life.key, "misuse", 5)

@@ -11,7 +11,7 @@ from .world_values import Run, Step, World
 
 
 def shrink(world: World, kind: str | None = None, *, tell: Callable[[str], None] = lambda _: None) -> Run:
-    """The smallest world found that has a finding of this kind (the first one's, if none is named)."""
+    """Return the smallest world found that has a finding of this kind (by default that of the first finding)."""
     best = play(world)
     if not best.wrongs:
         return best
@@ -36,7 +36,7 @@ def shrink(world: World, kind: str | None = None, *, tell: Callable[[str], None]
 
 
 def _played(world: World) -> Run | None:
-    """None: there is no such world (options that do not fit, a fault of a topic that was left out)."""
+    """Play a world; None if it is impossible (options that do not fit, a fault of a topic that was left out)."""
     try:
         return play(world)
     except Exception:
@@ -44,7 +44,7 @@ def _played(world: World) -> Run | None:
 
 
 def _smaller(world: World) -> Iterator[World]:
-    """Worlds with a little less, the largest cuts first."""
+    """Yield worlds with a little less, the largest cuts first."""
     for name in ("faults", "operations"):
         steps: list[Step] = getattr(world, name)
         size = len(steps)
@@ -71,7 +71,7 @@ def _with(world: World, **changes: Any) -> World:
 
 
 def _plainer(world: World) -> Iterator[World]:
-    """Without a hook, an option, some weather."""
+    """Yield worlds without a hook, an option, or some weather."""
     for name in ("hooks", "options", "weather", "cluster", "end"):
         kept: dict[str, Any] = getattr(world, name)
         for key in kept:
@@ -95,7 +95,7 @@ def _plainer(world: World) -> Iterator[World]:
 
 
 def _less(step: Step) -> Iterator[Step]:
-    """The same step with less in it."""
+    """Yield the same step with less in it."""
     count = step.args.get("count")
     if isinstance(count, int) and count > 1:
         for fewer in dict.fromkeys((1, count // 4, count // 2, count - 1)):

@@ -1,4 +1,4 @@
-"""Themes: features that make trouble together. A seed has one theme or none; what else it has is drawn as ever."""
+"""Themes: features that make trouble together. A seed has one theme or none; its other features are drawn independently."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """What a seed of this theme has, each with a high chance, and what it never has.
+    """The features a seed of this theme has, each with a high chance, and those it never has.
 
     Attributes:
         features: of options, hooks, weather, place and lives.

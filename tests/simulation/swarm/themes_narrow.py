@@ -30,17 +30,17 @@ NARROW: dict[str, Callable[[Narrow], None]] = {
 
 
 def is_narrow(seed: int) -> bool:
-    """The others draw from the wide themes, as ever."""
+    """Return whether the seed has a narrow theme; the others draw from the wide themes."""
     return seed % 4 == 3
 
 
 def theme_of(seed: int) -> str:
-    """In turn, so that each has as many."""
+    """Return the narrow theme of a seed; themes take turns, so that each has as many seeds."""
     return list(NARROW)[seed // 4 % len(NARROW)]
 
 
 def draw_narrow(seed: int) -> World:
-    """The world of a narrow seed."""
+    """Draw the world of a narrow seed."""
     random = Random(f"narrow {seed}")
     world = World(seed, shuffled=random.random() < 0.75)
     NARROW[theme_of(seed)](Narrow(random, world))

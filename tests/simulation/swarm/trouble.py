@@ -11,7 +11,7 @@ from .world_values import Step
 
 
 class Trouble:
-    """Breaks what the world says."""
+    """The faults that the world says."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -21,7 +21,7 @@ class Trouble:
         self.is_healed = False
 
     def act(self, step: Step) -> None:
-        """Do it, or wait for the request that sets it off."""
+        """Take the step, or wait for the request that sets it off."""
         if self.is_healed:
             return
         if step.on:
@@ -38,7 +38,7 @@ class Trouble:
             self.do(step)  # before the request is served
 
     def do(self, step: Step) -> None:
-        """Now."""
+        """Carry out the step now."""
         if self.is_healed:
             return
         done = getattr(self, f"_{step.kind}")(**step.args)
@@ -111,12 +111,12 @@ class Trouble:
     def _stop(self, node: int, seconds: float) -> str | None:
         return self._take_down(node, seconds, lambda: self.cluster.stop_broker(node))
 
-    def _take_down(self, node: int, seconds: float, deed: Any) -> str | None:
+    def _take_down(self, node: int, seconds: float, fault: Any) -> str | None:
         if node in self.down:
             return "is down already"
         self._thaw(node)
         self.down.add(node)
-        deed()
+        fault()
         self.scene.later(seconds, self._start, node)
         return None
 
@@ -130,7 +130,7 @@ class Trouble:
             return "no such partition"
         replicas = [node for node in self.cluster.partition(topic, partition).replicas if node in self._up()]
         if not replicas:
-            return "nobody is up"
+            return "no replica is up"
         leader = self.cluster.leader(topic, partition)
         at = replicas.index(leader) if leader in replicas else 0
         node = replicas[(at + by) % len(replicas)]
@@ -172,7 +172,7 @@ class Trouble:
             self.cluster.thaw_replicas(topic, partition)
 
     def _be_late(self, topic: str, partition: int, seconds: float) -> None:
-        """So that something is under way when the leader dies."""
+        """Delay answers, so that something is in flight when the leader dies."""
         if 0 <= partition < self.scene.partitions_of(topic):
             leader = self.cluster.leader(topic, partition)
             self.cluster.delay_next("Produce", seconds, broker=leader, times=5)
@@ -180,7 +180,7 @@ class Trouble:
     def _move_and_reset(
         self, topic: str, partition: int, by: int, lag: float, turns: int, late_s: float | None = None
     ) -> str:
-        """A leader that dies: another one leads, and a moment later the connections of the old one are reset."""
+        """Let another broker lead, and reset the connections of the old leader a moment later."""
         if not 0 <= partition < self.scene.partitions_of(topic):
             return "no such partition"
         leader = self.cluster.leader(topic, partition)
@@ -194,7 +194,7 @@ class Trouble:
         self.scene.create_topic(topic, partitions, {})
 
     def _grow(self, topic: str, more: int, unseen: int = 0) -> None:
-        """`unseen`: so many answers about the topic are errors that pass; what is sent meanwhile waits for another reason."""
+        """Add partitions. `unseen`: so many transient errors about the topic, for which sends then wait instead."""
         if unseen and self.scene.partitions_of(topic):
             self._fail("LEADER_NOT_AVAILABLE", "Metadata", topic=topic, times=unseen)
         self.scene.grow_to(topic, self.scene.partitions_of(topic) + more)
@@ -220,7 +220,7 @@ class Trouble:
 
     # ------------------------------------------------------------------ the end
     def heal(self) -> None:
-        """Everything is well from now on."""
+        """End all faults."""
         if self.is_healed:
             return
         self.is_healed = True

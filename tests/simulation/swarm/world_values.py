@@ -64,12 +64,12 @@ class World:
     end: Args = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """One line."""
+        """Return the world as one line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> World:
-        """What `to_json` wrote."""
+        """Return the world that `to_json` wrote."""
         raw = json.loads(text)
         for name in ("operations", "faults"):
             raw[name] = [Step(**step) for step in raw[name]]
@@ -77,12 +77,12 @@ class World:
 
     @property
     def length_s(self) -> float:
-        """When the last step begins."""
+        """Return the moment of the last step."""
         return max((step.at for step in (*self.operations, *self.faults)), default=0.0)
 
     @property
     def is_calm(self) -> bool:
-        """Nothing is wrong with the cluster, and all that is sent has somewhere to go."""
+        """Return whether the cluster has no fault and all records have a partition."""
         there = {topic["name"]: topic["partitions"] for topic in self.topics if not topic.get("late")}
         return not self.faults and all(self._has_place(step.args, there) for step in self.operations)
 
@@ -119,7 +119,7 @@ class Wrong:
 
 @dataclass(slots=True)
 class Run:
-    """What playing a world gave.
+    """The outcome of a played world.
 
     Attributes:
         drawn_next: by the loop and by its threads, after the end: the same only if as much was drawn before.
@@ -135,10 +135,10 @@ class Run:
 
     @property
     def kinds(self) -> set[str]:
-        """Of its findings."""
+        """Return the kinds of its findings."""
         return {wrong.kind for wrong in self.wrongs}
 
     @property
     def story(self) -> str:
-        """For people."""
+        """The world and its events, as a text."""
         return "\n".join([str(self.world), "-- what happened", *self.events, *(f"WRONG {w}" for w in self.wrongs)])

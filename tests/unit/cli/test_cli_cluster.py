@@ -31,7 +31,7 @@ COMMAND = [sys.executable, "-m", "aiokprod", "cluster"]
 
 @contextmanager
 def cluster(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The process and its bootstrap servers; it has ended by itself when the block has."""
+    """Yield the process and its bootstrap servers; it must end by itself after the block."""
     with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -135,7 +135,7 @@ def test_a_port_that_is_taken_is_named() -> None:
         port = taken.getsockname()[1]
         done = CliRunner().invoke(cluster_command, ["--brokers", "1", "--port", str(port)])
     assert done.exit_code == 1
-    assert re.search(rf"port {port} of 127.0.0.1 cannot be had: Address already in use.*--port 0", done.stderr)
+    assert re.search(rf"port {port} of 127.0.0.1 is not available: Address already in use.*--port 0", done.stderr)
     assert not done.stdout
 
 
@@ -146,7 +146,7 @@ def test_a_port_that_is_taken_is_named() -> None:
         (["--topic", ":3"], 2, "is not name:partitions"),
         (["--brokers", "0"], 2, "--brokers"),
         (["--kafka-version", "0.8"], 2, "is not one of '2.1', '2.8', '3.9', '4.3'"),
-        (["--port", "65535"], 2, "there is no port 65537"),
+        (["--port", "65535"], 2, "need port 65537, which does not exist"),
         (["--port", "0", "--topic", "no spaces"], 1, "topic 'no spaces' cannot be created"),
         (["--port", "0", "--topic", "orders:0"], 1, "topic 'orders' cannot be created"),
         (["--port", "0", "--", "no-such-command-anywhere"], 127, "no-such-command-anywhere: no such command"),

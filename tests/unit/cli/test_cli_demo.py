@@ -136,6 +136,18 @@ def test_the_command_tells_its_version_and_its_verbs() -> None:
     assert "demo" in aiokprod("--help")
 
 
+def test_a_base_install_tells_its_version_and_what_the_other_verbs_need() -> None:
+    def run_without_click(*arguments: str) -> subprocess.CompletedProcess[str]:
+        program = f"import sys; sys.modules['click'] = None; sys.argv[1:] = {list(arguments)}; import aiokprod.__main__"
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+
+    version = run_without_click("--version")
+    assert (version.returncode, version.stdout.split()[:2]) == (0, ["aiokprod", __version__])
+    demo = run_without_click("demo")
+    assert demo.returncode == 2
+    assert "aiokprod[cli]" in demo.stderr
+
+
 @pytest.mark.parametrize("servers", ["127.0.0.1:1", "no-such-host.invalid:9092"])
 def test_a_cluster_that_is_not_there_is_one_line_within_seconds(servers: str) -> None:
     began = time.monotonic()
@@ -175,7 +187,7 @@ def test_options_of_a_file_and_of_pairs_reach_the_connection(tmp_path: Path) -> 
 def test_a_pair_that_is_none_is_told_without_its_text(pair: str) -> None:
     result = run("-X", pair)
     assert result.exit_code == 2
-    assert "-X takes name=value" in result.stderr and "secret-of-mine" not in result.stderr
+    assert "-X needs name=value" in result.stderr and "secret-of-mine" not in result.stderr
 
 
 @pytest.mark.parametrize("more", [["--config", __file__], ["-X", "linger.ms=5"]])

@@ -27,7 +27,7 @@ def topic(
     topic_id: bytes = ID_A,
     error_code: int = 0,
 ) -> MetadataResponseTopic:
-    """`leaders`: (leader, epoch) of partition 0, 1, ...; or by index."""
+    """Return metadata of a topic. `leaders`: (leader, epoch) of partition 0, 1, ...; or by index."""
     pairs = leaders.items() if isinstance(leaders, Mapping) else enumerate(leaders)
     return MetadataResponseTopic(
         name=name,

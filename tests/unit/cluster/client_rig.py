@@ -12,8 +12,8 @@ from fake_cluster import FakeCluster
 from scripted_broker import eventually
 
 from aiokprod.cluster.client import ClusterClient, ClusterListener
-from aiokprod.cluster.connection import BrokerConnection
-from aiokprod.cluster.snapshot import ClusterSnapshot
+from aiokprod.cluster.connection.connection import BrokerConnection
+from aiokprod.cluster.metadata.snapshot import ClusterSnapshot
 from aiokprod.config import ProducerConfig
 from aiokprod.metrics import Metrics
 from aiokprod.wire.messages.metadata import MetadataRequest

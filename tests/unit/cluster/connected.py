@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from scripted_broker import Peer, Script, ScriptedBroker, api_versions
 
-from aiokprod.cluster.connection import BrokerConnection, ConnectionListener
+from aiokprod.cluster.connection.connection import BrokerConnection, ConnectionListener
 from aiokprod.errors import ConnectionLostError
 from aiokprod.logs import StateLog
 from aiokprod.wire.versions import ApiVersions
@@ -18,7 +18,7 @@ VERSIONS = ApiVersions.from_response(api_versions())
 
 
 class Recorder(ConnectionListener):
-    """Writes down what it is told; may do something of its own on each answer."""
+    """A listener that notes its calls, and may act on each answer."""
 
     def __init__(self) -> None:
         self.events: list[tuple[object, ...]] = []

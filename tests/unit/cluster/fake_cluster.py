@@ -80,7 +80,7 @@ class FakeBroker:
 
 
 class FakeCluster:
-    """`async with FakeCluster(3) as cluster`: brokers 1, 2, 3, and a truth that all of them tell."""
+    """A cluster (`async with FakeCluster(3) as cluster`): brokers 1, 2, 3, which all report the same state."""
 
     def __init__(self, count: int = 3, cluster_id: str = "ours") -> None:
         self.cluster_id = cluster_id
@@ -125,11 +125,12 @@ class FakeCluster:
     ) -> None:
         for broker in self.brokers.values():
             await broker.stop()
-        await asyncio.sleep(0.001)  # uvloop closes a handle on the turn after
+        for _ in range(3):
+            await asyncio.sleep(0)  # uvloop closes a handle on the turn after
 
 
 def usual(broker: FakeBroker, request: Any) -> Any:
-    """The answer of a healthy broker."""
+    """Return the answer of a healthy broker."""
     cluster = broker.cluster
     if isinstance(request, ApiVersionsRequest):
         return ApiVersionsResponse(

@@ -8,7 +8,7 @@ Closed = Callable[["FakeConnection", Exception], None]
 
 
 class FakeConnection:
-    """Open until it is closed; the test sets what it likes."""
+    """A connection that is open until it is closed; the test sets its attributes."""
 
     def __init__(self, node_id: int = 1, host: str = "host1", port: int = 9001) -> None:
         self.node_id = node_id

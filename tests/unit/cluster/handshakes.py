@@ -12,11 +12,11 @@ import pytest
 import trustme
 from scripted_broker import Peer, ScriptedBroker, idle
 
-from aiokprod.cluster.connection import BrokerConnection
-from aiokprod.cluster.connection_settings import ConnectionSettings
-from aiokprod.cluster.dns import Address
-from aiokprod.cluster.handshake import Endpoint, open_connection
-from aiokprod.cluster.tls import TlsFiles, build_context
+from aiokprod.cluster.connection.connection import BrokerConnection
+from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
+from aiokprod.cluster.dialing.dns import Address
+from aiokprod.cluster.dialing.handshake import Endpoint, open_connection
+from aiokprod.cluster.dialing.tls import TlsFiles, build_context
 from aiokprod.errors import (
     AiokprodError,
     ConnectionLostError,
@@ -51,7 +51,7 @@ async def refused(
     host: str = "127.0.0.1",
     timeout_s: float = 5.0,
 ) -> AiokprodError:
-    """The error of an attempt that must fail."""
+    """Return the error of an attempt that must fail."""
     with pytest.raises(AiokprodError) as raised:
         async with opened(broker, settings, host=host, timeout_s=timeout_s):
             pass
@@ -65,7 +65,7 @@ async def modern(peer: Peer) -> None:
 
 
 def at(*addresses: tuple[str, int]) -> Callable[[str, int], Any]:
-    """A resolver that knows these."""
+    """Return a resolver that knows these addresses."""
 
     async def resolver(host: str, port: int) -> Sequence[Address]:
         return [Address(socket.AF_INET, address) for address in addresses]

@@ -14,7 +14,7 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 
 
 class Listener:
-    """On 127.0.0.1 unless told otherwise; each connection has its handler in a task of its own, and is aborted behind it."""
+    """A server, on 127.0.0.1 by default; each connection has its handler in its own task, and is aborted after it."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -22,7 +22,7 @@ class Listener:
         self._peers: dict[asyncio.Task[None], socket.socket] = {}
 
     async def start(self, port: int = 0, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> int:
-        """The port it listens on."""
+        """Start listening; return the port."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = self._listening = socket.create_server((host, port), family=family)
         listening.setblocking(False)
@@ -30,7 +30,7 @@ class Listener:
         return int(listening.getsockname()[1])
 
     async def stop(self) -> None:
-        """Nobody is let in any more, and all connections end."""
+        """Accept no more connections, and end all that are open."""
         if self._listening is None:
             return
         asyncio.get_running_loop().remove_reader(self._listening)
@@ -44,7 +44,8 @@ class Listener:
         for task in peers:
             task.cancel()
         await asyncio.gather(*peers, return_exceptions=True)
-        await asyncio.sleep(0.001)  # uvloop closes a handle on the turn after
+        for _ in range(3):
+            await asyncio.sleep(0)  # uvloop closes a handle on the turn after
 
     def _accept(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
         accepted, _ = listening.accept()

@@ -10,8 +10,8 @@ from random import Random
 from answers import answer, topic
 from virtual_time import run_virtual
 
-from aiokprod.cluster.metadata import MetadataCache
-from aiokprod.cluster.snapshot import ClusterSnapshot
+from aiokprod.cluster.metadata.cache import MetadataCache
+from aiokprod.cluster.metadata.snapshot import ClusterSnapshot
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError, ConnectionLostError
 from aiokprod.wire.messages.metadata import MetadataResponse
@@ -84,6 +84,6 @@ def scene(respond: Answer, play: Callable[[Rig], Awaitable[None]], **options: fl
 
 def failing(error: AiokprodError | None = None) -> Answer:
     def respond(names: list[str]) -> MetadataResponse:
-        raise error or ConnectionLostError("nobody there")
+        raise error or ConnectionLostError("no broker there")
 
     return respond

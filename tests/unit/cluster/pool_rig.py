@@ -10,9 +10,9 @@ from typing import Any
 from fake_connection import FakeConnection
 from virtual_time import run_virtual
 
+from aiokprod.cluster.metadata.snapshot import BrokerNode
 from aiokprod.cluster.owned_tasks import OwnedTasks
 from aiokprod.cluster.pool import BrokerPool, Purpose
-from aiokprod.cluster.snapshot import BrokerNode
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError, ConnectionLostError
 

@@ -49,7 +49,7 @@ class Peer:
         self.writer.write(data)
 
     async def negotiate(self) -> None:
-        """Answer ApiVersions as a broker of today."""
+        """Answer ApiVersions as a current broker does."""
         request = await self.request()
         assert request.api_key == ApiVersionsRequest.API_KEY
         self.answer(request, api_versions().encode(request.version))
@@ -61,8 +61,14 @@ class Peer:
         self.answer(request, SaslHandshakeResponse(mechanisms=["ANY"]).encode(request.version))
         return SaslHandshakeRequest.decode(request.body, request.version).mechanism
 
+    async def sasl_token(self) -> tuple[bytes, RequestHeader]:
+        """Return the client's next token and its request, for an `answer` of any bytes."""
+        token = await self.sasl_token_only()
+        assert self._asked is not None
+        return token, self._asked
+
     async def sasl_token_only(self) -> bytes:
-        """The client's next token; answer it with `answer_sasl`."""
+        """Return the client's next token; answer it with `answer_sasl`."""
         self._asked = await self.request()
         assert self._asked.api_key == SaslAuthenticateRequest.API_KEY
         return SaslAuthenticateRequest.decode(self._asked.body, self._asked.version).auth_bytes
@@ -70,6 +76,10 @@ class Peer:
     def answer_sasl(self, challenge: SaslAuthenticateResponse) -> None:
         assert self._asked is not None
         self.answer(self._asked, challenge.encode(self._asked.version))
+
+    def answer_sasl_bytes(self, body: bytes) -> None:
+        assert self._asked is not None
+        self.answer(self._asked, body)
 
     async def hung_up(self) -> bool:
         """Wait until the client ends the connection; True if it sent nothing more."""
@@ -86,7 +96,7 @@ class Peer:
 
 
 def api_versions() -> ApiVersionsResponse:
-    """Everything we know, in every version."""
+    """Return every API we know, in every version."""
     return ApiVersionsResponse(
         api_keys=[ApiVersion(kind.API_KEY, kind.MIN_VERSION, kind.MAX_VERSION) for kind in KNOWN]
     )
@@ -96,7 +106,7 @@ Script = Callable[[Peer], Awaitable[None]]
 
 
 class ScriptedBroker:
-    """`async with ScriptedBroker(script)`: every connection runs the script; its failures fail the test."""
+    """A broker (`async with ScriptedBroker(script)`) that runs the script on every connection; its errors fail the test."""
 
     def __init__(self, *scripts: Script, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> None:
         self._scripts = scripts
@@ -140,3 +150,9 @@ async def eventually(condition: Callable[[], bool], within_s: float = 5.0) -> No
     async with asyncio.timeout(within_s):
         while not condition():
             await asyncio.sleep(0.001)
+
+
+async def turns(number: int = 20) -> None:
+    """Give the loop some turns: what is due now is done then."""
+    for _ in range(number):
+        await asyncio.sleep(0)

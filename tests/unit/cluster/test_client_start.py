@@ -1,4 +1,4 @@
-"""How a client starts: in the foreground, in the background, and when nobody is there."""
+"""How a client starts: in the foreground, in the background, and when no broker is there."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from both_loops import Run, both_loops
 from client_rig import rig, unused_port
 from listener import Listener
-from scripted_broker import eventually
+from scripted_broker import eventually, turns
 
-from aiokprod.cluster.snapshot import LeaderHint
+from aiokprod.cluster.metadata.snapshot import LeaderHint
 from aiokprod.errors import (
     BootstrapError,
     ConnectionLostError,
@@ -38,7 +38,7 @@ def test_start_learns_the_brokers(run: Run) -> None:
 
 
 @both_loops
-def test_start_with_nobody_there_names_each_address_and_its_cause(run: Run) -> None:  # faults: T15, L19, N16
+def test_start_with_no_broker_there_names_each_address_and_its_cause(run: Run) -> None:  # faults: T15, L19, N16
     async def scenario() -> None:
         ports = [unused_port(), unused_port()]
         async with rig(1, start=False, bootstrap_servers=[f"127.0.0.1:{port}" for port in ports]) as r:
@@ -77,7 +77,8 @@ def test_start_waits_for_a_cluster_that_comes_up(run: Run) -> None:
             broker = r.cluster.brokers[1]
             await broker.stop()
             starting = asyncio.create_task(r.client.start(5.0))
-            await asyncio.sleep(0.1)
+            await turns()
+            assert not starting.done()
             await broker.start()
             await starting
 
@@ -176,9 +177,11 @@ def test_a_start_in_the_background_dials_at_most_five_times_a_second(run: Run) -
         async with rig(1, start=False) as r:
             broker = r.cluster.brokers[1]
             broker.answers[ApiVersionsRequest] = lambda broker, request: ConnectionError()
+            loop = asyncio.get_running_loop()
+            began = loop.time()
             r.client.start_in_background()
-            await asyncio.sleep(0.5)
-            assert 2 <= broker.dials <= 5
+            await eventually(lambda: broker.dials == 6, within_s=20.0)
+            assert loop.time() - began > 0.5
 
     run(scenario())
 

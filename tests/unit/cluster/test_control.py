@@ -1,4 +1,4 @@
-"""Whom a control request goes to, with a real pool in virtual time."""
+"""The broker that a control request goes to, with a real pool in virtual time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fake_connection import FakeConnection
 from pool_rig import CONTROL, PoolRig, node, refused
 from virtual_time import run_virtual
 
-from aiokprod.cluster.bootstrap import BootstrapServers
 from aiokprod.cluster.control import ControlRoute
+from aiokprod.cluster.metadata.bootstrap import BootstrapServers
 from aiokprod.errors import (
     AuthenticationError,
     BootstrapError,
@@ -34,7 +34,7 @@ class Rig(PoolRig):
         self.route = ControlRoute(self.pool, self.bootstrap, may_rebootstrap=may_rebootstrap, random=Random(1))
 
     def arrived(self) -> None:
-        """As after a first Metadata answer."""
+        """Note the brokers, as after a first Metadata answer."""
         nodes = [node(node_id) for node_id in BROKERS]
         self.pool.know(nodes)
         self.route.succeeded(nodes)
@@ -54,7 +54,7 @@ def scene(play: Callable[[Rig], Awaitable[None]], **options: Any) -> None:
     run_virtual(scenario())
 
 
-# -- the beginning ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- the beginning
 
 
 def test_it_begins_at_a_bootstrap_server() -> None:
@@ -88,7 +88,7 @@ def test_servers_that_swallow_packets_do_not_hold_up_the_others() -> None:  # fa
     scene(play)
 
 
-def test_when_nobody_answers_the_error_names_everybody() -> None:  # faults: T15
+def test_when_no_broker_answers_the_error_names_all_of_them() -> None:  # faults: T15
     async def play(rig: Rig) -> None:
         rig.refuse = refused
         with pytest.raises(BootstrapError) as caught:
@@ -97,7 +97,7 @@ def test_when_nobody_answers_the_error_names_everybody() -> None:  # faults: T15
         assert all(str(cause) == "refused" for *_, cause in caught.value.tried)
         assert all(f"{host}:{port}: refused" in str(caught.value) for host, port in SERVERS)
         dials = len(rig.dials)
-        with pytest.raises(BootstrapError, match="boot1:1: refused"):  # all in backoff: nobody is dialled
+        with pytest.raises(BootstrapError, match="boot1:1: refused"):  # all in backoff: no broker is dialled
             await rig.ask()
         assert len(rig.dials) == dials
 
@@ -132,7 +132,7 @@ def test_cancelling_leaves_the_dials_to_the_next_request() -> None:
     scene(play)
 
 
-# -- known brokers ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- known brokers
 
 
 def test_known_brokers_are_asked_from_then_on() -> None:
@@ -241,7 +241,7 @@ def test_the_only_broker_is_asked_again_though_it_failed() -> None:
     scene(play)
 
 
-# -- beginning again ----------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- beginning again
 
 
 def only_servers(where: Any) -> ConnectionLostError | None:
@@ -260,7 +260,7 @@ def test_when_no_known_broker_can_be_reached_it_begins_again() -> None:  # fault
 
 
 def swallowed(rig: Rig, *ids: int) -> None:
-    """Dials of these end after half a minute."""
+    """Let dials of these brokers end after half a minute."""
     rig.slow = dict.fromkeys(ids, 30.0)
 
 
@@ -402,7 +402,7 @@ def test_a_server_that_failed_is_not_asked_again_while_there_are_others() -> Non
     scene(play)
 
 
-def test_what_a_request_to_a_server_failed_of_is_told_too() -> None:
+def test_the_error_of_a_request_to_a_server_is_told_too() -> None:
     async def play(rig: Rig) -> None:
         server = await rig.ask()
         rig.route.failed(server, RequestTimeoutError("no metadata"))  # type: ignore[arg-type]
@@ -414,7 +414,7 @@ def test_what_a_request_to_a_server_failed_of_is_told_too() -> None:
     scene(play)
 
 
-# -- another cluster ----------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- another cluster
 
 
 def test_addresses_of_another_cluster_are_asked_when_all_others_have_been() -> None:  # faults: T18, T22

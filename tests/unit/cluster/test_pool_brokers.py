@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from pool_rig import CONTROL, PRODUCE, PoolRig, node, refused, scene
 
+from aiokprod.cluster.pool import BrokerPool
 from aiokprod.errors import ConnectionLostError
 
 
@@ -75,6 +76,26 @@ def test_a_removed_broker_is_dialled_no_more_and_keeps_what_is_in_flight() -> No
             with pytest.raises(ConnectionLostError, match="not among the brokers"):
                 await rig.connect(node_id)
         assert len(rig.dials) == dials
+
+    scene(play)
+
+
+def test_brokers_that_leave_together_cost_one_look_at_the_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand brokers with new ids in each answer, and a look for each at all connections, were seconds of the loop."""
+    looks: list[None] = []
+    look = BrokerPool._look
+
+    def counted(pool: BrokerPool) -> None:
+        looks.append(None)
+        look(pool)
+
+    async def play(rig: PoolRig) -> None:
+        rig.pool.know([node(node_id) for node_id in range(1, 1_000)])
+        connections = [await rig.connect(node_id) for node_id in (1, 2, 500)]
+        monkeypatch.setattr(BrokerPool, "_look", counted)
+        rig.pool.know([node(node_id) for node_id in (2, *range(1_000, 2_000))])
+        assert len(looks) == 1
+        assert [connection.is_open for connection in connections] == [False, True, False]
 
     scene(play)
 

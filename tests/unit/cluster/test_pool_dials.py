@@ -9,11 +9,35 @@ import pytest
 from pool_rig import CONTROL, PRODUCE, PoolRig, node, refused, scene
 from virtual_time import run_virtual
 
+from aiokprod.cluster.connection.lease import Lease, Look
+from aiokprod.cluster.metadata.snapshot import BrokerNode
 from aiokprod.cluster.pool import DIALS_AT_ONCE
-from aiokprod.cluster.snapshot import BrokerNode
 from aiokprod.errors import AuthenticationError, ConnectionLostError
 
-# -- dialling -----------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- dialling
+
+
+def test_the_work_for_a_new_connection_does_not_grow_with_those_that_are_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # faults: H16
+    looks = 0
+    look = Lease.look
+
+    def counted(lease: Lease, now: float, max_idle_s: float) -> Look:
+        nonlocal looks
+        looks += 1
+        return look(lease, now, max_idle_s)
+
+    async def play(rig: PoolRig) -> None:
+        for node_id in range(100):
+            await rig.connect(node_id)
+        assert looks <= 300
+        assert len(rig.pool.open_for(PRODUCE)) == 100
+        await asyncio.sleep(1000)  # the timer that each of them set is the one that ends them
+        assert rig.pool.open_for(PRODUCE) == []
+
+    monkeypatch.setattr(Lease, "look", counted)
+    scene(play, *range(100), connections_max_idle_ms=60_000)
 
 
 def test_a_dial_gives_a_connection_and_tells() -> None:
@@ -41,7 +65,7 @@ def test_dials_have_names() -> None:
     scene(play)
 
 
-def test_everybody_waits_for_the_same_dial_and_one_may_leave() -> None:
+def test_all_callers_wait_for_the_same_dial_and_one_may_leave() -> None:
     async def play(rig: PoolRig) -> None:
         waiters = [asyncio.create_task(rig.connect(1)) for _ in range(5)]
         await asyncio.sleep(0)
@@ -130,7 +154,7 @@ def test_an_unknown_broker_is_a_failed_dial_with_backoff() -> None:  # faults: B
     scene(play)
 
 
-def test_a_bug_in_a_dial_is_told_and_nobody_hangs() -> None:  # faults: L15
+def test_a_bug_in_a_dial_is_told_and_no_caller_hangs() -> None:  # faults: L15
     async def scenario() -> None:
         rig = PoolRig(1)
         rig.refuse = lambda where: ZeroDivisionError("canary")
@@ -144,7 +168,7 @@ def test_a_bug_in_a_dial_is_told_and_nobody_hangs() -> None:  # faults: L15
     run_virtual(scenario())
 
 
-# -- pace ---------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- pace
 
 
 def gaps(rig: PoolRig, node_id: int) -> list[float]:
@@ -302,7 +326,7 @@ def test_a_broker_that_has_not_failed_is_dialled_before_those_that_have() -> Non
         await asyncio.sleep(5.0)
         assert sum(rig.dialling.values()) == DIALS_AT_ONCE
         rig.pool.dial(HONEST, PRODUCE)
-        rig.pool.dial(HONEST, CONTROL)  # news wait for nobody
+        rig.pool.dial(HONEST, CONTROL)  # a changed address waits for nothing
         await asyncio.sleep(1.0)
         assert rig.pool.get(HONEST, CONTROL) is not None
         await asyncio.sleep(9.0)  # those that are under way end

@@ -20,7 +20,7 @@ class _JumpingSelector(selectors.DefaultSelector):  # type: ignore[valid-type,mi
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Real code, no waiting. Not for sockets: their bytes need real time."""
+    """A loop that runs real code without waiting. Not for sockets: their bytes need real time."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
@@ -31,7 +31,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run_virtual(scenario: Coroutine[Any, Any, None]) -> None:
-    """`asyncio.run` in virtual time; the scenario must leave no task behind."""
+    """Run as `asyncio.run` does, in virtual time; the scenario must leave no task behind."""
 
     async def checked() -> None:
         await scenario

@@ -176,7 +176,8 @@ def test_a_secret_file_that_is_missing_is_an_error_that_names_the_variable(tmp_p
 
 @pytest.mark.parametrize("given", ["HUSH", "HUSH\0", "/HUSH/" + "x" * 5000])
 def test_a_secret_given_as_the_name_of_its_file_is_not_echoed(given: str) -> None:
-    with pytest.raises(ConfigError, match=r"AIOKPROD_SASL_PASSWORD_FILE names .* may be the secret itself") as raised:
+    says = r"AIOKPROD_SASL_PASSWORD_FILE (names|does not name) .* may be the secret itself"
+    with pytest.raises(ConfigError, match=says) as raised:
         ProducerConfig.from_env({**BASE, "AIOKPROD_SASL_PASSWORD_FILE": given})
     assert "HUSH" not in str(raised.value)
 
@@ -192,7 +193,7 @@ def test_a_secret_file_without_a_text_is_an_error_that_names_the_variable(conten
 def test_a_secret_file_of_windows_ends_without_its_line_break_too(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_bytes(b" canary \r\n")
-    found, _ = read_environment({"AIOKPROD_SASL_PASSWORD_FILE": str(file)}, ProducerConfig)
+    found, _ = read_environment({"AIOKPROD_SASL_PASSWORD_FILE": str(file)}, {"sasl_password": "str"})
     assert found == {"sasl_password": " canary "}
 
 

@@ -282,7 +282,7 @@ def test_a_login_module_gives_user_and_password_and_must_agree_with_them() -> No
     sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": jaas}
     assert from_mapping(**sasl).sasl_username == "u"
     assert from_mapping(**sasl, sasl_username="u").sasl_username == "u"
-    assert "p'" not in refused("sasl_username", "same one", **sasl, sasl_username="v")
+    assert "p'" not in refused("sasl_username", "same option", **sasl, sasl_username="v")
     refused("sasl.jaas.config must be", **{**sasl, "sasl.jaas.config": "Krb5LoginModule required;"})
 
 

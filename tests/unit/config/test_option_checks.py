@@ -1,4 +1,4 @@
-"""What one option cannot be: each error names the option, shows the value, and says what it must be."""
+"""Refused values of one option: each error names the option, shows the value, and says what it must be."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def test_a_password_before_an_address_is_not_echoed() -> None:
 @pytest.mark.parametrize("hook", ["configure", "on_send", "on_acknowledgement", "on_outcome"])
 def test_an_interceptor_whose_hook_is_a_coroutine_function_is_refused(hook: str) -> None:
     async def later(*_: Any) -> None:
-        """Nothing would await it."""
+        """Return nothing; a hook like this would never be awaited."""
 
     kind = type("Async", (ProducerInterceptor,), {hook: later})
     assert "plain functions as methods" in refused("interceptors", [kind()])

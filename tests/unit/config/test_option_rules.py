@@ -1,4 +1,4 @@
-"""What options cannot be together: the error names both, and the way out."""
+"""Refused combinations of options: the error names both, and the way out."""
 
 from __future__ import annotations
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
+import inspect
 import pickle
 import ssl
+import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import aiokprod
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.errors import ConfigError
 from aiokprod.serializers import JsonSerializer
 
-PASSWORD = "a-password-nobody-sees"
+PASSWORD = "a-password-never-shown"
 SASL: dict[str, Any] = {
     "security_protocol": "SASL_SSL",
     "sasl_mechanism": "PLAIN",
@@ -27,8 +32,27 @@ def config(**options: Any) -> ProducerConfig:
     return ProducerConfig.of(**{"bootstrap_servers": "kafka:9092", **options})
 
 
+def attributes_in(program: str) -> set[str]:
+    return {node.attr for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Attribute)}
+
+
 def test_the_keyword_arguments_are_the_fields() -> None:
-    assert set(ProducerOptions.__annotations__) == {entry.name for entry in dataclasses.fields(ProducerConfig)}
+    """An option is a field of `ProducerConfig` and a keyword of `Producer`, for type checkers (aiokprod/config/options.py)."""
+    fields = {entry.name for entry in dataclasses.fields(ProducerConfig)}
+    keywords = set(ProducerOptions.__annotations__)
+    assert not keywords - fields, "ProducerOptions names options that ProducerConfig does not have"
+    assert not fields - keywords, "add these options to ProducerOptions in aiokprod/config/options.py"
+
+
+def test_each_option_is_read_by_the_library() -> None:
+    """An option that only aiokprod/config knows has no effect. Some are read by properties of `ProducerConfig`."""
+    package = Path(aiokprod.__file__).parent
+    files = [path for path in package.rglob("*.py") if not path.is_relative_to(package / "config")]
+    read = set().union(*(attributes_in(path.read_text(encoding="utf-8")) for path in files))
+    for name, value in vars(ProducerConfig).items():
+        if name in read and isinstance(value, property):
+            read |= attributes_in(textwrap.dedent(inspect.getsource(value.fget)))  # type: ignore[arg-type]
+    assert not {entry.name for entry in dataclasses.fields(ProducerConfig)} - read
 
 
 @pytest.mark.parametrize("make", [ProducerConfig, ProducerConfig.of, ProducerConfig(bootstrap_servers="a:1").replace])
@@ -97,7 +121,7 @@ def test_a_delivery_timeout_that_was_given_must_leave_time_for_a_request() -> No
         config(request_timeout_ms=200_000, delivery_timeout_ms=120_000)
 
 
-def test_a_timeout_raised_by_rule_is_derived_anew_by_replace() -> None:
+def test_a_timeout_raised_by_rule_is_derived_again_by_replace() -> None:
     assert config(request_timeout_ms=200_000).replace(request_timeout_ms=1_000).delivery_timeout_ms == 120_000
 
 
@@ -210,7 +234,7 @@ def test_pickling_keeps_everything() -> None:
     )
 
 
-def test_a_copy_is_the_config_itself_since_nobody_can_change_it() -> None:
+def test_a_copy_is_the_config_itself_since_nothing_can_change_it() -> None:
     one = config(security_protocol="SSL", ssl_context=ssl.create_default_context())
     assert copy.copy(one) is one
     assert copy.deepcopy(one) is one

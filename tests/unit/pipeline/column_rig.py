@@ -1,4 +1,4 @@
-"""What the tests of `send_columns` share: columns of rows, and the two ways to encode them."""
+"""Helpers of the tests of `send_columns`: columns of rows, and the two ways to encode them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import accumulate
 import pytest
 
 from aiokprod import BytesColumn, ColumnsReport, HeadersColumn, Producer
-from aiokprod.pipeline import column_encoder
+from aiokprod.pipeline.columns import column_encoder
 from aiokprod.records.column_rows import Encoder, PlainEncoder
 from aiokprod.testing import MockCluster
 
@@ -19,7 +19,7 @@ ENCODERS = ["plain", *(["vectorised"] if find_spec("pyarrow") and find_spec("num
 
 @pytest.fixture(params=ENCODERS, autouse=True)
 def encoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test holds whichever way the columns are encoded."""
+    """Run every test with each way of encoding columns."""
     one: Encoder = PlainEncoder()
     if request.param == "vectorised":
         from aiokprod.records.vectorised import VectorEncoder
@@ -45,7 +45,7 @@ def headers_column(rows: Sequence[Sequence[tuple[bytes, bytes | None]]]) -> Head
 
 
 def told(report: ColumnsReport, cluster: MockCluster, topic: str = "t") -> None:
-    """The report says what the log has."""
+    """Check that the report agrees with the log."""
     for (name, number), partition in report.partitions.items():
         assert name == topic
         offsets = [record.offset for record in cluster.records(topic, number)]
@@ -57,7 +57,7 @@ def told(report: ColumnsReport, cluster: MockCluster, topic: str = "t") -> None:
 
 
 def room(size: int) -> dict[str, int]:
-    """A buffer of so many bytes."""
+    """Return options for a buffer of so many bytes."""
     return {"buffer_memory": size, "max_request_size": size}
 
 

@@ -1,4 +1,4 @@
-"""What the producer is made to do while its work is counted: `cost_scenarios.py NAME SIZE...` prints a JSON list.
+"""Scenarios of the producer while its work is counted: `cost_scenarios.py NAME SIZE...` prints a JSON list.
 
 A process of its own, so that the sources can be rewritten (`work_counter.py`). Time is virtual, the cluster is a
 MockCluster. Each scenario gives what its test asks: units of work, the most in one callback, and what is kept.
@@ -21,9 +21,10 @@ from typing import Any  # noqa: E402
 
 from aiokprod import Delivery, Producer  # noqa: E402
 from aiokprod.errors import SendTimeoutError, UnknownTopicError  # noqa: E402
-from aiokprod.pipeline.batch import ProducerBatch  # noqa: E402
-from aiokprod.pipeline.entrance import Entrance  # noqa: E402
-from aiokprod.pipeline.partitioners import make_partitioner  # noqa: E402
+from aiokprod.pipeline.partition.batch import ProducerBatch  # noqa: E402
+from aiokprod.pipeline.partition.batch_fill import BatchFill  # noqa: E402
+from aiokprod.pipeline.sending.parking import Parking  # noqa: E402
+from aiokprod.pipeline.sending.partitioners import make_partitioner  # noqa: E402
 from aiokprod.testing import MockCluster  # noqa: E402
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual  # noqa: E402
 
@@ -39,7 +40,7 @@ def scenario(play: Scenario) -> Scenario:
 
 @asynccontextmanager
 async def unreachable(network: VirtualNetwork, **options: Any) -> AsyncIterator[tuple[MockCluster, Producer]]:
-    """A producer that knows topic "t", whose leader takes no connection: nothing is ever stamped."""
+    """Yield a producer that knows topic "t", whose leader refuses connections: nothing is ever stamped."""
     async with MockCluster(brokers=1, network=network, seed=1, auto_create_topics=False) as cluster:
         cluster.create_topic("t", partitions=1)
         settings: dict[str, Any] = {"buffer_memory": 1_000_000_000, "delivery_timeout_ms": 3_600_000} | options
@@ -54,7 +55,7 @@ async def unreachable(network: VirtualNetwork, **options: Any) -> AsyncIterator[
 
 
 class Counted:
-    """What is done in a block."""
+    """The work that is done in a block."""
 
     def __enter__(self) -> Counted:
         self._began = WORK.done
@@ -67,8 +68,8 @@ class Counted:
 
 
 def watched_in(deliveries: Sequence[Delivery]) -> int:
-    """Handles that the batches keep because of those who wait."""
-    batches = {holder for delivery in deliveries if isinstance(holder := delivery.place()[0], ProducerBatch)}
+    """Return how many handles the batches keep because of tasks that wait."""
+    batches = {holder for delivery in deliveries if isinstance(holder := delivery._position()[0], ProducerBatch)}
     return sum(len(batch.watched) + sum(map(len, (batch._watched_at or {}).values())) for batch in batches)
 
 
@@ -162,8 +163,22 @@ async def every_other_one_recalled_and_the_rest_delivered(network: VirtualNetwor
         return {"work": counted.work}
 
 
+@scenario
+async def records_of_a_batch_in_parts(network: VirtualNetwork, size: int) -> Counts:
+    async with MockCluster(brokers=1, network=network, seed=1, auto_create_topics=False) as cluster:
+        cluster.create_topic("t", partitions=1, max_message_bytes=700)
+        options = {"linger_ms": 1_000, "batch_size": 2_000_000, "max_request_size": 2_000_000}
+        async with Producer(cluster.bootstrap_servers, dialer=network.dial, **options) as producer:
+            await producer.partitions_for("t")
+            deliveries = [producer.send("t", b"x" * 100) for _ in range(size)]
+            with Counted() as counted:
+                await producer.flush()
+            assert all(delivery.exception() is None for delivery in deliveries)
+        return {"work": counted.work}
+
+
 async def deadlines(network: VirtualNetwork, size: int, **options: Any) -> Counts:
-    """Five records fall due at a time, and one of each five has been recalled."""
+    """Let five records expire at a time, one of which has been recalled."""
     patient = {"linger_ms": 600_000, "request_timeout_ms": 1_000, "delivery_timeout_ms": 700_000}
     async with unreachable(network, **(patient | options)) as (_, producer):
         deliveries = []
@@ -188,10 +203,10 @@ async def deadlines_of_batches_of_one(network: VirtualNetwork, size: int) -> Cou
     return await deadlines(network, size, batch_size=0)
 
 
-# ---------------------------------------------------------------------- those who ask again and again
+# ---------------------------------------------------------------------- callers that ask again and again
 @scenario
 async def polls_of_one_handle(network: VirtualNetwork, size: int) -> Counts:
-    """`asyncio.wait` and `wait_for` with a timeout, `size` times."""
+    """Call `asyncio.wait` and `wait_for` with a timeout, `size` times."""
     async with unreachable(network) as (_, producer):
         deliveries = [producer.send("t", b"x") for _ in range(10)]
         with Counted() as counted:
@@ -207,7 +222,7 @@ async def polls_of_one_handle(network: VirtualNetwork, size: int) -> Counts:
 
 @scenario
 async def tasks_that_give_up(network: VirtualNetwork, size: int) -> Counts:
-    """So many tasks await one handle, and are cancelled one after the other, the last one first."""
+    """Let so many tasks await one handle, and cancel them one after the other, the last one first."""
     async with unreachable(network) as (_, producer):
         delivery = producer.send("t", b"x")
         tasks = [asyncio.ensure_future(delivery.wait()) for _ in range(size)]
@@ -222,12 +237,12 @@ async def tasks_that_give_up(network: VirtualNetwork, size: int) -> Counts:
 # ---------------------------------------------------------------------- what is kept for alarms
 @scenario
 async def timeouts_that_are_all_different(network: VirtualNetwork, size: int) -> Counts:
-    """Five records at a time, each with a timeout of its own that is long after its outcome."""
+    """Send five records at a time, each with its own timeout long after its outcome."""
     async with MockCluster(brokers=1, network=network, seed=1, auto_create_topics=False) as cluster:
         cluster.create_topic("t", partitions=1)
         async with Producer(cluster.bootstrap_servers, dialer=network.dial) as producer:
             await producer.partitions_for("t")
-            timeouts = entrance_of(producer)._timeouts
+            timeouts = parking_of(producer)._timeouts
             most = 0
             with Counted() as counted:
                 for number in range(size):
@@ -236,9 +251,9 @@ async def timeouts_that_are_all_different(network: VirtualNetwork, size: int) ->
             return {"work": counted.work, "kept": most}
 
 
-def entrance_of(producer: Producer) -> Entrance:
+def parking_of(producer: Producer) -> Parking:
     assert producer._pipeline is not None
-    return producer._pipeline.entrance
+    return producer._pipeline.parking
 
 
 # ---------------------------------------------------------------------- records that have no partition yet
@@ -296,12 +311,12 @@ async def recalled(deliveries: list[Delivery]) -> Counts:
 # ---------------------------------------------------------------------- names that do not exist
 @scenario
 async def topics_that_do_not_exist(network: VirtualNetwork, size: int) -> Counts:
-    """Records for `size` names, five at a time, while one topic is in use."""
+    """Send records for `size` names, five at a time, while one topic is in use."""
     async with MockCluster(brokers=1, network=network, seed=1, auto_create_topics=False) as cluster:
         cluster.create_topic("t", partitions=1)
         async with Producer(cluster.bootstrap_servers, dialer=network.dial, max_block_ms=500) as producer:
             await producer.send("t", b"x")
-            topics = entrance_of(producer).topics
+            topics = parking_of(producer).topics
             most = 0
             with Counted() as counted:
                 for first in range(0, size, 5):
@@ -310,7 +325,7 @@ async def topics_that_do_not_exist(network: VirtualNetwork, size: int) -> Counts
                     assert all(isinstance(delivery.exception(), UnknownTopicError) for delivery in lost)
                     most = max(most, len(topics))
                 await asyncio.sleep(5.0)
-            assert entrance_of(producer).gate.used_bytes == 0
+            assert parking_of(producer).gate.used_bytes == 0
             return {"work": counted.work, "kept": most, "kept later": len(topics)}
 
 
@@ -318,7 +333,7 @@ async def topics_that_do_not_exist(network: VirtualNetwork, size: int) -> Counts
 @scenario
 async def half_of_the_partitions_stuck(network: VirtualNetwork, size: int) -> Counts:
     partitioner = make_partitioner(
-        "uniform_sticky", ignore_keys=False, adaptive=True, batch_size=65_536, random=Random(1)
+        "uniform_sticky", ignore_keys=False, adaptive=True, fill=BatchFill(65_536, 65_536), random=Random(1)
     )
     partitioner.update(size, list(range(size)), 0.0)
     waiting = [0 if partition % 2 else 100_000 for partition in range(size)]
@@ -330,8 +345,10 @@ async def half_of_the_partitions_stuck(network: VirtualNetwork, size: int) -> Co
 
 @scenario
 async def sticky_batches(network: VirtualNetwork, size: int) -> Counts:
-    """A batch is opened: another of so many partitions is drawn."""
-    partitioner = make_partitioner("sticky", ignore_keys=False, adaptive=True, batch_size=65_536, random=Random(1))
+    """Draw a new sticky partition for each new batch, out of `size` partitions."""
+    partitioner = make_partitioner(
+        "sticky", ignore_keys=False, adaptive=True, fill=BatchFill(65_536, 65_536), random=Random(1)
+    )
     partitioner.update(size, list(range(size)), 0.0)
     with Counted() as counted:
         for _ in range(size):

@@ -9,10 +9,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from ledger_states import OUTCOMES, complaints
+
 from aiokprod.errors import AiokprodError
-from aiokprod.pipeline.batch import ProducerBatch, Segment
-from aiokprod.pipeline.batch_owner import BatchOwner
-from aiokprod.pipeline.ledger import Abort, Action, Chase, Entry, Ledger, NeedIdentity, Outcome, Settle, WantMetadata
+from aiokprod.pipeline.partition.batch import BatchOwner, ProducerBatch, Segment
+from aiokprod.pipeline.partition.ledger import (
+    Abort,
+    Action,
+    Chase,
+    Entry,
+    Ledger,
+    NeedIdentity,
+    Outcome,
+    Settle,
+    WantMetadata,
+)
 
 IDENTITY = (7, 0)
 TOPIC_ID = (1).to_bytes(16, "big")
@@ -34,6 +45,7 @@ class Desk:
         transactional: bool = False,
         next_sequence: int = 0,
         topic_id: bytes = TOPIC_ID,
+        retries: int = 2**31 - 1,
     ) -> None:
         self.ledger = Ledger(
             node=1,
@@ -45,6 +57,7 @@ class Desk:
             window=window,
             retry_delay=lambda attempt: RETRY_S * attempt,
             next_sequence=next_sequence,
+            retries=retries,
         )
         self.now = 0.0
         self.told: dict[int, tuple[Outcome, int | None]] = {}
@@ -62,7 +75,7 @@ class Desk:
 
     # ------------------------------------------------------------------ what happens
     def send(self, count: int = 1, *, timestamp_ms: int | None = None, waited_s: float = 0.0) -> Entry:
-        """One batch of so many records, full, which have waited for so long."""
+        """Seal one full batch of so many records, which have waited for so long."""
         stamp = self.now_ms if timestamp_ms is None else timestamp_ms
         batch = ProducerBatch(self._owner, self.now - waited_s, DELIVERY_TIMEOUT_S, 0, 0, stamp)
         entry = self.ledger.open(batch)
@@ -88,7 +101,7 @@ class Desk:
         self._keep(self.ledger.answer(entry, number, code, offset, named, self.now, self.now_ms))
 
     def lose(self, *entries: Entry, written: bool = True) -> None:
-        """The connection ends with these unanswered, and what was behind them, the chaser, is back."""
+        """Lose the connection with these unanswered; the chaser, which was behind them, is back."""
         self._keep(self.ledger.lost([(entry, entry.attempt, written) for entry in entries], self.now))
         self.returned()
 
@@ -102,7 +115,7 @@ class Desk:
         self._keep(self.ledger.granted(identity, self.now))
 
     def sleep(self, seconds: float) -> None:
-        """Time passes, and what falls due is told."""
+        """Let time pass, and process what falls due."""
         self.now += seconds
         self._keep(self.ledger.tick(self.now, self.now_ms))
 
@@ -110,30 +123,31 @@ class Desk:
         self._keep(self.ledger.purge(self.now, self.now_ms))
 
     def warm(self, offset: int = 0) -> None:
-        """One record acknowledged: the guard of the first acknowledgement is open."""
+        """Deliver one record, so that the guard of the first acknowledgement is open."""
         entry = self.send()
         assert self.fly() == [entry]
         self.answer(entry, 0, offset)
 
     def backoff(self) -> None:
-        """The time after which a refused head may go again."""
+        """Wait as long as a refused head must wait."""
         self.sleep(RETRY_S * 20)
 
     # ------------------------------------------------------------------ what came out
     @property
     def bumps(self) -> list[tuple[tuple[int, int] | None, bool]]:
-        """(the identity that was used up, whether a fresh producer id is asked for)"""
+        """Pairs: the identity that was used up, whether a new producer id is asked for."""
         return [(need.used, need.fresh) for need in self.needs]
 
     def records(self, *outcomes: Outcome) -> list[int]:
-        """The records whose callers were told so."""
+        """Return the records with one of these outcomes."""
         return sorted(record for record, (outcome, _) in self.told.items() if outcome in outcomes)
 
     def offsets(self) -> list[int | None]:
-        """The offsets told of delivered records, in the order of sending."""
+        """Return the offsets reported for delivered records, in the order of sending."""
         return [self.told[record][1] for record in self.records(Outcome.DELIVERED)]
 
     def _keep(self, actions: Sequence[Action]) -> None:
+        assert not complaints(self.ledger)
         for action in actions:
             if isinstance(action, Settle):
                 self._settle(action)
@@ -148,6 +162,7 @@ class Desk:
                 self.aborts += 1
 
     def _settle(self, action: Settle) -> None:
+        assert action.outcome in OUTCOMES[action.why], action
         self.settled.append(action)
         offset = action.base_offset
         for first, last in action.ranges:
@@ -163,5 +178,5 @@ class Desk:
 
 
 def numbers(entries: Sequence[Entry]) -> list[tuple[int, int, int]]:
-    """(producer epoch, first sequence, records) of each."""
+    """Return (producer epoch, first sequence, records) of each."""
     return [(entry.producer_epoch, entry.first_sequence, entry.count) for entry in entries]

@@ -1,13 +1,16 @@
-"""The ledger with one rule switched off, each: what a rule is good for shows when it is gone. Named as in docs/ledger.md."""
+"""Ledgers with one rule switched off, which show what the rule is for. Rules are named as in docs/ledger.md."""
 
 from __future__ import annotations
 
-from aiokprod.pipeline.ledger import Action, Entry, Ledger, Outcome
-from aiokprod.pipeline.verdicts import Kind, judge
+import math
+from typing import Any
+
+from aiokprod.pipeline.partition.ledger import Action, Entry, Ledger, Outcome, Reason, State
+from aiokprod.pipeline.partition.verdicts import Kind, judge
 
 
 class AnOkBehindTheHeadIsIgnored(Ledger):
-    """R1 off."""
+    """A ledger with R1 off."""
 
     def _acknowledge(self, entry: Entry, base_offset: int | None) -> None:
         if entry is self._head():
@@ -16,35 +19,45 @@ class AnOkBehindTheHeadIsIgnored(Ledger):
             self._bounce()
 
 
-class ABumpStampsAmbiguousBatchesAnew(Ledger):
-    """R2.1 off."""
+class ABumpStampsAmbiguousBatchesAgain(Ledger):
+    """A ledger with R2.1 off."""
 
     def _bump(self, *, fresh: bool) -> None:
         for entry in self._sent():
-            entry.doubt = False
+            entry.is_ambiguous = False
         super()._bump(fresh=fresh)
 
 
 class AnOvertakenBatchIsSentAgain(Ledger):
-    """R3.3 off."""
+    """A ledger with R3.3 off."""
 
     def _is_overtaken(self, entry: Entry) -> bool:
         return False
 
 
 class NumbersAreClosedUpOverAmbiguousBatches(Ledger):
-    """R4.2 off."""
+    """A ledger with R4.2 off."""
 
     def _close_up(self, base: int) -> None:
         if self.idempotent:
             for entry in self._sent():
-                if not entry.acked:
+                if entry.state is not State.ACKED:
                     entry.unstamp()
             self.next_sequence = base
 
 
+class ARestHasTheNumbersOfTheWhole(Ledger):
+    """A ledger with R4.4 off: the numbers of the first part are used twice."""
+
+    def _split(self, entry: Entry, count: int) -> Entry:
+        first = super()._split(entry, count)
+        rest = next(each for each in self.entries if each.batch is entry.batch and each is not first)
+        rest.first_sequence = entry.first_sequence
+        return first
+
+
 class NoFirstAckGuard(Ledger):
-    """R5 off."""
+    """A ledger with R5 off."""
 
     def _span(self, now: float, now_ms: int) -> int:
         return self.window if self.idempotent else 1
@@ -54,33 +67,30 @@ class NoFirstAckGuard(Ledger):
 
 
 class TheGuardOutlivesTheRound(Ledger):
-    """R5.1 off."""
+    """A ledger with R5.1 off."""
 
     def _rewind(self, now: float, now_ms: int) -> None:
-        proven = self._proven
+        proven = self.guard.is_proven
         super()._rewind(now, now_ms)
-        self._proven = proven
+        self.guard.is_proven = proven
 
 
 class TheGuardOutlivesASilence(Ledger):
-    """R5.2 off."""
+    """A ledger with R5.2 off."""
 
-    def _is_idle(self, now: float) -> bool:
-        return False
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options | {"idle_s": math.inf})
 
 
 class OldTimestampsAreNotMinded(Ledger):
-    """R5.3 and R5.4 off."""
+    """A ledger with R5.3 and R5.4 off."""
 
-    def _is_aged(self, now_ms: int) -> bool:
-        return False
-
-    def _is_old(self, entry: Entry, now_ms: int) -> bool:
-        return False
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options | {"age_ms": 2**62})
 
 
 class AnOldAmbiguousBatchIsSentAgain(Ledger):
-    """R5.4 off, R5.3 on."""
+    """A ledger with R5.4 off, R5.3 on."""
 
     _decides = False
 
@@ -94,35 +104,35 @@ class AnOldAmbiguousBatchIsSentAgain(Ledger):
 
 
 class NoChaser(Ledger):
-    """R6 off: a rewind at the first bounce, whatever is on its way."""
+    """A ledger with R6 off: it rewinds at the first bounce, whatever is in flight."""
 
     def _bounce(self) -> None:
         if self.flowing:
             self.flowing = False
             for entry in self._sent():
-                entry.flying = False
-            self._rewind(self._last_ack, int(self._last_ack))
+                entry.land(entry.attempt)
+            self._rewind(self.guard._last_ack, int(self.guard._last_ack))
 
 
 class AnExpiredStampedBatchIsNotPersisted(Ledger):
-    """R8.2 off."""
+    """A ledger with R8.2 off."""
 
-    def _expire_outcome(self, entry: Entry, why: str) -> None:
-        if entry.flying:
+    def _expire_outcome(self, entry: Entry, why: Reason) -> None:
+        if entry.is_flying:
             super()._expire_outcome(entry, why)
         else:
             self._settle(entry, Outcome.NOT, None, why)
 
 
 class NotIdempotentWithFiveInFlight(Ledger):
-    """R9 off."""
+    """A ledger with R9 off."""
 
     def _span(self, now: float, now_ms: int) -> int:
         return super()._span(now, now_ms) if self.idempotent else 5
 
 
 class ATransactionalLedgerBumpsByItself(Ledger):
-    """R10 off."""
+    """A ledger with R10 off."""
 
     def _abort(self) -> None:
         self._bump(fresh=False)
@@ -134,14 +144,14 @@ def _is_fatal(entry: Entry) -> bool:
 
 
 class NothingIsProved(Ledger):
-    """R3.1 off."""
+    """A ledger with R3.1 off."""
 
     def _is_proved(self, entry: Entry) -> bool:
         return False
 
 
 class TheFirstErrorActs(Ledger):
-    """R1.3 off: not the head's error, the first in the list that no retry mends."""
+    """A ledger with R1.3 off: the first error that no retry can mend decides, not the head's."""
 
     _decides = False
 
@@ -158,16 +168,21 @@ class TheFirstErrorActs(Ledger):
 
 
 class APossiblyPersistedBatchBumps(Ledger):
-    """R2.3 off: its numbers are not trusted to fit, a new identity is asked for at once."""
+    """A ledger with R2.3 off: it does not trust the numbers to fit, and asks for a new identity at once."""
 
     _eager = False
 
-    def _give_up(self, entry: Entry, why: str) -> None:
+    def _give_up(self, entry: Entry, why: Reason) -> None:
         self._eager |= not self._is_proved(entry)
         super()._give_up(entry, why)
 
-    def _expire_outcome(self, entry: Entry, why: str) -> None:
-        if entry.is_stamped and why == "deadline" and (entry.flying or entry.doubt) and not self._is_proved(entry):
+    def _expire_outcome(self, entry: Entry, why: Reason) -> None:
+        if (
+            entry.is_stamped
+            and why is Reason.DEADLINE
+            and (entry.is_flying or entry.is_ambiguous)
+            and not self._is_proved(entry)
+        ):
             self._eager = True
             self._bounce()
         super()._expire_outcome(entry, why)
@@ -181,14 +196,14 @@ class APossiblyPersistedBatchBumps(Ledger):
 
 
 class ARejectionAlwaysBumps(Ledger):
-    """R4.2 off the other way."""
+    """A ledger with R4.2 off the other way."""
 
     def _close_up(self, base: int) -> None:
         self._bump(fresh=False)
 
 
 class FortyFiveDecidesAtOnce(Ledger):
-    """R7 off."""
+    """A ledger with R7 off."""
 
     def _askable(self, now_ms: int) -> bool:
         return False
@@ -196,9 +211,10 @@ class FortyFiveDecidesAtOnce(Ledger):
 
 SAFETY = (
     AnOkBehindTheHeadIsIgnored,
-    ABumpStampsAmbiguousBatchesAnew,
+    ABumpStampsAmbiguousBatchesAgain,
     AnOvertakenBatchIsSentAgain,
     NumbersAreClosedUpOverAmbiguousBatches,
+    ARestHasTheNumbersOfTheWhole,
     NoFirstAckGuard,
     TheGuardOutlivesTheRound,
     TheGuardOutlivesASilence,

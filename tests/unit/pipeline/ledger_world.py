@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from aiokprod.pipeline.ledger import (
+from ledger_states import OUTCOMES, complaints
+
+from aiokprod.pipeline.partition.ledger import (
     Abort,
     Action,
     Chase,
@@ -22,8 +24,10 @@ from aiokprod.pipeline.ledger import (
     Ledger,
     NeedIdentity,
     Outcome,
+    Reason,
     Settle,
 )
+from aiokprod.pipeline.partition.size_limit import SizeLimit
 
 SEQUENCES = 2**31
 IDLE = 30
@@ -36,11 +40,13 @@ FAULTS = ("few", "corrupt", "timed out", "few after", "moved", "unknown, refused
 
 
 class FakeBatch:
-    """What a ledger asks of a ProducerBatch, with numbers for records."""
+    """The parts of a ProducerBatch that a ledger uses, with numbers for records."""
 
     def __init__(self, deadline: float) -> None:
         self.opened_at = deadline  # all have the same time
+        self.entry: object = None
         self.records: list[int] = []
+        self.sizes: list[int] = []
         self.deadlines: list[float] = []
         self.settled: set[int] = set()
         self.max_timestamp_ms = 0
@@ -72,6 +78,13 @@ class FakeBatch:
     def deadline_of(self, index: int) -> float:
         return self.deadlines[index]
 
+    def bytes_of(self, ranges: list[tuple[int, int]]) -> int:
+        return sum(sum(self.sizes[first:last]) for first, last in ranges)
+
+    def fitting(self, ranges: list[tuple[int, int]], limit_bytes: int) -> int:
+        sizes = [size for first, last in ranges for size in self.sizes[first:last]]
+        return next((n for n in range(len(sizes)) if sum(sizes[: n + 1]) > limit_bytes), len(sizes))
+
     def due(self, first: int, now: float) -> int:
         index = first
         while index < len(self.records) and self.deadlines[index] <= now:
@@ -102,7 +115,7 @@ class ProducerMemory:
 
 @dataclass(slots=True)
 class Log:
-    """One incarnation of the partition; what nobody confirmed may be cut when the leader moves."""
+    """One incarnation of the partition; what was not confirmed may be cut when the leader moves."""
 
     batches: list[tuple[Sent, int]] = field(default_factory=list)
     records: list[int] = field(default_factory=list)
@@ -150,7 +163,7 @@ class Log:
         self.floor, self.confirmed = min(self.floor, keep), min(self.confirmed, keep)
 
     def restart(self) -> None:
-        """A restarted broker remembers one batch of each producer. (broker: 2.6)"""
+        """Forget all but one batch of each producer, as a restarted broker does. (broker: 2.6)"""
         for known in self.memory.values():
             known.recent = known.recent[-1:]
 
@@ -171,7 +184,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a family of worlds allows."""
+    """The freedom of a family of worlds."""
 
     name: str
     idempotent: bool = True
@@ -198,7 +211,7 @@ KINDS = (
 
 
 def two_steps(attempt: int) -> float:
-    """The backoff of these worlds."""
+    """Return the backoff of these worlds."""
     return 2
 
 
@@ -230,8 +243,10 @@ class World:
         self.log = Log()
         self.old_logs: list[Log] = []
         self.starved = self.hiccup = False
-        self.limit = 99
+        self.limit = 99  # of the bytes of a batch
         self.refused: set[int] = set()
+        self.per_batch = 1  # records that `append_some` puts into one
+        self.odd_sizes = 0  # of the sizes of records; 0: all are of one byte
         self.sent = 0
         self.epoch = 0
         self.outcome: dict[int, tuple[Outcome, int | None]] = {}
@@ -243,6 +258,7 @@ class World:
 
     # ------------------------------------------------------------------ the client's side
     def act(self, actions: list[Action]) -> None:
+        self.look()
         for action in actions:
             if isinstance(action, Settle):
                 self._settle(action)
@@ -259,6 +275,11 @@ class World:
             elif isinstance(action, Abort):
                 self._grant()
 
+    def look(self) -> None:
+        """Check that the states of all batches are legal; a ledger with a rule switched off is judged by its outcomes only."""
+        if type(self.ledger) is Ledger:
+            self.bad.update(complaints(self.ledger))
+
     def _grant(self) -> None:
         self.epoch += 1
         self.act(self.ledger.granted((7, self.epoch), self.now))
@@ -266,6 +287,8 @@ class World:
     def _settle(self, action: Settle) -> None:
         batch = action.batch
         offset = action.base_offset
+        if type(self.ledger) is Ledger and action.outcome not in OUTCOMES[action.why]:
+            self.bad.add(f"{action.why.value} with the outcome {action.outcome.name}")
         for first, last in action.ranges:
             for index in range(first, last):
                 record = batch.records[index]
@@ -276,7 +299,7 @@ class World:
                     self.bad.add("wrong offset")
                 self.outcome[record] = (action.outcome, offset)
                 offset = None if offset is None else offset + 1
-                if action.why == "overtaken" and not self.kind.lossy and not (self.by_name and self.old_logs):
+                if action.why is Reason.OVERTAKEN and not self.kind.lossy and not (self.by_name and self.old_logs):
                     self.bad.add("given up")
 
     def append(self, deadline: float, timestamp: int) -> None:
@@ -285,16 +308,22 @@ class World:
             self.open.max_timestamp_ms = timestamp
             self.ledger.open(self.open)
         self.open.records.append(self.sent)
+        self.open.sizes.append(self.size_of(self.sent))
         self.open.deadlines.append(deadline)
         self.open.max_timestamp_ms = max(self.open.max_timestamp_ms, timestamp)
         self.sent += 1
 
-    def append_one(self) -> None:
-        self.append(math.inf, 0)
+    def size_of(self, record: int) -> int:
+        """Return the bytes of a record."""
+        return 1 + record * self.odd_sizes % 4
+
+    def append_some(self) -> None:
+        for _ in range(self.per_batch):
+            self.append(math.inf, 0)
         self.seal()
 
     def expire_one(self, which: int = 0) -> None:
-        """This one of those without an outcome. One behind others waited before it came here."""
+        """Expire one batch without an outcome. One behind others has waited before it came to this queue."""
         open_ended = [entry for entry in self.ledger.entries if entry.is_open_ended]
         if which < len(open_ended):
             batch = open_ended[which].batch
@@ -320,7 +349,7 @@ class World:
                 self.bad.add("two identities")
             if record in self.outcome:
                 self.bad.add("sent after its end")
-        if sum(e.flying for e in self.ledger.entries) > (5 if self.kind.idempotent else 1):
+        if sum(e.is_flying for e in self.ledger.entries) > (5 if self.kind.idempotent else 1):
             self.bad.add("span")
         self.cost["resends"] += entry.attempt > 1
         sent = Sent(
@@ -380,7 +409,7 @@ class World:
         if fault in ("corrupt", "few", "unknown, refused", "invalid") or self.starved or self.hiccup:
             self.hiccup = False
             return {"corrupt": CORRUPT, "unknown, refused": UNKNOWN, "invalid": BAD_TIME}.get(fault, FEW), -1, ()
-        if len(sent.records) > self.limit:
+        if sum(map(self.size_of, sent.records)) > self.limit:
             return TOO_LARGE, -1, ()
         if named := tuple(i for i, record in enumerate(sent.records) if record in self.refused):
             return (INVALID, -1, named) if named[0] % 3 else (BAD_TIME, -1, ())
@@ -412,7 +441,7 @@ class World:
         self.die(node, 0)
 
     def haunt(self, which: int) -> None:
-        """A request of a dead connection arrives after all."""
+        """Deliver a request of a dead connection after all."""
         node, _, queue = self.ghosts[which]
         request = queue.popleft()
         if not queue:
@@ -436,7 +465,7 @@ class World:
 
 
 def check(world: World) -> set[str]:
-    """What the caller was told against what the logs hold."""
+    """Compare what the caller was told with what the logs hold."""
     bad = set(world.bad)
     logs = [*world.old_logs, world.log]
     present = Counter(record for log in logs for record in log.records)
@@ -466,9 +495,9 @@ def check(world: World) -> set[str]:
 
 # ---------------------------------------------------------------------- every schedule of a small world
 def moves(world: World, budget: int) -> Iterator[tuple[bool, str, tuple[object, ...]]]:
-    """(costs a fault, method, arguments) of all that can happen next; time stands still."""
+    """Yield (costs a fault, method, arguments) of all that can happen next; time stands still."""
     if world.sent < world.records:
-        yield False, "append_one", ()
+        yield False, "append_some", ()
     yield False, "send", ()
     for node in (0, 1):
         connection = world.connections[node]
@@ -496,19 +525,22 @@ def moves(world: World, budget: int) -> Iterator[tuple[bool, str, tuple[object, 
 
 
 def state(world: World, budget: int) -> int:
-    """Two worlds of the same state have the same future."""
+    """Hash the state of a world: two worlds with the same state have the same future."""
     ledger = world.ledger
     return hash(
         (
             budget, world.sent, world.leader, world.leader_epoch, tuple(sorted(world.outcome.items())),
             tuple(sorted(world.doubts.items())),
             tuple(
-                (e.batch.records[e.ranges[0][0]] if e.ranges else -1, e.count, e.identity, e.first_sequence, e.flying,
-                 e.doubt, e.acked, e.alone, e.dead, e.asked, e.code)
+                (e.batch.records[e.ranges[0][0]] if e.ranges else -1, e.count, e.identity, e.first_sequence, e.state,
+                 e.is_ambiguous, e.proves_nothing, e.code)
                 for e in ledger.entries
             ),
-            ledger.node, ledger.leader_epoch, ledger._pending, ledger._offered, ledger.identity, ledger.next_sequence,
-            ledger.flowing, ledger._proven, ledger._refused,
+            ledger.node, ledger.leader_epoch, ledger.leadership._pending, ledger._offered, ledger.identity,
+            ledger.next_sequence,
+            ledger.flowing, ledger.guard.is_proven, ledger._refused,
+            ledger.size_limit.batch_bytes, ledger.size_limit._ceiling_bytes, ledger.size_limit.accepted_bytes,
+            ledger.size_limit._judged_bytes,
             tuple(world.log.records), world.log.confirmed,
             tuple((p, m.epoch, m.last, tuple(m.recent)) for p, m in world.log.memory.items()),
             tuple(
@@ -521,10 +553,12 @@ def state(world: World, budget: int) -> int:
 
 
 def exhaust(
-    records: int, faults: int, kind: Kind, ledger: type[Ledger] = Ledger
+    records: int, faults: int, kind: Kind, ledger: type[Ledger] = Ledger, *, per_batch: int = 1, limit: int = 99
 ) -> tuple[int, Counter[str], list[str]]:
-    """Depth first over all schedules with at most so many faults; (states, what was bad, a bad schedule)."""
+    """Explore, depth first, all schedules with at most so many faults; return (states, what was bad, a bad schedule)."""
     first = World(kind, ledger, records=records)
+    first.per_batch, first.limit = per_batch, limit
+    first.ledger.size_limit = SizeLimit(share=2, memory_s=math.inf)
     stack: list[tuple[bytes, int, tuple[str, ...]]] = [(pickle.dumps(first, 5), faults, ())]
     seen = {state(first, faults)}
     bad: Counter[str] = Counter()
@@ -536,6 +570,7 @@ def exhaust(
         for costs, method, arguments in list(moves(here, budget)):
             world = pickle.loads(blob)
             getattr(world, method)(*arguments)
+            world.look()
             world.ledger.not_before = 0.0
             left = budget - costs
             mark = state(world, left)
@@ -558,7 +593,7 @@ def exhaust(
 
 # ---------------------------------------------------------------------- random schedules
 def run(seed: int, kind: Kind, ledger: type[Ledger] = Ledger) -> World:
-    """An active time with faults, then calm until everything is settled."""
+    """Run an active time with faults, then calm until everything is settled."""
     rng = random.Random(seed)
     draw, pick = rng.random, rng.choice
     world = World(
@@ -570,6 +605,12 @@ def run(seed: int, kind: Kind, ledger: type[Ledger] = Ledger) -> World:
     if kind.ages and not kind.backdated and draw() < 0.5:
         world.expiration, patience = 200, 60
     world.patience = patience
+    sizes = random.Random(f"limits {seed}")
+    world.odd_sizes = sizes.choice((0, 1, 3, 7))
+    world.ledger.size_limit = SizeLimit(sizes.choice((2, 3, 32)), sizes.choice((20, 200, math.inf)))
+    has_large_batches = sizes.random() < 0.3
+    if has_large_batches:
+        world.limit = sizes.choice((4, 6, 9))
     # In some worlds records waited before they came here, so their time is over before that of those in front.
     waits = random.Random(f"waits {seed}")
     waited = (0, 0, 40, 120) if waits.random() < 0.3 else (0,)
@@ -588,6 +629,7 @@ def run(seed: int, kind: Kind, ledger: type[Ledger] = Ledger) -> World:
         if step == purge_at:
             world.records = min(world.records, world.sent)
             world.act(world.ledger.purge(world.now, world.now))
+        world.look()
         dice = draw()
         if dice < 0.16:
             if world.sent < world.records:
@@ -595,7 +637,7 @@ def run(seed: int, kind: Kind, ledger: type[Ledger] = Ledger) -> World:
                 world.append(
                     world.now + patience - waits.choice(waited), world.now - 2 * EXPIRATION if back else world.now
                 )
-                if draw() < 0.6:
+                if draw() < 0.6 and not (has_large_batches and sizes.random() < 0.6):
                     world.seal()
         elif dice < 0.40:
             world.send(calm or draw() < 0.9)
@@ -635,7 +677,7 @@ def _misfortune(world: World, rng: random.Random) -> None:
         world.restart(rng.randrange(2), rng.random() < 0.6, rng.randrange(4))
     elif dice < 0.85 and kind.content:
         if rng.random() < 0.5:
-            world.limit = rng.choice((1, 2, 99))
+            world.limit = rng.choice((1, 2, 99)) * (1 + 2 * (world.odd_sizes > 0))
         else:
             world.refused.add(rng.randrange(world.records))
     elif dice < 0.85 and kind.recreate:
@@ -657,7 +699,7 @@ def _misfortune(world: World, rng: random.Random) -> None:
 def survey(
     seeds: range, ledger: type[Ledger] = Ledger, kinds: tuple[Kind, ...] = KINDS
 ) -> Iterator[tuple[int, str, set[str]]]:
-    """(seed, kind, what is bad) of each bad schedule."""
+    """Return (seed, kind, what is bad) of each bad schedule."""
     for seed in seeds:
         kind = kinds[seed % len(kinds)]
         wrong = check(run(seed, kind, ledger))

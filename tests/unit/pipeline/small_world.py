@@ -14,13 +14,15 @@ from random import Random
 from typing import Any
 
 from column_rig import column
+from ledger_states import complaints
+from rig import backend_of
 from virtual_rig import Told
 
 from aiokprod import Delivery, Producer, Record, SendReport
-from aiokprod.cluster.snapshot import LeaderHint
+from aiokprod.cluster.metadata.snapshot import LeaderHint
 from aiokprod.errors import AiokprodError, RecordRecalledError, SendManyError
 from aiokprod.model import Persistence
-from aiokprod.pipeline.assembly import Pipeline
+from aiokprod.pipeline.pipeline import Pipeline
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
 
@@ -93,7 +95,7 @@ class SmallWorld:
 
     # ------------------------------------------------------------------ hooks of the user
     def hook(self, chance: float) -> None:
-        """What user code may do from within ours: send, and take something back."""
+        """Act as user code may from within ours: send, and take something back."""
         if self.depth < 2 and self.random.random() < chance:
             self.depth += 1
             try:
@@ -157,18 +159,18 @@ class SmallWorld:
         await self.producer.send_columns(self.random.choice("tu"), column(values))
 
     async def flush(self) -> None:
-        """What was sent before the call has its outcome when it returns."""
+        """Check that what was sent before the call has its outcome when it returns."""
         before = [sent.delivery for sent in self.sent]
         await self.producer.flush()
         for delivery in before:
-            holder, index = delivery.place()
+            holder, index = delivery._position()
             assert holder.is_settled(index), str(delivery.state)
 
     def task(self, work: Coroutine[Any, Any, object]) -> None:
         self.tasks.append(asyncio.create_task(work))
 
     def act(self) -> None:
-        """One of the calls, or something that happens to the cluster."""
+        """Make one of the calls, or let something happen to the cluster."""
         random, cluster, broker = self.random, self.cluster, self.random.choice([1, 2])
         what = random.random()
         if what < 0.5:
@@ -203,16 +205,15 @@ class SmallWorld:
             self.reset_while_a_leader_is_learnt(broker)
 
     def reset_while_a_leader_is_learnt(self, broker: int) -> None:
-        """The transport is closing, and tells it in the next turn of the loop: the leader is learnt in this one."""
-        pipeline = self.producer._pipeline
-        assert pipeline is not None
-        for flusher in pipeline.flushers.values():
+        """Abort the transport, which reports it in the loop's next turn, and learn the new leader in this one."""
+        backend = backend_of(self.producer)
+        for flusher in backend.brokers.flushers.values():
             if flusher.connection is not None and flusher.connection._transport is not None:
                 flusher.connection._transport.abort()
         self.cluster.move_leader("t", 0, broker)
-        for queue in list(pipeline.queues()):
+        for queue in list(backend.partitions):
             if (queue.topic, queue.partition) == ("t", 0):
-                pipeline.client.hint_leaders([LeaderHint("t", 0, broker, queue.ledger.leader_epoch + 1, None)])
+                backend.client.hint_leaders([LeaderHint("t", 0, broker, queue.ledger.leader_epoch + 1, None)])
 
     # ------------------------------------------------------------------ the run
     async def run(self) -> None:
@@ -234,12 +235,13 @@ class SmallWorld:
             assert not self.cluster.counters.crashes
 
     async def _live(self, pipeline: Pipeline) -> None:
-        gate = pipeline.entrance.gate
+        gate = pipeline.parking.gate
         for _ in range(self.random.choice([30, 120])):
             self.act()
             assert 0 <= gate.used_bytes <= gate.limit_bytes
+            assert not [wrong for queue in backend_of(self.producer).partitions for wrong in complaints(queue.ledger)]
             assert (
-                gate.waiting_bytes >= 0 and gate.reserved_bytes >= 0 and gate.waiting_count >= gate.waiting_rooms >= 0
+                gate.waiting_bytes >= 0 and gate.reserved_bytes >= 0 and gate.waiting_count >= gate.waiting_tasks >= 0
             )
             await asyncio.sleep(self.random.choice(PAUSES_S))
         assert pipeline.failure is None
@@ -259,11 +261,11 @@ class SmallWorld:
 
     # ------------------------------------------------------------------ what must hold
     def _compare(self, pipeline: Pipeline) -> None:
-        gate = pipeline.entrance.gate
+        gate = pipeline.parking.gate
         assert (gate.used_bytes, gate.reserved_bytes) == (0, 0)
-        assert (gate.waiting_bytes, gate.waiting_count, gate.waiting_rooms) == (0, 0, 0)
-        assert not pipeline.flushes._pending
-        assert not any(dispatcher.waiting for dispatcher in pipeline.entrance.topics.values())
+        assert (gate.waiting_bytes, gate.waiting_count, gate.waiting_tasks) == (0, 0, 0)
+        assert not pipeline.context.flushes._pending
+        assert not any(dispatcher.waiting for dispatcher in pipeline.parking.topics.values())
         places = self._places()
         for sent in self.sent:
             place = places.get((sent.topic, sent.number))
@@ -290,7 +292,7 @@ class SmallWorld:
             assert metrics["records_failed"] + metrics["records_delivered"] == len(self.sent)
 
     def _places(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """Partition and offset of each number in the log: each is there once, and those of one caller in their order."""
+        """Return partition and offset of each number in the log; each must be there once, and each caller's in order."""
         in_order = {sent.number for sent in self.sent if not sent.is_nested}
         places: dict[tuple[str, int], tuple[int, int]] = {}
         for topic, partitions in self.cluster.topics.items():

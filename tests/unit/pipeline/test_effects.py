@@ -11,15 +11,18 @@ from aiokprod import ProducerConfig
 from aiokprod.hooks import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
-from aiokprod.pipeline.assembly import Pipeline
+from aiokprod.pipeline.broker_backend import BrokerBackend
+from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
 from aiokprod.pipeline.effects import Effects, Guard, ReentryError
-from aiokprod.pipeline.ledger import Action, Ledger
-from aiokprod.pipeline.partition_queue import PartitionQueue
-from aiokprod.pipeline.unwatched import UnwatchedFailures
+from aiokprod.pipeline.partition.batch_fill import BatchFill
+from aiokprod.pipeline.partition.ledger import Action, Ledger
+from aiokprod.pipeline.partition.partition_queue import PartitionQueue
+from aiokprod.pipeline.pipeline import Pipeline
+from aiokprod.pipeline.timer_queue import TimerQueue
 
 
 class Desk:
-    """Effects and what they did."""
+    """Effects, and a list of what they did."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -93,7 +96,7 @@ def test_a_grant_that_frees_room_is_followed_by_another_one() -> None:
 
 
 def test_a_thousand_effects_that_lead_to_one_another_do_not_nest() -> None:
-    """finding 05, its relative: the line is a loop and no recursion."""
+    """The line is a loop and no recursion."""
     desk = Desk()
     left = 20_000
 
@@ -168,16 +171,22 @@ class Bench:
         self.crashes: list[BaseException] = []
         sizes = {"buffer_memory": 40_000, "max_request_size": 40_000, "batch_size": 16_000}
         config = ProducerConfig(bootstrap_servers="localhost:1", **sizes)
-        unwatched = UnwatchedFailures(None, log)
-        self.pipeline = Pipeline(config, Metrics(), log, unwatched, InterceptorChain((), log), self.crashes.append)
+        unhandled = UnhandledErrors(None, log)
+        chain = InterceptorChain((), log)
+        self.pipeline = Pipeline(config, Metrics(), log, unhandled, chain, self.crashes.append, BrokerBackend)
+        backend = self.pipeline.backend
+        assert isinstance(backend, BrokerBackend)
         ledger = Ledger(
             node=-1, leader_epoch=0, topic_id=bytes(16), identity=(1, 0), idempotent=True, transactional=False,
             window=5, retry_delay=float,
         )  # fmt: skip
-        self.queue = PartitionQueue("t", 0, self.pipeline, ledger, self.pipeline.metrics, lambda _: None)
+        self.queue = PartitionQueue(
+            "t", 0, ledger, self.pipeline.context, backend.parking.gate, backend.brokers, backend.retry,
+            lambda *_: None, TimerQueue(loop, PartitionQueue.look), lambda _: None, BatchFill(16_000, 16_000),
+        )  # fmt: skip
 
     def during_apply(self, step: Callable[[], object]) -> None:
-        """Do this where the books of the partition are open: in place of the first of its actions."""
+        """Run a step where the books of the partition are open: in place of the first of its actions."""
 
         class Actions(list[Action]):
             def __iter__(self) -> object:  # type: ignore[override]
@@ -189,7 +198,6 @@ class Bench:
 
 @AT_ITS_FIRST_ACTION
 def test_a_record_that_is_appended_while_actions_are_carried_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """finding 01"""
     bench = Bench(monkeypatch)
     with pytest.raises(ReentryError, match="a waiting record is appended inside the actions of t-0"):
         bench.during_apply(lambda: bench.queue.append_parked(parked(bench.loop)))
@@ -197,7 +205,6 @@ def test_a_record_that_is_appended_while_actions_are_carried_out_is_found(monkey
 
 @AT_ITS_FIRST_ACTION
 def test_a_batch_that_is_opened_while_actions_are_carried_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """finding 26"""
     bench = Bench(monkeypatch)
     with pytest.raises(ReentryError, match="a batch is opened inside the actions of t-0"):
         bench.during_apply(lambda: bench.queue.append(b"v", None, None, 0, 10, bench.loop.time()))
@@ -205,9 +212,8 @@ def test_a_batch_that_is_opened_while_actions_are_carried_out_is_found(monkeypat
 
 @AT_ITS_FIRST_ACTION
 def test_room_that_is_granted_while_actions_are_carried_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """finding 01"""
     bench = Bench(monkeypatch)
-    gate = bench.pipeline.entrance.gate
+    gate = bench.pipeline.parking.gate
     gate.wait(parked(bench.loop))
     with pytest.raises(ReentryError, match="a waiting record is admitted inside the actions of t-0"):
         bench.during_apply(gate.grant)
@@ -226,14 +232,14 @@ def test_room_that_comes_free_while_actions_are_carried_out_is_granted_after_the
 ) -> None:
     """findings 01 and 26: as a settlement does it."""
     bench = Bench(monkeypatch)
-    gate = bench.pipeline.entrance.gate
+    gate = bench.pipeline.parking.gate
     assert gate.try_charge(40_000)
     record = parked(bench.loop, charge_bytes=100)
     gate.wait(record)
     seen: list[bool] = []
 
     def settle() -> None:
-        bench.pipeline.free(40_000)
+        gate.free(40_000)
         seen.append(record.in_line)
 
     bench.during_apply(settle)

@@ -13,7 +13,7 @@ LENGTH = 1_000
 
 
 def counted(statements: str) -> int:
-    """The units of some statements over a list, a deque, a dict and a set of 1,000 elements."""
+    """Return the work of some statements over a list, a deque, a dict and a set of 1,000 elements."""
     source = "def play(items, line, table, names):\n" + indent(statements, "    ")
     code = compile(ast.fix_missing_locations(Rewriter().visit(ast.parse(source))), "<played>", "exec")
     work = Work()

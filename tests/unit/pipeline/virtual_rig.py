@@ -29,7 +29,7 @@ def run(scenario: Scenario, seed: int = 1) -> None:
 async def started(
     network: VirtualNetwork, *, partitions: int = 1, brokers: int = 1, **options: Any
 ) -> AsyncIterator[tuple[MockCluster, Producer]]:
-    """A cluster with the topic "t", and a producer that knows it. Nothing may have crashed at the end."""
+    """Yield a cluster with the topic "t", and a producer that knows it. Nothing may have crashed at the end."""
     async with MockCluster(brokers=brokers, network=network, seed=1, auto_create_topics=False) as cluster:
         cluster.create_topic("t", partitions=partitions)
         options = {"dialer": network.dial} | options
@@ -40,12 +40,12 @@ async def started(
 
 
 def room(size: int, **options: Any) -> dict[str, Any]:
-    """A buffer of so many bytes, with batches and requests as large."""
+    """Return options for a buffer of so many bytes, with batches and requests as large."""
     return {"buffer_memory": size, "max_request_size": size, "batch_size": size} | options
 
 
 class Told:
-    """What `on_delivery_error` was told."""
+    """The calls of `on_delivery_error`."""
 
     def __init__(self) -> None:
         self.errors: list[AiokprodError] = []
@@ -59,7 +59,7 @@ class Told:
 
 
 async def outcomes(deliveries: Sequence[Awaitable[object]], within_s: float = 600.0) -> list[object]:
-    """Of each: its metadata, or its error. A Delivery that never settles fails the test."""
+    """Return the metadata or the error of each. A Delivery that never settles fails the test."""
     async with asyncio.timeout(within_s):
         return await asyncio.gather(*deliveries, return_exceptions=True)
 
@@ -73,5 +73,5 @@ def log(cluster: MockCluster, partition: int = 0) -> list[bytes | None]:
 
 
 def waits_for(delivery: Delivery) -> str:
-    """Why the record goes no further."""
+    """Return the reason why the record waits."""
     return delivery.state.why.split(",")[0]

@@ -50,18 +50,18 @@ class Work:
         self.most_in_one_callback = 0
 
     def turn(self) -> bool:
-        """One turn of a loop, or one call."""
+        """Count one turn of a loop, or one call."""
         self.done += 1
         return True
 
     def walked(self, value: object) -> Any:
-        """A container that was copied, or whose elements are added to another."""
+        """Count a container that is copied, or whose elements are added to another."""
         if isinstance(value, CONTAINERS):
             self.done += len(value)
         return value
 
     def moved(self, value: object) -> None:
-        """A container that is about to be cut in the middle."""
+        """Count a container that is about to be cut in the middle."""
         if isinstance(value, list | deque):
             self.done += len(value)
 
@@ -96,14 +96,14 @@ class Work:
         return function(*args, **named)
 
     def _behind(self, owner: Any, args: Sequence[Any]) -> int:
-        """The elements that move."""
+        """Return how many elements move."""
         if not args:
             return 0
         at = args[0] if args[0] >= 0 else max(0, len(owner) + args[0])
         return max(0, len(owner) - at)
 
     def _counted(self, arg: Any) -> Any:
-        """An argument that a function written in C may walk over."""
+        """Count an argument that a function written in C may walk over."""
         if isinstance(arg, CONTAINERS):
             self.done += len(arg)
         elif hasattr(arg, "__next__") and not isinstance(arg, GeneratorType):  # a generator counts itself
@@ -130,7 +130,7 @@ class Work:
 
 
 class Rewriter(ast.NodeTransformer):
-    """Puts the counting into the source of a module."""
+    """A transformer that puts the counting into the source of a module."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return self._counted_body(node, node.args)
@@ -227,7 +227,7 @@ def _ask(name: str, *args: ast.expr) -> ast.Call:
 
 
 def _moves(targets: Sequence[ast.expr], *, any_index: bool = False) -> list[ast.stmt]:
-    """Statements that count the elements behind a place that is cut out or replaced."""
+    """Return statements that count the elements behind a place that is cut out or replaced."""
     return [
         ast.Expr(_ask("moved", ast.parse(ast.unparse(target.value), mode="eval").body))
         for target in targets
@@ -236,7 +236,7 @@ def _moves(targets: Sequence[ast.expr], *, any_index: bool = False) -> list[ast.
 
 
 class Loader(SourceFileLoader):
-    """Compiles the rewritten source; nothing is cached."""
+    """A loader that compiles the rewritten source and caches nothing."""
 
     work: Work
 
@@ -252,7 +252,7 @@ class Loader(SourceFileLoader):
 
 
 class Finder(MetaPathFinder):
-    """Finds the sources of the pipeline."""
+    """A finder of the pipeline's sources."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

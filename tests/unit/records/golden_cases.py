@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiokprod.records.batch import TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, batch_header, encode_records
-from aiokprod.records.compression import codec_attributes, compress
+from aiokprod.records.compression import CODEC_BITS, compress
 from aiokprod.records.headers import encode_headers
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -30,11 +30,11 @@ class Case:
     headers: list[list[tuple[str, bytes | None]]] = field(default_factory=list)
 
     def golden(self, codec: str) -> bytes:
-        """What the Java client wrote."""
+        """Return the bytes that the Java client wrote."""
         return (GOLDEN / f"{self.name}.{codec}").read_bytes()
 
     def section(self) -> bytes:
-        """Our records; without the columns that are empty."""
+        """Return our record section, without the columns that are empty."""
         return encode_records(
             self.values,
             self.keys if any(key is not None for key in self.keys) else None,
@@ -43,9 +43,9 @@ class Case:
         )
 
     def batch(self, codec: str) -> bytes:
-        """Our batch."""
+        """Return our batch."""
         packed = compress(codec, None, self.section())
-        attributes = codec_attributes(codec)
+        attributes = CODEC_BITS[codec]
         attributes |= TRANSACTIONAL_BIT if self.transactional else 0
         attributes |= TIMESTAMP_TYPE_BIT if self.log_append_time_ms >= 0 else 0
         header = batch_header(

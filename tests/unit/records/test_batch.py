@@ -104,7 +104,7 @@ def test_offset_deltas_beyond_the_tables() -> None:
     assert encode_records(values, values, None, [0] * count) == section
 
 
-# -- sizes --------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- sizes
 
 
 @given(nullable_bytes, nullable_bytes, st.none() | header_pairs, deltas, st.integers(0, 2**20 - 1))
@@ -135,7 +135,7 @@ def test_the_bound_is_close(value_bytes: int) -> None:
     assert record_size_bound(5, value_bytes, 0) <= max(value_bytes, 0) + 5 + 32
 
 
-# -- the header ---------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- the header
 
 
 def test_the_header_is_laid_out_as_kafka_does() -> None:

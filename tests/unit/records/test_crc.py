@@ -9,7 +9,7 @@ from aiokprod.records.crc import checksum
 
 
 def slow_crc32c(data: bytes) -> int:
-    """Bit by bit, polynomial 0x1EDC6F41 reflected."""
+    """Compute CRC-32C bit by bit, polynomial 0x1EDC6F41 reflected."""
     value = 0xFFFFFFFF
     for byte in data:
         value ^= byte

@@ -30,7 +30,7 @@ def only(data: bytes) -> DecodedBatch:
     return found
 
 
-# -- damage -------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- damage
 
 
 def test_every_flipped_bit_behind_the_checksum_is_caught() -> None:
@@ -82,7 +82,7 @@ def test_a_packed_section_that_ends_early_never_loses_a_record(codec: str) -> No
         assert [record.value for record in records] == [b"value", None]
 
 
-# -- the sequence of batches --------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- the sequence of batches
 
 
 def test_an_incomplete_last_batch_is_dropped() -> None:
@@ -116,7 +116,7 @@ def test_good_batches_before_a_bad_one_are_given() -> None:
         next(found)
 
 
-# -- one batch ----------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- one batch
 
 
 def test_attributes() -> None:
@@ -156,7 +156,7 @@ def test_a_count_that_is_not_that_of_the_records_is_refused(count: int, why: str
         only(batch(count=count)).records()
 
 
-# -- one record ---------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- one record
 
 
 def record(body: bytes, length: int | None = None) -> bytes:
@@ -187,6 +187,6 @@ def test_attributes_of_a_record_are_ignored() -> None:
     assert split_records(record(b"\xff\0\0\1\1\0"), 1) == ([None], None, None, [0])
 
 
-def test_columns_that_nobody_uses_are_none() -> None:
+def test_unused_columns_are_none() -> None:
     assert split_records(encode_records([b"a", b"b"], None, None, [0, 1]), 2) == ([b"a", b"b"], None, None, [0, 1])
     assert split_records(b"", 0) == ([], None, None, [])

@@ -14,7 +14,7 @@ def batch(
     timestamp_ms: int = 1_700_000_000_000,
     attributes: int = 0,
 ) -> bytes:
-    """One v2 batch of these values."""
+    """Return one v2 batch of these values."""
     body = bytes(encode_records(list(values), keys, None, [0] * len(values)))
     header = batch_header(
         body,
@@ -32,5 +32,5 @@ def batch(
 def idempotent(
     first: int, *values: bytes, pid: int = 7, epoch: int = 0, timestamp_ms: int = 1_700_000_000_000
 ) -> bytes:
-    """One batch of an idempotent producer."""
+    """Return one batch of an idempotent producer."""
     return batch(*(values or (b"v",)), pid=pid, epoch=epoch, first=first, timestamp_ms=timestamp_ms)

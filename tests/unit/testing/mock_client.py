@@ -72,14 +72,14 @@ class RawClient:
         return await self.receive(response, version, self.send(request, version))
 
     async def is_closed(self) -> bool:
-        """The broker has closed without another byte."""
+        """Return whether the broker has closed without another byte."""
         try:
             return await asyncio.wait_for(self.reader.read(1), 5) == b""
         except ConnectionError:
             return True
 
     async def is_silent(self) -> bool:
-        """Nothing comes while the loop turns a while."""
+        """Return whether nothing comes while the loop turns a while."""
         try:
             await asyncio.wait_for(self._peek(), 0.05)
         except TimeoutError:
@@ -88,12 +88,12 @@ class RawClient:
 
     @property
     def has_bytes(self) -> bool:
-        """Something has come in that was not read."""
+        """Return whether bytes have arrived that were not read."""
         return bool(self.reader._buffer)  # type: ignore[attr-defined]
 
     async def _peek(self) -> None:
         while not self.has_bytes:
-            await asyncio.sleep(0.001)
+            await self.reader._wait_for_data("peek")  # type: ignore[attr-defined]
 
     def send_produce(self, asked: Asked, *, version: int = 12, acks: int = -1, timeout_ms: int = 5000) -> int:
         return self.send(produce_request(asked, acks=acks, timeout_ms=timeout_ms), version)

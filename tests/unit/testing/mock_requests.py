@@ -1,4 +1,4 @@
-"""What tests of the mock cluster share: a small cluster, and one request of every API."""
+"""Helpers of the tests of the mock cluster: a small cluster, and one request of every API."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def offset_commit(
 
 
 def offset_fetch(version: int, cluster: MockCluster, *, stable: bool = False) -> OffsetFetchRequest:
-    """Of topic t, partition 0; of everything with an unknown topic (`None`) see the tests."""
+    """Return a request about topic t, partition 0; of everything with an unknown topic (`None`) see the tests."""
     if version < 8:
         topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
         return OffsetFetchRequest(group_id="g", topics=topics, require_stable=stable)

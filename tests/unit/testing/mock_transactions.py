@@ -35,7 +35,7 @@ class Clock:
 
 
 class TransactionalClient:
-    """`pair` is what the client writes with; methods take another one to be somebody else."""
+    """A transactional client; `pair` is its identity, and methods take another one to act as another client."""
 
     def __init__(self, cluster: MockCluster, raw: RawClient, clock: Clock) -> None:
         self.cluster = cluster
@@ -44,7 +44,7 @@ class TransactionalClient:
         self.pair: Pair = (-1, -1)
 
     async def init(self, pair: Pair = (-1, -1), *, version: int = 5, timeout_ms: int = 60_000) -> tuple[int, Pair]:
-        """InitProducerId: the code and the pair."""
+        """Send InitProducerId; return the code and the pair."""
         request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=timeout_ms)
         if version >= 3:
             request.producer_id, request.producer_epoch = pair
@@ -52,13 +52,13 @@ class TransactionalClient:
         return answer.error_code, (answer.producer_id, answer.producer_epoch)
 
     async def start(self) -> Pair:
-        """InitProducerId that must succeed."""
+        """Send InitProducerId, which must succeed."""
         code, self.pair = await self.init()
         assert code == 0
         return self.pair
 
     async def add(self, *partitions: tuple[str, int], version: int = 3, pair: Pair | None = None) -> list[int]:
-        """AddPartitionsToTxn: the codes, of partition 0 of topic t by default."""
+        """Send AddPartitionsToTxn, by default for partition 0 of topic t; return the codes."""
         request = add_partitions(version, pair or self.pair, *(partitions or (("t", 0),)))
         answer = await self.raw.ask(request, AddPartitionsToTxnResponse, version)
         if answer.error_code:
@@ -74,7 +74,7 @@ class TransactionalClient:
         self, first: int, *, version: int = 12, pair: Pair | None = None, partition: int = 0, acks: int = -1,
         transactional_id: str | None = "tx", transactional: bool = True,
     ) -> PartitionProduceResponse:  # fmt: skip
-        """Produce of one record with this sequence."""
+        """Produce one record with this sequence."""
         producer_id, epoch = pair or self.pair
         attributes = TRANSACTIONAL_BIT if transactional else 0
         data = batch(b"v%d" % first, pid=producer_id, epoch=epoch, first=first, attributes=attributes)
@@ -86,7 +86,7 @@ class TransactionalClient:
         return found
 
     async def code(self, first: int, **options: Any) -> int:
-        """The code of `write`."""
+        """Return the code of `write`."""
         return (await self.write(first, **options)).error_code
 
     async def end(self, commits: bool, *, version: int = 5, pair: Pair | None = None) -> tuple[int, Pair]:
@@ -97,7 +97,7 @@ class TransactionalClient:
         return answer.error_code, (answer.producer_id, answer.producer_epoch)
 
     async def transaction(self, first: int = 0, commits: bool = True) -> Pair:
-        """A whole one of the second version: one record, one end. Returns the pair it was written with."""
+        """Complete a transaction of the second version: one record, one end. Return the pair it was written with."""
         before = self.pair
         assert await self.code(first) == 0
         code, self.pair = await self.end(commits)
@@ -105,21 +105,21 @@ class TransactionalClient:
         return before
 
     async def add_offsets(self, *, version: int = 3, pair: Pair | None = None) -> int:
-        """AddOffsetsToTxn of group g."""
+        """Send AddOffsetsToTxn for group g."""
         who = pair or self.pair
         request = AddOffsetsToTxnRequest(transactional_id="tx", producer_id=who[0], producer_epoch=who[1], group_id="g")
         code: int = (await self.raw.ask(request, AddOffsetsToTxnResponse, version)).error_code
         return code
 
     async def commit_offset(self, offset: int, *, version: int = 5, pair: Pair | None = None, **options: Any) -> int:
-        """TxnOffsetCommit of group g, topic t, partition 0."""
+        """Send TxnOffsetCommit for group g, topic t, partition 0."""
         request = txn_offset_commit(pair or self.pair, offset, **options)
         answer = await self.raw.ask(request, TxnOffsetCommitResponse, version)
         code: int = answer.topics[0].partitions[0].error_code
         return code
 
     async def fetch_offset(self, *, version: int = 10, stable: bool = False) -> tuple[int, int]:
-        """OffsetFetch of group g, topic t, partition 0: code and offset."""
+        """Send OffsetFetch for group g, topic t, partition 0; return code and offset."""
         answer = await self.raw.ask(offset_fetch(version, self.cluster, stable=stable), OffsetFetchResponse, version)
         topics = answer.topics if version < 8 else answer.groups[0].topics
         found = topics[0].partitions[0]
@@ -128,7 +128,7 @@ class TransactionalClient:
 
 @asynccontextmanager
 async def transactional(version: int = 2, **options: Any) -> AsyncIterator[TransactionalClient]:
-    """A client on a cluster of one broker and a topic t of two partitions; it has no producer id yet."""
+    """Yield a client on a cluster of one broker and a topic t of two partitions; it has no producer id yet."""
     clock = Clock()
     if "kafka_version" not in options:
         options["transaction_version"] = version

@@ -14,12 +14,12 @@ ARGUMENTS = ("-p", "aiokprod.testing.plugin", "-W", "error", "-q")
 
 @pytest.fixture(autouse=True)
 def only_our_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The inner runs load what they are told to: the same with aiokprod installed and without."""
+    """Load only named plugins in the inner runs, so that they are the same with aiokprod installed and without."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
 
 def test_the_plugin_brings_in_nothing_of_ours_but_itself() -> None:
-    """It is loaded by every run of pytest where aiokprod is installed, whatever is tested there."""
+    """The plugin is loaded by every run of pytest where aiokprod is installed, whatever is tested there."""
     program = (
         "import sys, uuid, pytest\n"
         "before = set(sys.modules)\n"

@@ -100,7 +100,7 @@ def test_every_call_brings_an_id_of_its_own_one_request_at_a_time() -> None:
         *(error(code) for code in (14, 15, 16, 51, 7, 13, -1, 89)),
         ConnectionLostError("EOF"),
         RequestTimeoutError("no answer"),
-        BootstrapError("nobody"),
+        BootstrapError("no broker"),
         AuthenticationError("not now"),
         ProtocolError("gibberish"),
     ],

@@ -1,4 +1,4 @@
-"""What must stand any bytes: every decoder that sees bytes of the network, by name. Used by the tests and the fuzzer.
+"""Decoders that must stand any bytes: every decoder that sees bytes of the network, by name. Used by the tests and the fuzzer.
 
 A decoder here raises ProtocolError or returns; where two decoders read the same bytes, they must agree.
 """
@@ -24,7 +24,7 @@ RECORDS_LIMIT = 1 << 20
 
 
 def verdict(decode: Decoder, data: bytes) -> Any:
-    """What the decoder makes of it; a refusal is a verdict too."""
+    """Return what the decoder makes of bytes; a refusal is a verdict too."""
     try:
         return decode(data)
     except ProtocolError:
@@ -32,7 +32,7 @@ def verdict(decode: Decoder, data: bytes) -> Any:
 
 
 def message_decoder(message: type[Any], version: int) -> Decoder:
-    """A message; what was accepted is encoded and read again, and must be the same."""
+    """Return a decoder of a message, which encodes what it accepted and checks that it reads the same again."""
 
     def decode(data: bytes) -> Any:
         value = message.decode(data, version)
@@ -45,7 +45,7 @@ def message_decoder(message: type[Any], version: int) -> Decoder:
 
 def produce_decoder(version: int) -> Decoder:
     def decode(data: bytes) -> Any:
-        """As the generated codec."""
+        """Decode, and compare with the generated codec."""
         answer = verdict(lambda each: decode_produce(each, version), data)
         generated = verdict(lambda each: ProduceResponse.decode(each, version), data)
         if generated is ProtocolError:
@@ -92,7 +92,7 @@ def slices_decoder(version: int) -> Decoder:
                 return done.value
 
     def decode(data: bytes) -> Any:
-        """As the generated codec, but for the lists of replicas."""
+        """Decode, and compare with the generated codec, without the lists of replicas."""
         answer = verdict(whole, data)
         generated = verdict(lambda each: MetadataResponse.decode(each, version), data)
         assert answer == (generated if generated is ProtocolError else without_replicas(generated)), data

@@ -33,7 +33,7 @@ BLOBS = (b"", b"\0", bytes(range(256)), b"z" * 16384)
 
 
 def all_messages() -> list[type[Any]]:
-    """Every generated request and response."""
+    """Return every generated request and response."""
     found: list[type[Any]] = []
     for info in pkgutil.iter_modules(aiokprod.wire.messages.__path__):
         module = importlib.import_module(f"aiokprod.wire.messages.{info.name}")
@@ -46,7 +46,7 @@ def all_messages() -> list[type[Any]]:
 
 
 def kio_twin(message: type[Any], version: int) -> type[Any]:
-    """kio's class; raises KioIndexError when it has none."""
+    """Return kio's class; raises KioIndexError when it has none."""
     load = load_request_schema if message.__name__.endswith("Request") else load_response_schema
     return load(message.API_KEY, version)
 
@@ -64,7 +64,7 @@ def kio_decode(kind: type[Any], data: bytes) -> Any:
 
 
 def twins(message: type[Any], kio: type[Any], mode: str, random: Random) -> tuple[Any, Any]:
-    """The same values twice."""
+    """Return the same values in both classes."""
     hints, kio_hints = get_type_hints(message), get_type_hints(kio)
     ours: dict[str, Any] = {}
     theirs: dict[str, Any] = {}
@@ -75,7 +75,7 @@ def twins(message: type[Any], kio: type[Any], mode: str, random: Random) -> tupl
 
 
 def valid_bodies(message: type[Any], version: int, seed: int) -> Iterator[bytes]:
-    """Bodies of this message, from empty to rich."""
+    """Yield bodies of this message, from empty to rich."""
     kio = kio_twin(message, version)
     for count, mode in enumerate(MODES[:5]):
         yield kio_encode(twins(message, kio, mode, Random(f"{message.__name__} {version} {seed} {count}"))[1])

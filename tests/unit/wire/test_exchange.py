@@ -34,7 +34,7 @@ def told(settled: list[Settled]) -> list[tuple[object, bytes]]:
     return [(each.entry.token, bytes(each.body)) for each in settled]
 
 
-# -- order --------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- order
 
 
 def test_answers_settle_requests_in_order() -> None:
@@ -66,7 +66,7 @@ def test_a_wrong_correlation_id_poisons(wrong: int) -> None:  # faults: H8
     assert [entry.token for entry in exchange.abandon()] == ["a", "b", "c"]
 
 
-def test_a_repeated_answer_poisons_and_settles_nobody_else() -> None:  # faults: H8
+def test_a_repeated_answer_poisons_and_settles_no_other_request() -> None:  # faults: H8
     exchange = new_exchange()
     ask(exchange, "a")
     ask(exchange, "b")
@@ -126,7 +126,7 @@ def test_correlation_ids_wrap_at_the_end_of_int32() -> None:
     assert told(exchange.feed(answer(LAST_CORRELATION_ID) + answer(0), 0.0)) == [("a", b""), ("b", b"")]
 
 
-# -- markers ------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- markers
 
 
 def test_a_marker_returns_with_the_answer_before_it() -> None:
@@ -155,7 +155,7 @@ def test_markers_are_abandoned_in_their_place() -> None:
     assert exchange.deadline() is None
 
 
-# -- the clock ----------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- the clock
 
 
 def test_only_the_oldest_request_has_a_clock() -> None:
@@ -241,7 +241,7 @@ def test_it_shows_its_state() -> None:
     assert "poisoned" in repr(exchange)
 
 
-# -- every order of events ----------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- every order of events
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20), st.data())
@@ -268,7 +268,7 @@ def test_no_bytes_raise_or_settle_more_than_was_asked(chunks: list[bytes]) -> No
 
 
 class ExchangeMachine(RuleBasedStateMachine):
-    """Any order of asking, chasing, muting, answering and waiting, against a model that is a plain list."""
+    """A random order of asking, chasing, muting, answering and waiting, against a model that is a plain list."""
 
     @initialize()
     def start(self) -> None:

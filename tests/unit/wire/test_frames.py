@@ -32,7 +32,7 @@ def frame(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-# -- cutting ------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- cutting
 
 
 @given(st.lists(st.binary(min_size=4, max_size=60), max_size=12), st.data())
@@ -98,7 +98,7 @@ def test_each_frame_may_have_a_limit_of_its_own() -> None:  # faults: H25
     reader.take(frame(bytes(30)) + frame(bytes(31)) + frame(bytes(5)))
     assert reader.next_frame(30) == bytes(30)
     assert reader.next_frame(LIMIT + 100) == bytes(31)
-    with pytest.raises(ProtocolError, match="a frame of 5 bytes; between 4 and 4 are taken"):
+    with pytest.raises(ProtocolError, match="a frame of 5 bytes; between 4 and 4 are accepted"):
         reader.next_frame(4)
     with pytest.raises(ProtocolError, match="a frame of 5 bytes"):
         reader.next_frame(LIMIT)
@@ -165,7 +165,7 @@ def test_a_tls_alert_is_recognised() -> None:
         FrameReader(LIMIT).feed(b"\x15\x03\x03\x00\x02\x02\x28")
 
 
-# -- headers ------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- headers
 
 
 @pytest.mark.parametrize("client_id", [None, "", "orders", "größe-日本", "x" * 32767])

@@ -29,11 +29,11 @@ def test_the_highest_version_that_both_speak_is_picked(
 def test_ranges_that_do_not_meet_are_an_error_that_names_both(theirs: tuple[int, int]) -> None:
     with pytest.raises(UnsupportedVersionError) as caught:
         ApiVersions({0: theirs}).pick(0, 3, 13)
-    assert f"API 0: the broker speaks versions {theirs[0]} to {theirs[1]}, we 3 to 13" in str(caught.value)
+    assert f"API 0: the broker supports versions {theirs[0]} to {theirs[1]}, aiokprod 3 to 13" in str(caught.value)
 
 
 def test_an_api_the_broker_does_not_know_is_an_error() -> None:
-    with pytest.raises(UnsupportedVersionError, match="the broker does not know API 75"):
+    with pytest.raises(UnsupportedVersionError, match="the broker does not support API 75"):
         ApiVersions({0: (3, 13)}).pick(75, 0, 0)
 
 

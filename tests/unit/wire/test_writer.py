@@ -21,7 +21,7 @@ QUICK = settings(deadline=None, derandomize=True, database=None)
 
 
 def both(ours: Callable[[Writer], None], theirs: Callable[[io.BytesIO], None]) -> Reader:
-    """A reader of the bytes, which must be the same from both."""
+    """Return a reader of the bytes, which must be the same from both writers."""
     writer, buffer = Writer(), io.BytesIO()
     ours(writer)
     theirs(buffer)
@@ -126,4 +126,4 @@ def test_a_tagged_field_is_its_tag_its_size_and_its_content() -> None:
 
 def test_a_value_that_a_version_cannot_carry_is_named() -> None:
     assert isinstance(cannot("GroupId", 2), UnsupportedVersionError)
-    assert "version 2 has no field GroupId and it is set" in str(cannot("GroupId", 2))
+    assert "version 2 has no field GroupId, but it is set" in str(cannot("GroupId", 2))

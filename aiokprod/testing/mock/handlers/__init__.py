@@ -4,6 +4,44 @@ from __future__ import annotations
 
 from typing import Final
 
+from aiokprod.testing.mock.handlers.api import AnyApi, Api
+from aiokprod.testing.mock.handlers.api_versions import api_versions
+from aiokprod.testing.mock.handlers.configs import (
+    describe_configs,
+    describe_configs_items,
+    incremental_alter_configs,
+    incremental_alter_configs_items,
+)
+from aiokprod.testing.mock.handlers.coordinators import find_coordinator
+from aiokprod.testing.mock.handlers.delete_records import delete_records, delete_records_items
+from aiokprod.testing.mock.handlers.fetch import fetch, fetch_items
+from aiokprod.testing.mock.handlers.list_offsets import list_offsets, list_offsets_items
+from aiokprod.testing.mock.handlers.metadata import describe_cluster, metadata, metadata_items
+from aiokprod.testing.mock.handlers.offset_fetch import offset_fetch
+from aiokprod.testing.mock.handlers.offsets import (
+    offset_commit,
+    offset_commit_items,
+    txn_offset_commit,
+    txn_offset_commit_items,
+)
+from aiokprod.testing.mock.handlers.produce import produce, produce_items
+from aiokprod.testing.mock.handlers.producer_ids import init_producer_id
+from aiokprod.testing.mock.handlers.sasl import sasl_authenticate, sasl_handshake
+from aiokprod.testing.mock.handlers.topics import (
+    create_partitions,
+    create_partitions_items,
+    create_topics,
+    create_topics_items,
+    delete_topics,
+    delete_topics_items,
+)
+from aiokprod.testing.mock.handlers.transaction_admin import describe_transactions, list_transactions
+from aiokprod.testing.mock.handlers.transactions import (
+    add_offsets_to_txn,
+    add_partitions_items,
+    add_partitions_to_txn,
+    end_txn,
+)
 from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aiokprod.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from aiokprod.wire.messages.api_versions import ApiVersionsRequest
@@ -28,35 +66,6 @@ from aiokprod.wire.messages.produce import ProduceRequest
 from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest
 from aiokprod.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
-
-from .api import AnyApi, Api
-from .api_versions import api_versions
-from .configs import (
-    describe_configs,
-    describe_configs_items,
-    incremental_alter_configs,
-    incremental_alter_configs_items,
-)
-from .coordinators import find_coordinator
-from .delete_records import delete_records, delete_records_items
-from .fetch import fetch, fetch_items
-from .list_offsets import list_offsets, list_offsets_items
-from .metadata import describe_cluster, metadata, metadata_items
-from .offset_fetch import offset_fetch
-from .offsets import offset_commit, offset_commit_items, txn_offset_commit, txn_offset_commit_items
-from .produce import produce, produce_items
-from .producer_ids import init_producer_id
-from .sasl import sasl_authenticate, sasl_handshake
-from .topics import (
-    create_partitions,
-    create_partitions_items,
-    create_topics,
-    create_topics_items,
-    delete_topics,
-    delete_topics_items,
-)
-from .transaction_admin import describe_transactions, list_transactions
-from .transactions import add_offsets_to_txn, add_partitions_items, add_partitions_to_txn, end_txn
 
 _TABLE: Final[tuple[AnyApi, ...]] = (
     # Produce 0..2 is advertised and closes the connection. broker: 13.6

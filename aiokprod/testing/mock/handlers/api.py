@@ -1,4 +1,4 @@
-"""What a handler is: one API's request type, the function that answers it, and the facts of one call.
+"""The definition of a handler: one API's request type, the function that answers it, and the facts of one call.
 
 One `Api` per API key, collected in `handlers/__init__.py`; one `Call` per request, made by the connection. A handler
 is a plain function: what it changes it changes before it returns, so a request is carried out in one step; if the
@@ -10,23 +10,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from aiokprod.testing.faults import Fail, ItemEffect
+from aiokprod.testing.mock.broker_core import BrokerCore
+from aiokprod.testing.mock.cluster_state import RefusalError
+from aiokprod.testing.mock.sasl_gate import SaslGate
 from aiokprod.wire.reader import Reader
-
-from ..cluster_state import RefusalError
-
-if TYPE_CHECKING:
-    from ..broker import MockBroker
-    from ..connection import MockConnection
 
 
 class Message(Protocol):
     """A generated message: it can write itself."""
 
     def encode(self, version: int) -> bytes:
-        """The body in this version."""
+        """Return the body in this version."""
         ...
 
 
@@ -40,13 +37,13 @@ class RequestMessage(Message, Protocol):
 
     @classmethod
     def read(cls, reader: Reader, version: int) -> Self:
-        """The message at the reader's place; ProtocolError if there is none."""
+        """Read the message at the reader's position; ProtocolError if there is none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The request is carried out, its answer comes later: `begin` makes the coroutine that waits for it."""
+    """An answer that comes later, to a request that was served: `begin` makes the coroutine that waits for it."""
 
     begin: Callable[[], Coroutine[object, object, Message | None]]
 
@@ -61,25 +58,46 @@ Request = TypeVar("Request", bound=RequestMessage)
 
 
 class HangUpError(Exception):
-    """The broker answers by closing the connection."""
+    """An error that the broker answers by closing the connection."""
 
 
 class SilenceError(Exception):
-    """The broker never answers, and serves this connection no more (broker: 13.5b)."""
+    """An error that the broker never answers; it stops serving the connection (broker: 13.5b)."""
+
+
+class Channel(ABC):
+    """The part of a connection that the serving of a request uses."""
+
+    broker: BrokerCore
+    number: int
+    """Which connection of the broker, counted from 1."""
+    gate: SaslGate
+
+    @abstractmethod
+    def close_after_answer(self) -> None:
+        """Close as soon as the request in hand is answered."""
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Write bytes to the client, unless they are lost."""
+
+    @abstractmethod
+    def write_no_more(self) -> None:
+        """Lose all answers from now on; the connection stays open."""
 
 
 @dataclass(slots=True)
 class Call:
     """One request on its way through the broker."""
 
-    broker: MockBroker
-    connection: MockConnection
+    broker: BrokerCore
+    connection: Channel
     api_key: int
     version: int
     client_id: str | None
 
     def item_action(self, topic: str = "", partition: int = -1) -> ItemEffect | None:
-        """What the fault script does with this topic, partition or whole request."""
+        """Return the effect of the fault script on this topic, partition or whole request."""
         rules = self.broker.faults
         return rules.for_item(self.api_key, self.broker.node_id, topic, partition) if rules else None
 
@@ -114,7 +132,7 @@ class AnyApi(ABC):
 
 
 class Api(AnyApi, Generic[Request]):
-    """One API: how its request is read and who answers it."""
+    """An API: how its request is read, and the function that answers it."""
 
     def __init__(
         self,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from aiokprod.testing.mock.cluster_state import RefusalError
+from aiokprod.testing.mock.handlers.api import Call
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.api_versions import (
     ApiVersion,
@@ -14,15 +16,12 @@ from aiokprod.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-from ..cluster_state import RefusalError
-from .api import Call
-
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 """What the name and the version of a client's software may be (KIP-511)."""
 
 
 def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """Every API that is advertised, with its range."""
+    """Return every API that is advertised, with its range."""
     try:
         call.refuse_by_script()
         if call.version >= 3 and not (
@@ -53,6 +52,6 @@ def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse
 
 
 def version_unknown(lowest: int, highest: int) -> ApiVersionsResponse:
-    """The answer to an ApiVersions request that is too new; written in v0 whatever was asked."""
+    """Return the answer to an ApiVersions request that is too new; written in v0 whatever was asked."""
     only = ApiVersion(api_key=ApiVersionsRequest.API_KEY, min_version=lowest, max_version=highest)
     return ApiVersionsResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=[only])

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from aiokprod.testing.mock.cluster_state import RefusalError, Topic
+from aiokprod.testing.mock.handlers.api import Call, Items
+from aiokprod.testing.mock.log import TopicSettings
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -25,16 +28,12 @@ from aiokprod.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-from ..cluster_state import RefusalError, Topic
-from ..log import TopicSettings
-from .api import Call, Items
-
 TOPIC, BROKER = 2, 4  # types of a resource
 OF_TOPIC, OF_BROKER, BY_DEFAULT = (
     1,
     4,
     5,
-)  # where a value comes from: dynamic of the topic, static of the broker, nobody
+)  # the source of a value: set on the topic, set on the broker, Kafka's default
 SET, DELETE, APPEND, SUBTRACT = range(4)  # what may be done to an option
 BOOLEAN, STRING, INT, LONG, LIST = 1, 2, 3, 5, 7  # types of an option
 
@@ -51,7 +50,7 @@ TYPES: Final[Mapping[str, int]] = {
 
 
 def _defaults(of_brokers: Mapping[str, str]) -> dict[str, str]:
-    """What the mock obeys, where the topic has not set it."""
+    """Return the options that the mock obeys, with the values of a topic that sets none."""
     settings = TopicSettings({}, of_brokers)
     return {
         "cleanup.policy": "delete",
@@ -66,12 +65,12 @@ def _defaults(of_brokers: Mapping[str, str]) -> dict[str, str]:
 
 
 def describe_configs_items(_call: Call, request: DescribeConfigsRequest) -> Items:
-    """The topics a request names, for fault rules."""
+    """Return the topics a request names, for fault rules."""
     return [(asked.resource_name, -1) for asked in request.resources if asked.resource_type == TOPIC]
 
 
 def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Every option of each resource, or those that are asked for."""
+    """Return every option of each resource, or those that are asked for."""
     response = DescribeConfigsResponse()
     for asked in request.resources:
         result = DescribeConfigsResult(
@@ -90,7 +89,7 @@ def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeCon
 
 
 def _options(call: Call, asked: DescribeConfigsResource) -> dict[str, tuple[str, int]]:
-    """Values and where each comes from."""
+    """Return the values, and the source of each."""
     if asked.resource_type == TOPIC:
         topic = _topic(call, asked.resource_name)
         options = {name: (value, BY_DEFAULT) for name, value in _defaults(topic.settings.defaults).items()}
@@ -119,7 +118,7 @@ def _shown(name: str, value: str, source: int, with_synonyms: bool) -> DescribeC
 
 
 def incremental_alter_configs_items(_call: Call, request: IncrementalAlterConfigsRequest) -> Items:
-    """The topics a request names, for fault rules."""
+    """Return the topics a request names, for fault rules."""
     return [(asked.resource_name, -1) for asked in request.resources if asked.resource_type == TOPIC]
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from aiokprod.testing.mock.cluster_state import RefusalError
+from aiokprod.testing.mock.handlers.api import Call
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-
-from ..cluster_state import RefusalError
-from .api import Call
 
 GROUP: Final = 0
 TRANSACTION: Final = 1

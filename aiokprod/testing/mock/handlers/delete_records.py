@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from aiokprod.testing.mock.cluster_state import RefusalError, Topic
+from aiokprod.testing.mock.handlers.api import Call, Items
+from aiokprod.testing.mock.handlers.fetch import check_leader
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -13,15 +16,11 @@ from aiokprod.wire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-from ..cluster_state import RefusalError, Topic
-from .api import Call, Items
-from .fetch import check_leader
-
 UP_TO_HIGH_WATERMARK: Final = -1
 
 
 def delete_records_items(_call: Call, request: DeleteRecordsRequest) -> Items:
-    """The (topic, partition) pairs of a request, for fault rules."""
+    """Return the (topic, partition) pairs of a request, for fault rules."""
     return [(topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions]
 
 

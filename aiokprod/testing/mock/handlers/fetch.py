@@ -9,6 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from aiokprod.testing.faults import Fail, Omit
+from aiokprod.testing.mock.cluster_state import RefusalError, Topic
+from aiokprod.testing.mock.handlers.api import Call, Items, Outcome, Waits
+from aiokprod.testing.mock.partition import Partition
+from aiokprod.testing.mock.waiting import until
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.fetch import (
     AbortedTransaction,
@@ -20,17 +24,12 @@ from aiokprod.wire.messages.fetch import (
     PartitionData,
 )
 
-from ..cluster_state import RefusalError, Topic
-from ..partition import Partition
-from ..waiting import until
-from .api import Call, Items, Outcome, Waits
-
 BY_TOPIC_ID: Final = 13
 READ_COMMITTED: Final = 1
 
 
 def fetch_items(call: Call, request: FetchRequest) -> Items:
-    """The (topic, partition) pairs of a request, for fault rules."""
+    """Return the (topic, partition) pairs of a request, for fault rules."""
     return [(_name(call, topic), p.partition) for topic in request.topics for p in topic.partitions]
 
 
@@ -120,7 +119,7 @@ def _readable(call: Call, topic: Topic | None, asked: FetchPartition) -> Partiti
 
 
 def check_leader(call: Call, partition: Partition, epoch: int) -> None:
-    """6, 74 or 75 unless this broker leads in this epoch (-1: whatever epoch)."""
+    """Refuse with 6, 74 or 75 unless this broker leads in this epoch (-1: any epoch)."""
     if partition.leader != call.broker.node_id:
         raise RefusalError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if 0 <= epoch < partition.leader_epoch:

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from aiokprod.testing.mock.cluster_state import RefusalError
+from aiokprod.testing.mock.handlers.api import Call, Items
+from aiokprod.testing.mock.handlers.fetch import READ_COMMITTED, check_leader
+from aiokprod.testing.mock.log import StoredBatch
+from aiokprod.testing.mock.partition import Partition
+from aiokprod.testing.mock.stored_records import BatchTrouble, decode_records
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -12,13 +18,6 @@ from aiokprod.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-
-from ..cluster_state import RefusalError
-from ..log import StoredBatch
-from ..partition import Partition
-from ..stored_records import BatchTrouble, decode_records
-from .api import Call, Items
-from .fetch import READ_COMMITTED, check_leader
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -30,7 +29,7 @@ WITH_LEADER_EPOCH: Final = 4
 
 
 def list_offsets_items(_call: Call, request: ListOffsetsRequest) -> Items:
-    """The (topic, partition) pairs of a request, for fault rules."""
+    """Return the (topic, partition) pairs of a request, for fault rules."""
     return [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from aiokprod.testing.faults import Fail, Omit
+from aiokprod.testing.mock.cluster_state import ClusterState, RefusalError, Topic
+from aiokprod.testing.mock.handlers.api import Call, Items
+from aiokprod.testing.mock.partition import NO_LEADER, Partition
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -19,22 +22,19 @@ from aiokprod.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-
-from ..cluster_state import ZERO_ID, ClusterState, RefusalError, Topic
-from ..partition import NO_LEADER, Partition
-from .api import Call, Items
+from aiokprod.wire.reader import ZERO_UUID
 
 EVERY_TOPIC_IS_NULL: Final = 1
 """In v0 an empty list asks for every topic; from v1 null does, and an empty list for none."""
 
 
 def metadata_items(_call: Call, request: MetadataRequest) -> Items:
-    """The topics a request names, for fault rules."""
+    """Return the topics a request names, for fault rules."""
     return [(asked.name or "", -1) for asked in request.topics or ()]
 
 
 def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
-    """Brokers and topics; an unknown topic may be created, but this answer still says 3 (broker: 8.4)."""
+    """Return brokers and topics; an unknown topic may be created, but this answer still says 3 (broker: 8.4)."""
     state = call.broker.state
     response = MetadataResponse(cluster_id=state.cluster_id, controller_id=state.controller_id)
     response.brokers = [
@@ -69,7 +69,7 @@ def _one(
         topic = state.topics_by_id.get(asked.topic_id)
         if topic is not None:
             return _describe(call, topic)
-        code = ErrorCode.UNKNOWN_SERVER_ERROR if asked.topic_id == ZERO_ID else ErrorCode.UNKNOWN_TOPIC_ID
+        code = ErrorCode.UNKNOWN_SERVER_ERROR if asked.topic_id == ZERO_UUID else ErrorCode.UNKNOWN_TOPIC_ID
         return MetadataResponseTopic(topic_id=asked.topic_id, name=None, error_code=int(code))  # broker: 7.6
     topic = state.topics.get(asked.name)
     if topic is not None:
@@ -109,7 +109,7 @@ def _describe_partition(partition: Partition, code: int | None) -> MetadataRespo
 
 
 def describe_cluster(call: Call, _request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """The brokers that are up."""
+    """Return the brokers that are up."""
     state = call.broker.state
     response = DescribeClusterResponse(cluster_id=state.cluster_id, controller_id=state.controller_id)
     try:

@@ -6,6 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from aiokprod.testing.mock.cluster_state import RefusalError
+from aiokprod.testing.mock.handlers.api import Call
+from aiokprod.testing.mock.handlers.offsets import BY_TOPIC_ID, find_topic
+from aiokprod.testing.mock.transactions.offsets import CommittedOffset
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -17,11 +21,7 @@ from aiokprod.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-
-from ..cluster_state import RefusalError
-from ..transactions.offsets import CommittedOffset
-from .api import Call
-from .offsets import BY_TOPIC_ID, find_topic
+from aiokprod.wire.reader import ZERO_UUID
 
 SEVERAL_GROUPS: Final = 8
 GROUP_CODE: Final = 2
@@ -78,7 +78,7 @@ def _group(call: Call, asked: OffsetFetchRequestGroup, stable: bool) -> OffsetFe
     if asked.topics is None:
         topics = call.broker.state.topics
         wanted = [
-            (name, topics[name].topic_id if name in topics else bytes(16), indexes)
+            (name, topics[name].topic_id if name in topics else ZERO_UUID, indexes)
             for name, indexes in _everything(call, asked.group_id)
         ]
     else:
@@ -91,7 +91,7 @@ def _group(call: Call, asked: OffsetFetchRequestGroup, stable: bool) -> OffsetFe
         answer.topics.append(
             OffsetFetchResponseTopics(
                 name="" if by_id else name,
-                topic_id=topic_id if by_id else bytes(16),
+                topic_id=topic_id if by_id else ZERO_UUID,
                 partitions=[
                     OffsetFetchResponsePartitions(
                         partition_index=found.partition,
@@ -126,7 +126,7 @@ def _everything(call: Call, group: str) -> list[tuple[str, list[int]]]:
 def _find(call: Call, group: str, name: str, indexes: Iterable[int], stable: bool, code: int) -> list[_Found]:
     offsets = call.broker.transactions.offsets
     committed = offsets.offsets(group)
-    found = []
+    found: list[_Found] = []
     for index in indexes:
         if code:
             found.append(_Found(index, _NOTHING, code))

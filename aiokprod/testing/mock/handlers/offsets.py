@@ -1,4 +1,4 @@
-"""TxnOffsetCommit and OffsetCommit, for clients that assign partitions themselves: nobody is a member.
+"""TxnOffsetCommit and OffsetCommit, for clients that assign partitions themselves: groups have no members.
 
 A commit in the name of a member is refused as by a group that knows no members.
 """
@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from aiokprod.testing.mock.cluster_state import RefusalError, Topic
+from aiokprod.testing.mock.handlers.api import Call, Items, Outcome
+from aiokprod.testing.mock.handlers.transactional_writes import ask_coordinator, when_answered
+from aiokprod.testing.mock.transactions.metadata import ProducerIdentity
+from aiokprod.testing.mock.transactions.offsets import MAX_METADATA_BYTES, CommittedOffset, offsets_partition
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -22,12 +27,6 @@ from aiokprod.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-from ..cluster_state import RefusalError, Topic
-from ..transactions.metadata import ProducerIdentity
-from ..transactions.offsets import MAX_METADATA_BYTES, CommittedOffset, offsets_partition
-from .api import Call, Items, Outcome
-from .transactional_writes import ask_coordinator, when_answered
-
 ADDS_TO_TRANSACTION: Final = 5
 """The TxnOffsetCommit version that needs no AddOffsetsToTxn (KIP-890). broker: 10.2"""
 
@@ -37,11 +36,11 @@ BY_TOPIC_ID: Final = 10
 """OffsetCommit and OffsetFetch name topics by id from here on."""
 
 
-# ---- TxnOffsetCommit
+# ---------------------------------------------------------------------- TxnOffsetCommit
 
 
 def txn_offset_commit_items(_call: Call, request: TxnOffsetCommitRequest) -> Items:
-    """The (topic, partition) pairs of a request, for fault rules."""
+    """Return the (topic, partition) pairs of a request, for fault rules."""
     return [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
 
 
@@ -83,7 +82,7 @@ def _txn_offset_commit(call: Call, request: TxnOffsetCommitRequest, who: Produce
 
 
 def _asks_coordinator(call: Call, request: TxnOffsetCommitRequest, who: ProducerIdentity) -> bool:
-    """Once per transaction, as for a partition of any other topic; an epoch that is over is refused without."""
+    """Return whether to ask: once per transaction, as for other topics; an old epoch is refused without asking."""
     settings, offsets = call.broker.transactions.settings, call.broker.transactions.offsets
     if call.version < ADDS_TO_TRANSACTION and not settings.verifies:
         return False
@@ -125,11 +124,11 @@ def _keep(
     return int(offsets.commit_in_transaction(request.group_id, who, (name, one.partition_index), value))
 
 
-# ---- OffsetCommit
+# ---------------------------------------------------------------------- OffsetCommit
 
 
 def offset_commit_items(call: Call, request: OffsetCommitRequest) -> Items:
-    """The (topic, partition) pairs of a request, for fault rules."""
+    """Return the (topic, partition) pairs of a request, for fault rules."""
     return [
         (_name(call, data.name, data.topic_id), one.partition_index)
         for data in request.topics
@@ -168,11 +167,11 @@ def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespo
     return response
 
 
-# ---- what both look at
+# ---------------------------------------------------------------------- what both look at
 
 
 def find_topic(call: Call, name: str, topic_id: bytes) -> Topic | None:
-    """The topic of a request about offsets, by the name or the id its version carries."""
+    """Return the topic of a request about offsets, by the name or the id its version carries."""
     state = call.broker.state
     return state.topics_by_id.get(topic_id) if call.version >= BY_TOPIC_ID else state.topics.get(name)
 
@@ -184,7 +183,7 @@ def _name(call: Call, name: str, topic_id: bytes) -> str:
 
 def _check_member(call: Call, group: str, generation: int, member: str, no_group: ErrorCode) -> None:
     if generation < 0:
-        return  # whoever assigns partitions to itself may commit while a group is empty, and ours always are
+        return  # a client that assigns partitions itself may commit while a group is empty, and the mock's always are
     if not call.broker.transactions.offsets.knows(group):
         raise RefusalError(no_group)
     raise RefusalError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member} is no member of {group}")

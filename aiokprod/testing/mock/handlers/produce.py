@@ -12,6 +12,12 @@ from typing import Final
 from zlib import crc32
 
 from aiokprod.testing.faults import Fail, Omit
+from aiokprod.testing.mock.batch_header import BadBatch, first_look
+from aiokprod.testing.mock.cluster_state import Topic
+from aiokprod.testing.mock.handlers.api import Call, HangUpError, Items, Outcome, SilenceError, Waits
+from aiokprod.testing.mock.handlers.transactional_writes import concerns_coordinator, refuse_produce, when_answered
+from aiokprod.testing.mock.partition import Appended, AppendOutcome, Partition, Refused
+from aiokprod.testing.mock.waiting import until
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -25,19 +31,11 @@ from aiokprod.wire.messages.produce import (
     TopicProduceResponse,
 )
 
-from ..batch_header import BadBatch, first_look
-from ..cluster_state import Topic
-from ..partition import Appended, AppendOutcome, Partition, Refused
-from ..waiting import until
-from .api import Call, HangUpError, Items, Outcome, SilenceError, Waits
-from .transactional_writes import concerns_coordinator, refuse_produce, when_answered
-
 BY_TOPIC_ID: Final = 13
 WITH_LEADER_HINT: Final = 10
 """KIP-951: CurrentLeader and NodeEndpoints. broker: 7.7"""
 
 RECORD_ERRORS: Final = 8
-LOG_START_OFFSET: Final = 5
 
 _ACKS: Final = (-1, 0, 1)
 
@@ -72,7 +70,7 @@ class _Turn:
 
 
 def produce_items(call: Call, request: ProduceRequest) -> Items:
-    """The (topic, partition) pairs of a request, for fault rules."""
+    """Return the (topic, partition) pairs of a request, for fault rules."""
     return [
         (_topic_name(call, data), partition.index) for data in request.topic_data for partition in data.partition_data
     ]
@@ -201,7 +199,7 @@ def _hint(call: Call, answer: PartitionProduceResponse, partition: Partition) ->
 
 
 def _name_endpoints(call: Call, response: ProduceResponse) -> None:
-    """One endpoint per leader that is hinted at (broker: 7.7)."""
+    """Name one endpoint per leader in a hint (broker: 7.7)."""
     hinted = {p.current_leader.leader_id for topic in response.responses for p in topic.partition_responses}
     response.node_endpoints = [
         NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
@@ -228,7 +226,7 @@ async def _when_replicated(
 
 
 def _refused_whole(request: ProduceRequest) -> Refused | None:
-    """What a broker finds when it looks for batches of transactions, before it looks at any partition for itself.
+    """Return the error of a whole request: a broker looks for batches of transactions before it looks at partitions.
 
     Raises SilenceError at null records (broker: 13.5b).
     """

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
+from aiokprod.testing.mock.cluster_state import RefusalError
+from aiokprod.testing.mock.handlers.api import Call
+from aiokprod.testing.mock.handlers.transactions import fenced_as
+from aiokprod.testing.mock.transactions.metadata import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-
-from ..cluster_state import RefusalError
-from ..transactions.metadata import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity
-from .api import Call
-from .transactions import fenced_as
 
 KNOWS_FENCED: Final = 4
 """The version from which 90 is told; before, it is 47. broker: 9.5"""
 
 
 def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """A pair to write with, or why not."""
+    """Return a producer id and epoch to write with, or the error."""
     try:
         call.refuse_by_script()
         if (request.producer_id < 0) != (request.producer_epoch < 0):

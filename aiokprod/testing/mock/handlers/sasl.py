@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate: who is let in. The state of an exchange lives in the connection's `SaslGate`.
+"""SaslHandshake and SaslAuthenticate. The state of an exchange lives in the connection's `SaslGate`.
 
 A broker without mechanisms asks for no login, and says so to a client that tries one; one with mechanisms serves nothing but
 ApiVersions and these two until the exchange is over. After a failed one the answer is written and the connection closed.
@@ -6,66 +6,12 @@ ApiVersions and these two until the exchange is over. After a failed one the ans
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
-
+from aiokprod.testing.mock.cluster_state import RefusalError
+from aiokprod.testing.mock.handlers.api import Call, HangUpError
+from aiokprod.testing.mock.scram_server import AuthenticationFailedError
 from aiokprod.wire.codes import ErrorCode
-from aiokprod.wire.messages.api_versions import ApiVersionsRequest
 from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-
-from ..cluster_state import RefusalError
-from ..scram_server import AuthenticationFailedError, ServerMechanism, start
-from .api import Call, HangUpError
-
-BEFORE_AUTHENTICATION: Final = frozenset(
-    {ApiVersionsRequest.API_KEY, SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY}
-)
-
-
-class SaslGate:
-    """One connection's authentication. `user` is None until it is over; `is_open` says whether requests are served."""
-
-    __slots__ = ("_exchange", "_expires_at", "_is_raw", "mechanisms", "session_lifetime_s", "user", "users")
-
-    def __init__(self, mechanisms: Sequence[str], users: Mapping[str, str], session_lifetime_s: float) -> None:
-        self.mechanisms = mechanisms
-        self.users = users
-        self.session_lifetime_s = session_lifetime_s
-        self.user: str | None = None
-        self._exchange: ServerMechanism | None = None
-        self._is_raw = False
-        self._expires_at: float | None = None
-
-    def lets(self, api_key: int, now_s: float) -> bool:
-        """Whether this request may be served now."""
-        if not self.mechanisms or api_key in BEFORE_AUTHENTICATION:
-            return True
-        return self.user is not None and (self._expires_at is None or now_s < self._expires_at)
-
-    @property
-    def wants_raw_token(self) -> bool:
-        """After a handshake v0 the tokens come without a header."""
-        return self._is_raw
-
-    def begin(self, mechanism: str, *, raw: bool) -> None:
-        """Start an exchange; the mechanism was checked."""
-        self._exchange = start(mechanism, self.users)
-        self._is_raw = raw
-
-    def step(self, token: bytes, now_s: float) -> bytes:
-        """Take a token of the client. Raises AuthenticationFailedError."""
-        if self._exchange is None:
-            raise AuthenticationFailedError("SaslAuthenticate request without a SaslHandshake before it")
-        try:
-            answer = self._exchange.step(token)
-        except AuthenticationFailedError:
-            self.user, self._exchange, self._is_raw = None, None, False
-            raise
-        if self._exchange.user is not None:
-            self.user, self._exchange, self._is_raw = self._exchange.user, None, False
-            self._expires_at = now_s + self.session_lifetime_s if self.session_lifetime_s else None
-        return answer
 
 
 def sasl_handshake(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
@@ -87,7 +33,7 @@ def sasl_handshake(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeRe
 
 
 def sasl_authenticate(call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """One step of the exchange."""
+    """Serve one step of the exchange."""
     gate = call.connection.gate
     response = SaslAuthenticateResponse(error_message=None)
     try:
@@ -110,7 +56,7 @@ def sasl_authenticate(call: Call, request: SaslAuthenticateRequest) -> SaslAuthe
 
 
 def raw_token(call: Call, token: bytes) -> bytes:
-    """A token without a header (after handshake v0); a failure closes the connection without a word."""
+    """Take a token without a header (after handshake v0); a failure closes the connection without an answer."""
     try:
         return call.connection.gate.step(token, call.broker.monotonic())
     except AuthenticationFailedError as failed:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from aiokprod.testing.mock.cluster_state import RefusalError, Topic
+from aiokprod.testing.mock.handlers.api import Call, Items
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -24,16 +26,14 @@ from aiokprod.wire.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-
-from ..cluster_state import ZERO_ID, RefusalError, Topic
-from .api import Call, Items
+from aiokprod.wire.reader import ZERO_UUID
 
 WITH_CONFIGS: Final = 5
 """From CreateTopics v5 on the answer describes what was created."""
 
 
 def create_topics_items(_call: Call, request: CreateTopicsRequest) -> Items:
-    """The topics a request names, for fault rules."""
+    """Return the topics a request names, for fault rules."""
     return [(topic.name, -1) for topic in request.topics]
 
 
@@ -79,7 +79,7 @@ def _fill(call: Call, result: CreatableTopicResult, topic: Topic) -> None:
 
 
 def delete_topics_items(_call: Call, request: DeleteTopicsRequest) -> Items:
-    """The topics a request names, for fault rules."""
+    """Return the topics a request names, for fault rules."""
     return [(asked.name or "", -1) for asked in _to_delete(request)]
 
 
@@ -104,11 +104,11 @@ def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespo
 
 
 def _to_delete(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
-    return [*request.topics, *(DeleteTopicState(name=name, topic_id=ZERO_ID) for name in request.topic_names)]
+    return [*request.topics, *(DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names)]
 
 
 def create_partitions_items(_call: Call, request: CreatePartitionsRequest) -> Items:
-    """The topics a request names, for fault rules."""
+    """Return the topics a request names, for fault rules."""
     return [(topic.name, -1) for topic in request.topics]
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 
+from aiokprod.testing.mock.cluster_state import RefusalError
+from aiokprod.testing.mock.handlers.api import Call
+from aiokprod.testing.mock.transactions.metadata import TransactionMetadata, TransactionState
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages import describe_transactions as described
 from aiokprod.wire.messages import list_transactions as listed
-
-from ..cluster_state import RefusalError
-from ..transactions.metadata import TransactionMetadata, TransactionState
-from .api import Call
 
 _STATES = {state.value: state for state in TransactionState}
 
 
 def list_transactions(call: Call, request: listed.ListTransactionsRequest) -> listed.ListTransactionsResponse:
-    """The ids this broker coordinates, as far as they pass every filter."""
+    """Return the ids that this broker coordinates and that pass every filter."""
     transactions = call.broker.transactions
     try:
         call.refuse_by_script()
@@ -57,7 +56,7 @@ def list_transactions(call: Call, request: listed.ListTransactionsRequest) -> li
 def describe_transactions(
     call: Call, request: described.DescribeTransactionsRequest
 ) -> described.DescribeTransactionsResponse:
-    """One answer for each id."""
+    """Return one answer for each id."""
     return described.DescribeTransactionsResponse(
         transaction_states=[_describe(call, transactional_id) for transactional_id in request.transactional_ids]
     )

@@ -1,4 +1,4 @@
-"""What a Produce or a TxnOffsetCommit asks the transaction's coordinator before it writes.
+"""The question that a Produce or a TxnOffsetCommit puts to the transaction's coordinator before it writes.
 
 A broker keeps this from its clients: in the second version of the protocol it adds the partition for them (and waits a
 little while markers of the transaction before are written), in the first it looks whether they did (KIP-890). Brokers
@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from aiokprod.testing.mock.batch_header import BatchHeader, read_header
+from aiokprod.testing.mock.cluster_state import RefusalError
+from aiokprod.testing.mock.handlers.api import Call, Message, Outcome, Waits
+from aiokprod.testing.mock.partition import Partition, Refused
+from aiokprod.testing.mock.transactions.metadata import ProducerIdentity, TopicIndex
 from aiokprod.wire.codes import ErrorCode
-
-from ..batch_header import BatchHeader, read_header
-from ..cluster_state import RefusalError
-from ..partition import Partition, Refused
-from ..transactions.metadata import ProducerIdentity, TopicIndex
-from .api import Call, Message, Outcome, Waits
 
 ADDS_TO_TRANSACTION: Final = 12
 """The Produce version from which a write adds its partition to the transaction by itself (KIP-890)."""
@@ -71,7 +70,7 @@ def when_answered(
 def ask_coordinator(
     call: Call, transactional_id: str, who: ProducerIdentity, where: TopicIndex, *, adds: bool
 ) -> ErrorCode:
-    """What the coordinator says of this write: 0, or why not."""
+    """Return the coordinator's code for this write: 0, or the reason of a refusal."""
     transactions = call.broker.transactions
     ids, coordinator = transactions.transactional_ids, transactions.coordinator
     try:
@@ -89,7 +88,7 @@ def ask_coordinator(
 
 
 def concerns_coordinator(call: Call, partition: Partition, records: bytes) -> BatchHeader | None:
-    """The header, if this batch of a transactional request is one the coordinator is asked about, else None."""
+    """Return the header, if the coordinator has to be asked about this batch, else None."""
     header = read_header(records)
     if not isinstance(header, BatchHeader) or not header.is_transactional:
         return None
@@ -111,7 +110,7 @@ def concerns_coordinator(call: Call, partition: Partition, records: bytes) -> Ba
 
 
 def refuse_produce(call: Call, transactional_id: str | None, partition: Partition, records: bytes) -> Refused | None:
-    """None if the batch may be judged by the partition: it is not transactional, or belongs to the transaction."""
+    """Return None if the partition may take the batch: it is not transactional, or belongs to the transaction."""
     header = None if transactional_id is None else concerns_coordinator(call, partition, records)
     if transactional_id is None or header is None:
         return None

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from aiokprod.testing.mock.cluster_state import RefusalError
+from aiokprod.testing.mock.handlers.api import Call, Items
+from aiokprod.testing.mock.transactions.metadata import ProducerIdentity, TopicIndex
+from aiokprod.testing.mock.transactions.offsets import offsets_partition
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from aiokprod.wire.messages.add_partitions_to_txn import (
@@ -17,11 +21,6 @@ from aiokprod.wire.messages.add_partitions_to_txn import (
 )
 from aiokprod.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
-from ..cluster_state import RefusalError
-from ..transactions.metadata import ProducerIdentity, TopicIndex
-from ..transactions.offsets import offsets_partition
-from .api import Call, Items
-
 BATCHED: Final = 4
 """From AddPartitionsToTxn v4 on one request speaks of several transactions, in the second version (KIP-890)."""
 
@@ -33,17 +32,17 @@ KNOWS_FENCED: Final = 2
 
 
 def fenced_as(code: int, knows_fenced: bool) -> int:
-    """90 PRODUCER_FENCED for who knows it, 47 INVALID_PRODUCER_EPOCH for the others; any other code as it is."""
+    """Return the code for a client: INVALID_PRODUCER_EPOCH (47) if it does not know PRODUCER_FENCED (90)."""
     if code == ErrorCode.PRODUCER_FENCED and not knows_fenced:
         return int(ErrorCode.INVALID_PRODUCER_EPOCH)
     return int(code)
 
 
-# ---- AddPartitionsToTxn
+# ---------------------------------------------------------------------- AddPartitionsToTxn
 
 
 def add_partitions_items(call: Call, request: AddPartitionsToTxnRequest) -> Items:
-    """The (topic, partition) pairs of a request, for fault rules."""
+    """Return the (topic, partition) pairs of a request, for fault rules."""
     if call.version < BATCHED:
         return _named(request.v3_and_below_topics)
     return [where for one in request.transactions for where in _named(one.topics)]
@@ -71,7 +70,7 @@ def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> Add
 def _add(
     call: Call, transactional_id: str, who: ProducerIdentity, topics: list[AddPartitionsToTxnTopic], *, verifies: bool
 ) -> dict[TopicIndex, int]:
-    """The code of each partition: all are added, or none."""
+    """Return the code of each partition: all are added, or none."""
     named = _named(topics)
     transactions = call.broker.transactions
     try:
@@ -121,11 +120,11 @@ def _results(
     ]
 
 
-# ---- AddOffsetsToTxn, EndTxn
+# ---------------------------------------------------------------------- AddOffsetsToTxn, EndTxn
 
 
 def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
-    """The transaction will commit offsets of this group."""
+    """Note that the transaction will commit offsets of this group."""
     transactional_id, who = request.transactional_id, ProducerIdentity(request.producer_id, request.producer_epoch)
     transactions = call.broker.transactions
     try:

@@ -1,4 +1,4 @@
-"""`ClusterTransactions`: the coordinators of a cluster at work: where they are, what they decided, what is on its way.
+"""`ClusterTransactions`: the running coordinators of a cluster: their brokers, their verdicts, the markers on their way.
 
 One per `MockCluster`. Handlers ask `transactional_ids` and `groups` whether they may answer, change `coordinator` and
 `offsets`, and then call `follow`, which carries out what the state of the id asks for: markers, and a look at the clock.
@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ..cluster_state import ClusterState, RefusalError
-from .coordinator import TransactionCoordinator
-from .directory import CoordinatorDirectory, partition_of
-from .ending import Ending
-from .offsets import GroupOffsets
+from aiokprod.testing.mock.cluster_state import ClusterState, RefusalError
+from aiokprod.testing.mock.transactions.coordinator import TransactionCoordinator
+from aiokprod.testing.mock.transactions.directory import CoordinatorDirectory, partition_of
+from aiokprod.testing.mock.transactions.ending import Ending
+from aiokprod.testing.mock.transactions.offsets import GroupOffsets
 
 IDLE_ID_MS: Final = 604_800_000
 """transactional.id.expiration.ms."""
@@ -34,7 +34,7 @@ class Process(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionSettings:
-    """What a cluster's transactions are like."""
+    """The transaction settings of a cluster."""
 
     version: int
     verifies: bool
@@ -77,7 +77,7 @@ class ClusterTransactions:
     def _nodes(self) -> list[tuple[int, bool]]:
         return [(node.node_id, node.is_up) for _, node in sorted(self._state.nodes.items())]
 
-    # ---- what follows from a request
+    # ------------------------------------------------------------------ what follows from a request
 
     def follow(self, transactional_id: str) -> None:
         """Carry out what the state of this id asks for. Nothing if it asks for nothing, or is on its way."""
@@ -106,18 +106,18 @@ class ClusterTransactions:
         self.look_again()
 
     def is_completing(self, transactional_id: str) -> bool:
-        """Whether markers of this id are still to be written."""
+        """Return whether markers of this id are still to be written."""
         return transactional_id in self._endings
 
-    # ---- coordinators as other brokers reach them
+    # ------------------------------------------------------------------ coordinators as other brokers reach them
 
     def is_frozen(self, transactional_id: str, asker: int) -> bool:
-        """Whether the coordinator, unless it is the asker itself, takes requests and answers none."""
+        """Return whether the coordinator, unless it is the asker itself, takes requests and answers none."""
         process = self._coordinator_process(transactional_id, asker)
         return process is not None and process.is_listening and process.is_frozen
 
     def answers(self, transactional_id: str, asker: int) -> bool:
-        """Whether the coordinator answers this broker now."""
+        """Return whether the coordinator answers this broker now."""
         process = self._coordinator_process(transactional_id, asker)
         return process is None or (process.is_listening and not process.is_frozen)
 
@@ -128,7 +128,7 @@ class ClusterTransactions:
             return None
         return None if node == asker else self._process(node)
 
-    # ---- waiting
+    # ------------------------------------------------------------------ waiting
 
     async def until_completed(self, transactional_id: str, timeout_s: float) -> None:
         """Wait until this id is not completing, or the time is over."""
@@ -139,12 +139,12 @@ class ClusterTransactions:
         await self._until(lambda: not self.is_frozen(transactional_id, asker), timeout_s)
 
     def look_again(self) -> None:
-        """Something has changed that somebody may wait for."""
+        """Call all waiting checks again, because something has changed."""
         for look in tuple(self._waiting):
             look()
 
     async def _until(self, is_so: Callable[[], bool], timeout_s: float) -> None:
-        """Cancelling only stops the waiting."""
+        """Wait until a check succeeds; cancelling only ends the wait."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def end() -> None:
@@ -165,7 +165,7 @@ class ClusterTransactions:
             self._timers.discard(timer)
             timer.cancel()
 
-    # ---- by the clock
+    # ------------------------------------------------------------------ by the clock
 
     def abort_timed_out(self) -> list[str]:
         """Abort what is open for longer than its timeout; returns the ids. Called by the clock, or by a test."""
@@ -190,10 +190,10 @@ class ClusterTransactions:
         self._timers.add(timer)
         return timer
 
-    # ---- what a test does to coordinators
+    # ------------------------------------------------------------------ what a test does to coordinators
 
     def hold_markers(self) -> None:
-        """From now on verdicts are written down and no markers follow."""
+        """Write verdicts from now on, but no markers."""
         self._is_held = True
 
     def release_markers(self) -> None:
@@ -209,7 +209,7 @@ class ClusterTransactions:
         self._reload([name for name in self.coordinator.ids if partition_of(name) == partition_of(transactional_id)])
 
     def node_stops(self, node: int) -> None:
-        """Called while the node is up for the last time: what was only in its memory is lost."""
+        """Drop what is only in the memory of a node that is about to stop."""
         self._reload([name for name in self.coordinator.ids if self.transactional_ids.is_led_by(name, node)])
 
     def _reload(self, names: list[str]) -> None:

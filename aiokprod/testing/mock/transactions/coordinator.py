@@ -1,7 +1,7 @@
-"""`TransactionCoordinator`: who may write under which transactional id, and how each transaction ends.
+"""`TransactionCoordinator`: which producer may write under which transactional id, and how each transaction ends.
 
 One per cluster: which broker answers for which id is the business of `CoordinatorDirectory`. Pure: time is an argument,
-markers are written by whoever calls `complete` afterwards. Codes are the newest ones; handlers turn 90 into 47 for
+markers are written by the caller, which calls `complete` afterwards. Codes are the newest ones; handlers turn 90 into 47 for
 clients that do not know it.
 
 Invariants: a refused request changes nothing, except that an InitProducerId refused with 51 may have begun to abort the
@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final, TypeAlias
 
-from aiokprod.wire.codes import ErrorCode
-
-from .metadata import (
+from aiokprod.testing.mock.transactions.metadata import (
     LAST_EPOCH,
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -25,6 +23,7 @@ from .metadata import (
     TransactionMetadata,
     TransactionState,
 )
+from aiokprod.wire.codes import ErrorCode
 
 MAX_TIMEOUT_MS: Final = 900_000
 """transaction.max.timeout.ms. broker: 9.7, 11.7"""
@@ -56,7 +55,7 @@ class TransactionCoordinator:
         states = {name: one.state.value for name, one in self.ids.items()}
         return f"<TransactionCoordinator version={self.version} {states}>"
 
-    # ---- who may write
+    # ------------------------------------------------------------------ the owner of an id
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None, now_ms: int
@@ -64,8 +63,8 @@ class TransactionCoordinator:
         """Give the id to a producer: a new one (`expected` None), which fences all before it, or one that recovers.
 
         Returns:
-            The pair it may write with. 51 while another transaction of the id has to end first, 90 if somebody else has
-            the id.
+            The producer id and epoch to write with. CONCURRENT_TRANSACTIONS (51) while another transaction of the id has
+            to end first, PRODUCER_FENCED (90) if another producer has taken over the id.
         """
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
@@ -109,12 +108,12 @@ class TransactionCoordinator:
     def _fence(self, found: TransactionMetadata, now_ms: int) -> None:
         """Abort an open transaction in the coordinator's own name: its owner's epoch is over."""
         # In the second version the owner learns of it: its epoch is the last one, as after an end of its own. Before,
-        # nobody can tell it from a fence by another instance. broker: 9.9, 10.7
+        # it looks the same as a fence by another instance. broker: 9.9, 10.7
         found.last_epoch = found.epoch if self.version >= SECOND_VERSION else NO_EPOCH
         found.epoch += 1
         found.move(_State.PREPARE_ABORT, now_ms)
 
-    # ---- what belongs to the transaction
+    # ------------------------------------------------------------------ what belongs to the transaction
 
     def add_partitions(
         self,
@@ -147,7 +146,7 @@ class TransactionCoordinator:
         return ErrorCode.NONE
 
     def verify(self, transactional_id: str, who: ProducerIdentity, partition: TopicIndex) -> ErrorCode:
-        """Whether the partition belongs to the open transaction: 120 if not. Changes nothing."""
+        """Return 0 if the partition belongs to the open transaction, TRANSACTION_ABORTABLE (120) if not. Changes nothing."""
         found = self._owned(transactional_id, who)
         if isinstance(found, ErrorCode):
             return found
@@ -168,14 +167,14 @@ class TransactionCoordinator:
         return ErrorCode.CONCURRENT_TRANSACTIONS if found.is_completing else found
 
     def _wedges(self, found: TransactionMetadata) -> bool:
-        """A cluster of transaction.version 0 cannot write down what the second version has to say. broker: 10.1"""
+        """Return whether the id gets stuck: transaction.version 0 cannot store the second version's fields. broker: 10.1"""
         found.is_wedged = self.version == 0
         return found.is_wedged
 
-    # ---- how it ends
+    # ------------------------------------------------------------------ how it ends
 
     def end(self, transactional_id: str, who: ProducerIdentity, *, commits: bool, now_ms: int) -> IdentityAnswer:
-        """EndTxn up to v4: the epoch stays, so a late copy of the request may hit the next transaction (broker: 10.4c).
+        """Serve EndTxn up to v4: the epoch stays, so a late copy may hit the next transaction (broker: 10.4c).
 
         Returns:
             The pair that goes on writing, when the verdict is written down (`is_completing`) or was before.
@@ -197,7 +196,7 @@ class TransactionCoordinator:
     def end_and_bump(
         self, transactional_id: str, who: ProducerIdentity, *, commits: bool, now_ms: int
     ) -> IdentityAnswer:
-        """EndTxn from v5 (KIP-890): the epoch is bumped, or the producer id replaced; a retry shows by its epoch."""
+        """Serve EndTxn from v5 (KIP-890): bump the epoch, or replace the producer id; a retry shows by its epoch."""
         found = self._ending(transactional_id)
         if isinstance(found, ErrorCode):
             return found
@@ -232,7 +231,7 @@ class TransactionCoordinator:
         return self.ids.get(transactional_id, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
     def complete(self, transactional_id: str, now_ms: int) -> None:
-        """The markers are written: the id may begin its next transaction."""
+        """End a transaction whose markers are written: the id may begin its next one."""
         found = self.ids[transactional_id]
         commits = found.state is _State.PREPARE_COMMIT
         found.move(_State.COMPLETE_COMMIT if commits else _State.COMPLETE_ABORT, now_ms)
@@ -242,7 +241,7 @@ class TransactionCoordinator:
             found.previous_producer_id, found.producer_id = found.producer_id, found.next_producer_id
             found.next_producer_id, found.epoch = NO_PRODUCER_ID, 0  # the last epoch stays what its owner knows
 
-    # ---- by the clock, and by fate
+    # ------------------------------------------------------------------ by the clock, and by fate
 
     def abort_timed_out(self, now_ms: int) -> list[str]:
         """Begin to abort every transaction that is open for longer than its timeout; returns their ids (broker: 10.7)."""
@@ -252,7 +251,7 @@ class TransactionCoordinator:
         return [found.transactional_id for found in late]
 
     def forget_idle(self, now_ms: int, idle_ms: int) -> list[str]:
-        """transactional.id.expiration.ms: forget ids without a transaction for so long; returns them."""
+        """Apply transactional.id.expiration.ms: forget ids without a transaction for so long, and return them."""
         idle = [
             one
             for one in self.ids.values()
@@ -264,7 +263,7 @@ class TransactionCoordinator:
         return [found.transactional_id for found in idle]
 
     def reload(self, transactional_id: str) -> None:
-        """Another coordinator read the log: what was never written there is not in its memory either (broker: 10.1)."""
+        """Forget what is not in the log, as another coordinator that reads the log does (broker: 10.1)."""
         self.ids[transactional_id].is_wedged = False
 
 
@@ -277,7 +276,7 @@ def _may_recover(found: TransactionMetadata, expected: ProducerIdentity) -> bool
 
 
 def _repeated(found: TransactionMetadata, commits: bool) -> IdentityAnswer:
-    """The answer where no transaction is open: 0 if this verdict was carried out, 51 while it is, else 48."""
+    """Return the answer if no transaction is open: 0 if this verdict was carried out, 51 while it is, else 48."""
     match found.state:
         case TransactionState.PREPARE_COMMIT if commits:
             return ErrorCode.CONCURRENT_TRANSACTIONS

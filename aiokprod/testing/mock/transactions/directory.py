@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from aiokprod.testing.mock.cluster_state import RefusalError
 from aiokprod.wire.codes import ErrorCode
-
-from ..cluster_state import RefusalError
 
 PARTITIONS: Final = 50
 """transaction.state.log.num.partitions and offsets.topic.num.partitions."""
@@ -34,7 +33,7 @@ class CoordinatorDirectory:
         return f"<CoordinatorDirectory moved={self._led_by} loading={sorted(self._loading)}>"
 
     def node_of(self, key: str) -> int:
-        """The coordinator of this key. Raises RefusalError 15 if no node is up."""
+        """Return the coordinator of this key. Raises RefusalError 15 if no node is up."""
         index = partition_of(key)
         nodes = self._nodes()
         live = [node for node, is_up in nodes if is_up]
@@ -46,7 +45,7 @@ class CoordinatorDirectory:
         return leader
 
     def is_led_by(self, key: str, node: int) -> bool:
-        """Whether this node is the coordinator of the key, if there is one."""
+        """Return whether this node is the coordinator of the key, if there is one."""
         return any(is_up for _, is_up in self._nodes()) and self.node_of(key) == node
 
     def check(self, key: str, node: int) -> None:
@@ -63,7 +62,7 @@ class CoordinatorDirectory:
         self._led_by[partition_of(key)] = node
 
     def set_loading(self, key: str, is_loading: bool) -> None:
-        """Whether the coordinator of this key is still reading its log."""
+        """Set whether the coordinator of this key is still reading its log."""
         if is_loading:
             self._loading.add(partition_of(key))
         else:
@@ -71,7 +70,7 @@ class CoordinatorDirectory:
 
 
 def partition_of(key: str) -> int:
-    """The partition of the internal topic: Java's `String.hashCode`, absolute, modulo partitions."""
+    """Return the partition of the internal topic: Java's `String.hashCode`, absolute, modulo partitions."""
     code = 0
     data = key.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(data), 2):

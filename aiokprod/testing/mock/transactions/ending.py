@@ -1,4 +1,4 @@
-"""`Ending`: one transaction whose verdict is written down, until every partition of it has its marker.
+"""`Ending`: a transaction whose verdict is written, until every partition of it has its marker.
 
 One for each, made by `ClusterTransactions`, called by the partitions it waits for. A partition has its marker when that
 is replicated: one without a leader, or with too few in-sync replicas, keeps the transaction completing, and a marker
@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..cluster_state import ClusterState
-from ..partition import NO_LEADER, Partition
-from .metadata import TransactionMetadata, TransactionState
-from .offsets import OFFSETS_TOPIC, GroupOffsets
+from aiokprod.testing.mock.cluster_state import ClusterState
+from aiokprod.testing.mock.partition import NO_LEADER, Partition
+from aiokprod.testing.mock.transactions.metadata import TransactionMetadata, TransactionState
+from aiokprod.testing.mock.transactions.offsets import OFFSETS_TOPIC, GroupOffsets
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""`TransactionMetadata`: what a coordinator keeps of one transactional id, and the states it goes through.
+"""`TransactionMetadata`: the coordinator's data of one transactional id, and its states.
 
 One per transactional id, changed by `TransactionCoordinator` alone. Pure.
 
@@ -23,7 +23,7 @@ TopicIndex: TypeAlias = tuple[str, int]
 
 
 class TransactionState(Enum):
-    """Where a transaction stands, by the names that ListTransactions gives."""
+    """The state of a transaction, by the names that ListTransactions gives."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -62,7 +62,7 @@ class ProducerIdentity:
 
 @dataclass(slots=True, kw_only=True)
 class TransactionMetadata:
-    """One transactional id."""
+    """The state of one transactional id."""
 
     transactional_id: str
     producer_id: int
@@ -75,7 +75,7 @@ class TransactionMetadata:
     next_producer_id: int = NO_PRODUCER_ID
     """The id that replaces an exhausted one when the markers are written."""
     state: TransactionState = TransactionState.EMPTY
-    partitions: set[TopicIndex] = field(default_factory=set)
+    partitions: set[TopicIndex] = field(default_factory=set[TopicIndex])
     started_ms: int = NOT_STARTED
     is_wedged: bool = False
     """A write of this id to the coordinator's log failed: 51 until the coordinator is another one. broker: 10.1"""
@@ -94,21 +94,21 @@ class TransactionMetadata:
 
     @property
     def is_ongoing(self) -> bool:
-        """Whether a transaction is open."""
+        """Return whether a transaction is open."""
         return self.state is TransactionState.ONGOING
 
     @property
     def is_completing(self) -> bool:
-        """Whether the verdict is there and markers are being written."""
+        """Return whether the verdict is there and markers are being written."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether this producer id has no epoch left to give."""
+        """Return whether this producer id has no epoch left to give."""
         return self.epoch >= LAST_EPOCH
 
     def has_timed_out(self, now_ms: int) -> bool:
-        """Whether the transaction is open for longer than its timeout."""
+        """Return whether the transaction is open for longer than its timeout."""
         return self.is_ongoing and now_ms - self.started_ms > self.timeout_ms
 
     def move(self, state: TransactionState, now_ms: int) -> None:

@@ -1,6 +1,6 @@
 """`GroupOffsets`: the offsets that groups committed, and those that wait for the end of a transaction.
 
-One per cluster; pure. There are no members: a group is what somebody committed offsets under.
+One per cluster; pure. There are no members: a group is a name under which offsets were committed.
 
 Invariants: an offset of a transaction is visible after its commit, never before; the offset that was written last wins,
 not the one whose transaction ended last.
@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from aiokprod.testing.mock.transactions.directory import partition_of
+from aiokprod.testing.mock.transactions.metadata import ProducerIdentity, TopicIndex
 from aiokprod.wire.codes import ErrorCode
-
-from .directory import partition_of
-from .metadata import ProducerIdentity, TopicIndex
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -24,7 +23,7 @@ MAX_METADATA_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """Where a group goes on reading."""
+    """The offset at which a group goes on reading."""
 
     offset: int
     leader_epoch: int = -1
@@ -43,7 +42,7 @@ _Offsets: TypeAlias = dict[TopicIndex, _Written]
 
 
 class GroupOffsets:
-    """All groups."""
+    """The committed and pending offsets of all groups."""
 
     def __init__(self) -> None:
         self._committed: dict[str, _Offsets] = {}
@@ -55,36 +54,36 @@ class GroupOffsets:
         return f"<GroupOffsets groups={len(self._committed)} pending={len(self._pending)}>"
 
     def knows(self, group: str) -> bool:
-        """Whether anything was ever committed under this name."""
+        """Return whether anything was ever committed under this name."""
         return group in self._committed
 
     def offsets(self, group: str) -> dict[TopicIndex, CommittedOffset]:
-        """What the group has committed."""
+        """Return the committed offsets of the group."""
         return {where: written.value for where, written in self._committed.get(group, {}).items()}
 
     def is_unstable(self, group: str, where: TopicIndex) -> bool:
-        """Whether a transaction that is not decided yet holds an offset of this partition."""
+        """Return whether a transaction that is not decided yet holds an offset of this partition."""
         return any(name == group and where in offsets for (name, _), offsets in self._pending.items())
 
     def has_transaction_of(self, group: str, who: ProducerIdentity, *, in_any_epoch: bool = False) -> bool:
-        """Whether this producer has written offsets, to the log this group is in, in a transaction that is open."""
+        """Return whether this producer has written offsets, to the log this group is in, in a transaction that is open."""
         log = partition_of(group)
         if not in_any_epoch and self._epochs.get((who.producer_id, log)) != who.epoch:
             return False
         return any(partition_of(name) == log for name, producer_id in self._pending if producer_id == who.producer_id)
 
     def is_fenced(self, group: str, who: ProducerIdentity) -> bool:
-        """Whether the log of this group knows a newer epoch of the producer."""
+        """Return whether the log of this group knows a newer epoch of the producer."""
         return who.epoch < self._epochs.get((who.producer_id, partition_of(group)), -1)
 
     def commit(self, group: str, where: TopicIndex, value: CommittedOffset) -> None:
-        """OffsetCommit."""
+        """Store an offset of OffsetCommit."""
         self._put(self._committed.setdefault(group, {}), where, value)
 
     def commit_in_transaction(
         self, group: str, who: ProducerIdentity, where: TopicIndex, value: CommittedOffset
     ) -> ErrorCode:
-        """TxnOffsetCommit: kept until the transaction ends. 47 for an epoch that is over."""
+        """Store an offset of TxnOffsetCommit until the transaction ends; refuses an old epoch with 47."""
         if self.is_fenced(group, who):
             return ErrorCode.INVALID_PRODUCER_EPOCH
         self._epochs[who.producer_id, partition_of(group)] = who.epoch
@@ -93,7 +92,7 @@ class GroupOffsets:
         return ErrorCode.NONE
 
     def end(self, log: int, who: ProducerIdentity, *, commits: bool) -> None:
-        """A marker is written to one partition of the offsets topic: its groups' offsets count, or are gone."""
+        """Apply a marker to one partition of the offsets topic: its groups' pending offsets count, or are dropped."""
         self._epochs[who.producer_id, log] = who.epoch
         ended = [key for key in self._pending if key[1] == who.producer_id and partition_of(key[0]) == log]
         for group, producer_id in ended:
@@ -110,5 +109,5 @@ class GroupOffsets:
 
 
 def offsets_partition(group: str) -> TopicIndex:
-    """The partition of the offsets topic that a transaction reaches with this group."""
+    """Return the partition of the offsets topic that a transaction reaches with this group."""
     return OFFSETS_TOPIC, partition_of(group)

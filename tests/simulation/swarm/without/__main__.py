@@ -15,7 +15,7 @@ from swarm.without.patching import TakenOut
 
 
 def main(name: str, first: int, seeds: int, is_themed: bool) -> None:
-    """To the last seed, unless the caller has seen enough and ends this process. `is_themed`: those of its theme alone."""
+    """Play all seeds with the defect, until the caller ends this process. `is_themed`: only seeds of its theme."""
     defect = EVERY[name]
     taken_out = TakenOut(defect)
     taken_out.install()

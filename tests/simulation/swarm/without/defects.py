@@ -15,10 +15,10 @@ EVERY: dict[str, Defect] = {defect.name: defect for defect in (*DEFECTS, NOTHING
 SHOWN_ELSEWHERE: dict[str, str] = {
     "records_that_leave_one_by_one_are_searched_for": (
         "a matter of cost alone: nothing is promised of it, and it takes thousands of records in one batch, more than a"
-        " world sends (unit/pipeline/test_costs.py counts the work)"
+        " world sends (unit/pipeline/behaviour/test_costs.py counts the work)"
     ),
     "stuck_partitions_are_searched_for": (
-        "a matter of cost alone, with thousands of partitions (unit/pipeline/test_costs.py counts the work)"
+        "a matter of cost alone, with thousands of partitions (unit/pipeline/behaviour/test_costs.py counts the work)"
     ),
     "errors_of_a_batch_are_told_in_one_callback": "a matter of time alone, which a world does not count",
     "outcomes_show_the_awaitable": (
@@ -30,7 +30,7 @@ SHOWN_ELSEWHERE: dict[str, str] = {
     ),
     "reset_is_told_at_once_in_virtual_time": (
         "of the virtual network, not of the producer: it made worlds blind for `no_wait_for_the_loss`"
-        " (unit/testing/test_virtual_endings.py)"
+        " (unit/testing/virtual/test_virtual_endings.py)"
     ),
     "timers_ring_early": (
         "of virtual time, not of the producer: it takes a rounding between the clock and a wait that looks at it"

@@ -30,7 +30,7 @@ DEFECTS = (
     Defect(
         "room_granted_at_once",
         "bytes that come free admit a waiting record in the middle of whatever state change freed them",
-        (Change("pipeline.entrance", "self.effects.room_is_due = True", "self.gate.grant()"),),
+        (Change("pipeline.sending.parking", "self.effects.room_is_due = True", "self.gate.grant()"),),
         (*LOSES, "phantom", "told otherwise", "the outcome changed", "reordered", "producer failed"),
         fills_the_buffer,
         theme="expiry",
@@ -40,9 +40,9 @@ DEFECTS = (
         "an open batch expires whole, and takes the record that its room admits: it is never sent and never settles",
         (
             Change(
-                "pipeline.partition_queue",
+                "pipeline.partition.partition_queue",
                 "            if self.open_batch is not None and self.open_batch.is_finished:\n",
-                "            self.house.entrance.gate.grant()\n"
+                "            self._room.grant()\n"
                 "            if self.open_batch is not None and self.open_batch.is_finished:\n",
             ),
         ),
@@ -55,12 +55,12 @@ DEFECTS = (
         "room is granted between two actions of a ledger: a batch is sealed with records that are about to fail",
         (
             Change(
-                "pipeline.partition_queue",
+                "pipeline.partition.partition_queue",
                 "            for action in actions:\n",
                 "            for action in actions:\n"
                 "                if self.open_batch is not None and self.open_batch.is_finished:\n"
                 "                    self.open_batch = None\n"
-                "                self.house.entrance.gate.grant()\n",
+                "                self._room.grant()\n",
             ),
         ),
         (*LOSES, "phantom", "told otherwise", "the outcome changed"),
@@ -72,12 +72,12 @@ DEFECTS = (
         "with acks=0 each request writes the next one from within",
         (
             Change(
-                "pipeline.flusher",
+                "pipeline.broker.flusher",
                 "            if request is not None and settings.acks == 0:\n                self._unanswered(request)\n",
                 "",
             ),
             Change(
-                "pipeline.flusher",
+                "pipeline.broker.flusher",
                 "        now, now_ms = self._loop.time(), wall_ms()\n"
                 "        self._metrics.request_seconds.record(now - request.sent_at)\n"
                 "        try:\n            answer",
@@ -90,7 +90,7 @@ DEFECTS = (
                 "        try:\n            answer",
             ),
             Change(
-                "cluster.connection",
+                "cluster.connection.connection",
                 "        else:\n            transport.write(frame)\n",
                 "        else:\n"
                 "            transport.write(frame)\n"
@@ -106,7 +106,7 @@ DEFECTS = (
         "a leader learnt in the one turn between a reset and its notice rewinds a ledger with batches in flight",
         (
             Change(
-                "pipeline.partition_queue",
+                "pipeline.partition.partition_queue",
                 "        if self.ledger.is_flying:\n            self._is_return_due = True\n            return\n",
                 "",
             ),
@@ -120,14 +120,14 @@ DEFECTS = (
         "a parked record that fails admits a younger one, which goes before the other parked ones",
         (
             Change(
-                "pipeline.dispatcher",
+                "pipeline.sending.dispatcher",
                 "self.is_known = False  # what a partitioner",
                 "self.is_known = True  # what a partitioner",
             ),
             Change(
-                "pipeline.entrance",
-                "            self.gate.free(record.charge_bytes)\n\n    def _recall",
-                "            self.gate.free(record.charge_bytes)\n            self.gate.grant()\n\n    def _recall",
+                "pipeline.sending.parking",
+                "            self.gate.free(record.charge_bytes)\n\n    def _kept",
+                "            self.gate.free(record.charge_bytes)\n            self.gate.grant()\n\n    def _kept",
             ),
         ),
         ("reordered",),
@@ -139,7 +139,7 @@ DEFECTS = (
         "what waits for metadata goes before older records that wait for their partition",
         (
             Change(
-                "pipeline.dispatcher",
+                "pipeline.sending.dispatcher",
                 "                for record in leaving:\n",
                 "                for record in sorted(leaving, key=lambda waiting: waiting.waits is Waits.PARTITION):\n",
             ),
@@ -153,7 +153,7 @@ DEFECTS = (
         "a record recalled between the encoding and the first step of the compressing task is counted out of the header only",
         (
             Change(
-                "pipeline.compressing",
+                "pipeline.broker.compressing",
                 "        from anyio.to_thread import run_sync\n",
                 "        from anyio.to_thread import run_sync\n\n        ranges = list(entry.ranges)\n",
             ),
@@ -167,7 +167,7 @@ DEFECTS = (
         "an answer about another topic, sent before the record came, counts as the refresh that its partition waits for",
         (
             Change(
-                "pipeline.assembly",
+                "pipeline.broker_backend",
                 "dispatcher.learn(usable, now, answered)",
                 "dispatcher.learn(usable, now)",
             ),
@@ -181,19 +181,19 @@ DEFECTS = (
         "a record that is sent after its topic was refused fails before the cluster is asked again",
         (
             Change(
-                "pipeline.assembly",
-                "self.entrance.refuse_topic(dispatcher, answered)",
-                "self.entrance.refuse_topic(dispatcher, 1 << 62)",
+                "pipeline.broker_backend",
+                "self.parking.refuse_topic(dispatcher, answered)",
+                "self.parking.refuse_topic(dispatcher, 1 << 62)",
             ),
         ),
-        ("stale refusal", "refused topic that nobody refused", "unknown topic too early"),
+        ("stale refusal", "refused topic without a refusal", "unknown topic too early"),
         has_value("api", "Metadata"),
         theme="refused",
     ),
     Defect(
         "refusal_sticks",
         "one refusal of a topic is told by send_many, send_columns and partitions_for without asking again",
-        (Change("pipeline.assembly", " and self.client.last_answered(topic) >= asked", ""),),
+        (Change("pipeline.sending.parking", " and self._client.last_answered(topic) >= asked", ""),),
         ("stale refusal",),
         has_value("api", "Metadata"),
         theme="refused",
@@ -201,7 +201,7 @@ DEFECTS = (
     Defect(
         "remade_topic_is_not_recognised",
         "brokers without topic ids: the leaders of a topic that was made again are too old to be believed",
-        (Change("pipeline.partition_queue", "wall_ms(), is_new_topic=is_new_topic)", "wall_ms())"),),
+        (Change("pipeline.partition.partition_queue", "wall_ms(), is_new_topic=is_new_topic)", "wall_ms())"),),
         ("timeout in a healthy cluster", "never settled"),
         both(has_fault("delete", "recreate"), has_brokers("2.1")),
         theme="remade",
@@ -211,8 +211,8 @@ DEFECTS = (
         "a batch that a task waits for lingers when its leader has moved",
         (
             Change(
-                "pipeline.partition_queue",
-                "        if batch is not None and batch.is_urgent:\n            self.house.urged(self)",
+                "pipeline.partition.partition_queue",
+                "        if batch is not None and batch.is_urgent:\n            self._destination.urged(self)",
                 "        if batch is not None and batch.is_urgent:\n            pass",
             ),
         ),

@@ -11,8 +11,8 @@ _CLOSES = '            self._move(ProducerState.CLOSING, "close() was called")\n
 def _gives_up_on(condition: str) -> str:
     return (
         f"{_CLOSES}            if {condition}:\n"
-        "                self._pipeline = None\n"
-        "                self._path = self._send_call.path = None\n"
+        "                self.pipeline = None\n"
+        "                self.use_path(None)\n"
         '                self._move(ProducerState.CLOSED, "close() is done")\n'
         '                raise TypeError("a timeout that is none")\n'
     )
@@ -22,7 +22,7 @@ DEFECTS = (
     Defect(
         "close_without_a_bound_leaks",
         "close(timeout=None) raises TypeError and leaves tasks and sockets behind",
-        (Change("producer", _CLOSES, _gives_up_on("timeout is None")),),
+        (Change("life", _CLOSES, _gives_up_on("timeout is None")),),
         ("tasks are left", "connections are left", "unsettled after close", "never settled"),
         has("close"),
         theme="wrong_bounds",
@@ -32,7 +32,7 @@ DEFECTS = (
         'close(timeout="5") raises TypeError and leaves tasks and sockets behind',
         (
             Change("producer", '        check_timeout("timeout of close()", timeout)\n', ""),
-            Change("producer", _CLOSES, _gives_up_on("isinstance(timeout, str)")),
+            Change("life", _CLOSES, _gives_up_on("isinstance(timeout, str)")),
         ),
         ("tasks are left", "connections are left", "unsettled after close", "never settled"),
         has("close"),
@@ -48,7 +48,7 @@ DEFECTS = (
                 "",
             ),
             Change(
-                "cluster.control_request",
+                "cluster.connection.control_request",
                 "    if isinstance(timeout_s, bool) or",
                 "    if timeout_s is None:\n        return timeout_s\n    if isinstance(timeout_s, bool) or",
             ),
@@ -62,13 +62,13 @@ DEFECTS = (
         "closing fails what waits for room at once, though there is time and the cluster is well",
         (
             Change(
-                "pipeline.assembly",
-                "        self.entrance.close(self.closed_error)  # what",
-                "        for dispatcher in list(self.entrance.topics.values()):\n"
+                "pipeline.pipeline",
+                "        self.parking.close(self.closed_error)  # what",
+                "        for dispatcher in list(self.parking.topics.values()):\n"
                 "            for record in list(dispatcher.waiting):\n"
                 "                if record.waits is Waits.ROOM:\n"
-                "                    self.entrance.fail_parked(record, self.closed_error(record.topic))\n"
-                "        self.entrance.close(self.closed_error)  # what",
+                "                    self.parking.fail_parked(record, self.closed_error(record.topic))\n"
+                "        self.parking.close(self.closed_error)  # what",
             ),
         ),
         ("close gives up in calm",),
@@ -80,7 +80,7 @@ DEFECTS = (
         "close() while start() is under way returns, and the start goes on",
         (
             Change(
-                "producer",
+                "life",
                 "            return await self._close_while_starting(self._started)\n",
                 "            return CloseReport.empty()\n",
             ),
@@ -93,7 +93,7 @@ DEFECTS = (
         "close() while start() closes its hooks returns at once if that start is cancelled, too",
         (
             Change(
-                "producer",
+                "life",
                 "        if self._closing is not None:  # the start was cancelled while it closed its hooks, and has not waited"
                 " for them\n            await self._closing.report()\n",
                 "",
@@ -108,7 +108,7 @@ DEFECTS = (
         "a producer whose loop ended without close() can neither be closed nor started",
         (
             Change(
-                "producer",
+                "life",
                 "        is_closing = self._closing is not None and not self._closing.is_done\n",
                 "        return False\n        is_closing = self._closing is not None and not self._closing.is_done\n",
             ),
@@ -122,7 +122,7 @@ DEFECTS = (
         "a second close() while the hooks are being closed returns at once, with an empty report",
         (
             Change(
-                "producer",
+                "life",
                 "        if not self._closing.is_done:\n            self._check_loop()\n",
                 "        if self._closing._close_hooks is None and not self._closing.is_done:\n"
                 "            return CloseReport.empty()\n"
@@ -145,7 +145,7 @@ DEFECTS = (
         "a start that fails or is cancelled leaves the hooks that it configured",
         (
             Change(
-                "producer",
+                "life",
                 "            self._closing = Closing(pipeline, self._close_hooks, ended, self._log)\n",
                 "            self._closing = Closing(pipeline, partial(asyncio.sleep, 0), ended, self._log)\n",
             ),

@@ -1,4 +1,4 @@
-"""Defects of what waits (room, serializers, linger), of what is told to whom, and of what is kept."""
+"""Defects of waiting (room, serializers, linger), of telling outcomes, and of keeping."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFECTS = (
         "when the task of a serializing line is cancelled its records are in no place any more",
         (
             Change(
-                "pipeline.entrance",
+                "pipeline.sending.parking",
                 "            self._lines.pop(topic, None)\n",
                 "            self._lines.pop(topic, None)\n"
                 "            for parked in line.waiting:\n"
@@ -28,7 +28,7 @@ DEFECTS = (
         "a record whose serializer hangs waits for ever, and with it those behind",
         (
             Change(
-                "pipeline.entrance",
+                "pipeline.sending.parking",
                 "        parked.draft = record\n",
                 "        parked.draft = record\n        parked.block_deadline += 1e9\n",
             ),
@@ -42,7 +42,7 @@ DEFECTS = (
         "records that wait for their serializers take no room",
         (
             Change(
-                "pipeline.entrance",
+                "pipeline.sending.parking",
                 "min(estimated_bytes + self.overhead_bytes, self.gate.limit_bytes)",
                 "0",
             ),
@@ -56,7 +56,7 @@ DEFECTS = (
         "send_many takes its whole source while its records wait at their serializers for want of room",
         (
             Change(
-                "pipeline.admission",
+                "pipeline.sending.admission",
                 "not self.waiting_count and not self.waiting_bytes and self.used_bytes",
                 "not self.waiting_count and self.used_bytes",
             ),
@@ -70,7 +70,7 @@ DEFECTS = (
         "a record that leaves while its serializer waits its turn leaves a coroutine that nothing awaits",
         (
             Change(
-                "pipeline.serializing",
+                "pipeline.sending.serializing",
                 "                result.close()\n",
                 "                pass\n",
             ),
@@ -85,9 +85,9 @@ DEFECTS = (
         "an awaitable serializer, and a timeout that is a text: noticed after the record was counted",
         (
             Change(
-                "pipeline.entrance",
-                "        timeout_s = intake.checked_options(record)\n",
-                "        timeout_s = record.timeout if isinstance(record.timeout, str) else intake.checked_options(record)\n",
+                "pipeline.sending.parking",
+                "        timeout_s = checks.checked_options(record)\n",
+                "        timeout_s = record.timeout if isinstance(record.timeout, str) else checks.checked_options(record)\n",
             ),
         ),
         ("bare TypeError", "flush hangs"),
@@ -96,12 +96,12 @@ DEFECTS = (
     ),
     Defect(
         "timeout_that_is_no_number",
-        "an awaitable serializer, and a timeout that is NaN: alarms ring no more",
+        "an awaitable serializer, and a timeout that is NaN: no timer calls any more",
         (
             Change(
-                "pipeline.entrance",
-                "        timeout_s = intake.checked_options(record)\n",
-                "        timeout_s = record.timeout if record.timeout != record.timeout else intake.checked_options(record)\n",
+                "pipeline.sending.parking",
+                "        timeout_s = checks.checked_options(record)\n",
+                "        timeout_s = record.timeout if record.timeout != record.timeout else checks.checked_options(record)\n",
             ),
         ),
         (
@@ -120,7 +120,7 @@ DEFECTS = (
         "a timeout that no float holds is noticed after the record was taken",
         (
             Change(
-                "pipeline.intake",
+                "pipeline.sending.record_checks",
                 "                seconds = math.inf\n",
                 "                return timeout\n",
             ),
@@ -135,11 +135,13 @@ DEFECTS = (
         "a flush does not cut the linger of a batch that is opened later, for a record that had waited",
         (
             Change(
-                "pipeline.partition_queue",
-                "if generation < house.flushes.generation or house.is_short",
-                "if house.is_short",
+                "pipeline.partition.partition_queue",
+                "if generation < self._flushes.generation or self._room.is_short",
+                "if self._room.is_short",
             ),
-            Change("pipeline.partition_queue", "            or batch.generation < house.flushes.generation\n", ""),
+            Change(
+                "pipeline.partition.partition_queue", "            or batch.generation < self._flushes.generation\n", ""
+            ),
         ),
         ("flush lingers in calm",),
         lingers,
@@ -150,9 +152,9 @@ DEFECTS = (
         "a batch that is opened while records wait for room lingers all the same",
         (
             Change(
-                "pipeline.partition_queue",
-                "house.flushes.generation or house.is_short_of_memory():",
-                "house.flushes.generation:",
+                "pipeline.partition.partition_queue",
+                "self._flushes.generation or self._room.is_short:",
+                "self._flushes.generation:",
             ),
         ),
         ("slow in calm", "waits for room in calm", "fails in calm", "flush lingers in calm"),
@@ -162,7 +164,13 @@ DEFECTS = (
     Defect(
         "flush_waits_for_what_comes_later",
         "an open batch takes records that are sent after the flush that waits for it",
-        (Change("pipeline.assembly", "            queue.seal()  # what", "            self.ready(queue)  # what"),),
+        (
+            Change(
+                "pipeline.broker_backend",
+                "            queue.seal()  # what",
+                "            self.brokers.ready(queue)  # what",
+            ),
+        ),
         ("flush is late", "flush hangs"),
         lingers,
         theme="flushed",
@@ -172,7 +180,7 @@ DEFECTS = (
         "try_send waits for room unless the buffer is full to the last byte",
         (
             Change(
-                "pipeline.entrance",
+                "pipeline.sending.parking",
                 "patience == NEVER_WAITS or (",
                 "(patience == NEVER_WAITS and gate.used_bytes >= gate.limit_bytes) or (",
             ),
@@ -186,7 +194,7 @@ DEFECTS = (
         "send_many refuses records where max_waiting_bytes is less than one of them",
         (
             Change(
-                "pipeline.entrance",
+                "pipeline.sending.parking",
                 "(patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))",
                 "not gate.may_wait(charge_bytes)",
             ),
@@ -198,7 +206,13 @@ DEFECTS = (
     Defect(
         "record_that_never_fits",
         "a record as large as the buffer waits for room that there can never be",
-        (Change("pipeline.intake", "config.buffer_memory - RECORD_OVERHEAD_BYTES\n", "config.buffer_memory\n"),),
+        (
+            Change(
+                "pipeline.sending.record_checks",
+                "config.buffer_memory - RECORD_OVERHEAD_BYTES\n",
+                "config.buffer_memory\n",
+            ),
+        ),
         ("never fits",),
         theme="full",
     ),
@@ -207,13 +221,13 @@ DEFECTS = (
         "a record is charged after its partition is chosen: what the partitioner sends meanwhile finds its room",
         (
             Change(
-                "pipeline.entrance",
+                "pipeline.sending.parking",
                 "                gate.used_bytes += charge_bytes  # before the partition is chosen: a user's "
                 "partitioner may send, too\n",
                 "",
             ),
             Change(
-                "pipeline.entrance",
+                "pipeline.sending.parking",
                 "                    self.not_taken(charge_bytes)\n                    raise\n",
                 "                    raise\n                gate.used_bytes += charge_bytes\n",
             ),
@@ -222,11 +236,11 @@ DEFECTS = (
         both(has_hook("partitioner", "reenter_every"), fills_the_buffer),
         theme="served",
     ),
-    # ------------------------------------------------------------------ who is told
+    # ------------------------------------------------------------------ telling outcomes
     Defect(
         "send_timeout_in_silence",
         "the per-send timeout of a record that nothing waits for is told to nothing",
-        (Change("pipeline.partition_queue", "index, error, is_told=False)", "index, error, is_told=True)"),),
+        (Change("pipeline.partition.partition_queue", "index, error, is_told=False)", "index, error, is_told=True)"),),
         ("fails in silence",),
         has_argument("timeout"),
         theme="told",
@@ -258,7 +272,7 @@ DEFECTS = (
         "the per-send timeouts that a cancelled send_many had heard of are told to nothing",
         (
             Change(
-                "pipeline.bulk",
+                "pipeline.partition.send_many",
                 "        for _, delivery in self.timed:\n            holder, index",
                 "        for _, delivery in list[tuple[int, Delivery]]():\n            holder, index",
             ),
@@ -272,7 +286,7 @@ DEFECTS = (
         "send_many(timeout=) waits for records that are stamped for as long as they take",
         (
             Change(
-                "pipeline.bulk",
+                "pipeline.partition.send_many",
                 "            if has_timeout:\n                self.timed.append((self.count, delivery))\n",
                 "",
             ),
@@ -284,7 +298,7 @@ DEFECTS = (
     Defect(
         "timeouts_of_many_are_reported",
         "on_delivery_error is told of per-send timeouts that a send_many waits for",
-        (Change("pipeline.entrance", "delivery.is_watched or holder.is_heard(index)", "delivery.is_watched"),),
+        (Change("pipeline.sending.parking", "is_watched(delivery) or holder.is_heard(index)", "is_watched(delivery)"),),
         ("reported too often",),
         has("many"),
         theme="told",
@@ -294,7 +308,7 @@ DEFECTS = (
         "a stamped record whose per-send timeout was reported is reported again when it fails",
         (
             Change(
-                "pipeline.entrance",
+                "pipeline.sending.parking",
                 "            holder.note_told(index)\n",
                 "            if is_heard:\n                holder.note_told(index)\n",
             ),
@@ -308,7 +322,7 @@ DEFECTS = (
         "a stamped record whose per-send timeout a task was told of is reported, too, when it fails",
         (
             Change(
-                "pipeline.entrance",
+                "pipeline.sending.parking",
                 "            holder.note_told(index)\n",
                 "            if not is_heard:\n                holder.note_told(index)\n",
             ),
@@ -322,7 +336,7 @@ DEFECTS = (
         "a record that fails while send_many takes it is in the report, and reported to on_delivery_error",
         (
             Change(
-                "pipeline.entrance",
+                "pipeline.sending.parking",
                 "                delivery.add_done_callback(heard)\n            record.value",
                 "                pass\n            record.value",
             ),
@@ -336,8 +350,8 @@ DEFECTS = (
         "send_many reads its whole source though the producer has failed",
         (
             Change(
-                "pipeline.send_path",
-                "            if not entrance.is_open or isinstance(",
+                "pipeline.sending.send_path",
+                "            if not parking.is_open or isinstance(",
                 '            if type(refused).__name__ == "ProducerClosedError" or isinstance(',
             ),
         ),
@@ -351,9 +365,9 @@ DEFECTS = (
         "each poll of a pending Delivery is noted by its batch",
         (
             Change(
-                "pipeline.delivery",
-                "if not self.is_watched and (watch is None or not watch.is_registered):",
-                "if not self.is_watched:",
+                "pipeline.delivery.delivery",
+                "if not self._is_watched and (watch is None or not watch.is_registered):",
+                "if not self._is_watched:",
             ),
         ),
         ("watched grows",),
@@ -363,7 +377,7 @@ DEFECTS = (
     Defect(
         "timeouts_keep_what_has_settled",
         "settled deliveries stay until their per-send timeouts are over",
-        (Change("pipeline.send_timeouts", "        for _ in range(count):\n", "        for _ in range(0):\n"),),
+        (Change("pipeline.sending.send_timeouts", "        for _ in range(count):\n", "        for _ in range(0):\n"),),
         ("settled deliveries are kept",),
         has_argument("timeout_step"),
         theme="kept",
@@ -371,7 +385,11 @@ DEFECTS = (
     Defect(
         "unknown_topics_are_kept",
         "names of topics that do not exist are kept for ever",
-        (Change("pipeline.entrance", "if not dispatcher.is_needed and self.topics", "if False and self.topics"),),
+        (
+            Change(
+                "pipeline.sending.parking", "if not dispatcher.is_needed and self.topics", "if False and self.topics"
+            ),
+        ),
         ("topics are kept",),
         has("tenants"),
         theme="kept",

@@ -28,7 +28,7 @@ Wrongs = list[tuple[str, str]]
 
 @dataclass(slots=True)
 class Hunt:
-    """What came of one defect.
+    """The outcome of one defect.
 
     Attributes:
         seed: that shows it; None: none of those that were played.
@@ -47,7 +47,7 @@ class Hunt:
     seconds: float = 0.0
 
     def row(self) -> str:
-        """Of the table."""
+        """Return the row of the table."""
         seed = "not found" if self.seed is None else f"{self.seed}"
         others = "".join(f"; {kind} at {seed}" for kind, seed in self.others.items())
         theme = self.defect.theme or "any"
@@ -75,7 +75,7 @@ def hunt(defect: Defect, seeds: int, first: int = 0, *, is_themed: bool = False)
 
 
 def _shows(found: Hunt, seed: int, wrongs: Wrongs) -> bool:
-    """Is it the defect that is found, or something else?"""
+    """Return whether the defect is found, and nothing else."""
     if not wrongs:
         return False
     defect = found.defect
@@ -94,7 +94,7 @@ def _shows(found: Hunt, seed: int, wrongs: Wrongs) -> bool:
 
 
 def _played(name: str, first: int, seeds: int, is_themed: bool) -> Iterator[tuple[int, Wrongs]]:
-    """Each seed with its findings; ends early if one hangs or crashes, which is a finding of that seed."""
+    """Yield each seed with its findings; end early if one hangs or crashes, which is a finding of that seed."""
     folder = Path(__file__).parent
     command = [sys.executable, str(folder), name, str(first), str(seeds), "themed" if is_themed else ""]
     environment = {**os.environ, "AIOKPROD_PURE": "1"}
@@ -132,7 +132,7 @@ def _played(name: str, first: int, seeds: int, is_themed: bool) -> Iterator[tupl
 
 
 def _lines_of(stream: Any) -> Queue[str | None]:
-    """Lines as they come, then None."""
+    """Return a queue of the stream's lines, then None."""
     lines: Queue[str | None] = Queue()
 
     def read() -> None:
@@ -145,7 +145,7 @@ def _lines_of(stream: Any) -> Queue[str | None]:
 
 
 def table(defects: list[Defect], seeds: int, tell: Callable[[str], None], *, is_themed: bool = False) -> list[Hunt]:
-    """One defect after the other, each told when it is through."""
+    """Hunt one defect after the other, and print each when it is through."""
     tell(HEADER)
     hunts: list[Hunt] = []
     for defect in defects:

@@ -1,4 +1,4 @@
-"""What a world must have to show a defect: worlds that cannot show it are counted and not played."""
+"""The needs of a defect: worlds that cannot show it are counted and not played."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Need = Callable[[World], bool]
 
 
 def anything(world: World) -> bool:
-    """Any world may show it."""
+    """Accept any world."""
     return True
 
 
 def fills_the_buffer(world: World) -> bool:
-    """All that it sends at once would not find room."""
+    """Return whether all that the world sends exceeds the buffer."""
     limit = world.options["buffer_memory"]
     bytes_sent = 0
     for step in world.operations:
@@ -29,12 +29,12 @@ def fills_the_buffer(world: World) -> bool:
 
 
 def has(*kinds: str) -> Need:
-    """One of these operations."""
+    """Return the need of one of these operations."""
     return lambda world: any(step.kind in kinds for step in world.operations)
 
 
 def has_bad_records(world: World) -> bool:
-    """A partition that does not exist, or a partitioner that raises or strays."""
+    """Return whether a record goes to a missing partition, or a partitioner raises or strays."""
     there = {topic["name"]: topic["partitions"] for topic in world.topics}
     for step in world.operations:
         places = [step.args.get("partition"), step.args.get("first_partition"), *(step.args.get("partitions") or ())]
@@ -44,7 +44,7 @@ def has_bad_records(world: World) -> bool:
 
 
 def has_hook(name: str, *plans: str) -> Need:
-    """This hook, and one of these plans in it, if any are named."""
+    """Return the need of this hook, with one of these plans if any are named."""
 
     def need(world: World) -> bool:
         plan = world.hooks.get(name)
@@ -54,50 +54,50 @@ def has_hook(name: str, *plans: str) -> Need:
 
 
 def has_argument(name: str) -> Need:
-    """An operation with this argument."""
+    """Return the need of an operation with this argument."""
     return lambda world: any(step.args.get(name) is not None for step in world.operations)
 
 
 def has_value(name: str, value: object) -> Need:
-    """An operation, or a fault, with this argument."""
+    """Return the need of an operation, or a fault, with this argument."""
     return lambda world: any(step.args.get(name) == value for step in (*world.operations, *world.faults))
 
 
 def has_option(name: str, *values: object) -> Need:
-    """This option, with one of these values, if any are named."""
+    """Return the need of this option, with one of these values if any are named."""
     return lambda world: name in world.options and (not values or world.options[name] in values)
 
 
 def has_brokers(*versions: str) -> Need:
-    """Of one of these versions."""
+    """Return the need of brokers of one of these versions."""
     return lambda world: world.cluster.get("kafka_version") in versions
 
 
 def lingers(world: World) -> bool:
-    """Longer than the judges are patient."""
+    """Return whether the linger exceeds the judges' patience."""
     return bool(world.options["linger_ms"] >= 3_000)
 
 
 def has_fault(*kinds: str) -> Need:
-    """One of these faults."""
+    """Return the need of one of these faults."""
     return lambda world: any(step.kind in kinds for step in world.faults)
 
 
 def expires_soon(world: World) -> bool:
-    """Records fall due while something is away."""
+    """Return whether records expire during an outage."""
     return bool(world.faults) and bool(world.options["delivery_timeout_ms"] <= 35_000)
 
 
 def has_faults(world: World) -> bool:
-    """Something goes wrong with the cluster."""
+    """Return whether the cluster has any fault."""
     return bool(world.faults)
 
 
 def ends(name: str) -> Need:
-    """It ends in this way."""
+    """Return the need of a world that ends in this way."""
     return lambda world: bool(world.end.get(name))
 
 
 def both(*needs: Need) -> Need:
-    """All of them."""
+    """Return the need of all of these."""
     return lambda world: all(need(world) for need in needs)

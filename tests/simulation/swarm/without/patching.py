@@ -18,12 +18,12 @@ from .needs import Need, anything
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """In one module, text of today and what stands there with the defect.
+    """A text of a module, and its replacement in the defect.
 
     Attributes:
-        module: its name below the package.
-        now: found exactly once in its source.
-        then: stands there instead.
+        module: the module's name below the package.
+        now: the text, which must be in the source exactly once.
+        then: the replacement.
     """
 
     module: str
@@ -33,13 +33,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """What was wrong once.
+    """A defect of an earlier version.
 
     Attributes:
-        name: for the command line.
-        what: for people.
-        changes: that put it back.
-        kinds: of the findings that tell of it. A defect that does not fit the code of today makes others.
+        name: the name on the command line.
+        what: a description for people.
+        changes: the changes that restore the defect.
+        kinds: of the findings that show it. A defect that does not fit the current code causes other kinds.
         needs: what a world must have to show it.
         theme: the one whose worlds show it most often, if one does.
     """
@@ -57,7 +57,7 @@ class StaleError(Exception):
 
 
 def source_of(module: str) -> Path:
-    """The file of a module of the library, without importing it."""
+    """Return the file of a module of the library, without importing it."""
     spec = find_spec("aiokprod")
     assert spec is not None
     assert spec.origin is not None
@@ -65,7 +65,7 @@ def source_of(module: str) -> Path:
 
 
 def sources_with(defect: Defect) -> dict[str, str]:
-    """The changed sources, by the names of their modules below the package.
+    """Return the changed sources, by the names of their modules below the package.
 
     Raises:
         StaleError: a text is not there, or twice.
@@ -80,7 +80,7 @@ def sources_with(defect: Defect) -> dict[str, str]:
 
 
 def code_with(defect: Defect) -> dict[str, CodeType]:
-    """As `sources_with`, compiled; a SyntaxError if a change does not fit."""
+    """Return the changed sources compiled; a SyntaxError if a change does not fit."""
     return {
         module: compile(text, str(source_of(module)), "exec", dont_inherit=True)
         for module, text in sources_with(defect).items()
@@ -93,21 +93,21 @@ class _ChangedLoader(SourceFileLoader):
         self._code = code
 
     def get_code(self, fullname: str) -> CodeType:
-        """No cached bytecode: it is of the source as it stands."""
+        """Return the compiled change instead of cached bytecode, which is of the unchanged source."""
         return self._code
 
 
 class TakenOut(MetaPathFinder):
-    """Finds the changed modules before anything else does."""
+    """A finder that returns the changed modules before any other finder does."""
 
     def __init__(self, defect: Defect) -> None:
-        """Raises as `code_with`."""
+        """Compile the changes; raises as `code_with`."""
         self._code = {f"aiokprod.{module}": code for module, code in code_with(defect).items()}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """As importlib asks for it."""
+        """Return the spec of a changed module, for importlib."""
         code = self._code.get(fullname)
         if code is None:
             return None
@@ -115,7 +115,7 @@ class TakenOut(MetaPathFinder):
         return spec_from_file_location(fullname, file, loader=_ChangedLoader(fullname, file, code))
 
     def install(self) -> None:
-        """For the whole process, in the pure form."""
+        """Install the finder for the whole process, in the pure form."""
         os.environ["AIOKPROD_PURE"] = "1"
         importlib.import_module("aiokprod")  # which has a finder for the sources, too
         early = [module for module in self._code if module in sys.modules]
@@ -123,7 +123,7 @@ class TakenOut(MetaPathFinder):
         sys.meta_path.insert(0, self)
 
     def check(self) -> None:
-        """After all has been imported: is it the changed source that is in use?"""
+        """Check, after all imports, that the changed sources are in use."""
         for module in self._code:
             loader = getattr(sys.modules.get(module), "__loader__", None)
             assert isinstance(loader, _ChangedLoader), f"{module} is in use as it stands"

@@ -1,4 +1,4 @@
-"""What a script of faults runs against, and what a test asks of each.
+"""Targets that a script of faults runs against, and what a test asks of each.
 
 All have the same MockCluster, on the loop of the test; clients of `PROXY` reach it through a FaultProxy, and those of
 `VIRTUAL` in memory, in virtual time.
@@ -27,13 +27,13 @@ EVERYWHERE = [MOCK, PROXY, VIRTUAL]
 
 @dataclass(slots=True)
 class Target:
-    """What a scenario gets: `script` takes the faults, `cluster` keeps what was carried out."""
+    """The target of a scenario: `script` takes the faults, `cluster` keeps what was carried out."""
 
     script: FaultVerbs
     cluster: MockCluster
 
     def client(self, node: int = 1) -> RawClient:
-        """A connection to this broker, through the proxy if there is one."""
+        """Yield a connection to this broker, through the proxy if there is one."""
         return RawClient(self, node)  # type: ignore[arg-type]  # it asks only where the broker is
 
     def broker(self, node: int) -> Any:
@@ -45,7 +45,7 @@ class Target:
 
 @asynccontextmanager
 async def target(kind: str, brokers: int = 1, **options: Any) -> AsyncIterator[Target]:
-    """A cluster with a topic `t` of two partitions, led by broker 1."""
+    """Yield a cluster with a topic `t` of two partitions, led by broker 1."""
     async with mock(brokers, **options) as cluster:
         cluster.create_topic("t", partitions=2)
         for partition in range(2):
@@ -85,7 +85,7 @@ def alike(network: VirtualNetwork) -> VirtualNetwork:
 
 
 async def end_of(client: RawClient) -> str:
-    """How the connection ends: "closed", "reset", or "bytes" if something comes first."""
+    """Return how the connection ends: "closed", "reset", or "bytes" if something comes first."""
     try:
         return "closed" if await asyncio.wait_for(client.reader.read(1), 5) == b"" else "bytes"
     except ConnectionResetError:

@@ -50,7 +50,7 @@ def test_nonsense_is_refused_with_its_reason(fields: dict[str, Any], says: str) 
     [Fail(1), Throttle(1), Answer(lambda *_: None), Rewrite(lambda *_: None), Close(), Refuse()],
     ids=lambda effect: type(effect).__name__,
 )
-def test_what_befalls_answers_alone_has_no_before_serving(effect: Any) -> None:
+def test_a_fault_of_answers_alone_has_no_before_serving(effect: Any) -> None:
     with pytest.raises(ValueError, match=f"{type(effect).__name__} has no before_serving"):
         Fault(effect=effect, before_serving=True)
 

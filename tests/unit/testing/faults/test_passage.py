@@ -1,4 +1,4 @@
-"""What damage makes of a frame's bytes. Pure."""
+"""Damage to a frame's bytes. Pure."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_request_rules_item_rules_and_refusals_do_not_take_each_others_turn() ->
 
 
 def is_free(rule: Rule) -> bool:
-    """Whether what the rule holds goes on."""
+    """Return whether what the rule holds goes on."""
 
     async def look() -> bool:
         released = asyncio.ensure_future(rule.released())

@@ -1,4 +1,4 @@
-"""Admin requests against a scripted broker: who is asked, how often, and when it gives up."""
+"""Admin requests against a scripted broker: which broker is asked, how often, and when it gives up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Script = list[bytes | None]
 
 
 class ScriptedBroker:
-    """Answers ApiVersions (and Metadata, with itself) by rule, all else from a list; None closes the connection."""
+    """A broker that answers ApiVersions (and Metadata, with itself) by rule, all else from a list; None closes."""
 
     def __init__(self, node_id: int = 1) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -182,7 +182,7 @@ def test_a_topic_is_unknown_led_or_an_error(broker: ScriptedBroker, make: Callab
     assert (partition.leader, partition.replicas, partition.in_sync) == (1, (1,), (1,))
 
 
-def test_nobody_running_is_a_connection_error() -> None:
+def test_no_running_broker_is_a_connection_error() -> None:
     admin = Admin(dict)
     assert admin.brokers_seen_by(1) == set()
     with pytest.raises(ConnectionError, match="no broker is running"):

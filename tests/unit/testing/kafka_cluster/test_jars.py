@@ -29,7 +29,7 @@ Tool = Callable[[str, str], None]
 
 @pytest.fixture
 def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
-    """Puts a program into an otherwise empty PATH."""
+    """Return a function that puts a program into an otherwise empty PATH."""
     programs = tmp_path / "bin"
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))
@@ -60,7 +60,7 @@ def test_a_jar_whose_checksum_is_wrong_is_an_error_of_maven(tool: Tool, tmp_path
     assert "-C" in (tmp_path / "count.words").read_text().split()  # --strict-checksums
 
 
-def test_jars_are_fetched_once_whoever_asks(tool: Tool, tmp_path: Path) -> None:
+def test_jars_are_fetched_once_by_all_callers(tool: Tool, tmp_path: Path) -> None:
     tool("mvn", GOOD_MAVEN)
     with ThreadPoolExecutor(4) as threads:
         paths = list(threads.map(kafka_classpath, ["9.9.9"] * 4))

@@ -1,4 +1,4 @@
-"""A process over its lives, and the orphanage that ends it without us. `sleep` stands in for a JVM."""
+"""A process over its lives, and the reaper that ends it without us. `sleep` stands in for a JVM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from aiokprod.testing.kafka_cluster.backend import BrokerState
 from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
 from aiokprod.testing.kafka_cluster.java_process import JavaProcess
-from aiokprod.testing.kafka_cluster.orphanage import Orphanage
+from aiokprod.testing.kafka_cluster.process_reaper import ProcessReaper
 
 BUSY = """
 import hashlib, threading
@@ -37,18 +37,18 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def orphanage(tmp_path: Path) -> Iterator[Orphanage]:
-    made = Orphanage(tmp_path)
+def reaper(tmp_path: Path) -> Iterator[ProcessReaper]:
+    made = ProcessReaper(tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture
-def make(tmp_path: Path, orphanage: Orphanage) -> Iterator[Callable[..., JavaProcess]]:
+def make(tmp_path: Path, reaper: ProcessReaper) -> Iterator[Callable[..., JavaProcess]]:
     made: list[JavaProcess] = []
 
     def build(*command: str) -> JavaProcess:
-        made.append(JavaProcess("broker 1", list(command), tmp_path, orphanage))
+        made.append(JavaProcess("broker 1", list(command), tmp_path, reaper))
         return made[-1]
 
     yield build
@@ -130,14 +130,14 @@ def test_the_tail_joins_log_and_output(make: Callable[..., JavaProcess], tmp_pat
     assert process.tail(2) == "two\nthree"
 
 
-def test_the_orphanage_ends_what_we_leave_behind_and_nothing_else(tmp_path: Path) -> None:
+def test_the_reaper_ends_what_we_leave_behind_and_nothing_else(tmp_path: Path) -> None:
     program = (
         "import subprocess, sys, time\n"
         "from pathlib import Path\n"
-        "from aiokprod.testing.kafka_cluster.orphanage import Orphanage\n"
+        "from aiokprod.testing.kafka_cluster.process_reaper import ProcessReaper\n"
         "left, ended = (subprocess.Popen(['sleep', '60'], start_new_session=True) for _ in range(2))\n"
-        "orphanage = Orphanage(Path(sys.argv[1]))\n"
-        "orphanage.add(left.pid), orphanage.add(ended.pid), orphanage.remove(ended.pid)\n"
+        "reaper = ProcessReaper(Path(sys.argv[1]))\n"
+        "reaper.add(left.pid), reaper.add(ended.pid), reaper.remove(ended.pid)\n"
         "print(left.pid, ended.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
@@ -157,7 +157,7 @@ def test_the_orphanage_ends_what_we_leave_behind_and_nothing_else(tmp_path: Path
 
 
 def is_running(pid: int) -> bool:
-    """A zombie that nobody waits for has ended too."""
+    """Return whether a process runs; a zombie that is not waited for has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

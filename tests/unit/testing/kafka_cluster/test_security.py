@@ -1,4 +1,4 @@
-"""What the brokers are told of TLS and SASL."""
+"""The brokers' settings of TLS and SASL."""
 
 from __future__ import annotations
 

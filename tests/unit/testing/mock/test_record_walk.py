@@ -25,7 +25,7 @@ def section_of(drawn: Drawn) -> bytes:
 
 
 def outcome(section: bytes, count: int) -> tuple[int, int] | None:
-    """What the decoder says; None: it refuses."""
+    """Return the decoder's result; None: it refuses."""
     try:
         *_, deltas = split_records(section, count)
     except ProtocolError:

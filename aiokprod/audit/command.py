@@ -1,0 +1,165 @@
+"""The audit as a command: `python -m aiokprod.audit`, and `aiokprod audit`.
+
+    python -m aiokprod.audit claims/ --log log/ --out audit/
+    python -m aiokprod.audit claims/ --bootstrap localhost:9092 --topic orders --out audit/
+
+Exit status: 0 clean, 1 something is wrong, 2 the audit could not be made, or not completely.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from aiokprod.audit.files import write
+from aiokprod.audit.run import run
+from aiokprod.audit.sides import SchemaError
+from aiokprod.audit.verdict import NOT_JUDGED, Verdict
+from aiokprod.claims.readback import read_back
+from aiokprod.config.command_line import config_of, given_options
+from aiokprod.errors import AiokprodError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def main(arguments: Sequence[str] | None = None, program: str = "python -m aiokprod.audit") -> int:
+    """Run the command; return the exit status."""
+    parser = _parser(program)
+    options = parser.parse_args(arguments)
+    is_read_back = not options.log
+    if is_read_back != bool(options.topic) or (
+        not is_read_back and (options.kafka_source or _is_cluster_given(options))
+    ):
+        parser.error(
+            "the log is either --log FOLDER, or --bootstrap (or --config, -X) together with --topic; --kafka-source needs the"
+            " second"
+        )
+    if is_read_back and not _is_cluster_given(options):
+        parser.error("one of --log and --bootstrap (or --config) is needed")
+    try:
+        import_module("pyspark")
+    except ImportError as missing:
+        return _not_judged(f'the audit needs Spark ({missing}): pip install "aiokprod[audit]"')
+    try:
+        verdict = _audited(options)
+        if options.out:
+            write(verdict, options.out)
+    except Exception as error:  # any error: a traceback would exit with 1, which means that a record is wrong
+        return _not_judged(_in_one_line(error))
+    print(verdict.line)
+    if options.out:
+        print(f"{options.out / 'index.html'}")
+    return verdict.exit_status
+
+
+def _not_judged(why: str) -> int:
+    print(f"not judged: {why}", file=sys.stderr)
+    return NOT_JUDGED
+
+
+def _in_one_line(error: Exception) -> str:
+    from pyspark.errors import PySparkException
+
+    while isinstance(error, ExceptionGroup):
+        error = cast("ExceptionGroup[Exception]", error).exceptions[0]
+    text = str(error).strip().partition("\n")[0]
+    says_all = isinstance(error, AiokprodError | PySparkException | SchemaError | OSError) and text
+    return text if says_all else f"{type(error).__name__}: {text}"
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        program,
+        description="Compare what a producer claimed (aiokprod.claims) with what is in the log.",
+        epilog="Exit status: 0 clean, 1 something is wrong, 2 the audit could not be made, or not completely.",
+    )
+    parser.add_argument("claims", help="folder that Claims wrote")
+    parser.add_argument("--log", help="a Parquet dump with the columns of Spark's Kafka source")
+    parser.add_argument("--bootstrap", help="instead of --log: read the topics back from this cluster (host:port,...)")
+    parser.add_argument(
+        "--config", metavar="FILE", help="file of connection options (TLS, SASL), one name=value per line"
+    )
+    parser.add_argument(
+        "-X", dest="pairs", metavar="NAME=VALUE", action="append", default=[], help="one such option (repeatable)"
+    )
+    parser.add_argument("--topic", action="append", default=[], help="with --bootstrap (repeatable)")
+    parser.add_argument(
+        "--kafka-source",
+        action="store_true",
+        help="read with Spark's own Kafka source, whose jar must be installed",
+    )
+    parser.add_argument(
+        "--dump", type=Path, help="with --bootstrap: keep what was read back in this folder, which must be empty"
+    )
+    parser.add_argument("--out", type=Path, help="write summary.json, findings, latencies and a page into this folder")
+    parser.add_argument("--no-order", action="store_true", help="do not judge order (saves a shuffle)")
+    parser.add_argument("--run", type=int, action="append", help="judge this run only (repeatable)")
+    parser.add_argument("--partitions", type=int, help="partitions of the shuffle; default: one per million claims")
+    parser.add_argument("--master", help="master of Spark, if the session's configuration has none")
+    return parser
+
+
+def _audited(options: argparse.Namespace) -> Verdict:
+    for folder in (options.claims, options.log):
+        # Checked before Spark starts, which takes seconds. Patterns and other file systems are left to Spark.
+        if folder and not set(folder) & set(":*?[{") and not Path(folder).exists():
+            raise FileNotFoundError(f"{folder} does not exist")
+    with tempfile.TemporaryDirectory() as scratch:
+        log = options.log
+        given = given_options(options.bootstrap, options.config, options.pairs) if options.topic else {}
+        if given and not options.kafka_source:
+            log = options.dump or Path(scratch)
+            asyncio.run(read_back(config_of(given), options.topic, log))
+        with _session(options.master) as spark:
+            found = _kafka_source(spark, given, options.topic) if options.kafka_source else log
+            return run(
+                spark,
+                options.claims,
+                found,
+                order=not options.no_order,
+                runs=options.run,
+                partitions=options.partitions,
+            )
+
+
+@contextmanager
+def _session(master: str | None) -> Generator[SparkSession]:
+    """Use the active session, or make one that ends with the audit."""
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    builder = SparkSession.builder.appName("aiokprod-audit").config("spark.ui.showConsoleProgress", "false")
+    spark = (builder.master(master) if master else builder).getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _is_cluster_given(options: argparse.Namespace) -> bool:
+    return bool(options.bootstrap or options.config or options.pairs)
+
+
+def _kafka_source(spark: SparkSession, given: Mapping[str, str], topics: Sequence[str]) -> DataFrame:
+    """Return everything that is in the topics now, without records of aborted transactions."""
+    return (
+        spark.read.format("kafka")
+        .options(**{f"kafka.{name}": value for name, value in given.items()})
+        .option("subscribe", ",".join(topics))
+        .option("includeHeaders", "true")
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", "latest")
+        .option("kafka.isolation.level", "read_committed")
+        .load()
+    )

@@ -1,0 +1,46 @@
+"""`Backend`: what a pipeline stands on. Brokers (`broker_backend`), or the memory of a test (`aiokprod.testing.memory`).
+
+A pipeline owns a life: it starts, takes records, flushes, closes, fails. What takes the records of a partition, and how they
+get their outcome, is the matter of its backend, which is made with the context of the pipeline and lives as long.
+"""
+
+from __future__ import annotations
+
+from aiokprod.cluster.client import ClusterClient
+from aiokprod.model import Persistence
+from aiokprod.pipeline.sending.parking import Parking
+
+
+class Backend:
+    """The cluster, the `Parking`, and the stages behind it."""
+
+    client: ClusterClient
+    parking: Parking
+
+    def begin(self) -> None:
+        """Prepare for records: the client has been started."""
+        raise AssertionError("abstract")
+
+    def seal(self) -> None:
+        """Close the open batches: a flush waits for them, and not for what is sent from now on."""
+        raise AssertionError("abstract")
+
+    def purge(self, cause: BaseException | None) -> None:
+        """Give every record that a partition has an outcome now. May be called again.
+
+        Args:
+            cause: why the pipeline has failed; None: it is closed.
+        """
+        raise AssertionError("abstract")
+
+    def end(self) -> None:
+        """Stop all timers and write nothing more; after the last `purge`."""
+        raise AssertionError("abstract")
+
+    def unsettled(self) -> dict[tuple[str, int | None, Persistence], int]:
+        """Count the records that a partition has and that have no outcome yet. From any thread while the loop stands."""
+        raise AssertionError("abstract")
+
+    def requests_in_flight(self) -> int:
+        """Count the requests that have no answer yet. From any thread."""
+        raise AssertionError("abstract")

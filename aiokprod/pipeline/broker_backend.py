@@ -1,0 +1,164 @@
+"""`BrokerBackend`: the backend of every producer but those of tests. It makes the stages, and hands each what it uses.
+
+    Parking -> TopicDispatcher -> PartitionQueue -> Brokers -> BrokerAggregator -> BrokerFlusher -> connection
+                                         ^                                              |
+                                         +-- RetryHandler <-- PartitionQueue.apply <----+  answers
+
+No stage holds it: it is called by the pipeline (flush, purge, end), by `Parking` (a new partition, no room) and by the
+cluster (metadata, connections).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiokprod.backoff import Backoff
+from aiokprod.cluster.client import ClusterClient, ClusterListener
+from aiokprod.cluster.connection.connection import BrokerConnection
+from aiokprod.cluster.metadata.snapshot import ClusterSnapshot, TopicSnapshot
+from aiokprod.model import Persistence
+from aiokprod.pipeline.backend import Backend
+from aiokprod.pipeline.broker.brokers import Brokers
+from aiokprod.pipeline.broker.compressing import CompressingThreads
+from aiokprod.pipeline.broker.retry import RetryHandler
+from aiokprod.pipeline.inspection import unsettled
+from aiokprod.pipeline.partition.batch_fill import BatchFill
+from aiokprod.pipeline.partition.context import PipelineContext
+from aiokprod.pipeline.partition.ledger import Ledger
+from aiokprod.pipeline.partition.partition_queue import PartitionQueue
+from aiokprod.pipeline.partition.verdicts import is_topic_refused
+from aiokprod.pipeline.sending.parking import Parking
+from aiokprod.pipeline.timer_queue import TimerQueue
+from aiokprod.transactions.identity import ProducerIdKeeper
+
+
+class BrokerBackend(Backend, ClusterListener):
+    """The stages from `Parking` to the brokers' connections."""
+
+    def __init__(self, context: PipelineContext) -> None:
+        config, settings = context.config, context.settings
+        self.client = ClusterClient(config, context.metrics, self)
+        self.parking = Parking(context, self.client, self._make_queue, self._hurry)
+        self.brokers = Brokers(context, self.client)
+        self.retry = RetryHandler(context, self.brokers.flushers, self.client, ProducerIdKeeper(self.client, config))
+        self.partitions: list[PartitionQueue] = []  # every one that ever got a record
+        self._context = context
+        self._settings = settings
+        self._effects = context.effects
+        self._compressing = CompressingThreads(settings.codec, settings.codec_level, context.tasks.spawn)
+        self._expiries: TimerQueue[PartitionQueue] = TimerQueue(context.loop, PartitionQueue.look)
+        self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        self._is_ended = False
+
+    # ------------------------------------------------------------------ asked by Parking
+    def _make_queue(
+        self, on_new_batch: Callable[[int], None], fill: BatchFill, snapshot: TopicSnapshot, number: int
+    ) -> PartitionQueue:
+        """Make the queue of a partition, for its first record."""
+        settings = self._settings
+        leader = snapshot.partitions[number]
+        identity = self.retry.identity if settings.idempotent else None
+        ledger = Ledger(
+            node=leader.leader_id,
+            leader_epoch=leader.leader_epoch,
+            topic_id=snapshot.topic_id,
+            identity=identity,
+            idempotent=settings.idempotent,
+            transactional=False,
+            window=settings.requests_in_flight if settings.idempotent else 1,
+            retry_delay=self._retry_delay,
+            retries=settings.retries,
+        )
+        queue = PartitionQueue(
+            snapshot.name,
+            number,
+            ledger,
+            self._context,
+            self.parking.gate,
+            self.brokers,
+            self.retry,
+            self._compressing.submit,
+            self._expiries,
+            on_new_batch,
+            fill,
+            snapshot.incarnation,
+        )
+        self.partitions.append(queue)
+        if settings.idempotent and identity is None:
+            self.retry.need_identity(queue, None, False)
+        return queue
+
+    def _retry_delay(self, attempt: int) -> float:
+        return self._backoff.delay_s(attempt, self._context.random.random())
+
+    def _hurry(self) -> None:
+        """Look at every open batch: records wait for room, so nothing lingers any more."""
+        for queue in self.partitions:
+            if queue.open_batch is not None:
+                self.brokers.ready(queue)
+
+    # ------------------------------------------------------------------ asked by the pipeline
+    def begin(self) -> None:
+        if self._settings.idempotent:
+            self.retry.ask_identity()
+
+    def seal(self) -> None:
+        for queue in self.partitions:
+            queue.seal()  # what is sent from now on goes into another batch, for which this flush does not wait
+
+    def purge(self, cause: BaseException | None) -> None:
+        for queue in self.partitions:
+            queue.texts.crash = cause
+            try:
+                queue.purge()
+            except Exception as bug:
+                self._context.log.failed(bug)
+
+    def end(self) -> None:
+        self._is_ended = True
+        self._expiries.stop()
+        self.brokers.end()
+
+    def unsettled(self) -> dict[tuple[str, int | None, Persistence], int]:
+        return unsettled(self.partitions)
+
+    def requests_in_flight(self) -> int:
+        return self.brokers.requests_in_flight()
+
+    # ------------------------------------------------------------------ told by the cluster
+    def snapshot_changed(self, old: ClusterSnapshot, new: ClusterSnapshot) -> None:
+        self._effects.begin()
+        try:
+            self._learn(old, new)
+        except Exception as bug:
+            self.crashed(bug)
+        finally:
+            self._effects.end()
+
+    def _learn(self, old: ClusterSnapshot, new: ClusterSnapshot) -> None:
+        """Tell the topics whose metadata changed, and those for which records wait, then their partitions."""
+        now = self._context.loop.time()
+        for topic, dispatcher in list(self.parking.topics.items()):
+            snapshot = new.topics.get(topic)
+            if snapshot is old.topics.get(topic) and not dispatcher.waiting:
+                continue
+            answered = self.client.last_answered(topic)
+            if snapshot is not None and is_topic_refused(snapshot.error_code):
+                self.parking.refuse_topic(dispatcher, answered)
+            usable = snapshot if snapshot is not None and snapshot.error_code == 0 else None
+            dispatcher.learn(usable, now, answered)
+            if usable is not None:
+                for queue in list(dispatcher.queues.values()):
+                    assert isinstance(queue, PartitionQueue)
+                    queue.learn(usable)
+
+    def connection_ready(self, node_id: int, connection: BrokerConnection) -> None:
+        self.brokers.connection_ready(node_id, connection)
+
+    def dial_failed(self, node_id: int, error: Exception) -> None:
+        if self._is_ended:
+            return
+        self.brokers.dial_failed(node_id, error)
+
+    def crashed(self, cause: BaseException) -> None:
+        self._effects.crashed(cause)

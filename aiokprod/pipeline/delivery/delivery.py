@@ -1,0 +1,481 @@
+"""`Delivery`: the awaitable outcome of one record, and the interface of the object that holds the record.
+
+`send` makes one for each accepted record. A Delivery does not store the outcome: it asks its holder (the batch with the record,
+or the parked record while there is no batch), so a record costs one small object and a batch settles all at once. The first
+listener (the waiter of a task, or a done callback) is in the Delivery itself. The things that few deliveries need (more
+listeners, a detached handle) are in a `Watch`, made when it is first needed.
+
+Invariants: a Delivery settles exactly once; each waiting task has a waiter of its own, so cancelling one does not affect the
+others; cancelling the handle detaches it and never takes the record back; after it has settled, no object that a Delivery
+references refers back to it.
+
+In the compiled form Deliveries are not tracked by the garbage collector, so keeping a million of them does not slow down a
+collection. So no reference cycle may go through a settled Delivery: it keeps no exception that was raised (the traceback
+refers to the awaiting frames), and finished waiters and callbacks drop their reference to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextvars import Context
+from typing import Any
+from weakref import ref
+
+from aiokprod.errors import AiokprodError
+from aiokprod.forms import mypyc_attr
+from aiokprod.pipeline.delivery.waiter import DoneCallback, Listener, SharedCallback, Waiter, Wakeable, wake
+from aiokprod.record_metadata import RecordMetadata
+
+
+class DeliveryState:
+    """The stage of a record, and the reason why it waits there: `stage` is for programs, `str()` for people."""
+
+    __slots__ = ("stage", "why")
+
+    def __init__(self, stage: str, why: str = "") -> None:
+        self.stage = stage
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.why}" if self.why else self.stage
+
+    def __repr__(self) -> str:
+        return f"<DeliveryState {self}>"
+
+
+class RecordHolder:
+    """The holder of a Delivery's record: a batch, or a parked record. Only classes of the hot path derive from it."""
+
+    __slots__ = ()
+
+    def is_settled(self, index: int) -> bool:
+        """Return True if the outcome of the record is known."""
+        raise AssertionError("abstract")
+
+    def is_delivered(self, index: int) -> bool:
+        """Return True if the record is known to be delivered, where that can be seen at a glance."""
+        return False
+
+    def metadata(self, index: int) -> RecordMetadata | None:
+        """Return the metadata of a delivered record; None for one that failed or has no outcome yet."""
+        raise AssertionError("abstract")
+
+    def error(self, index: int) -> AiokprodError | None:
+        """Return a new exception for a failed record; None for a delivered one. Only after `is_settled`."""
+        raise AssertionError("abstract")
+
+    def attempts(self, index: int) -> int:
+        """Return how often the record was written to a broker. Only after `is_settled`."""
+        raise AssertionError("abstract")
+
+    def size_of(self, index: int) -> int:
+        """Return an upper bound of the record's bytes in a batch, before compression."""
+        raise AssertionError("abstract")
+
+    def latency_s(self, index: int) -> float:
+        """Return the seconds from `send` to the outcome. Only after `is_settled`."""
+        raise AssertionError("abstract")
+
+    def watch(self, delivery: Delivery) -> None:
+        """Notify this delivery when its record settles; a batch then does not linger further."""
+        raise AssertionError("abstract")
+
+    def recall(self, index: int) -> bool:
+        """Take the record back; False once it has been stamped into a batch, or settled."""
+        raise AssertionError("abstract")
+
+    def withdraw(self, index: int, error: AiokprodError) -> bool:
+        """Fail the record with this error if it has not been stamped; False: it has been, or has its outcome."""
+        raise AssertionError("abstract")
+
+    def describe(self, index: int) -> DeliveryState:
+        """Return the stage of the record."""
+        raise AssertionError("abstract")
+
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop of the producer."""
+        raise AssertionError("abstract")
+
+    def listen(self, delivery: Delivery, function: Callable[[Any], object]) -> DoneCallback | None:
+        """Watch this delivery, its first listener; the done callback for it, in the current context. None: it is settled."""
+        if self.is_settled(delivery._index):  # pyright: ignore[reportPrivateUsage] - of this module
+            return None
+        self.watch(delivery)
+        return SharedCallback().of(function, self.event_loop())
+
+
+class Watch:
+    """The rare parts of a Delivery: listeners after the first one, and an outcome of the handle alone."""
+
+    __slots__ = ("callbacks", "cancel_message", "detached", "error", "is_registered", "others", "shown")
+
+    def __init__(self) -> None:
+        self.others: dict[Waiter, None] | None = None  # first in, first out
+        self.is_registered = False  # True: the holder still has this handle, although all waiters have left
+        self.callbacks: list[DoneCallback] | None = None
+        self.detached = False
+        self.cancel_message: object = None
+        self.error: AiokprodError | None = (
+            None  # of this handle alone: its per-send timeout passed; never raised itself
+        )
+        self.shown: ref[AiokprodError] | None = None  # while the program keeps it, each reader gets the same object
+
+
+@mypyc_attr(acyclic=True)
+class Delivery:
+    """The outcome of one record. Awaiting it returns `RecordMetadata`, or raises an `AiokprodError` that says what happened.
+
+    A Delivery satisfies `asyncio.isfuture`, so `gather`, `wait`, `as_completed`, `shield` and `wait_for` accept it without a
+    task. `create_task` and `TaskGroup` need a coroutine: give them `wait()`.
+
+    Cancellation: cancelling a task that awaits a Delivery affects neither the Delivery nor the record. Cancelling a Delivery
+    through `gather`, `wait_for` or `cancel` detaches it; the record is still sent.
+    """
+
+    __slots__ = ("_first", "_holder", "_index", "_watch")
+
+    _asyncio_future_blocking = False  # asyncio.isfuture looks for it; never True, as the handle itself is never yielded
+
+    def __init__(self, holder: RecordHolder, index: int) -> None:
+        self._holder = holder
+        self._index = index
+        self._first: Listener | None = None  # there is hardly ever a second one
+        self._watch: Watch | None = None
+
+    # ------------------------------------------------------------------ reading
+    def done(self) -> bool:
+        """Return True if the outcome is known, or the handle is detached."""
+        watch = self._watch
+        if watch is not None and (watch.detached or watch.error is not None):
+            return True
+        return self._holder.is_settled(self._index)
+
+    def cancelled(self) -> bool:
+        """Return True if `cancel` has detached this handle. The record itself is still sent."""
+        return self._watch is not None and self._watch.detached
+
+    def result(self) -> RecordMetadata:
+        """Return the metadata of the delivered record.
+
+        Raises:
+            AiokprodError: the record failed; `persistence` says whether it may be in the log.
+            asyncio.CancelledError: the handle was detached.
+            asyncio.InvalidStateError: the outcome is not known yet.
+        """
+        watch = self._watch
+        if watch is None or not (watch.detached or watch.error is not None):
+            metadata = self._holder.metadata(self._index)
+            if metadata is not None:
+                return metadata
+        error = self.exception()
+        assert error is not None  # `exception` raises for the other states
+        try:
+            raise error
+        finally:
+            del error  # its traceback has this frame: a reference cycle until the garbage collector runs
+
+    def exception(self) -> AiokprodError | None:
+        """Return the error of a failed record; None for a delivered one.
+
+        Raises:
+            asyncio.CancelledError: the handle was detached.
+            asyncio.InvalidStateError: the outcome is not known yet.
+        """
+        watch = self._watch
+        if watch is None:
+            if self._holder.is_delivered(self._index):
+                return None
+        else:
+            if watch.detached:
+                raise self._make_cancelled_error()
+            if watch.error is not None:
+                return self._shown() or self._show(watch.error.clone())
+        if not self._holder.is_settled(self._index):
+            raise asyncio.InvalidStateError("the delivery is not settled yet: await it")
+        shown = self._shown()
+        if shown is not None:
+            return shown
+        error = self._holder.error(self._index)
+        return None if error is None else self._show(error)
+
+    def _shown(self) -> AiokprodError | None:
+        """Return the exception that was returned before, if the program still has it."""
+        watch = self._watch
+        return None if watch is None or watch.shown is None else watch.shown()
+
+    def _show(self, error: AiokprodError) -> AiokprodError:
+        self._watched().shown = ref(error)
+        return error
+
+    @property
+    def state(self) -> DeliveryState:
+        """The current stage of the record, and the reason why it waits."""
+        return self._holder.describe(self._index)
+
+    @property
+    def attempts(self) -> int | None:
+        """Number of times that the record was written to a broker, 0 for never; None while the outcome is not known."""
+        return self._holder.attempts(self._index) if self._holder.is_settled(self._index) else None
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds from `send` to the outcome, to 10 ms (records of a batch share a clock); None while it is not known."""
+        return self._holder.latency_s(self._index) if self._holder.is_settled(self._index) else None
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the record in a batch, in bytes before compression: an upper bound, at most a few bytes too large."""
+        return self._holder.size_of(self._index)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop of the producer that accepted the record."""
+        return self._holder.event_loop()
+
+    # ------------------------------------------------------------------ waiting
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        if not self.done():
+            waiter = Waiter(self._holder.event_loop())
+            self._add(waiter)
+            try:
+                yield waiter
+            except BaseException:
+                self._forget(waiter)
+                raise
+            if not waiter.is_over:
+                raise RuntimeError("a Delivery is awaited by something that is no asyncio task")
+        return self.result()
+
+    async def wait(self) -> RecordMetadata:
+        """Wait for the outcome in a coroutine, for `create_task`, `TaskGroup.create_task` and anyio's `start_soon`.
+
+        Returns:
+            The metadata of the delivered record.
+
+        Raises:
+            AiokprodError: the record failed; `persistence` says whether it may be in the log.
+
+        Cancellation: stops waiting; the record is still sent.
+        """
+        return await self
+
+    def add_done_callback(self, fn: Callable[[Delivery], object], *, context: Context | None = None) -> None:
+        """Call `fn(delivery)` from the event loop once the outcome is known, or soon if it is known already.
+
+        Args:
+            fn: a function of one argument, this Delivery.
+            context: the context to call it in; None is a copy of the current one.
+        """
+        if context is None and self._first is None and self._watch is None:  # mostly: one listener, and nothing rare
+            listener = self._holder.listen(self, fn)
+            if listener is not None:
+                self._first = listener
+                return
+        if self.done():
+            if context is None:
+                self.get_loop().call_soon(fn, self)
+            else:
+                self.get_loop().call_soon(fn, self, context=context)
+            return
+        loop = self.get_loop()
+        callback = SharedCallback().of(fn, loop) if context is None else DoneCallback(fn, loop, context, False)
+        self._register()
+        if self._first is None and self._watch is None:
+            self._first = callback
+            return
+        watch = self._watched()
+        if watch.callbacks is None:
+            watch.callbacks = [callback]
+        else:
+            watch.callbacks.append(callback)
+
+    def remove_done_callback(self, fn: Callable[[Delivery], object]) -> int:
+        """Remove a callback.
+
+        Args:
+            fn: a function given to `add_done_callback`.
+
+        Returns:
+            The number of registrations that were removed.
+        """
+        removed = 0
+        first = self._first
+        if isinstance(first, DoneCallback) and first.function == fn:
+            self._first = None
+            removed = 1
+        watch = self._watch
+        if watch is not None and watch.callbacks is not None:
+            kept = [callback for callback in watch.callbacks if callback.function != fn]
+            removed += len(watch.callbacks) - len(kept)
+            watch.callbacks = kept
+        if removed:
+            self._watched().is_registered = True
+        return removed
+
+    # ------------------------------------------------------------------ letting go
+    def cancel(self, msg: object = None) -> bool:
+        """Detach this handle. The record is still sent; a failure of it goes to `on_delivery_error`.
+
+        Tasks that await the handle get `CancelledError`, and done callbacks run. To take the record back use `recall`.
+
+        Args:
+            msg: message of the `CancelledError`.
+
+        Returns:
+            False if the handle was done already.
+        """
+        if self.done():
+            return False
+        watch = self._watched()
+        watch.detached = True
+        watch.cancel_message = msg
+        for waiter in self._taken():
+            waiter.cancel(msg)
+        self._fire()
+        return True
+
+    def recall(self) -> bool:
+        """Take the record back, if it has not been stamped into a batch (given a sequence number) yet.
+
+        The Delivery then fails with `RecordRecalledError` (NOT_PERSISTED), and the record's bytes in `buffer_memory` are freed.
+
+        Returns:
+            True if the record was taken back; False if it is too late.
+        """
+        if self._holder.is_settled(self._index):
+            return False
+        return self._holder.recall(self._index)
+
+    # ------------------------------------------------------------------ the pipeline's side
+    def _move_to(self, holder: RecordHolder, index: int) -> None:
+        """Point at the batch that took the parked record."""
+        self._holder = holder
+        self._index = index
+        if self._watch is not None:
+            self._watch.is_registered = False
+        if self._is_watched:
+            holder.watch(self)
+
+    def _position(self) -> tuple[RecordHolder, int]:
+        """Return the holder of the record and the record's index there."""
+        return self._holder, self._index
+
+    @property
+    def _is_watched(self) -> bool:
+        """True if a task or a callback waits for it. (A failure without either goes to `on_delivery_error`.)"""
+        watch = self._watch
+        return self._first is not None or (watch is not None and (bool(watch.others) or bool(watch.callbacks)))
+
+    def _settle_here(self, error: AiokprodError) -> None:
+        """Fail this handle alone, while the record's outcome stays open (a per-send timeout after the stamp)."""
+        if not self.done():
+            self._watched().error = error
+            self._fire()
+
+    def _fire(self, woken: list[Wakeable] | None = None) -> None:
+        """Wake the waiters and run the callbacks soon, as the outcome is known; the caller does it if it passes `woken`."""
+        together: list[Wakeable] = [] if woken is None else woken
+        first, self._first = self._first, None
+        if first is not None:
+            first.settle(self, together)
+        watch = self._watch
+        if watch is not None:
+            others, watch.others = watch.others, None
+            if others is not None:
+                for other in others:
+                    other.settle(self, together)
+            callbacks, watch.callbacks = watch.callbacks, None
+            if callbacks is not None:
+                for callback in callbacks:
+                    callback.settle(self, together)
+        if woken is None and together:
+            self._holder.event_loop().call_soon(wake, together)
+
+    def _watched(self) -> Watch:
+        if self._watch is None:
+            self._watch = Watch()
+        return self._watch
+
+    def _register(self) -> None:
+        """Register this handle with the holder, once: `asyncio.wait` with a timeout may poll it any number of times."""
+        watch = self._watch
+        if not self._is_watched and (watch is None or not watch.is_registered):
+            self._holder.watch(self)
+
+    def _add(self, waiter: Waiter) -> None:
+        self._register()
+        if self._first is None and (self._watch is None or not self._watch.others):
+            self._first = waiter
+            return
+        watch = self._watched()
+        first = self._first
+        if isinstance(first, DoneCallback):  # tasks are woken before the callbacks run
+            watch.callbacks = [first] if watch.callbacks is None else [first, *watch.callbacks]
+            self._first = waiter
+        elif watch.others is None:
+            watch.others = {waiter: None}
+        else:
+            watch.others[waiter] = None
+
+    def _forget(self, waiter: Waiter) -> None:
+        """Remove a waiter whose task was cancelled; it may have been woken before."""
+        watch = self._watch
+        if self._first is waiter:
+            self._first = None
+            self._watched().is_registered = True
+        elif watch is not None and watch.others is not None and waiter in watch.others:
+            del watch.others[waiter]
+            watch.is_registered = True
+
+    def _taken(self) -> list[Waiter]:
+        """Remove and return all waiters, first in, first out."""
+        taken: list[Waiter] = []
+        first = self._first
+        if isinstance(first, Waiter):
+            taken.append(first)
+            self._first = None
+        watch = self._watch
+        if watch is not None and watch.others is not None:
+            taken += watch.others
+            watch.others = None
+        return taken
+
+    # asyncio's gather and shield use these two of the duck type; without them gather().cancel() hangs.
+    @property
+    def _cancel_message(self) -> object:
+        return None if self._watch is None else self._watch.cancel_message
+
+    def _make_cancelled_error(self) -> asyncio.CancelledError:
+        message = self._cancel_message
+        return asyncio.CancelledError() if message is None else asyncio.CancelledError(message)
+
+    def __repr__(self) -> str:
+        return f"<Delivery {'cancelled' if self.cancelled() else self.state}>"
+
+
+# ---------------------------------------------------------------------- what else the pipeline asks of Deliveries
+# Functions, and not public methods: users are shown what Deliveries have.
+def position_of(delivery: Delivery) -> tuple[RecordHolder, int]:
+    """Return the holder of the record and the record's index there."""
+    return delivery._position()  # pyright: ignore[reportPrivateUsage] - of this module
+
+
+def is_watched(delivery: Delivery) -> bool:
+    """Return whether a task or a callback waits for it."""
+    return delivery._is_watched  # pyright: ignore[reportPrivateUsage] - of this module
+
+
+def watched_of(deliveries: list[Delivery]) -> list[int]:
+    """Return the records' indices of those that a task or a callback waits for."""
+    return [each._index for each in deliveries if each._is_watched]  # pyright: ignore[reportPrivateUsage] - of this module
+
+
+def fire(deliveries: list[Delivery], woken: list[Wakeable] | None = None) -> None:
+    """Wake what waits for these records soon, as their outcomes are known; the caller does it if it passes `woken`."""
+    for delivery in deliveries:
+        first = delivery._first  # pyright: ignore[reportPrivateUsage] - of this module
+        if woken is not None and first is not None and delivery._watch is None:  # pyright: ignore[reportPrivateUsage]
+            delivery._first = None  # pyright: ignore[reportPrivateUsage]
+            first.settle(delivery, woken)
+        else:
+            delivery._fire(woken)  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,80 @@
+"""`DeliveryReports`: tells the application about records that have their outcome. One per pipeline.
+
+Three things want to know an outcome besides the Delivery: the interceptors, the report of `close()`, and, for a failure that
+no task and no callback waits for, `on_delivery_error` and the log. None of them is called inside a state change: the first
+is called on the next turn of the loop, the last as an effect (`effects`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from aiokprod.errors import AiokprodError
+from aiokprod.hooks import InterceptorChain
+from aiokprod.model import CloseReport, Persistence, Record
+from aiokprod.pipeline.delivery.delivery import RecordHolder
+from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
+from aiokprod.pipeline.effects import Effects
+
+
+class DeliveryReports:
+    """The reports of outcomes to interceptors, to `close()` and to `on_delivery_error`."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        effects: Effects,
+        interceptors: InterceptorChain,
+        unhandled: UnhandledErrors,
+    ) -> None:
+        self.is_ending = False  # set by the pipeline when it closes or has failed: failures are counted from then on
+        self._loop = loop
+        self._effects = effects
+        self._interceptors = interceptors
+        self._has_interceptors = bool(interceptors)
+        self._unhandled = unhandled
+        self._undelivered: dict[tuple[str, int | None, Persistence], int] = {}
+
+    def settled(self, holder: RecordHolder, first: int, last: int) -> None:
+        """Tell the interceptors, on the next turn of the loop, that records `first` to `last` (exclusive) are settled."""
+        if self._has_interceptors:
+            self._loop.call_soon(self._tell_interceptors, holder, first, last)
+
+    def _tell_interceptors(self, holder: RecordHolder, first: int, last: int) -> None:
+        for index in range(first, last):
+            self._interceptors.settled(holder, index, holder.metadata(index), holder.error(index))
+
+    def failed(
+        self,
+        error: AiokprodError,
+        count: int,
+        kept: Iterable[Record] | None = None,
+        errors: Iterator[AiokprodError] | None = None,
+    ) -> None:
+        """Report records that failed and that no task and no callback waits for, after the state change under way.
+
+        Args:
+            error: why they failed.
+            count: how many they are.
+            kept: the records, one for each, where the user wants them (`keep_failed_records`) and they are at hand.
+            errors: the error of each, where they are not all like `error`.
+        """
+        self._effects.later(partial(self._unhandled.report, error, count, kept, errors))
+
+    def failed_outside(self, error: AiokprodError, count: int, errors: Iterator[AiokprodError] | None = None) -> None:
+        """Report failures as `failed` does, from outside of every state change."""
+        self._effects.begin()
+        self.failed(error, count, None, errors)
+        self._effects.end()
+
+    def undelivered(self, topic: str, partition: int | None, persistence: Persistence | None, count: int) -> None:
+        """Count failed records for the report of `close()`, if the pipeline is ending."""
+        if self.is_ending and persistence is not None:
+            key = (topic, partition, persistence)
+            self._undelivered[key] = self._undelivered.get(key, 0) + count
+
+    def close_report(self, duration_s: float) -> CloseReport:
+        """Return what failed because of a close or a crash."""
+        return CloseReport(undelivered=dict(self._undelivered), duration_s=duration_s)

@@ -1,0 +1,67 @@
+"""`UnhandledErrors`: errors of records that no caller awaits. One per producer.
+
+Fire and forget never fails in silence: each such failure goes to `on_delivery_error`, and the log tells, rate-limited and
+with counts. The option is called from the loop, outside the pipeline's steps, so it may call `send`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
+
+from aiokprod.errors import AiokprodError
+from aiokprod.logs import QUIET_S, StateLog
+from aiokprod.model import Record
+
+
+class UnhandledErrors:
+    """The reporter to `on_delivery_error` and to the log."""
+
+    def __init__(self, on_delivery_error: Callable[[AiokprodError], object] | None, log: StateLog) -> None:
+        self._on_delivery_error = on_delivery_error
+        self._log = log
+        self._timer: asyncio.TimerHandle | None = None  # until counts that the log holds back are told
+
+    def report(
+        self,
+        error: AiokprodError,
+        count: int,
+        kept: Iterable[Record] | None = None,
+        errors: Iterator[AiokprodError] | None = None,
+    ) -> None:
+        """Report that so many records failed this way, and no caller awaits them.
+
+        `kept`: the records themselves. `errors`: the error of each; None: all failed with the same.
+        """
+        loop = asyncio.get_running_loop()
+        self._log.records_lost(error, count)
+        if self._log.holds_losses and self._timer is None:
+            self._timer = loop.call_later(QUIET_S, self.tell_held)
+        if self._on_delivery_error is not None:
+            loop.call_soon(self._tell, error, count, kept, errors)
+
+    def tell_held(self) -> None:
+        """Make the log write all that it holds back: after a while, at a crash, and at the end of a producer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._log.tell_held()
+
+    def _tell(
+        self,
+        error: AiokprodError,
+        count: int,
+        kept: Iterable[Record] | None,
+        errors: Iterator[AiokprodError] | None,
+    ) -> None:
+        assert self._on_delivery_error is not None
+        for record in repeat(None, count) if kept is None else kept:
+            try:
+                told = error.clone() if errors is None else next(errors)
+                told.record = record
+                self._on_delivery_error(told)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as broken:  # a CancelledError, too: the failures behind it are told all the same
+                self._log.hook_failed("on_delivery_error", broken)

@@ -1,0 +1,492 @@
+"""`ProducerBatch`: the records of one partition that travel together, from the first append to the last settlement.
+
+Made by the PartitionQueue, one open per partition. It keeps its identity for its Deliveries: whatever happens to its
+records (recalled, expired, split, refused by name) becomes a `Segment`, and a Delivery looks up its own (`outcomes`).
+What the broker sees is another matter, kept by the ledger's entries, which refer to ranges of a batch.
+
+Columns, not objects: a record is one cell in each list, and lists that no record uses do not exist.
+
+    append ... append -> seal -> encode -> release_columns (stamped) -> settle, settle, ...
+
+Invariants: cells are appended and never moved; a record is settled once; charged bytes are released exactly once;
+columns are dropped only when the encoded section that holds the same records is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from aiokprod.errors import AiokprodError
+from aiokprod.model import TimestampType
+from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState
+from aiokprod.pipeline.delivery.waiter import DoneCallback, SharedCallback
+from aiokprod.pipeline.partition.kept_records import KeptRecords
+from aiokprod.pipeline.partition.outcomes import BatchOutcomes, Claim, Range, Segment
+from aiokprod.record_metadata import RecordMetadata
+from aiokprod.records.batch import encode_records
+from aiokprod.records.compression import decompress
+from aiokprod.records.decoder import split_records
+from aiokprod.records.headers import encode_headers
+
+BATCH_OVERHEAD_BYTES: Final = 61  # header of a v2 batch
+LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME  # looked up once: it is named for each awaited record
+CREATE_TIME: Final = TimestampType.CREATE_TIME
+MARK_EVERY_S: Final = 0.01  # records appended within this time share one deadline: the earliest of theirs
+
+__all__ = [
+    "BATCH_OVERHEAD_BYTES",
+    "MARK_EVERY_S",
+    "BatchOwner",
+    "Claim",
+    "Encoded",
+    "SettledOwner",
+    "ProducerBatch",
+    "Range",
+    "Segment",
+]
+
+
+class BatchOwner:
+    """The owner of a batch, as the batch sees it: the queue of its partition; once the batch is finished, a `SettledOwner`."""
+
+    __slots__ = ()
+
+    topic: str
+    partition: int
+    loop: asyncio.AbstractEventLoop
+
+    def urge(self, batch: ProducerBatch) -> None:
+        """Let the batch go as soon as the connection allows: a waiter came."""
+        raise AssertionError("abstract")
+
+    def recall(self, batch: ProducerBatch, index: int) -> bool:
+        """Take one record back."""
+        raise AssertionError("abstract")
+
+    def withdraw(self, batch: ProducerBatch, index: int, error: AiokprodError) -> bool:
+        """Take an unstamped record out and fail it; False if it has been stamped."""
+        raise AssertionError("abstract")
+
+    def describe(self, batch: ProducerBatch) -> DeliveryState:
+        """Return where the batch is."""
+        raise AssertionError("abstract")
+
+    def settled_owner(self) -> BatchOwner:
+        """Return the owner for a finished batch, one that keeps no reference into the pipeline."""
+        return self
+
+
+class SettledOwner(BatchOwner):
+    """A partition without its queue: the owner of its finished batches. One per partition.
+
+    A settled Delivery that is kept keeps its batch, and would keep the queue, the pipeline and the user's hooks with it. If
+    one of these keeps the Delivery, that is a cycle, and the collector does not see it (see `delivery.delivery`).
+    """
+
+    __slots__ = ("loop", "partition", "topic")
+
+    def __init__(self, topic: str, partition: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.loop = loop
+
+    def urge(self, batch: ProducerBatch) -> None:
+        """Ignore the waiter: the batch is finished."""
+
+    def recall(self, batch: ProducerBatch, index: int) -> bool:
+        return False
+
+    def withdraw(self, batch: ProducerBatch, index: int, error: AiokprodError) -> bool:
+        return False
+
+    def describe(self, batch: ProducerBatch) -> DeliveryState:
+        return DeliveryState("settled")
+
+
+class Encoded:
+    """The record section of one batch, encoded once. Immutable: the transport may hold it for as long as it likes.
+
+    The header is made when the batch is stamped.
+    """
+
+    __slots__ = ("codec", "section")
+
+    def __init__(self, section: bytes | bytearray, codec: str) -> None:
+        self.section = section
+        self.codec = codec
+
+    @property
+    def size_bytes(self) -> int:
+        """The size on the wire, header included."""
+        return BATCH_OVERHEAD_BYTES + len(self.section)
+
+    def __repr__(self) -> str:
+        return f"<Encoded {self.size_bytes} bytes {self.codec}>"
+
+
+def _first_cell(cell: bytes, index: int) -> list[bytes | None]:
+    """Return a column that begins with this record: those before it have none."""
+    column = list[bytes | None]([None] * index)
+    column.append(cell)
+    return column
+
+
+class ProducerBatch(BatchOutcomes):
+    """Columns of records, their Deliveries' outcomes, and the bytes charged for them."""
+
+    __slots__ = (
+        "_retained",
+        "_retained_codec",
+        "_retained_ranges",
+        "_was_restored",
+        "base_timestamp_ms",
+        "delivery_timeout_s",
+        "entry",
+        "freed_bytes",
+        "generation",
+        "headers",
+        "is_urgent",
+        "keys",
+        "marked_at",
+        "marks",
+        "max_timestamp_ms",
+        "opened_at",
+        "owner",
+        "record_overhead_bytes",
+        "size_bytes",
+        "sizes",
+        "timestamp_deltas",
+        "values",
+    )
+
+    def __init__(
+        self,
+        owner: BatchOwner,
+        opened_at: float,
+        delivery_timeout_s: float,
+        generation: int,
+        record_overhead_bytes: int,
+        base_timestamp_ms: int,
+    ) -> None:
+        super().__init__()
+        self.owner = owner
+        self.opened_at = opened_at  # monotonic seconds
+        self.delivery_timeout_s = delivery_timeout_s
+        # Which flush() calls must wait for it. Lowered by `append_parked`, for a record that was sent before such a call.
+        self.generation = generation
+        self.record_overhead_bytes = record_overhead_bytes  # charged beside a record's bytes
+        self.base_timestamp_ms = base_timestamp_ms
+        self.max_timestamp_ms = base_timestamp_ms
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] | None = None
+        self.headers: list[bytes | None] | None = None  # encoded
+        self.timestamp_deltas: list[int] = []
+        # Upper bound of each record's encoded size. Kept to the end, unlike the other columns: a record that settles alone
+        # frees what was charged for it, long after its cells are gone.
+        self.sizes: list[int] = []
+        self.size_bytes = BATCH_OVERHEAD_BYTES
+        self.freed_bytes = 0  # of what was charged; written by `settle` only, so that each byte is given back once
+        self.marks: list[tuple[int, float]] = [(0, opened_at)]  # (first index, time of its send)
+        self.marked_at = opened_at
+        # The ledger's; of a batch that is sent in parts the last one, whose records can still be recalled.
+        self.entry: object | None = None
+        # A task waits for one of its records. Set once and never cleared, though the task may be cancelled: its linger is
+        # cut for nothing then, and no waiters have to be counted.
+        self.is_urgent = False
+        self._retained: bytes | bytearray | None = None  # the encoded section, once the columns are gone
+        self._retained_codec = "none"
+        self._retained_ranges: list[Range] = []
+        self._was_restored = False  # taken apart: several sections are made of it, none of which holds all
+
+    # ------------------------------------------------------------------ filling
+    def append(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: bytes | None,
+        timestamp_ms: int,
+        size_bytes: int,
+        now: float,
+    ) -> int:
+        """Add one record; its index. The hot path: no allocation but the cells."""
+        index = self.count
+        self.values.append(value)
+        keys = self.keys
+        if keys is not None:
+            keys.append(key)
+        elif key is not None:
+            self.keys = _first_cell(key, index)
+        pairs = self.headers
+        if pairs is not None:
+            pairs.append(headers)
+        elif headers is not None:
+            self.headers = _first_cell(headers, index)
+        self.timestamp_deltas.append(timestamp_ms - self.base_timestamp_ms)
+        self.max_timestamp_ms = max(self.max_timestamp_ms, timestamp_ms)
+        self.sizes.append(size_bytes)
+        self.size_bytes += size_bytes
+        # One time for all records of some milliseconds: a time for each would be one more column.
+        if now - self.marked_at >= MARK_EVERY_S:
+            self.marked_at = now
+            self.marks.append((index, now))
+        self.count = index + 1
+        return index
+
+    def extend(
+        self, values: list[bytes | None], sizes: list[int], total_bytes: int, timestamp_ms: int, now: float
+    ) -> int:
+        """Add records without keys and headers, with one timestamp; the index of the first."""
+        index, count = self.count, len(values)
+        self.values += values
+        if self.keys is not None:
+            self.keys += [None] * count
+        if self.headers is not None:
+            self.headers += [None] * count
+        self.timestamp_deltas += [timestamp_ms - self.base_timestamp_ms] * count
+        self.max_timestamp_ms = max(self.max_timestamp_ms, timestamp_ms)
+        self.sizes += sizes
+        self.size_bytes += total_bytes
+        if now - self.marked_at >= MARK_EVERY_S:
+            self.marked_at = now
+            self.marks.append((index, now))
+        self.count = index + count
+        return index
+
+    @property
+    def charged_bytes(self) -> int:
+        """Bytes that the gate has charged for the batch and has not got back."""
+        return self.size_bytes - BATCH_OVERHEAD_BYTES + self.count * self.record_overhead_bytes - self.freed_bytes
+
+    # ------------------------------------------------------------------ what the ledger asks
+    def sealed_view(self) -> tuple[list[Range], int]:
+        """Return the ranges of records that are still in the batch, and the newest record timestamp (ms)."""
+        return self.live_ranges(), self.max_timestamp_ms
+
+    def deadline_of(self, index: int) -> float:
+        """Return when the delivery timeout of this record ends (monotonic seconds)."""
+        return self.sent_at(index) + self.delivery_timeout_s
+
+    def sent_at(self, index: int) -> float:
+        """Return when `send` took the record, or up to `MARK_EVERY_S` earlier (monotonic seconds)."""
+        at = bisect_right(self.marks, index, key=_first_of_mark) - 1
+        return self.marks[at][1]
+
+    def due(self, first_index: int, now: float) -> int:
+        """Count the records, from `first_index` on without a gap, that are past their deadline."""
+        index = first_index
+        while index < self.count and self.deadline_of(index) <= now:
+            at = bisect_right(self.marks, index, key=_first_of_mark)
+            index = self.marks[at][0] if at < len(self.marks) else self.count
+        return index - first_index
+
+    def bytes_of(self, ranges: list[Range]) -> int:
+        """Return the bytes of these records before compression, an upper bound."""
+        total = 0
+        for first, last in ranges:
+            total += sum(self.sizes[first:last])
+        return total
+
+    def fitting(self, ranges: list[Range], limit_bytes: int) -> int:
+        """Return how many of these records, from the first on, have so many bytes at most."""
+        sizes = self.sizes
+        left = limit_bytes
+        count = 0
+        for first, last in ranges:
+            for index in range(first, last):
+                left -= sizes[index]
+                if left < 0:
+                    return count
+                count += 1
+        return count
+
+    # ------------------------------------------------------------------ encoding
+    def encode(self, ranges: list[Range]) -> bytes | bytearray:
+        """Encode the record section (uncompressed) of these records, offsets from 0."""
+        if self._retained is not None:
+            # It was sent before (or is one of columns) and goes as another batch now: a part of it (MESSAGE_TOO_LARGE), or
+            # without the records that were refused by name (INVALID_RECORD, broker: 4.10).
+            self._restore()
+        values, keys, headers, deltas = self.values, self.keys, self.headers, self.timestamp_deltas
+        if ranges == [(0, self.count)]:
+            return encode_records(values, keys, headers, deltas)
+        return encode_records(
+            [value for first, last in ranges for value in values[first:last]],
+            None if keys is None else [key for first, last in ranges for key in keys[first:last]],
+            None if headers is None else [item for first, last in ranges for item in headers[first:last]],
+            [delta for first, last in ranges for delta in deltas[first:last]],
+        )
+
+    def release_columns(self, section: bytes | bytearray, codec: str, ranges: list[Range]) -> None:
+        """Keep the section, compressed by `codec`, instead of values, keys and headers: of all records that are left."""
+        # Not after a split: the section of one part does not hold the records of the others, which are not encoded yet.
+        if self._retained is None and not self._was_restored:
+            self._retained = section
+            self._retained_codec = codec
+            self._retained_ranges = list(ranges)
+            self.values = []
+            self.keys = None
+            self.headers = None
+
+    def _restore(self) -> None:
+        """Fill the columns again from the retained section, after a split or a refusal by name (both rare)."""
+        section, ranges = self._retained, self._retained_ranges
+        assert section is not None
+        count = sum(last - first for first, last in ranges)
+        plain = decompress(self._retained_codec, bytes(section), self.size_bytes)
+        # A section has only the records that were left when it was encoded; the others have settled and need no cells.
+        values, keys, pairs, _ = split_records(plain, count)
+        headers = None if pairs is None else [None if each is None else encode_headers(each) for each in pairs]
+        self.values = [None] * self.count
+        self.keys = None if keys is None else list[bytes | None]([None] * self.count)
+        self.headers = None if headers is None else list[bytes | None]([None] * self.count)
+        at = 0
+        for first, last in ranges:
+            size = last - first
+            self.values[first:last] = values[at : at + size]
+            if keys is not None and self.keys is not None:
+                self.keys[first:last] = keys[at : at + size]
+            if headers is not None and self.headers is not None:
+                self.headers[first:last] = headers[at : at + size]
+            at += size
+        self._retained = None
+        self._was_restored = True
+
+    def keep(self, indices: Sequence[int], segment: Segment) -> KeptRecords:
+        """Return these records, which are about to fail. Call it before `settle`, which lets go of them.
+
+        A batch that fails as a whole is decoded when its records are looked at. One that fails bit by bit is decoded now, once,
+        and has its cells from then on, as if it had been split: each bit would decode all of it again.
+        """
+        kept = KeptRecords(self.owner.topic, self.owner.partition, self.base_timestamp_ms, indices)
+        section = self._retained
+        if section is not None and segment.last - segment.first < self.count:
+            self._restore()
+            section = None
+        if section is None:
+            kept.hold_cells(self.values, self.keys, self.headers, self.timestamp_deltas)
+        else:
+            kept.hold_section(section, self._retained_codec, self.count, self.size_bytes)
+        return kept
+
+    # ------------------------------------------------------------------ settling
+    def settle(self, segment: Segment) -> int:
+        """Give these records their outcome and wake the tasks that wait for them; return the bytes that are free now.
+
+        The caller gives the bytes back to the gate and reports failures that nothing waited for.
+        """
+        self._keep(segment)
+        if self.is_finished:
+            # All that is left, not the sum of this segment: it is exact by itself, whatever was freed before.
+            freed = self.charged_bytes
+            self.values = []
+            self.keys = None
+            self.headers = None
+            self._retained = None
+            self.shared = None  # a Delivery that is kept would keep the function, and what that refers to
+            self.owner = self.owner.settled_owner()
+            self.entry = None  # it has the section, and refers to this batch: both would stay until the collector comes
+        else:
+            freed = sum(self.sizes[segment.first : segment.last])
+            freed += self.record_overhead_bytes * (segment.last - segment.first)
+        # Last: the books are closed when a waiter is told. `_wake` only schedules; no code of the user runs within.
+        self.freed_bytes += freed
+        self._wake(segment)
+        return freed
+
+    # ------------------------------------------------------------------ what a Delivery asks
+    def is_delivered(self, index: int) -> bool:
+        segments = self.segments
+        if len(segments) != 1:
+            return False
+        only = segments[0]
+        return only.error is None and only.first <= index < only.last
+
+    def metadata(self, index: int) -> RecordMetadata | None:
+        segments = self.segments
+        segment: Segment | None
+        if len(segments) == 1 and segments[0].first <= index < segments[0].last:  # mostly: it settled as a whole
+            segment = segments[0]
+        else:
+            segment = self.segment_of(index)
+        if segment is None or segment.error is not None:
+            return None
+        offset = segment.base_offset + index - segment.first if segment.base_offset >= 0 else None
+        if segment.timestamp_ms >= 0:
+            timestamp, kind = segment.timestamp_ms, LOG_APPEND_TIME
+        else:
+            timestamp, kind = self.base_timestamp_ms + self.timestamp_deltas[index], CREATE_TIME
+        return RecordMetadata(self.owner.topic, self.owner.partition, offset, timestamp, kind)
+
+    def error(self, index: int) -> AiokprodError | None:
+        segment = self.segment_of(index)
+        return None if segment is None else segment.error_of(index)
+
+    def attempts(self, index: int) -> int:
+        segment = self.segment_of(index)
+        return segment.attempts if segment is not None else 0
+
+    def size_of(self, index: int) -> int:
+        return self.sizes[index]
+
+    def latency_s(self, index: int) -> float:
+        segment = self.segment_of(index)
+        return segment.settled_at - self.sent_at(index) if segment is not None else 0.0
+
+    def watch(self, delivery: Delivery) -> None:
+        self.watched.append(delivery)
+        self.urge()
+
+    def listen(self, delivery: Delivery, function: Callable[[Any], object]) -> DoneCallback | None:
+        # For each record with a done callback: no call that can be spared.
+        if self.settled_count and self.segment_of(delivery._index) is not None:  # pyright: ignore[reportPrivateUsage]
+            return None
+        self.watched.append(delivery)
+        if not self.is_urgent:
+            self.urge()
+        shared = self.shared
+        if shared is None:
+            shared = self.shared = SharedCallback()
+        return shared.of(function, self.owner.loop)
+
+    def urge(self) -> None:
+        """Note that a task waits: one flag, no counting."""
+        if not self.is_urgent:
+            self.is_urgent = True
+            self.owner.urge(self)
+
+    def recall(self, index: int) -> bool:
+        return self.owner.recall(self, index)
+
+    def withdraw(self, index: int, error: AiokprodError) -> bool:
+        error.topic, error.partition = self.owner.topic, self.owner.partition
+        return self.owner.withdraw(self, index, error)
+
+    def describe(self, index: int) -> DeliveryState:
+        segment = self.segment_of(index)
+        if segment is None:
+            return self.owner.describe(self)
+        if segment.error is None:
+            return DeliveryState(
+                "delivered",
+                f"offset {segment.base_offset + index - segment.first}"
+                if segment.base_offset >= 0
+                else "offset unknown",
+            )
+        return DeliveryState("failed", type(segment.error).__name__)
+
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        return self.owner.loop
+
+    def __repr__(self) -> str:
+        return (
+            f"<ProducerBatch {self.owner.topic}-{self.owner.partition} {self.count} records {self.size_bytes} bytes "
+            f"{self.settled_count} settled>"
+        )
+
+
+# No lambdas: compiled, a method that has one makes an object for it whenever it is called.
+def _first_of_mark(mark: tuple[int, float]) -> int:
+    return mark[0]

@@ -1,0 +1,55 @@
+"""`Flushes`: which flush waits for what, without looking at records. One per pipeline.
+
+Work (an open batch, a parked record) belongs to the generation in which it began; `flush` ends a generation and waits
+until nothing of it, or of an older one, is unfinished. So a flush covers what was sent before it and nothing else, and
+endless sending cannot keep it waiting (faults: L7, L8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Flushes:
+    """Unfinished work by generation, and the flushes that wait for it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.generation = 0
+        self._loop = loop
+        self._pending: dict[int, int] = {}
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def began(self, generation: int) -> None:
+        """Count work that a flush of this generation, or of a later one, waits for."""
+        self._pending[generation] = self._pending.get(generation, 0) + 1
+
+    def finished(self, generation: int) -> None:
+        """Count work of this generation that has its outcome."""
+        left = self._pending[generation] - 1
+        if left:
+            self._pending[generation] = left
+            return
+        del self._pending[generation]
+        if self._waiting:
+            oldest = min(self._pending, default=self.generation + 1)
+            for until, future in self._waiting:
+                if until < oldest and not future.done():
+                    future.set_result(None)
+            self._waiting = [(until, future) for until, future in self._waiting if until >= oldest]
+
+    def end_generation(self) -> asyncio.Future[None] | None:
+        """Return a future that is done when all work so far has its outcome; None: there is no unfinished work."""
+        until = self.generation
+        self.generation += 1
+        if not self._pending:
+            return None
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append((until, future))
+        return future
+
+    def forget(self, future: asyncio.Future[None]) -> None:
+        """Drop a future that no task waits for any more."""
+        self._waiting = [pair for pair in self._waiting if pair[1] is not future]
+
+    def __repr__(self) -> str:
+        return f"<Flushes generation {self.generation}, pending {self._pending}, {len(self._waiting)} waiting>"

@@ -1,0 +1,133 @@
+"""`ParkedRecord`: an accepted record that is in no batch yet.
+
+It waits for an awaitable serializer, for room at the gate, for the metadata of its topic, or for a partition that does not
+exist yet, and stands in one queue all that time: the one of its topic (`TopicDispatcher.waiting`), in the order of the
+`send` calls. One object per parked record, so only those that wait pay for it; its Delivery is re-pointed once, when a
+batch takes the record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+
+from aiokprod.errors import AiokprodError, RecordRecalledError
+from aiokprod.model import Record
+from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState, RecordHolder
+from aiokprod.record_metadata import RecordMetadata
+
+
+class Waits(Enum):
+    """The things a parked record waits for, in the order in which it comes to wait for them."""
+
+    SERIALIZER = "waiting for its serializer"
+    ROOM = "waiting for room"
+    METADATA = "waiting for metadata"
+    PARTITION = "waiting for its partition to exist"
+
+
+class ParkedRecord(RecordHolder):
+    """A record on its way to a partition, with what `send` was given and until when it may wait."""
+
+    __slots__ = (
+        "asked",
+        "block_deadline",
+        "charge_bytes",
+        "delivery",
+        "draft",
+        "fail",
+        "failure",
+        "generation",
+        "headers",
+        "in_line",
+        "is_charged",
+        "is_over",
+        "is_reserved",
+        "is_waiting",
+        "key",
+        "loop",
+        "partition",
+        "sent_at",
+        "settled_at",
+        "size_bytes",
+        "timestamp_ms",
+        "topic",
+        "value",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        topic: str,
+        sent_at: float,
+        block_deadline: float,
+        generation: int,
+        fail: Callable[[ParkedRecord, AiokprodError], None],
+    ) -> None:
+        """Make an empty record; the caller fills it in, at once or when its serializer is done."""
+        self.loop = loop
+        self.topic = topic
+        self.value: bytes | None = None
+        self.key: bytes | None = None
+        self.headers: bytes | None = None
+        self.partition: int | None = None
+        self.timestamp_ms = 0
+        self.size_bytes = 0
+        self.charge_bytes = 0  # what the gate charges; an estimate until the serializer is done
+        self.sent_at = sent_at  # monotonic seconds: the delivery timeout runs from here
+        self.block_deadline = block_deadline  # max.block.ms runs out, whatever it waits for
+        self.settled_at = 0.0
+        self.generation = generation
+        self.fail = fail
+        self.waits = Waits.ROOM
+        self.asked = 0  # number of the Metadata request whose answer it waits for
+        self.in_line = False  # at the gate
+        self.is_waiting = False  # counted in the gate's waiting bytes
+        self.is_reserved = False  # counted in the gate's reserved bytes
+        self.is_charged = False  # its bytes are, until a batch takes it
+        self.draft: Record | None = None  # what the serializers are at work on
+        self.is_over = False  # failed, or in a batch: it is parked no more
+        self.failure: AiokprodError | None = None
+        self.delivery: Delivery | None = Delivery(self, 0)  # until it fails here: then only its owner holds it
+
+    def is_settled(self, index: int) -> bool:
+        return self.failure is not None
+
+    def metadata(self, index: int) -> RecordMetadata | None:
+        return None
+
+    def error(self, index: int) -> AiokprodError | None:
+        return None if self.failure is None else self.failure.clone()
+
+    def attempts(self, index: int) -> int:
+        return 0
+
+    def size_of(self, index: int) -> int:
+        return self.size_bytes
+
+    def latency_s(self, index: int) -> float:
+        return self.settled_at - self.sent_at
+
+    def watch(self, delivery: Delivery) -> None:
+        """Note nothing: the delivery is at hand when the record moves on or fails."""
+
+    def recall(self, index: int) -> bool:
+        return self.withdraw(index, RecordRecalledError("recalled"))
+
+    def withdraw(self, index: int, error: AiokprodError) -> bool:
+        if self.is_over:
+            return False
+        error.topic = self.topic
+        self.fail(self, error)
+        return True
+
+    def describe(self, index: int) -> DeliveryState:
+        if self.failure is not None:
+            return DeliveryState("failed", type(self.failure).__name__)
+        what = f"waiting for partition {self.partition} to exist" if self.waits is Waits.PARTITION else self.waits.value
+        return DeliveryState("parked", f"{what}, topic {self.topic}")
+
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        return self.loop

@@ -1,0 +1,668 @@
+"""`PartitionQueue`: stage 2. One per partition, made when its first record comes, kept as long as the producer.
+
+It owns the open batch and the ledger of the partition; the ledger decides, this class carries out: it seals, encodes,
+stamps, settles, and asks the RetryHandler for what the ledger needs. It outlives the topic's metadata, because the sequence
+numbers do (ledger: R2.5).
+
+    append -> open batch -> (full, linger, a waiter, flush) -> Destination.ready -> candidate -> prepare -> take
+    answer -> Ledger.answer -> apply -> settle -> DeliveryReports
+                                     -> Retries (chaser, identity, leader, metadata) -> returned, granted -> apply
+
+Invariants: a batch is encoded before it is stamped and no later one is encoded before it; stamping happens in `take`
+only, whose caller writes in the same synchronous step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import inf
+from typing import Final, TypeAlias, assert_never
+
+from aiokprod.cluster.metadata.snapshot import TopicSnapshot
+from aiokprod.errors import AiokprodError, RecordRecalledError
+from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState
+from aiokprod.pipeline.partition.batch import BatchOwner, Encoded, ProducerBatch, Segment, SettledOwner
+from aiokprod.pipeline.partition.batch_fill import BatchFill
+from aiokprod.pipeline.partition.column_batch import BatchListener, ColumnBatch
+from aiokprod.pipeline.partition.context import PipelineContext
+from aiokprod.pipeline.partition.ledger import (
+    Abort,
+    Action,
+    Chase,
+    Entry,
+    Ledger,
+    NeedIdentity,
+    Outcome,
+    Settle,
+    WantMetadata,
+)
+from aiokprod.pipeline.partition.parked_record import ParkedRecord
+from aiokprod.pipeline.partition.partition_errors import NamedSegment, PartitionErrors
+from aiokprod.pipeline.partition.ports import RecordQueue, Room
+from aiokprod.pipeline.partition.send_many import SendMany
+from aiokprod.pipeline.partition.settings import RECORD_OVERHEAD_BYTES
+from aiokprod.pipeline.partition.value_run import ValueRun
+from aiokprod.pipeline.partition.verdicts import Refusal, is_producer_fatal
+from aiokprod.pipeline.timer_queue import TimerQueue
+from aiokprod.pipeline.wall_clock import wall_ms
+from aiokprod.records.column_rows import Section
+from aiokprod.records.compression import OFFLOAD_BYTES, compress
+from aiokprod.wire.codes import ErrorCode, name_of
+
+MESSAGE_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
+LOOK_AGAIN_S: Final = 0.005
+"""The least time between two looks at a deadline (s): one that has passed without effect must not become a busy loop."""
+
+
+class Destination:
+    """The receiver of ready batches: the `Brokers`, which stand above the partitions."""
+
+    def ready(self, queue: PartitionQueue) -> None:
+        """Look at the partition on the next turn of the loop: it may have a batch to send."""
+        raise AssertionError("abstract")
+
+    def ready_at(self, queue: PartitionQueue, at: float) -> None:
+        """Look at the partition at this time (loop time, seconds)."""
+        raise AssertionError("abstract")
+
+    def urged(self, queue: PartitionQueue) -> None:
+        """Send its open batch as soon as nothing is in flight there: a task waits for it."""
+        raise AssertionError("abstract")
+
+
+class Retries:
+    """The requests of a ledger between two attempts, served by the `RetryHandler`, which stands above the partitions.
+
+    Called as effects of a state change, never within it.
+    """
+
+    def chase(self, queue: PartitionQueue, node: int) -> None:
+        """Put a chaser behind what is in flight at that broker; answer with `queue.returned`."""
+        raise AssertionError("abstract")
+
+    def need_identity(self, queue: PartitionQueue, used: tuple[int, int] | None, fresh: bool) -> None:
+        """Find a producer id and epoch; answer with `queue.granted`.
+
+        Args:
+            queue: of the partition.
+            used: what it has; None: nothing yet.
+            fresh: another producer id, not only the next epoch.
+        """
+        raise AssertionError("abstract")
+
+    def rerouted(self, queue: PartitionQueue) -> None:
+        """Register the partition with the leader that its ledger adopted; there may be none."""
+        raise AssertionError("abstract")
+
+    def want_metadata(self, why: str) -> None:
+        """Refresh what is known of the cluster: it is out of date."""
+        raise AssertionError("abstract")
+
+
+Compress: TypeAlias = "Callable[[PartitionQueue, Entry, list[tuple[int, int]], bytes | bytearray], None]"
+"""Compresses a section in a worker thread, answers with `queue.compressed`; the ranges are the records that it holds."""
+
+
+class PartitionQueue(RecordQueue):
+    """Order, linger and verdicts of one partition."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        ledger: Ledger,
+        context: PipelineContext,
+        room: Room,
+        destination: Destination,
+        retries: Retries,
+        compress: Compress,
+        expiries: TimerQueue[PartitionQueue],
+        on_new_batch: Callable[[int], None],
+        fill: BatchFill,
+        incarnation: int = 0,
+    ) -> None:
+        """Make the queue of a partition that had no record yet.
+
+        Args:
+            topic: its name.
+            partition: its number in the topic.
+            ledger: decides for it.
+            context: of the pipeline.
+            room: takes back the bytes of settled records.
+            destination: where its ready batches go.
+            retries: what its ledger asks for.
+            compress: for large sections.
+            expiries: calls `look` when the oldest record expires.
+            on_new_batch: told the partition's number for each batch that is opened.
+            fill: of the topic: what its batches take.
+            incarnation: of the topic, where brokers tell no topic ids.
+        """
+        self.topic = topic
+        self.partition = partition
+        self.loop = context.loop
+        self.ledger = ledger
+        self.metrics = context.metrics
+        self.is_used = False
+        # The broker in whose ready set this queue is. Only `Retries.rerouted` writes it, after the ledger adopted another
+        # leader: written earlier, the queue could not be taken out of the ready set of the old one.
+        self.node = ledger.node
+        # Takes records until it is full, sent, flushed or followed by columns. It is always the last entry of the ledger.
+        self.open_batch: ProducerBatch | None = None
+        self.compressing: Entry | None = None  # in a worker thread; `candidate` passes it over until that answers
+        # The earliest time at which the timer queue of expiries calls `look` (loop time); inf: it does not. Written by
+        # `_look_at` and `look` only. Without it each batch would set one more timer for the same partition.
+        self._looks_at = inf
+        # The chaser came back while batches were in flight. `returned` writes it; `apply` returns once `lost` was told.
+        self._is_return_due = False
+        # Of the topic, counted by the metadata: brokers before 2.8 tell no topic ids, and a topic that was made again
+        # would look like one whose leader epochs went back (faults: T6, T10).
+        self._incarnation = incarnation
+        # Of the answer that is being applied: the timestamp the broker gave, on LogAppendTime topics; else -1.
+        self._append_time_ms = -1
+        self.texts = PartitionErrors(topic, partition)
+        self._settings = context.settings
+        self._effects = context.effects
+        self._flushes = context.flushes
+        self._reports = context.reports
+        self._room = room
+        self._destination = destination
+        self._retries = retries
+        self._compress = compress
+        self._expiries = expiries
+        self._fill = fill
+        # What the open batch takes: asked of `_fill` when it is opened, so that a record costs nothing more with a codec.
+        self._batch_bytes = fill.limit_bytes
+        self._on_new_batch = on_new_batch
+        self._settled_owner = SettledOwner(topic, partition, self.loop)
+
+    # ------------------------------------------------------------------ filling
+    def append(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: bytes | None,
+        timestamp_ms: int,
+        size_bytes: int,
+        now: float,
+    ) -> Delivery:
+        """Take a record that has its room and its partition."""
+        # Called for each record, so the guard of the tests is asked only where a batch is opened.
+        batch = self.open_batch
+        if batch is None or batch.size_bytes + size_bytes > self._batch_bytes:
+            batch = self._open(timestamp_ms, self.loop.time(), self._flushes.generation)
+        return Delivery(batch, batch.append(value, key, headers, timestamp_ms, size_bytes, now))
+
+    def append_to(self, bulk: SendMany, value: bytes, timestamp_ms: int, size_bytes: int, now: float) -> None:
+        batch = self.open_batch
+        if batch is None or batch.size_bytes + size_bytes > self._batch_bytes:
+            batch = self._open(timestamp_ms, self.loop.time(), self._flushes.generation)
+        bulk.add_cell(batch, batch.append(value, None, None, timestamp_ms, size_bytes, now))
+
+    def append_run(self, bulk: SendMany, run: ValueRun, timestamp_ms: int, now: float, stay_bytes: int) -> None:
+        batch = self.open_batch
+        if batch is None or batch.size_bytes + run.first_bytes() > self._batch_bytes:
+            batch = self._open(timestamp_ms, self.loop.time(), self._flushes.generation)
+        run.cut(self._batch_bytes - batch.size_bytes, stay_bytes)
+        bulk.add_cells(batch, batch.extend(run.cells, run.sizes, run.total_bytes, timestamp_ms, now), len(run.cells))
+
+    def append_parked(self, record: ParkedRecord) -> None:
+        """Take a record that was parked; its Delivery moves into the batch."""
+        if self._effects.is_guarded:
+            self._effects.check_outside("a waiting record is appended")
+        batch = self.open_batch
+        if batch is None or batch.size_bytes + record.size_bytes > self._batch_bytes:
+            # With the times of the record, not the current one: its delivery timeout and its linger began with its `send`.
+            batch = self._open(record.timestamp_ms, record.sent_at, record.generation)
+        elif record.generation < batch.generation:
+            # The record was sent before a flush, waited, and meets a batch that was opened after it. The flush has to
+            # wait for the whole batch now: the record's own part in it ends when the batch has it (`Parking.passed_on`).
+            self._flushes.began(record.generation)
+            self._flushes.finished(batch.generation)
+            batch.generation = record.generation
+            self._destination.ready(self)  # the batch belongs to a flush now, so it does not linger any longer
+        index = batch.append(
+            record.value, record.key, record.headers, record.timestamp_ms, record.size_bytes, record.sent_at
+        )
+        assert record.delivery is not None
+        record.delivery._move_to(batch, index)  # pyright: ignore[reportPrivateUsage] - users are not shown it
+
+    def append_columns(self, section: Section, rows: Sequence[int], charge_bytes: int, listener: BatchListener) -> None:
+        """Take a batch that is full and encoded from the beginning; the open one goes before it."""
+        # Records that `send` took before these columns must not go behind them: the open batch ends here.
+        self.seal()
+        now = self.loop.time()
+        generation = self._flushes.generation
+        timeout_s = self._settings.delivery_timeout_s
+        batch = ColumnBatch(self, now, timeout_s, generation, section, rows, charge_bytes, listener)
+        batch.entry = self.ledger.open(batch)
+        # Sealed at once, and never the open batch: a record appended to it would have no cell in its section.
+        self.ledger.seal()
+        self._on_new_batch(self.partition)
+        self._flushes.began(generation)
+        self._opened(now)
+        self._destination.ready(self)
+
+    def _open(self, timestamp_ms: int, now: float, generation: int) -> ProducerBatch:
+        if self._effects.is_guarded:
+            # While a ledger's actions are carried out the next of them may settle this batch: it would be sealed with
+            # records that are about to fail, and the one that opened it would never settle.
+            self._effects.check_outside("a batch is opened")
+        self.seal()
+        batch = ProducerBatch(
+            self, now, self._settings.delivery_timeout_s, generation, RECORD_OVERHEAD_BYTES, timestamp_ms
+        )
+        batch.entry = self.ledger.open(batch)
+        self.open_batch = batch
+        self._batch_bytes = self._fill.limit_bytes
+        self._on_new_batch(self.partition)
+        self._flushes.began(generation)
+        self._opened(now)
+        if generation < self._flushes.generation or self._room.is_short:
+            # A flush has ended the generation of this late record, or records wait for room (faults: M8). No later event
+            # would cut the linger: both looked at the batches that were open when the flush or the waiting began.
+            self._destination.ready(self)
+        return batch
+
+    def _opened(self, since: float) -> None:
+        """Set linger and expiry of a batch that was opened for a record that was sent at `since` (loop time)."""
+        self.is_used = True
+        linger_s = self._settings.linger_s
+        if linger_s > 0:
+            self._destination.ready_at(self, since + linger_s)
+        else:
+            self._destination.ready(self)
+        # From the send, not from now: the record may have been parked until its topic was known.
+        self._look_at(since + self._settings.delivery_timeout_s)
+
+    def seal(self) -> None:
+        """Let the open batch take no more records; it is ready."""
+        batch = self.open_batch
+        if batch is not None:
+            self.open_batch = None
+            self.ledger.seal()
+            self._destination.ready(self)
+
+    def urge(self, batch: ProducerBatch) -> None:
+        # A sealed batch does not linger: a task that waits for it has nothing to hasten.
+        if batch is self.open_batch:
+            self._destination.urged(self)
+
+    def pending_bytes(self) -> int:
+        """Return the bytes of records without an outcome."""
+        total = 0
+        before: ProducerBatch | None = None
+        for entry in self.ledger.entries:
+            if entry.batch is not before:  # the parts of a split batch stand together
+                before = entry.batch
+                total += before.charged_bytes
+        return total
+
+    def oldest_opened_at(self) -> float | None:
+        try:
+            return self.ledger.entries[0].batch.opened_at
+        except IndexError:  # asked from another thread too (health): looking before taking would race
+            return None
+
+    # ------------------------------------------------------------------ taking back
+    def recall(self, batch: ProducerBatch, index: int) -> bool:
+        return self._withdraw(
+            batch, index, RecordRecalledError("recalled", topic=self.topic, partition=self.partition), is_told=True
+        )
+
+    def withdraw(self, batch: ProducerBatch, index: int, error: AiokprodError) -> bool:
+        """Take an unstamped record out and fail its delivery; False if it has been stamped."""
+        return self._withdraw(batch, index, error, is_told=False)
+
+    def _withdraw(self, batch: ProducerBatch, index: int, error: AiokprodError, *, is_told: bool) -> bool:
+        """Take a record out; `is_told`: the caller knows of the failure, as it asked for it."""
+        entry = batch.entry
+        if not isinstance(entry, Entry):
+            return False  # all of it is settled
+        if batch is self.open_batch:
+            if batch.settled_count + 1 == batch.count:
+                # Its last record leaves, and the entry leaves the ledger with it. A record that is appended to the batch
+                # afterwards would be in no entry: never sent, never settled.
+                self.open_batch = None
+        if not self.ledger.recall(entry, index):
+            return False
+        self._effects.begin()
+        try:
+            self._settle_segment(batch, Segment(index, index + 1, -1, -1, error, 0, self.loop.time()), is_told)
+        finally:
+            self._effects.end()
+        return True
+
+    def settled_owner(self) -> BatchOwner:
+        return self._settled_owner
+
+    def describe(self, batch: ProducerBatch) -> DeliveryState:
+        entry = batch.entry
+        if batch is self.open_batch:
+            return DeliveryState("open batch", "lingers, or its broker has no room in the window")
+        if isinstance(entry, Entry) and entry.is_flying:
+            return DeliveryState("in flight", f"to broker {self.node}")
+        if self.node < 0:
+            return DeliveryState("queued", "the partition has no leader")
+        if not self.ledger.flowing:
+            return DeliveryState("retrying", "waits for the chaser")
+        if self.ledger.not_before > self.loop.time():
+            return DeliveryState("retrying", "backs off")
+        return DeliveryState("queued", f"for broker {self.node}")
+
+    # ------------------------------------------------------------------ going
+    def candidate(self, now: float, now_ms: int, urgent: bool) -> Entry | None:
+        """Return the batch that may go now, or None. `urgent`: nothing is in flight there, or an answer just came."""
+        # The ledger decides first: draining, backoff, the first-ack guard (R5) and a missing identity hold back a full
+        # batch as well as an open one. Linger comes last, and matters for the open batch only.
+        entry = self.ledger.candidate(now, now_ms)
+        if entry is None or entry is self.compressing:
+            # While its thread works nothing behind it goes either: the ledger's candidate stays the same, so a small
+            # batch that needs no thread cannot be stamped before it.
+            return None
+        batch = self.open_batch
+        if batch is None or entry is not batch.entry:
+            return entry  # full, or sent before
+        if (
+            (urgent and batch.is_urgent)
+            or now >= batch.opened_at + self._settings.linger_s
+            or batch.generation < self._flushes.generation
+            or self._room.is_short
+        ):
+            limit_bytes = self.ledger.size_limit.batch_bytes
+            if 0 < limit_bytes < batch.size_bytes:
+                # Only a sealed batch has a first part. In front of it nothing has changed: the candidate is of this batch.
+                self.seal()
+                return self.ledger.candidate(now, now_ms)
+            return entry
+        return None
+
+    def prepare(self, entry: Entry) -> Encoded | None:
+        """Encode and compress, unless it has been done; None while a worker thread compresses."""
+        encoded = entry.encoded
+        if isinstance(encoded, Encoded):
+            return encoded
+        batch = self.open_batch
+        if batch is not None and batch.entry is entry:
+            # Closed before it is encoded: a record appended between the encoding and the stamp would be counted in the
+            # header, and missing in the section.
+            self.open_batch = None
+            self.ledger.seal()
+        section = entry.batch.encode(entry.ranges)
+        settings = self._settings
+        self.metrics.batch_uncompressed_bytes.add(len(section))
+        if settings.codec == "none":
+            entry.encoded = encoded = Encoded(section, "none")
+            return encoded
+        if len(section) >= OFFLOAD_BYTES:
+            self.compressing = entry
+            # A copy of the ranges: a recall or a deadline may take records out of the entry meanwhile.
+            self._compress(self, entry, list(entry.ranges), section)
+            return None
+        packed = compress(settings.codec, settings.codec_level, section)
+        self._packed(len(section), len(packed))
+        entry.encoded = encoded = Encoded(packed, settings.codec)
+        return encoded
+
+    def compressed(self, entry: Entry, ranges: list[tuple[int, int]], section: bytes, plain_bytes: int) -> None:
+        """Take the section that the worker thread made, unless records have left the batch meanwhile."""
+        if self.compressing is entry:
+            self.compressing = None  # else another one is compressed now: this one was cut, or its records have left
+        # With a record that left, the section would hold one record more than the header counts: the broker may refuse
+        # the batch, and with it the valid records in it. `prepare` encodes what is left.
+        if entry.ranges == ranges:
+            entry.encoded = Encoded(section, self._settings.codec)
+        self._packed(plain_bytes, len(section))
+        self._destination.ready(self)
+
+    def _packed(self, plain_bytes: int, packed_bytes: int) -> None:
+        """Note what a section was packed into. The open batch takes as much as the next one would."""
+        self._fill.packed(plain_bytes, packed_bytes, self.loop.time())
+        self._batch_bytes = self._fill.limit_bytes
+
+    def take(self, now: float, now_ms: int) -> Entry | None:
+        """Return the candidate, stamped. The caller hands it to the transport in the same synchronous step."""
+        # A stamped batch that is not written would leave a gap in the numbers, and all behind it would get
+        # OUT_OF_ORDER_SEQUENCE_NUMBER (broker: 3.1).
+        entry = self.ledger.take(now, now_ms)
+        if entry is not None:
+            encoded = entry.encoded
+            assert isinstance(encoded, Encoded), "a batch is encoded before it is stamped"
+            if entry.count == entry.batch.unsettled_count:  # no other part of the batch needs them
+                entry.batch.release_columns(encoded.section, encoded.codec, entry.ranges)
+        return entry
+
+    # ------------------------------------------------------------------ outcomes
+    def answer(
+        self,
+        entry: Entry,
+        attempt: int,
+        code: int,
+        base_offset: int,
+        timestamp_ms: int,
+        named: tuple[int, ...],
+        now: float,
+        now_ms: int,
+    ) -> None:
+        """Take in the broker's answer to one attempt. (ledger: R1)"""
+        if code == 0 and attempt == 1:
+            # A first attempt is no duplicate, whose answer carries a timestamp on any topic (broker: 2.2).
+            self.ledger.guard.is_log_append_time = timestamp_ms >= 0
+        elif code == MESSAGE_TOO_LARGE and entry.count > 1:
+            encoded = entry.encoded
+            if isinstance(encoded, Encoded) and encoded.codec != "none":
+                # The ledger splits this one. Batches that are filled from now on are smaller, else they are refused too.
+                self._fill.refused(encoded.size_bytes, now)
+                self._batch_bytes = self._fill.limit_bytes
+        self._append_time_ms = timestamp_ms if self.ledger.guard.is_log_append_time else -1
+        self.apply(self.ledger.answer(entry, attempt, code, base_offset, named, now, now_ms), now)
+
+    def lost(self, fates: list[tuple[Entry, int, bool]]) -> None:
+        """Take in the end of a connection without an answer to these; True: bytes were handed to the transport."""
+        # All batches of the connection in one event. Told one by one, the chaser of the first could come back and rewind
+        # while the ledger takes the second for one in flight.
+        now = self.loop.time()
+        self.apply(self.ledger.lost(fates, now), now)
+
+    def returned(self) -> None:
+        """Take in that the chaser is back.
+
+        Batches may still be in flight: after a reset asyncio and uvloop mark the transport as closing, so that no chaser
+        can be put behind them any more, and tell the loss a turn later. The return then waits for `lost`.
+        """
+        if self.ledger.is_flying:
+            self._is_return_due = True
+            return
+        self._is_return_due = False
+        # Nothing of the partition is in flight here. A batch that still was could be appended late, under numbers that the
+        # rewind has given to another batch (faults: I7, B5).
+        now = self.loop.time()
+        self.apply(self.ledger.returned(now, wall_ms()), now)
+
+    def learn(self, snapshot: TopicSnapshot) -> None:
+        """Take in new metadata of the topic: the leader of the partition, or that the partition is not listed any more."""
+        if self.partition < len(snapshot.partitions):
+            leader = snapshot.partitions[self.partition]
+            self.led_by(leader.leader_id, leader.leader_epoch, snapshot.topic_id, snapshot.incarnation)
+        else:
+            self.left_out(len(snapshot.partitions), snapshot.topic_id, snapshot.incarnation)
+
+    def led_by(self, node: int, leader_epoch: int, topic_id: bytes, incarnation: int = 0) -> None:
+        """Take in the leader that metadata or a hint named (-1: there is none)."""
+        # The partition is there again (faults: T6): later failures must not be told as those of a missing one.
+        self.texts.gone = None
+        now = self.loop.time()
+        # The ledger drops older leader epochs (faults: T10), but those of a topic that was made again begin at 0.
+        is_new_topic, self._incarnation = incarnation != self._incarnation, incarnation
+        self.apply(self.ledger.leader(node, leader_epoch, topic_id, now, wall_ms(), is_new_topic=is_new_topic), now)
+
+    def left_out(self, partition_count: int, topic_id: bytes, incarnation: int) -> None:
+        """Take in metadata with fewer partitions.
+
+        Of the same topic: the broker lags behind, and the records wait (faults: T8). Of another topic of this name: the
+        partition does not exist any more, and its records fail at once (faults: T6).
+        """
+        is_new_topic, self._incarnation = incarnation != self._incarnation, incarnation
+        if is_new_topic or self.ledger.is_recreated(topic_id):
+            self.texts.gone = f"the topic was made again with partitions 0 to {partition_count - 1}"
+            self.purge()
+
+    def granted(self, identity: tuple[int, int]) -> None:
+        """Take a producer id and epoch for this partition."""
+        # The ledger adopts it only while it holds nothing stamped (R2.4): under two identities at once, the broker would
+        # fence the older one, and its batches in flight would be refused (broker: 1.3).
+        now = self.loop.time()
+        self.apply(self.ledger.granted(identity, now), now)
+
+    def look(self) -> None:
+        """Fail what has expired, and look again when the next record does. The timer queue of expiries calls this."""
+        if self._looks_at > self.loop.time():
+            return  # a stale timer: an earlier one was set after it, has looked here, and has set the next time
+        self._looks_at = inf
+        try:
+            # The loop only logs what a timer raises: the records would never settle, and the producer would not fail
+            # (faults: L15).
+            self.expire()
+        except Exception as bug:
+            self._effects.crashed(bug)
+        deadline = self.ledger.next_deadline()
+        if deadline is not None:
+            self._look_at(max(deadline, self.loop.time() + LOOK_AGAIN_S))
+
+    def _look_at(self, deadline: float) -> None:
+        if deadline < self._looks_at:
+            self._looks_at = deadline
+            self._expiries.set(deadline, self)
+
+    def expire(self) -> None:
+        """Fail the records whose deadline has come."""
+        now = self.loop.time()
+        self.apply(self.ledger.tick(now, wall_ms()), now)
+
+    def purge(self) -> None:
+        """Settle everything now: the producer closes or has failed, or the partition does not exist any more."""
+        now = self.loop.time()
+        self.apply(self.ledger.purge(now), now)
+
+    def apply(self, actions: list[Action], now: float) -> None:
+        """Carry out what the ledger decided: the books first, what it leads to afterwards.
+
+        Nothing here may append a record, ask the ledger something or write: a record that is admitted between two
+        actions would go into a batch that the second one settles.
+        """
+        effects = self._effects
+        effects.begin()
+        if effects.is_guarded:
+            effects.entered(f"the actions of {self.topic}-{self.partition}")
+        try:
+            # One list, carried out to its end: a chaser that came back at once would rewind between two of its actions.
+            for action in actions:
+                if isinstance(action, Settle):
+                    self._settle(action, now)
+                elif isinstance(action, Chase):
+                    # With nothing in flight at that node the chaser returns within the call, and rewinds the ledger.
+                    effects.later(partial(self._retries.chase, self, action.node))
+                elif isinstance(action, NeedIdentity):
+                    # The next epoch is granted within the call, and the ledger begins again at sequence 0.
+                    self.metrics.epoch_bumps.add(1)
+                    effects.later(partial(self._retries.need_identity, self, action.used, action.fresh))
+                elif isinstance(action, WantMetadata):
+                    why = f"{self.topic}-{self.partition} was answered {name_of(action.code)}"
+                    effects.later(partial(self._retries.want_metadata, why))
+                elif isinstance(action, Abort):
+                    # Its owner is the transaction. Without one nothing can end what is open at the coordinator.
+                    effects.later(
+                        partial(self._effects.crashed, AssertionError("a ledger aborts, and there is no transaction"))
+                    )
+                else:
+                    assert_never(action)
+            if self.open_batch is not None and self.open_batch.is_finished:
+                # All its records expired before it was sealed, and its entry is gone: the next record needs another batch.
+                self.open_batch = None
+            # The chaser came back before the loss was told (see `returned`). It has been told now, to the last batch.
+            if self._is_return_due and not self.ledger.is_flying:
+                effects.later(self.returned)
+            if self.node != self.ledger.node:
+                # As an effect, and behind the chaser: a rewind may adopt yet another leader.
+                effects.later(self._reroute)
+            elif self.ledger.entries:
+                self._destination.ready(self)
+        finally:
+            if effects.is_guarded:
+                effects.left()
+            effects.end()
+
+    def _reroute(self) -> None:
+        """Register the queue with the leader that its ledger has adopted."""
+        # Looked at again: two events of one state change leave two of these effects, and the first has done it.
+        if self.node != self.ledger.node:
+            self._retries.rerouted(self)
+        if self.ledger.entries:
+            self._destination.ready(self)
+        batch = self.open_batch
+        if batch is not None and batch.is_urgent:
+            self._destination.urged(self)  # the old broker's aggregator has forgotten that a task waits for this batch
+
+    def _settle(self, action: Settle, now: float) -> None:
+        code = action.code
+        # Such a code refuses the whole producer, e.g. CLUSTER_AUTHORIZATION_FAILED (faults: P16). As an effect: a crash
+        # purges this ledger too, whose actions are being carried out.
+        if code is not None and action.outcome != Outcome.DELIVERED and is_producer_fatal(code):
+            self._effects.later(partial(self._effects.crashed, self.texts.error_of(action, 0.0)))
+        batch = action.batch
+        if action.named and action.refusal is not None:
+            self._settle_named(action, action.refusal, now)
+            return
+        offset = -1 if action.base_offset is None else action.base_offset
+        error = None
+        if action.outcome != Outcome.DELIVERED:
+            # One error for all ranges: made per record it would cost more than the records (faults: M13).
+            error = self.texts.error_of(action, now - batch.opened_at)
+        for first, last in action.ranges:
+            segment = Segment(first, last, offset, self._append_time_ms, error, action.attempts, now)
+            self._settle_segment(batch, segment, False)
+            if offset >= 0:
+                # Offsets count the records that were sent, and those that left before have none: no gap between ranges.
+                offset += last - first
+
+    def _settle_named(self, action: Settle, refusal: Refusal, now: float) -> None:
+        """Settle records that the broker refused by name. Neighbours share a segment: there may be thousands."""
+        batch, named, ranges = action.batch, action.named, action.ranges
+        error = self.texts.error_of(action, now - batch.opened_at, named[0])
+        at = 0
+        while at < len(ranges):
+            first, last = ranges[at]
+            position = named[at]
+            at += 1
+            while at < len(ranges) and ranges[at][0] == last and named[at] == position + last - first:
+                last = ranges[at][1]
+                at += 1
+            segment = NamedSegment(first, last, error, action.attempts, now, refusal, position)
+            self._settle_segment(batch, segment, False)
+
+    def _settle_segment(self, batch: ProducerBatch, segment: Segment, is_told: bool) -> None:
+        count = segment.last - segment.first
+        metrics = self.metrics
+        if segment.error is None:
+            metrics.records_delivered.add(count)
+            metrics.delivery_seconds.record(segment.settled_at - batch.opened_at)
+        else:
+            metrics.records_failed.add(count)
+            if not is_told:
+                # Before `settle`, which lets go of the records and of the tasks that wait for them.
+                unwatched = batch.unwatched(segment)
+                if unwatched:
+                    kept = batch.keep(unwatched, segment) if self._settings.keep_failed_records else None
+                    self._reports.failed(segment.error, len(unwatched), kept, segment.errors_of(unwatched))
+            self._reports.undelivered(self.topic, self.partition, segment.error.persistence, count)
+        freed = batch.settle(segment)
+        self._reports.settled(batch, segment.first, segment.last)
+        # A split batch is one batch here: it is finished with the last of its parts (faults: I10).
+        if batch.is_finished:
+            self._flushes.finished(batch.generation)
+        # Only counted: the room is granted as the last effect. Granted here, it could admit a record into the open batch
+        # that the next action settles.
+        self._room.free(freed)
+
+    def __repr__(self) -> str:
+        return f"<PartitionQueue {self.topic}-{self.partition} on {self.node}: {self.ledger}>"

@@ -1,0 +1,244 @@
+"""`Pipeline`: the life of the stages of one producer. It starts them, supervises them, flushes, closes and fails them.
+
+    send -> AdmissionGate -> TopicDispatcher -> PartitionQueue -> BrokerAggregator -> BrokerFlusher -> connection
+                                                     ^                                    |
+                                                     +--------- RetryHandler <------------+
+
+One per start of a producer, on one loop. The stages are made by its `Backend`, and no stage knows the pipeline: passing a
+record on is a plain call from stage to stage. Tasks exist for what must be awaited (the cluster's own, a producer id, a
+compressing thread), and one supervisor owns those of the pipeline. A crash anywhere fails every Delivery with its cause and
+marks the pipeline failed; nothing hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiokprod.cluster.owned_tasks import OwnedTasks, cancelled_from_outside
+from aiokprod.config import ProducerConfig
+from aiokprod.errors import AiokprodError, ProducerClosedError, ProducerFailedError
+from aiokprod.hooks import InterceptorChain
+from aiokprod.logs import StateLog
+from aiokprod.metrics import Metrics
+from aiokprod.model import CloseReport, Health, Persistence, ProducerState
+from aiokprod.pipeline.backend import Backend
+from aiokprod.pipeline.columns.tickets import Tickets
+from aiokprod.pipeline.delivery.delivery_reports import DeliveryReports
+from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
+from aiokprod.pipeline.effects import Effects
+from aiokprod.pipeline.inspection import health, keep_house, measure
+from aiokprod.pipeline.partition.context import PipelineContext
+from aiokprod.pipeline.partition.flushes import Flushes
+from aiokprod.pipeline.partition.parked_record import ParkedRecord, Waits
+from aiokprod.pipeline.partition.settings import PipelineSettings
+from aiokprod.randomness import new_random
+
+KEEP_HOUSE_EVERY_S = 0.5  # how often topics are kept in use, and the partitioners told the queue sizes (KIP-794)
+
+
+class Pipeline:
+    """The stages of one producer between start and close."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        metrics: Metrics,
+        log: StateLog,
+        unhandled: UnhandledErrors,
+        interceptors: InterceptorChain,
+        on_failed: Callable[[BaseException], None],
+        make_backend: Callable[[PipelineContext], Backend],
+    ) -> None:
+        """Make the stages; needs the running loop.
+
+        Args:
+            config: of the producer.
+            metrics: of the producer.
+            log: of the producer.
+            unhandled: told of failures that no caller awaits.
+            interceptors: told of outcomes.
+            on_failed: called with the cause when the pipeline has failed, unless it is closing.
+            make_backend: makes what it stands on.
+        """
+        self.config = config
+        self.loop = asyncio.get_running_loop()
+        self.failure: BaseException | None = None
+        self.is_closing = False
+        self._is_ending = False  # the flush of close() is over: what ends now ends because we end it
+        self._log = log
+        self._unhandled = unhandled
+        self._on_failed = on_failed
+        self._tasks = OwnedTasks(self.crashed)
+        self._house_timer: asyncio.TimerHandle | None = None
+        effects = Effects(self._grant, self.crashed)
+        self.reports = DeliveryReports(self.loop, effects, interceptors, unhandled)
+        self.context = PipelineContext(
+            config,
+            PipelineSettings.from_config(config),
+            self.loop,
+            new_random(),
+            metrics,
+            log,
+            interceptors,
+            effects,
+            Flushes(self.loop),
+            self._tasks,
+            self.reports,
+        )
+        self.backend = make_backend(self.context)
+        self.client = self.backend.client
+        self.parking = self.backend.parking
+        self.column_tickets = Tickets()  # of `send_columns`, by topic
+
+    def _grant(self) -> None:
+        self.parking.gate.grant()
+
+    # ------------------------------------------------------------------ life
+    async def start(self, timeout_s: float | None) -> None:
+        """Connect; raises what `ClusterClient.start` raises, leaving nothing behind."""
+        await self.client.start(timeout_s)
+        self._started()
+
+    def start_in_background(self) -> None:
+        """Come up without a cluster; it connects when it can."""
+        self.client.start_in_background()
+        self._started()
+
+    def _started(self) -> None:
+        self._tasks.spawn(self._stand_by(), "aiokprod-supervisor")
+        self.backend.begin()
+        self._house_timer = self.loop.call_later(KEEP_HOUSE_EVERY_S, self._keep_house)
+
+    async def _stand_by(self) -> None:
+        """Live until close. A cancel from outside, as at the end of `asyncio.run`, fails the producer and closes its sockets.
+
+        The end of a loop waits for cancelled tasks, so that is the last occasion to close them.
+        """
+        try:
+            await self.loop.create_future()
+        except asyncio.CancelledError:
+            pass
+        if not self._is_ending:
+            self.crashed(cancelled_from_outside("aiokprod-supervisor"))
+            await self.client.close()
+        raise asyncio.CancelledError
+
+    def crashed(self, cause: BaseException) -> None:
+        """Fail every Delivery with the cause, a bug or a fatal answer; sends raise from now on, a close ends at once."""
+        if self.failure is not None or self._is_ending:
+            return
+        self.failure = cause
+        self.reports.is_ending = True
+        self._log.failed(cause)
+        if not self.is_closing:
+            self._on_failed(cause)
+        self._fail_everything(cause)
+        self._unhandled.tell_held()
+
+    def _fail_everything(self, cause: BaseException | None) -> None:
+        self.parking.close(self.closed_error)
+        self.parking.fail_all(self._error_of_parked)
+        self.backend.purge(cause)
+
+    def closed_error(self, topic: str | None = None) -> AiokprodError:
+        """Return the error of a `send` from now on, and of a record that was never sent."""
+        if self.failure is not None:
+            error: AiokprodError = ProducerFailedError(
+                f"the producer has failed: {self.failure}", topic=topic, persistence=Persistence.NOT_PERSISTED
+            )
+            error.__cause__ = self.failure
+            return error
+        return ProducerClosedError("the producer is closed", topic=topic, persistence=Persistence.NOT_PERSISTED)
+
+    def _error_of_parked(self, record: ParkedRecord) -> AiokprodError:
+        error = self.closed_error(record.topic)
+        if error.__cause__ is None and record.waits in (Waits.METADATA, Waits.PARTITION):
+            cause = self.parking.unknown_topic(record.topic, self.loop.time() - record.sent_at)
+            error = ProducerClosedError(
+                f"the producer was closed while the record waited: {cause.message}",
+                topic=record.topic,
+                persistence=Persistence.NOT_PERSISTED,
+            )
+            error.__cause__ = cause
+        return error
+
+    # `Closing` calls these three and `flush`. No coroutine awaits while an exception is on its way: compiled, such an
+    # exception would stay the current one of the thread.
+    def stop_taking(self) -> None:
+        """Take no more records: the producer is closing, and sends raise from now on."""
+        self.is_closing = self.reports.is_ending = True
+        self.parking.close(self.closed_error)  # what waits for room was accepted, so it is delivered, too
+
+    def end(self) -> None:
+        """Fail what has no outcome yet, with exact persistence; stop timers; cut the work of the connections."""
+        self._is_ending = True
+        self._fail_everything(self.failure)
+        self._unhandled.tell_held()
+        self.parking.stop()
+        self.backend.end()
+        if self._house_timer is not None:
+            self._house_timer.cancel()
+
+    async def gone(self) -> None:
+        """Cancel the tasks, close the sockets, and wait until they are gone; after `end`.
+
+        Cancellation: call it again to wait for the end.
+        """
+        # Cancelled before the client closes, waited for after it: the bound of close() is hard.
+        await asyncio.gather(self._tasks.close(), self.client.close())
+
+    def unsettled(self) -> dict[tuple[str, int | None, Persistence], int]:
+        """Count the records without an outcome. May be asked from any thread when the loop does not run."""
+        counts = self.backend.unsettled()
+        for topic, parked in self.parking.parked_counts().items():
+            counts[topic, None, Persistence.NOT_PERSISTED] = parked
+        return counts
+
+    def abandon(self) -> CloseReport:
+        """Give up after the end of the loop: nothing can be settled or told any more, only counted."""
+        self.is_closing = self.reports.is_ending = True
+        self._unhandled.tell_held()
+        for (topic, partition, persistence), count in self.unsettled().items():
+            self.reports.undelivered(topic, partition, persistence, count)
+        return self.reports.close_report(0.0)
+
+    def tasks_left(self) -> str:
+        """Return the names of the tasks that run, for a message."""
+        return repr(self._tasks)
+
+    # ------------------------------------------------------------------ flush
+    async def flush(self) -> None:
+        """Wait until everything accepted before this call is settled.
+
+        Cancellation: stops waiting; what was sent goes on.
+        """
+        flushes = self.context.flushes
+        future = flushes.end_generation()
+        if future is None:
+            return
+        self.backend.seal()
+        try:
+            await future
+        finally:
+            flushes.forget(future)
+
+    # ------------------------------------------------------------------ housekeeping and health
+    def _keep_house(self) -> None:
+        """Keep topics in use that have records; tell the partitioners how much waits where, and what does not drain."""
+        self._house_timer = self.loop.call_later(KEEP_HOUSE_EVERY_S, self._keep_house)
+        keep_house(self.parking.topics, self.client, self.context.settings, self.loop.time())
+
+    @property
+    def is_refusing(self) -> bool:
+        """Return whether the pipeline takes no more records."""
+        return self.is_closing or self.failure is not None
+
+    def health(self, state: ProducerState, since: float) -> Health:
+        """Read from any thread: plain attributes only."""
+        now, is_live = self.loop.time(), self.failure is None
+        return health(self.context.settings, self.client, self.parking, self._log, state, since, now, is_live=is_live)
+
+    def measure(self) -> None:
+        """Bring the gauges up to date."""
+        measure(self.context.metrics, self.parking, self.backend.requests_in_flight())

@@ -1,0 +1,634 @@
+"""`Parking`: where records come in, and where they wait until a partition takes them. One per pipeline.
+
+    send -> AdmissionGate -> TopicDispatcher -> open batch          (room and metadata are there: plain calls)
+              |                |
+              +--- ParkedRecord (no room, no metadata, no such partition yet, an awaitable serializer)
+
+It knows the two stages a record passes before it is in a batch and keeps every parked record's life: its deadline
+(max.block.ms), recall, per-send timeout, failure.
+
+Invariants: an accepted record is in a batch, in the queue of its topic (`TopicDispatcher.waiting`), or failed; its bytes are
+charged from the grant of the gate until a batch takes them over or the record fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from aiokprod.cluster.client import ClusterClient
+from aiokprod.cluster.metadata.snapshot import TopicSnapshot
+from aiokprod.errors import (
+    AiokprodError,
+    BufferFullError,
+    RecordRecalledError,
+    SendTimeoutError,
+    SerializationError,
+    TopicAuthorizationError,
+    UnknownTopicError,
+)
+from aiokprod.model import Persistence, Record
+from aiokprod.pipeline.delivery.delivery import Delivery, fire, is_watched, position_of
+from aiokprod.pipeline.partition.batch import ProducerBatch, Segment
+from aiokprod.pipeline.partition.batch_fill import BatchFill
+from aiokprod.pipeline.partition.context import PipelineContext
+from aiokprod.pipeline.partition.parked_record import ParkedRecord, Waits
+from aiokprod.pipeline.partition.ports import RecordQueue
+from aiokprod.pipeline.partition.send_many import heard
+from aiokprod.pipeline.partition.settings import RECORD_OVERHEAD_BYTES
+from aiokprod.pipeline.partition.verdicts import is_topic_refused
+from aiokprod.pipeline.sending.admission import AdmissionGate
+from aiokprod.pipeline.sending.dispatcher import TopicDispatcher
+from aiokprod.pipeline.sending.partitioners import make_partitioner
+from aiokprod.pipeline.sending.record_checks import RecordChecks
+from aiokprod.pipeline.sending.send_timeouts import SendTimeouts
+from aiokprod.pipeline.sending.serializing import SerializingLine, let_go
+from aiokprod.pipeline.timer_queue import TimerQueue
+from aiokprod.records.decoder import decode_headers
+from aiokprod.wire.codes import ErrorCode, name_of
+
+# What a record does that finds no room (`Parking.patience`).
+WAITS_IF_IT_MAY: Final = 0  # `send`: as long as max_waiting_bytes allow
+ALWAYS_WAITS: Final = 1  # `send_many`: one record at a time, whatever max_waiting_bytes is
+NEVER_WAITS: Final = 2  # `try_send`
+
+
+class Parking:
+    """The way in for records, and the keeper of those that no partition has taken yet."""
+
+    def __init__(
+        self,
+        context: PipelineContext,
+        client: ClusterClient,
+        make_queue: Callable[[Callable[[int], None], BatchFill, TopicSnapshot, int], RecordQueue],
+        room_is_short: Callable[[], None],
+    ) -> None:
+        """Open the way into the pipeline.
+
+        Args:
+            context: of the pipeline.
+            client: what is known of topics.
+            make_queue: makes the queue of a partition, from what it tells of new batches, what these take, the topic, and its
+                number.
+            room_is_short: called when a record begins to wait for room: nothing lingers any more.
+        """
+        config, settings = context.config, context.settings
+        waiting_bytes = config.buffer_memory if config.max_waiting_bytes is None else config.max_waiting_bytes
+        self.effects = context.effects
+        self.gate = AdmissionGate(config.buffer_memory, waiting_bytes, self._granted, self._room_is_free)
+        self.topics: dict[str, TopicDispatcher] = {}  # whose names are valid ones
+        self.parked_for_topics = 0  # records that have room, and wait for their topic or partition
+        self.is_open = True
+        self._refusal: Callable[[], AiokprodError] = AiokprodError  # why nothing is taken, once it is not open
+        self.patience = WAITS_IF_IT_MAY  # of the record that is being taken; set around one call of `send`
+        self._config = config
+        self._settings = settings
+        self._random = context.random
+        self._loop = context.loop
+        self._clock = context.loop.time
+        self._max_block_s = settings.max_block_s
+        self._block_s = min(settings.max_block_s, settings.delivery_timeout_s)
+        self._keeps_failed = settings.keep_failed_records
+        self.overhead_bytes = RECORD_OVERHEAD_BYTES  # charged beside a record's own bytes
+        self._client = client
+        self._flushes = context.flushes
+        self._metrics = context.metrics
+        self._interceptors = context.interceptors
+        self._tasks = context.tasks
+        self._reports = context.reports
+        self._make_queue = make_queue
+        self._room_is_short = room_is_short
+        self._lines: dict[str, SerializingLine] = {}
+        self._timeouts = SendTimeouts(context.loop, self._send_timed_out)
+        self._blocked: TimerQueue[TopicDispatcher] = TimerQueue(context.loop, self._unblock)
+
+    # ------------------------------------------------------------------ records
+    def accept(
+        self,
+        topic: str,
+        dispatcher: TopicDispatcher | None,
+        value: bytes | None,
+        key: bytes | None,
+        headers: bytes | None,
+        partition: int | None,
+        timestamp_ms: int,
+        size_bytes: int,
+        timeout_s: float | None,
+        now: float,
+    ) -> Delivery:
+        """Take a valid record. The hot path: charge, choose, append.
+
+        Args:
+            dispatcher: that of the topic, if there is one by now.
+            now: loop time, a millisecond old at most.
+
+        Raises:
+            BufferFullError: the waiting line is full too.
+            PartitionerError: the user's partitioner raised, or named no partition.
+        """
+        charge_bytes = size_bytes + self.overhead_bytes
+        gate = self.gate
+        if gate.waiting_count == 0 and gate.used_bytes + charge_bytes <= gate.open_bytes:
+            if dispatcher is not None and dispatcher.is_known and (partition is None or partition < dispatcher.count):
+                self.patience = WAITS_IF_IT_MAY  # a user's partitioner may send, too
+                gate.used_bytes += charge_bytes  # before the partition is chosen: a user's partitioner may send, too
+                try:
+                    if partition is None and dispatcher.partitioner.is_users:
+                        partition = dispatcher.partitioner.choose(key, size_bytes)
+                        self.check_open()
+                    delivery = dispatcher.append(value, key, headers, partition, timestamp_ms, size_bytes, now)
+                except BaseException:
+                    self.not_taken(charge_bytes)
+                    raise
+                if timeout_s is not None:
+                    self._timeouts.set(self._clock(), timeout_s, delivery)
+                return delivery
+        return self._park(topic, value, key, headers, partition, timestamp_ms, size_bytes, timeout_s)
+
+    def not_taken(self, charge_bytes: int) -> None:
+        """Free what was charged for a record (or for columns) that was not taken."""
+        self.effects.begin()
+        self.gate.free(charge_bytes)
+        self.effects.end()
+
+    def _park(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: bytes | None,
+        partition: int | None,
+        timestamp_ms: int,
+        size_bytes: int,
+        timeout_s: float | None,
+    ) -> Delivery:
+        charge_bytes = size_bytes + self.overhead_bytes
+        gate = self.gate
+        patience, self.patience = self.patience, WAITS_IF_IT_MAY
+        has_room = gate.try_charge(charge_bytes)
+        if not has_room and (
+            patience == NEVER_WAITS or (patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))
+        ):
+            gate.refused(charge_bytes)
+            raise self.buffer_full(topic)
+        self.effects.begin()
+        try:
+            record = self._parked(topic)
+            delivery = self._taken(record, timeout_s)
+            if patience == ALWAYS_WAITS:  # `send_many` waits for it, though it fails before the call has the Delivery
+                delivery.add_done_callback(heard)
+            record.value, record.key, record.headers, record.partition = value, key, headers, partition
+            record.timestamp_ms, record.size_bytes, record.charge_bytes = timestamp_ms, size_bytes, charge_bytes
+            if has_room:
+                self._admitted(record)
+            else:
+                self._line_up(record)
+        finally:
+            self.effects.end()
+        return delivery
+
+    def _parked(self, topic: str) -> ParkedRecord:
+        """Return a record sent now, whose content the caller fills in."""
+        now = self._clock()
+        return ParkedRecord(self._loop, topic, now, now + self._block_s, self._flushes.generation, self.fail_parked)
+
+    def _taken(self, record: ParkedRecord, timeout_s: float | None) -> Delivery:
+        """Accept the record; return its Delivery."""
+        delivery = record.delivery
+        assert delivery is not None
+        self._flushes.began(record.generation)
+        if timeout_s is not None:
+            self._timeouts.set(record.sent_at, timeout_s, delivery)
+        return delivery
+
+    def accept_dressed(self, checks: RecordChecks, record: Record) -> Delivery:
+        """Take a record that serializers see; one that must be awaited waits in the queue of its topic."""
+        topic = record.topic
+        assert topic is not None
+        timeout_s = checks.checked_options(record)
+        patience, self.patience = self.patience, WAITS_IF_IT_MAY  # a serializer may call `send`, too
+        estimated_bytes = checks.estimated_bytes(record)
+        try:
+            waiting = checks.serialize(record)
+        except AiokprodError:
+            let_go(record)
+            raise
+        if not self.is_open:
+            let_go(record)
+            self.check_open()
+        self.patience = patience
+        line = self._lines.get(topic)
+        if not waiting and line is None:
+            key, value, headers, timestamp_ms, size_bytes = checks.frozen(record)
+            return self.accept(
+                topic,
+                self.topics.get(topic),
+                value,
+                key,
+                headers,
+                record.partition,
+                timestamp_ms,
+                size_bytes,
+                timeout_s,
+                self._clock(),
+            )
+        parked = self._parked(topic)
+        parked.charge_bytes = min(estimated_bytes + self.overhead_bytes, self.gate.limit_bytes)
+        if not self.gate.try_reserve(parked, must_wait=patience == ALWAYS_WAITS, may_wait=patience != NEVER_WAITS):
+            let_go(record)
+            self.gate.refused(parked.charge_bytes)
+            raise self.buffer_full(topic)
+        delivery = self._taken(parked, timeout_s)
+        if patience == ALWAYS_WAITS:
+            delivery.add_done_callback(heard)
+        parked.draft = record
+        parked.partition = record.partition
+        dispatcher = self.dispatcher(topic)
+        dispatcher.keep(parked, Waits.SERIALIZER)
+        self._watch(dispatcher, parked)
+        if line is not None:
+            line.waiting.append(parked)
+        else:
+            line = self._lines[topic] = SerializingLine(
+                checks.finish, partial(self._serialized, checks), self.fail_parked, self._too_late
+            )
+            line.waiting.append(parked)  # before its task is made: an eager one begins at once
+            self._tasks.spawn(self._run_line(topic, line), f"aiokprod-serialize-{topic}")
+        return delivery
+
+    async def _run_line(self, topic: str, line: SerializingLine) -> None:
+        try:
+            await line.run()
+        finally:
+            self._lines.pop(topic, None)
+
+    def _serialized(self, checks: RecordChecks, parked: ParkedRecord, record: Record) -> None:
+        """Let a record go on as any other: its bytes are known."""
+        self.effects.begin()
+        try:
+            parked.key, parked.value, parked.headers, parked.timestamp_ms, parked.size_bytes = checks.frozen(record)
+            # Released by the estimate, then charged by the real size, with no grant between the two (one state change):
+            # else a record behind it in the line could be granted the room that it had reserved.
+            gate = self.gate
+            gate.release(parked)
+            parked.draft = None
+            parked.charge_bytes = parked.size_bytes + self.overhead_bytes
+            if gate.try_charge_serialized(parked.charge_bytes):
+                self._admitted(parked)
+            else:
+                self._line_up(parked)  # it was accepted, so it may wait
+        finally:
+            self.effects.end()
+
+    def _line_up(self, record: ParkedRecord) -> None:
+        dispatcher = self.dispatcher(record.topic)
+        dispatcher.keep(record, Waits.ROOM)
+        self._watch(dispatcher, record)
+        if not dispatcher.is_known:  # both waits go on at once, or max_block_ms would end the second before it began
+            self._client.want(record.topic)
+        is_first = self.gate.waiting_count == self.gate.waiting_tasks
+        self.gate.wait(record)
+        if is_first:
+            self._room_is_short()
+
+    def _granted(self, record: ParkedRecord) -> None:
+        """Take in that the gate gave the record room."""
+        if self.effects.is_guarded:
+            self.effects.check_outside("a waiting record is admitted")
+        self._metrics.buffer_wait_seconds.record(self._clock() - record.sent_at)
+        self.effects.begin()
+        try:
+            self._admitted(record)
+        finally:
+            self.effects.end()
+
+    def _admitted(self, record: ParkedRecord) -> None:
+        # Charged from here until a batch has it (`passed_on`) or it fails (`_fail_parked`), whichever comes first: each of
+        # them clears the flag, so the bytes are freed once.
+        record.is_charged = True
+        dispatcher = self.dispatcher(record.topic)
+        if dispatcher.accept(record):
+            self.parked_for_topics += 1
+            # Only an answer to a request after this one may refuse the topic or leave out the partition: an older one may
+            # have been on its way since before the topic was created (broker: 8.1, faults: T1).
+            record.asked = self._client.next_request
+            self._watch(dispatcher, record)
+            self._client.want(record.topic)
+            if record.waits is Waits.PARTITION:
+                self._client.refresh(f"a record for partition {record.partition} of {record.topic}")
+
+    def _watch(self, dispatcher: TopicDispatcher, record: ParkedRecord) -> None:
+        """Set the timer that ends the waiting for this topic after max.block.ms, if it is not set."""
+        if not dispatcher.has_alarm:
+            dispatcher.has_alarm = True
+            self._blocked.set(record.block_deadline, dispatcher)
+
+    def _room_is_free(self) -> None:
+        self.effects.room_is_due = True
+
+    async def room(self, charge_bytes: int) -> None:
+        """Wait for so much room, in the same line as records; it is charged when this returns.
+
+        Raises:
+            ProducerClosedError, ProducerFailedError: no more is accepted.
+        """
+        if not self.gate.try_charge(charge_bytes):
+            self._room_is_short()
+            began = self._clock()
+            await self.gate.charge(charge_bytes)
+            self._metrics.buffer_wait_seconds.record(self._clock() - began)
+
+    async def ready(self, unless: Delivery | None = None) -> None:
+        """Wait until a record has room, first in, first out: see `AdmissionGate.ready`."""
+        began = self._clock()
+        if self.gate.wanted_bytes > 1 and not self.gate.has_room_now():
+            self._room_is_short()
+        await self.gate.ready(unless)
+        if (waited_s := self._clock() - began) > 0:
+            self._metrics.buffer_wait_seconds.record(waited_s)
+
+    def dispatcher(self, topic: str) -> TopicDispatcher:
+        """Return the dispatcher of this topic, made when it is first asked for."""
+        dispatcher = self.topics.get(topic)
+        if dispatcher is None:
+            dispatcher = self.topics[topic] = self._new_dispatcher(topic)
+            dispatcher.learn(self._client.topic(topic), self._clock())
+        return dispatcher
+
+    def _new_dispatcher(self, topic: str) -> TopicDispatcher:
+        config, settings = self._config, self._settings
+        fill = BatchFill(settings.batch_bytes, settings.most_batch_bytes)
+        partitioner = make_partitioner(
+            config.partitioner,
+            ignore_keys=config.partitioner_ignore_keys,
+            adaptive=config.partitioner_adaptive_partitioning_enable,
+            fill=fill,
+            random=self._random,
+        )
+        make_queue = partial(self._make_queue, partitioner.on_new_batch, fill)
+        return TopicDispatcher(topic, partitioner, fill, make_queue, self.passed_on, self.fail_parked)
+
+    async def partitions_for(self, topic: str, timeout_s: float | None) -> list[int]:
+        """Wait until the partitions of the topic are known.
+
+        Args:
+            topic: a valid name.
+            timeout_s: None: max.block.ms.
+
+        Raises:
+            UnknownTopicError, TopicAuthorizationError: it is not there in time, or is refused.
+            ProducerClosedError, ProducerFailedError: nothing more is taken.
+        """
+        now = self._clock()
+        deadline = now + (self._max_block_s if timeout_s is None else timeout_s)
+        asked = self._client.next_request
+        snapshot = self._client.topic(topic)
+        while snapshot is None or not snapshot.partitions:
+            known = self._client.last_error(topic)
+            if known is not None and is_topic_refused(known[0]) and self._client.last_answered(topic) >= asked:
+                raise self.unknown_topic(topic, self._clock() - now)
+            self.check_open()  # a `close()` meanwhile says nothing of the topic
+            left = deadline - self._clock()
+            if left <= 0:
+                raise self.unknown_topic(topic, self._clock() - now)
+            self._client.want(topic)
+            try:
+                await self._client.refreshed(left)
+            except (TimeoutError, AiokprodError):
+                continue
+            snapshot = self._client.topic(topic)
+        return [partition.partition for partition in snapshot.partitions]
+
+    def forget_unneeded(self, dispatcher: TopicDispatcher) -> None:
+        """Forget a topic that does not exist, and for which no record waits any more."""
+        if not dispatcher.is_needed and self.topics.get(dispatcher.topic) is dispatcher:
+            del self.topics[dispatcher.topic]
+
+    # ------------------------------------------------------------------ parked records that end
+    def parked_counts(self) -> dict[str, int]:
+        """Count the records that wait for room, metadata or a serializer, by topic. Called from other threads, too."""
+        return {topic: count for topic, dispatcher in list(self.topics.items()) if (count := len(dispatcher.waiting))}
+
+    def passed_on(self, record: ParkedRecord) -> None:
+        """Take in that a batch has taken the record: its bytes are the batch's now."""
+        record.is_charged = False
+        record.is_over = True
+        self._left_topic(record)
+        if self._interceptors:
+            assert record.delivery is not None
+            holder, index = position_of(record.delivery)
+            self._interceptors.moved(record, holder, index)
+        # The batch was counted when it was opened, before this: between the two a flush cannot miss the record (faults: L8).
+        self._flushes.finished(record.generation)
+
+    def _left_topic(self, record: ParkedRecord) -> None:
+        """Count out a record that waited for its topic or partition, if it did."""
+        if record.waits is Waits.METADATA or record.waits is Waits.PARTITION:
+            self.parked_for_topics -= 1
+            self._metrics.parked_seconds.record(self._clock() - record.sent_at)
+
+    def fail_parked(self, record: ParkedRecord, error: AiokprodError) -> None:
+        """Fail a record that was never in a batch: certainly not persisted."""
+        # Its deadline, a recall, a refusal of its topic and `close` may all come in one turn: the first is its outcome.
+        if record.is_over:
+            return
+        self.effects.begin()
+        try:
+            self._fail_parked(record, error)
+        finally:
+            self.effects.end()
+
+    def _fail_parked(self, record: ParkedRecord, error: AiokprodError) -> None:
+        record.is_over = True
+        record.failure = error
+        record.settled_at = self._clock()
+        self._left_topic(record)
+        # Its bytes are in one of three places: the line, the estimates, or what is charged (below). Each leads to a grant, so
+        # that the next one in the line gets its turn (faults: M3).
+        if record.in_line:
+            self._metrics.buffer_wait_seconds.record(record.settled_at - record.sent_at)
+            self.gate.leave(record)
+        else:
+            self.gate.release(record)
+        dispatcher = self.topics.get(record.topic)
+        if dispatcher is not None:
+            dispatcher.forget(record)
+            self.forget_unneeded(dispatcher)
+        self._metrics.records_failed.add(1)
+        self._reports.undelivered(record.topic, record.partition, error.persistence, 1)
+        self._reports.settled(record, 0, 1)
+        delivery, record.delivery = record.delivery, None
+        if (delivery is None or not is_watched(delivery)) and not isinstance(error, RecordRecalledError):
+            self._reports.failed(error, 1, self._kept(record))
+        # `fire` only schedules: a done callback that calls `send` runs when this record has left every queue (faults: L20).
+        if delivery is not None:
+            fire([delivery])
+        record.value = record.key = record.headers = None
+        let_go(record.draft)
+        record.draft = None
+        record.fail = _too_late  # through us a Delivery that is kept would hold the pipeline
+        self._flushes.finished(record.generation)
+        if record.is_charged:
+            record.is_charged = False
+            self.gate.free(record.charge_bytes)
+
+    def _kept(self, record: ParkedRecord) -> tuple[Record, ...] | None:
+        """Return the record, for `on_delivery_error`. While its serializer is at work there is nothing yet to send again."""
+        if record.draft is not None or not self._keeps_failed:
+            return None
+        headers = () if record.headers is None else decode_headers(record.headers)
+        return (
+            Record(
+                value=record.value,
+                key=record.key,
+                topic=record.topic,
+                partition=record.partition,
+                headers=headers,
+                timestamp_ms=record.timestamp_ms,
+            ),
+        )
+
+    def _send_timed_out(self, delivery: Delivery) -> None:
+        """Apply a per-send timeout: the record leaves if it is not stamped; else only its handle fails."""
+        self.effects.begin()
+        try:
+            self._time_out(delivery)
+        except Exception as bug:
+            self.effects.crashed(bug)
+        finally:
+            self.effects.end()
+
+    def _time_out(self, delivery: Delivery) -> None:
+        holder, index = position_of(delivery)
+        error = SendTimeoutError("the timeout of this send is over", persistence=Persistence.NOT_PERSISTED)
+        if not holder.withdraw(index, error) and isinstance(holder, ProducerBatch):
+            # Stamped: its numbers cover the records behind it, so it cannot leave, and may be written. Asked before the
+            # handle settles, which makes it a watched one.
+            error.persistence = Persistence.POSSIBLY_PERSISTED
+            is_heard = is_watched(delivery) or holder.is_heard(index)
+            delivery._settle_here(error)  # pyright: ignore[reportPrivateUsage] - users are not shown it
+            holder.note_told(index)
+            if not is_heard:
+                kept = None
+                if self._keeps_failed:
+                    kept = holder.keep((index,), Segment(index, index + 1, -1, -1, error, 0, self._clock()))
+                self._reports.failed(error, 1, kept)
+
+    def _unblock(self, dispatcher: TopicDispatcher) -> None:
+        """Fail the records of this topic whose max.block.ms is over."""
+        self.effects.begin()  # one state change: the room of the first must not admit the second, which is overdue, too
+        try:
+            for record in dispatcher.overdue(self._clock()):
+                self.fail_parked(record, self._too_late(record))
+            dispatcher.has_alarm = False
+            oldest = dispatcher.oldest()
+            if oldest is not None:
+                self._watch(dispatcher, oldest)
+        except Exception as bug:
+            self.effects.crashed(bug)
+        finally:
+            self.effects.end()
+
+    def refuse_topic(self, dispatcher: TopicDispatcher, answered: int) -> None:
+        """Fail the records that had asked before the cluster refused their topic. Only inside a state change."""
+        for record in dispatcher.asked_before(answered):
+            self.fail_parked(record, self.unknown_topic(record.topic, self._clock() - record.sent_at))
+
+    # ------------------------------------------------------------------ errors
+    def _too_late(self, record: ParkedRecord) -> AiokprodError:
+        """Return the error of a record that has not gone on within max.block.ms."""
+        elapsed_s = self._clock() - record.sent_at
+        if record.waits is Waits.ROOM:
+            error: AiokprodError = self.buffer_full(record.topic)
+        elif record.waits is Waits.SERIALIZER:
+            error = SerializationError(
+                f"the serializer has not answered within {elapsed_s:.1f} s (max_block_ms)", topic=record.topic
+            )
+        else:
+            return self.unknown_topic(record.topic, elapsed_s)
+        error.elapsed_s = elapsed_s
+        return error
+
+    def buffer_full(self, topic: str) -> BufferFullError:
+        """Return the error of a send that finds no room."""
+        gate = self.gate
+        self._metrics.buffer_full_errors.add(1)
+        return BufferFullError(
+            f"{gate.used_bytes} of {gate.limit_bytes} bytes of buffer_memory are taken and "
+            f"{gate.waiting_bytes} bytes wait for room",
+            topic=topic,
+            persistence=Persistence.NOT_PERSISTED,
+        )
+
+    def unknown_topic(self, topic: str, elapsed_s: float) -> AiokprodError:
+        """Return the error of a topic, or a partition of it, that is not there, with what the cluster last said."""
+        known = self._client.last_error(topic)
+        code, cause = known if known is not None else (None, None)
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            error: AiokprodError = TopicAuthorizationError(f"topic {topic!r}: {name_of(code)}", code=code)
+        elif code and is_topic_refused(code):
+            error = UnknownTopicError(f"topic {topic!r}: {name_of(code)}", code=code)
+        elif code:
+            error = UnknownTopicError(
+                f"topic {topic!r} is not there after {elapsed_s:.1f} s: {name_of(code)}", code=code
+            )
+        elif cause is None and self._client.last_answered(topic):
+            error = UnknownTopicError(
+                f"topic {topic!r} is not there after {elapsed_s:.1f} s: brokers name no partition of it"
+            )
+        else:
+            error = _unanswered(topic, elapsed_s, cause)
+        error.topic = topic
+        error.elapsed_s = elapsed_s
+        error.__cause__ = cause
+        return error
+
+    # ------------------------------------------------------------------ the end
+    def check_open(self) -> None:
+        """Check that records are taken: after each wait, and after code of the user, which may have begun to close.
+
+        Raises:
+            ProducerClosedError, ProducerFailedError: nothing more is taken.
+        """
+        if not self.is_open:
+            raise self._refusal()
+
+    def close(self, error: Callable[[], AiokprodError]) -> None:
+        """Take nothing more: tasks that wait for room fail; records that were accepted go on (faults: M5)."""
+        self.is_open = False
+        self._refusal = error
+        self.effects.begin()
+        self.gate.abandon(error)
+        self.effects.end()
+
+    def fail_all(self, of_record: Callable[[ParkedRecord], AiokprodError]) -> None:
+        """Fail every parked record, whatever it waits for."""
+        self.effects.begin()
+        try:
+            for dispatcher in list(self.topics.values()):
+                for record in list(dispatcher.waiting):
+                    self.fail_parked(record, of_record(record))
+        finally:
+            self.effects.end()
+
+    def stop(self) -> None:
+        """Stop all timers."""
+        self._timeouts.stop()
+        self._blocked.stop()
+
+
+def _unanswered(topic: str, elapsed_s: float, cause: Exception | None) -> UnknownTopicError:
+    """Return the error of a topic that no broker answered for. It may well exist, so the advice is not to create it."""
+    why, advice = "", "Check bootstrap_servers and the network; ping() asks for a sign of life."
+    if cause is not None:
+        why = f": {cause.message if isinstance(cause, AiokprodError) else cause}"
+        advice = cause.advice if isinstance(cause, AiokprodError) and cause.advice else advice
+    error = UnknownTopicError(f"no broker has answered for topic {topic!r} within {elapsed_s:.1f} s{why}")
+    error.advice = f"The topic may well exist. {advice}"
+    error.__notes__ = [error.advice]
+    return error
+
+
+def _too_late(record: ParkedRecord, error: AiokprodError) -> None:
+    """Ignore the failure: the record has its outcome."""

@@ -1,0 +1,292 @@
+"""`SendPath`: what `Producer.send` does with one record. One per start of a producer; the hottest file there is.
+
+    topic, value, key, ...  ->  checks  ->  Parking.accept  ->  Delivery
+
+The usual arguments (bytes, None, a list of header pairs) are checked here, in the compiled form; everything else
+goes to `RecordChecks`, which converts it or names what is wrong with it. Nothing is taken before everything is checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import get_running_loop
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from aiokprod.errors import AiokprodError, ForkedError, ProducerNotStartedError, WrongLoopError
+from aiokprod.model import Record
+from aiokprod.pipeline.delivery.delivery import Delivery
+from aiokprod.pipeline.partition.send_many import SendMany
+from aiokprod.pipeline.partition.value_run import ValueRun
+from aiokprod.pipeline.sending.dispatcher import TopicDispatcher
+from aiokprod.pipeline.sending.parking import ALWAYS_WAITS, NEVER_WAITS, WAITS_IF_IT_MAY, Parking
+from aiokprod.pipeline.sending.record_checks import RecordChecks
+from aiokprod.pipeline.wall_clock import wall_s
+from aiokprod.records.batch import record_size_bound
+from aiokprod.records.headers import encode_plain
+
+CLOCK_READ_EVERY_S: Final = 0.001  # the loop's clock: a record may be taken for as much older than it is
+
+
+class SendPath:
+    """The way of records from callers to `Parking`."""
+
+    def __init__(
+        self,
+        parking: Parking,
+        checks: RecordChecks,
+        loop: asyncio.AbstractEventLoop,
+        refusal: Callable[[], AiokprodError],
+    ) -> None:
+        """Make the path; `refusal`: why nothing can be sent now."""
+        self.parking = parking
+        self._checks = checks
+        self._is_plain = checks.is_plain
+        self._largest_bytes = checks.largest_record_bytes
+        self._loop = loop
+        self._running: Callable[[], asyncio.AbstractEventLoop] = (
+            get_running_loop  # a global name is looked up each time
+        )
+        self._clock: Callable[[], float] = loop.time
+        self._refusal = refusal
+        self._now = loop.time()
+        self._read_at = wall_s()  # when the loop's clock said so
+
+    def send(
+        self,
+        topic: object,
+        value: object,
+        key: object,
+        partition: object,
+        headers: Any,
+        timestamp_ms: object,
+        timeout: object,
+    ) -> Delivery:
+        """Send one record, as `Producer.send` says."""
+        try:
+            running: object = self._running()
+        except RuntimeError:
+            running = None
+        parking = self.parking
+        if running is not self._loop or not parking.is_open:
+            raise self._refusal()
+        dispatcher: TopicDispatcher | None = None
+        if isinstance(topic, str):
+            name = topic
+            dispatcher = parking.topics.get(name)
+            if dispatcher is None:  # one that was sent to before is a valid one
+                name = self._checks.checked_topic(topic)
+        else:
+            name = self._checks.checked_topic(topic)  # raises
+        if not self._is_plain:
+            return self._send_dressed(name, value, key, partition, headers, timestamp_ms, timeout)
+        value_size = key_size = -1
+        plain_value: bytes | None = None
+        if value is not None:
+            plain_value = value if type(value) is bytes else self._checks.to_bytes(value, "value", name)
+            value_size = len(plain_value)
+        plain_key: bytes | None = None
+        if key is not None:
+            plain_key = key if type(key) is bytes else self._checks.to_bytes(key, "key", name)
+            key_size = len(plain_key)
+        encoded: bytes | None = None
+        header_size = 0
+        if headers:
+            encoded = encode_plain(headers)
+            if encoded is None:
+                patience, parking.patience = parking.patience, WAITS_IF_IT_MAY  # a generator of headers may send, too
+                encoded = self._checks.encoded_headers(headers, name)
+                parking.patience = patience
+                parking.check_open()
+            if encoded is not None:
+                header_size = len(encoded)
+        wall = wall_s()
+        if timestamp_ms is None:
+            sent_ms = int(wall * 1000)
+        else:
+            sent_ms = self._checks.checked_timestamp(timestamp_ms, name)
+        number: int | None = None
+        if partition is not None:
+            number = self._checks.checked_partition(partition, name)
+        timeout_s: float | None = None
+        if timeout is not None:
+            timeout_s = self._checks.checked_timeout(timeout, name)
+        size_bytes = record_size_bound(key_size, value_size, header_size)
+        if size_bytes > self._largest_bytes:
+            raise self._checks.too_large(size_bytes, name)
+        if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
+            self._now = self._clock()
+            self._read_at = wall
+        return parking.accept(
+            name, dispatcher, plain_value, plain_key, encoded, number, sent_ms, size_bytes, timeout_s, self._now
+        )
+
+    def _send_dressed(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: Any,
+        headers: Any,
+        timestamp_ms: Any,
+        timeout: Any,
+    ) -> Delivery:
+        """Send a record that interceptors or serializers see."""
+        record = Record(
+            topic=topic,
+            value=value,
+            key=key,
+            partition=partition,
+            headers=headers,
+            timestamp_ms=timestamp_ms,
+            timeout=timeout,
+        )
+        interceptors = self._checks.interceptors
+        parking = self.parking
+        patience, parking.patience = parking.patience, WAITS_IF_IT_MAY  # an interceptor may call `send`, too
+        record = interceptors.on_send(record)
+        parking.patience = patience
+        parking.check_open()
+        try:
+            self._checks.check_topic_of(record)
+            delivery = parking.accept_dressed(self._checks, record)
+        except AiokprodError as refused:
+            interceptors.refused(record, refused)
+            raise
+        holder, index = delivery._position()  # pyright: ignore[reportPrivateUsage] - users are not shown it
+        interceptors.accepted(record, holder, index)
+        return delivery
+
+    def try_send(
+        self,
+        topic: object,
+        value: object,
+        key: object,
+        partition: object,
+        headers: object,
+        timestamp_ms: object,
+        timeout: object,
+    ) -> Delivery:
+        """Send one record if there is room, as `Producer.try_send` says."""
+        self.parking.patience = NEVER_WAITS
+        try:
+            return self.send(topic, value, key, partition, headers, timestamp_ms, timeout)
+        finally:
+            self.parking.patience = WAITS_IF_IT_MAY
+
+    # ------------------------------------------------------------------ many
+    def take(self, bulk: SendMany, topic: str, values: Iterator[object], timeout: object, most: int) -> bool:
+        """Take values (or `Record`s) while there is room, `most` at once; True when there are no more.
+
+        Raises:
+            ProducerClosedError, ProducerFailedError, WrongLoopError, ...: nothing can be sent any more. What is wrong with
+                one of the records is told to `bulk`.
+        """
+        gate = self.parking.gate
+        dispatcher = self.parking.topics.get(topic)
+        is_fast = self._is_plain and timeout is None and dispatcher is not None and not dispatcher.partitioner.is_users
+        try:
+            running: object = self._running()
+        except RuntimeError:
+            running = None
+        if running is not self._loop:
+            raise bulk.end_by(self._refusal())
+        overhead_bytes = self.parking.overhead_bytes
+        left = most
+        for value in values:
+            left -= 1
+            if (
+                is_fast
+                and type(value) is bytes
+                and self.parking.is_open
+                and dispatcher is not None
+                and dispatcher.is_known
+            ):
+                size_bytes = record_size_bound(-1, len(value), 0)
+                charge_bytes = size_bytes + overhead_bytes
+                if (
+                    size_bytes <= self._largest_bytes
+                    and not gate.waiting_count
+                    and gate.used_bytes + charge_bytes <= gate.open_bytes
+                ):
+                    wall = wall_s()
+                    if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
+                        self._now = self._clock()
+                        self._read_at = wall
+                    gate.used_bytes += charge_bytes
+                    dispatcher.append_to(bulk, value, int(wall * 1000), size_bytes, self._now)
+                else:
+                    self._take_one(bulk, topic, value, timeout)
+            else:
+                self._take_one(bulk, topic, value, timeout)
+            if left <= 0 or not gate.has_room_now():
+                return False
+        return True
+
+    def take_list(self, bulk: SendMany, topic: str, values: Sequence[Any], at: int, timeout: object, most: int) -> int:
+        """Take values as `take` does, from number `at` of a list or a tuple on; the number of the next one to take.
+
+        Raises:
+            as `take` does.
+        """
+        first, end = at, min(len(values), at + most)
+        parking = self.parking
+        gate = parking.gate
+        dispatcher = parking.topics.get(topic)
+        try:
+            running: object = self._running()
+        except RuntimeError:
+            running = None
+        if (
+            dispatcher is not None
+            and dispatcher.partitioner.has_runs
+            and self._is_plain
+            and timeout is None
+            and running is self._loop
+        ):
+            run = ValueRun(values, at, end, parking.overhead_bytes, self._largest_bytes)
+            # No code of the user runs here, so nothing but the room changes from one run to the next.
+            if parking.is_open and dispatcher.is_known:
+                while run.at < end and gate.has_room_now():
+                    run.room_bytes = gate.open_bytes - gate.used_bytes
+                    if not run.first_bytes():
+                        break
+                    wall = wall_s()
+                    if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
+                        self._now = self._clock()
+                        self._read_at = wall
+                    dispatcher.append_run(bulk, run, int(wall * 1000), self._now)
+                    gate.used_bytes += run.charge_bytes
+            at = run.at
+        if at < end and (at == first or gate.has_room_now()):
+            before = bulk.count
+            self.take(bulk, topic, iter(values[at:end]), timeout, end - at)
+            at += bulk.count - before
+        return at
+
+    def _take_one(self, bulk: SendMany, topic: str, value: object, timeout: object) -> None:
+        parking = self.parking
+        parking.patience = ALWAYS_WAITS  # one record may; `Producer.send_many` waits for room before the next
+        try:
+            if isinstance(value, Record):
+                own = timeout if value.timeout is None else value.timeout
+                delivery = self.send(
+                    topic if value.topic is None else value.topic,
+                    value.value,
+                    value.key,
+                    value.partition,
+                    value.headers,
+                    value.timestamp_ms,
+                    own,
+                )
+                bulk.add(delivery, has_timeout=own is not None)
+            else:
+                delivery = self.send(topic, value, None, None, None, None, timeout)
+                bulk.add(delivery, has_timeout=timeout is not None)
+        except AiokprodError as refused:
+            if not parking.is_open or isinstance(refused, (ProducerNotStartedError, WrongLoopError, ForkedError)):
+                bulk.end_by(refused)  # closed, or failed: so would every record to come be refused
+                raise
+            bulk.refuse(refused)
+        finally:
+            parking.patience = WAITS_IF_IT_MAY

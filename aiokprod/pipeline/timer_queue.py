@@ -1,0 +1,59 @@
+"""`TimerQueue`: many things to look at later, one timer of the loop.
+
+There are three of them: batches whose linger ends or backoff is over, partitions whose oldest record expires, and records that
+have waited for room or metadata as long as they may (`max_block_ms`). A late or needless call is harmless: what is
+called looks at the facts again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class TimerQueue(Generic[T]):
+    """A queue of items by the time they are due: it calls `due(item)` for each when that has come."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, due: Callable[[T], None]) -> None:
+        self._loop = loop
+        self._due = due
+        self._heap: list[tuple[float, int, T]] = []
+        self._order = count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0  # the handle does not always know: uvloop's has no when() for a time that has passed
+
+    def set(self, at: float, item: T) -> None:
+        """Look at `item` at time `at` (the loop's clock, seconds)."""
+        heappush(self._heap, (at, next(self._order), item))
+        if self._timer is None or at < self._timer_at:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._heap:
+            self._timer_at = self._heap[0][0]
+            self._timer = self._loop.call_at(self._timer_at, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        try:
+            while self._heap and self._heap[0][0] <= now:
+                self._due(heappop(self._heap)[2])
+        finally:
+            self._arm()  # the call may have set it already
+
+    def stop(self) -> None:
+        """Forget everything."""
+        self._heap.clear()
+        self._arm()
+
+    def __len__(self) -> int:
+        return len(self._heap)

@@ -1,0 +1,73 @@
+"""The addresses the user gave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from aiokprod.cluster.metadata.bootstrap import BootstrapServers
+from aiokprod.errors import ConnectionLostError
+
+
+def test_servers_have_negative_ids_that_stay() -> None:
+    async def scenario() -> None:
+        servers = BootstrapServers([("a", 1), ("b", 2)])
+        first = await servers.nodes()
+        assert [(node.id, node.host, node.port) for node in first] == [(-1, "a", 1), (-2, "b", 2)]
+        assert await servers.nodes() == first
+        assert servers.addresses() == [("a", 1, -1), ("b", 2, -2)]
+
+    asyncio.run(scenario())
+
+
+def test_a_server_given_twice_counts_once() -> None:  # faults: N18
+    async def scenario() -> None:
+        assert len(await BootstrapServers([("a", 1), ("a", 1)]).nodes()) == 1
+
+    asyncio.run(scenario())
+
+
+def test_canonical_names_are_looked_up_each_time_and_keep_their_ids() -> None:  # KIP-235
+    async def scenario() -> None:
+        names = iter([["x", "y"], ["y", "z"]])
+
+        async def expand(given: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
+            assert list(given) == [("alias", 9)]
+            return [(name, 9) for name in next(names)]
+
+        servers = BootstrapServers([("alias", 9)], expand)
+        assert [(node.id, node.host) for node in await servers.nodes()] == [(-1, "x"), (-2, "y")]
+        assert [(node.id, node.host) for node in await servers.nodes()] == [(-2, "y"), (-3, "z")]
+        servers.failed("y", 9, ConnectionLostError("refused"))
+        assert "y:9: refused" in str(servers.error("nothing"))
+
+    asyncio.run(scenario())
+
+
+def test_names_that_cannot_be_resolved_are_told() -> None:  # faults: N17
+    async def scenario() -> None:
+        async def expand(given: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
+            raise ConnectionLostError("no such name")
+
+        servers = BootstrapServers([("alias", 9)], expand)
+        with pytest.raises(ConnectionLostError):
+            await servers.nodes()
+        assert "alias:9: no such name" in str(servers.error("nothing"))
+
+    asyncio.run(scenario())
+
+
+def test_an_error_names_every_address_with_its_cause_told_once() -> None:  # faults: T15
+    async def scenario() -> None:
+        servers = BootstrapServers([("a", 1), ("b", 2)])
+        await servers.nodes()
+        cause = ConnectionLostError("a:1: refused", host="a", port=1)
+        servers.failed("a", 1, cause)
+        error = servers.error("no broker can be reached")
+        assert str(error) == "no broker can be reached; tried a:1: refused; b:2: no answer yet"
+        assert error.tried[0] == ("a", 1, cause)
+        assert error.__cause__ is error.tried[-1][2]
+
+    asyncio.run(scenario())

@@ -1,0 +1,150 @@
+"""A bug inside, wherever it strikes: every Delivery fails with its cause, sends raise, close returns. (faults: L15)"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from rig import run, started, until
+
+from aiokprod import Producer
+from aiokprod.errors import AiokprodError, ProducerFailedError
+from aiokprod.model import ProducerState
+from aiokprod.pipeline import broker_backend
+from aiokprod.pipeline.broker import compressing, flusher
+from aiokprod.pipeline.partition.ledger import Abort, Action
+from aiokprod.testing import MockCluster
+
+REPLACES = pytest.mark.pure("replaces what compiled modules call without looking it up")
+
+
+class Bug(Exception):
+    """A planted bug."""
+
+
+def raising(*_: Any, **__: Any) -> Any:
+    raise Bug("planted")
+
+
+def aborting(*_: Any, **__: Any) -> list[Action]:
+    return [Abort()]
+
+
+def plant_in_the_compressor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compressing, "compress", raising)
+
+
+def plant_in_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flusher, "encode_produce", raising)
+
+
+def plant_in_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flusher, "decode_produce", raising)
+
+
+def plant_in_the_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_backend.ProducerIdKeeper, "fresh", raising)
+
+
+def plant_in_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_backend.Ledger, "answer", raising)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        plant_in_the_compressor,
+        pytest.param(plant_in_the_encoder, marks=REPLACES),
+        pytest.param(plant_in_the_judge, marks=REPLACES),
+        plant_in_the_identity,
+        pytest.param(plant_in_the_ledger, marks=REPLACES),
+    ],
+)
+def test_a_bug_fails_every_delivery_with_its_cause_and_close_returns(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:  # faults: L15
+    async def scenario() -> None:
+        plant(monkeypatch)
+        async with started("t", partitions=2, compression_type="gzip") as (_, producer):
+            deliveries = [producer.send("t", b"x" * 60_000, partition=number % 2) for number in range(8)]
+            deliveries.append(producer.send("not-there-yet", b"v"))
+            outcomes = await asyncio.wait_for(asyncio.gather(*deliveries, return_exceptions=True), 10)
+            assert {type(outcome) for outcome in outcomes} == {ProducerFailedError}
+            assert all("planted" in str(outcome) for outcome in outcomes)
+            assert producer.health().state is ProducerState.FAILED
+            with pytest.raises(ProducerFailedError) as refused:
+                producer.send("t", b"v")
+            assert isinstance(refused.value.__cause__, Bug)
+            await asyncio.wait_for(producer.close(timeout=1), 5)
+            assert producer.health().buffered_bytes == 0
+            monkeypatch.undo()
+            await producer.start()
+            assert (await producer.send("t", b"v", partition=0)).offset is not None
+
+    run(scenario())
+
+
+@REPLACES
+def test_a_ledger_that_aborts_without_a_transaction_fails_the_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(broker_backend.Ledger, "answer", aborting)
+        async with started("t") as (_, producer):
+            with pytest.raises(ProducerFailedError, match="there is no transaction"):
+                await asyncio.wait_for(producer.send("t", b"v").wait(), 10)
+            await asyncio.wait_for(producer.close(timeout=1), 5)
+
+    run(scenario())
+
+
+def test_a_bug_that_strikes_while_closing_ends_the_close_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    # faults: L15
+    async def scenario() -> None:
+        async with started("t", compression_type="gzip", linger_ms=1_000) as (_, producer):
+            await producer.send("t", b"0")
+            plant_in_the_compressor(monkeypatch)
+            delivery = producer.send("t", b"x" * 60_000)
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            report = await producer.close(timeout=20)
+            assert loop.time() - began < 10
+            assert isinstance(delivery.exception(), ProducerFailedError)
+            assert report.count == 1
+            assert producer.health().state is ProducerState.CLOSED
+
+    run(scenario())
+
+
+def test_an_error_of_a_dialer_is_named_and_passes_when_the_dialer_can_connect_again() -> None:
+    """Libraries for proxies have errors of their own, for outages that pass: such an error is no crash."""
+
+    async def dialer(host: str, port: int, context: ssl.SSLContext | None, factory: Any) -> asyncio.Transport:
+        if is_broken:
+            raise Bug("planted")
+        transport, _ = await asyncio.get_running_loop().create_connection(factory, host, port)
+        return cast(asyncio.Transport, transport)  # uvloop's is not one by descent
+
+    async def scenario() -> None:
+        nonlocal is_broken
+        async with MockCluster() as cluster:
+            cluster.create_topic("t")
+            producer = Producer(
+                cluster.bootstrap_servers, dialer=dialer, reconnect_backoff_ms=5, reconnect_backoff_max_ms=10
+            )
+            with pytest.raises(AiokprodError, match="planted"):
+                await producer.start(timeout=2)
+            is_broken = False
+            async with producer:
+                await producer.send("t", b"0")
+                is_broken = True
+                cluster.close_connections()
+                delivery = producer.send("t", b"1")
+                await until(lambda: "planted" in (producer.health().last_error or ""))
+                assert producer.health().live and not delivery.done()
+                is_broken = False
+                assert (await delivery).offset == 1
+
+    is_broken = True
+    run(scenario())

@@ -1,0 +1,157 @@
+"""Serializers and interceptors in a running producer: configured, closed, awaited in order, and never in its way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from rig import run, run_in_virtual_time, started, until, values
+
+from aiokprod import Producer, ProducerConfig, Record
+from aiokprod.errors import ConfigError, SerializationError
+from aiokprod.hooks import ProducerInterceptor
+from aiokprod.model import ProducerState
+from aiokprod.serializers import HeaderList, JsonSerializer
+from aiokprod.testing import MockCluster
+
+
+class Life:
+    """A serializer that notes what it is told."""
+
+    def __init__(self, *, is_async: bool = False) -> None:
+        self.told: list[object] = []
+        self._is_async = is_async
+
+    def configure(self, config: ProducerConfig, is_key: bool) -> None:
+        self.told.append((config.client_id, is_key))
+
+    def __call__(self, topic: str, headers: HeaderList, data: Any) -> bytes:
+        headers.append(("by", topic.encode()))
+        return str(data).encode()
+
+    def close(self) -> Any:
+        if self._is_async:
+            return self._close()
+        self.told.append("closed")
+        return None
+
+    async def _close(self) -> None:
+        await asyncio.sleep(0)
+        self.told.append("closed later")
+
+
+def test_serializers_are_configured_at_each_start_and_closed_at_each_end() -> None:
+    async def scenario() -> None:
+        key, value = Life(), Life(is_async=True)
+        async with MockCluster() as cluster:
+            cluster.create_topic("t")
+            producer = Producer(cluster.bootstrap_servers, client_id="me", key_serializer=key, value_serializer=value)
+            for number in range(2):
+                async with producer:
+                    await producer.send("t", number, key="k")
+            assert key.told == [("me", True), "closed"] * 2
+            assert value.told == [("me", False), "closed later"] * 2
+            record = cluster.records("t")[1]
+            assert (record.key, record.value) == (b"k", b"1")
+            assert list(record.headers) == [("by", b"t"), ("by", b"t")]
+
+    run(scenario())
+
+
+def test_a_configure_that_raises_fails_the_start_and_nothing_else() -> None:
+    class Broken(Life):
+        def configure(self, config: ProducerConfig, is_key: bool) -> None:
+            raise ValueError("no registry")
+
+    async def scenario() -> None:
+        async with MockCluster() as cluster:
+            producer = Producer(cluster.bootstrap_servers, value_serializer=Broken())
+            with pytest.raises(ConfigError, match=r"value_serializer: configure raised ValueError: no registry"):
+                await producer.start()
+            assert producer.health().state is ProducerState.NEW
+
+    run(scenario())
+
+
+def test_a_close_that_raises_or_hangs_does_not_keep_the_producer() -> None:
+    class Hanging(Life):
+        async def _close(self) -> None:
+            await asyncio.sleep(3600)
+
+    class Raising(Life):
+        def close(self) -> None:
+            raise ValueError("no")
+
+    async def scenario() -> None:
+        async with started("t", key_serializer=Raising(), value_serializer=Hanging(is_async=True)) as (_, producer):
+            await producer.send("t", 1)
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            assert (await producer.close(timeout=0.1)).is_clean
+            assert loop.time() - began < 1.1
+
+    run_in_virtual_time(scenario())
+
+
+def test_awaitable_serializers_keep_the_order_of_the_calls_and_fail_one_record_each() -> None:
+    def serialize(topic: str, headers: HeaderList, data: Any) -> Any:
+        async def slow() -> bytes:
+            await asyncio.sleep(0.001 * (10 - data))
+            if data == 3:
+                raise ValueError("not this one")
+            return b"%d" % data
+
+        return slow() if data % 2 else b"%d" % data
+
+    async def scenario() -> None:
+        async with started("t", value_serializer=serialize) as (cluster, producer):
+            deliveries = [producer.send("t", number) for number in range(10)]
+            outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
+            assert [type(o) for o in outcomes if isinstance(o, Exception)] == [SerializationError]
+            assert isinstance(outcomes[3], SerializationError)
+            assert values(cluster, "t") == [b"%d" % n for n in range(10) if n != 3]
+            assert producer.health().buffered_bytes == 0
+
+    run_in_virtual_time(scenario())
+
+
+def test_interceptors_see_each_record_once_and_each_outcome_once() -> None:
+    class Seen(ProducerInterceptor):
+        def __init__(self) -> None:
+            self.sent: list[Any] = []
+            self.outcomes: list[Any] = []
+
+        def on_send(self, record: Record) -> Record:
+            self.sent.append(record.value)
+            record.headers = [("seen", b"1")]
+            return record
+
+        def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+            self.outcomes.append(metadata.offset if metadata is not None else type(error).__name__)
+
+    class Broken(ProducerInterceptor):
+        def on_send(self, record: Record) -> Record:
+            raise ValueError("broken")
+
+        def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+            raise ValueError("broken")
+
+    async def scenario() -> None:
+        seen = Seen()
+        async with started("t", interceptors=[Broken(), seen], value_serializer=JsonSerializer()) as (
+            cluster,
+            producer,
+        ):
+            await producer.send("t", {"a": 1})
+            cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS")  # a retry is not another send
+            await producer.send("t", {"a": 2})
+            with pytest.raises(SerializationError):
+                producer.send("t", object())
+            await until(lambda: len(seen.outcomes) == 3)  # they hear of a delivery a turn after its waiter
+            assert seen.sent[:2] == [{"a": 1}, {"a": 2}]
+            assert set(seen.outcomes) == {0, 1, "SerializationError"}
+            assert values(cluster, "t") == [b'{"a":1}', b'{"a":2}']
+            assert list(cluster.records("t")[0].headers) == [("seen", b"1")]
+
+    run(scenario())

@@ -1,0 +1,193 @@
+"""Each failure is told once, and to the one place where it is waited for: its caller, or `on_delivery_error`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from virtual_rig import Told, kinds, outcomes, run, started
+
+from aiokprod import Record
+from aiokprod.errors import DeliveryTimeoutError, SendManyError, SendReport, SendTimeoutError
+from aiokprod.model import Persistence
+from aiokprod.testing.virtual import VirtualNetwork
+
+QUICK = {"request_timeout_ms": 1_000, "delivery_timeout_ms": 2_000}
+
+
+def test_a_send_timeout_that_nothing_waits_for_is_told_wherever_its_record_is() -> None:
+    """The timeout of a record in a batch that was not stamped was reported nowhere."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        told = Told()
+        async with started(network, on_delivery_error=told) as (cluster, producer):
+            cluster.refuse_connections(1)
+            in_batch = [producer.send("t", b"lost", timeout=1.0) for _ in range(10)]
+            parked = [producer.send("unknown", b"lost", timeout=1.0) for _ in range(10)]
+            assert (in_batch[0].state.stage, parked[0].state.stage) == ("open batch", "parked")
+            await asyncio.sleep(2)
+            assert sorted(str(error.topic) for error in told.errors) == ["t"] * 10 + ["unknown"] * 10
+            assert {type(error) for error in told.errors} == {SendTimeoutError}
+            assert {error.persistence for error in told.errors} == {Persistence.NOT_PERSISTED}
+            await asyncio.sleep(300)
+            assert len(told.errors) == 20
+
+    run(scenario)
+
+
+def test_a_send_timeout_that_is_awaited_or_recalled_is_told_to_its_caller_alone() -> None:
+
+    async def scenario(network: VirtualNetwork) -> None:
+        told = Told()
+        async with started(network, on_delivery_error=told) as (cluster, producer):
+            cluster.refuse_connections(1)
+            awaited = producer.send("t", b"lost", timeout=1.0)
+            recalled = producer.send("t", b"back", timeout=1.0)
+            assert recalled.recall()
+            assert kinds(await outcomes([awaited])) == ["SendTimeoutError"]
+            await asyncio.sleep(2)
+            assert told.errors == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("what", ["cancelled", "iterable"])
+def test_what_a_send_many_that_ended_early_took_is_told_when_it_fails(what: str) -> None:
+    """The records counted as awaited for ever, and their failures were reported nowhere."""
+
+    def broken() -> Iterator[bytes]:
+        yield from (b"%d" % number for number in range(100))
+        raise ValueError("the source broke")
+
+    async def scenario(network: VirtualNetwork) -> None:
+        told = Told()
+        async with started(network, on_delivery_error=told, **QUICK) as (cluster, producer):
+            cluster.refuse_connections(1)
+            if what == "cancelled":
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(producer.send_many("t", [b"%d" % number for number in range(100)]), 0.5)
+            else:
+                with pytest.raises(ValueError, match="the source broke"):
+                    await producer.send_many("t", broken())
+            assert told.errors == []
+            await asyncio.sleep(5)
+            assert producer.metrics()["records_failed"] == 100
+            assert told.kinds == ["DeliveryTimeoutError"] * 100
+
+    run(scenario)
+
+
+def test_what_had_failed_when_a_send_many_is_cancelled_is_told_too_and_nothing_twice() -> None:
+    """Half of its records have failed by then, and the others fail later."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        told = Told()
+        async with started(network, on_delivery_error=told, **QUICK) as (cluster, producer):
+            cluster.refuse_connections(1)
+
+            async def source() -> AsyncIterator[bytes]:
+                for number in range(10):
+                    yield b"%d" % number
+                await asyncio.sleep(1.5)
+                for number in range(10, 20):
+                    yield b"%d" % number
+                await asyncio.sleep(1_000)
+
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.send_many("t", source()), 2.5)
+            await asyncio.sleep(0)
+            assert told.kinds == ["DeliveryTimeoutError"] * 10
+            await asyncio.sleep(5)
+            assert told.kinds == ["DeliveryTimeoutError"] * 20
+            assert producer.metrics()["records_failed"] == 20
+
+    run(scenario)
+
+
+def test_a_send_many_keeps_to_its_timeout_and_tells_it_to_its_caller_alone() -> None:
+    """The records are stamped, and the broker answers after 20 s."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        told = Told()
+        async with started(network, on_delivery_error=told) as (cluster, producer):
+            await producer.send("t", b"0")
+            held = cluster.hold("Produce")
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            loop.call_later(20, cluster.release, held)
+            with pytest.raises(SendManyError) as raised:
+                await producer.send_many("t", [b"%d" % number for number in range(100)], timeout=1.0)
+            assert 1.0 <= loop.time() - began < 1.1
+            report = raised.value.report
+            assert [(number, type(error), error.persistence) for number, error in report.failures] == [
+                (number, SendTimeoutError, Persistence.POSSIBLY_PERSISTED) for number in range(100)
+            ]
+            assert report.delivered == 0
+            await asyncio.sleep(30)
+            assert len(cluster.records("t")) == 101
+            assert told.errors == []
+
+    run(scenario)
+
+
+def test_a_send_many_with_a_timeout_reports_offsets_and_which_records_were_too_late() -> None:
+    """The first batch is answered in time."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, batch_size=1_000, linger_ms=0) as (cluster, producer):
+            await producer.send("t", b"0")
+            held = cluster.hold("Produce", nth=2)
+            asyncio.get_running_loop().call_later(20, cluster.release, held)
+            with pytest.raises(SendManyError) as raised:
+                await producer.send_many("t", [b"x" * 100 for _ in range(30)], timeout=1.0)
+            report: SendReport = raised.value.report
+            assert report.delivered + len(report.failures) == 30
+            assert 0 < report.delivered < 30
+            assert [number for number, _ in report.failures] == list(range(report.delivered, 30))
+            assert report.offsets == {("t", 0): (1, report.delivered)}
+
+    run(scenario)
+
+
+def test_a_record_whose_send_timed_out_is_not_told_a_second_time_when_it_fails() -> None:
+    """The record was stamped when its timeout ended."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        told = Told()
+        async with started(network, on_delivery_error=told, **QUICK) as (cluster, producer):
+            await producer.send("t", b"0")
+            cluster.hold("Produce")
+            producer.send("t", b"1", timeout=0.5)
+            producer.send("t", b"2")
+            await asyncio.sleep(5)
+            assert [(type(error), error.persistence) for error in told.errors] == [
+                (SendTimeoutError, Persistence.POSSIBLY_PERSISTED),
+                (DeliveryTimeoutError, Persistence.POSSIBLY_PERSISTED),  # of the other one
+            ]
+            assert producer.metrics()["records_failed"] == 2
+
+    run(scenario)
+
+
+def test_a_send_timeout_inside_a_send_many_that_is_cancelled_is_told_once() -> None:
+    """The record was stamped, and the call that would have reported it is gone."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        told = Told()
+        async with started(network, on_delivery_error=told, **QUICK | {"delivery_timeout_ms": 20_000}) as (
+            cluster,
+            producer,
+        ):
+            await producer.send("t", b"0")
+            cluster.hold("Produce")
+            records = [Record(value=b"1", timeout=1.0), Record(value=b"2", timeout=100.0), Record(value=b"3")]
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.send_many("t", records), 5)
+            await asyncio.sleep(0.1)  # eager tasks need another turn
+            assert told.kinds == ["SendTimeoutError"]
+            await asyncio.sleep(100)
+            assert told.kinds == ["SendTimeoutError", "DeliveryTimeoutError", "DeliveryTimeoutError"]
+            assert producer.metrics()["records_failed"] == 3
+
+    run(scenario)

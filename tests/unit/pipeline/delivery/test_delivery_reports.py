@@ -1,0 +1,95 @@
+"""`DeliveryReports`: what the application is told of outcomes, and when."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from stage_rig import parked
+
+from aiokprod.errors import AiokprodError, DeliveryTimeoutError
+from aiokprod.hooks import InterceptorChain, ProducerInterceptor
+from aiokprod.logs import StateLog
+from aiokprod.model import Persistence
+from aiokprod.pipeline.delivery.delivery_reports import DeliveryReports
+from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
+from aiokprod.pipeline.effects import Effects, ReentryError
+from aiokprod.record_metadata import RecordMetadata
+
+
+class Listener(ProducerInterceptor):
+    def __init__(self) -> None:
+        self.errors: list[AiokprodError | None] = []
+
+    def on_acknowledgement(self, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
+        self.errors.append(error)
+
+
+class Desk:
+    """Reports, with their callbacks' notes. Needs a running loop."""
+
+    def __init__(self) -> None:
+        self.unhandled: list[AiokprodError] = []
+        self.listener = Listener()
+        self.effects = Effects(lambda: None, lambda _: None)
+        log = StateLog("producer")
+        chain = InterceptorChain((self.listener,), log)
+        unhandled = UnhandledErrors(self.unhandled.append, log)
+        self.reports = DeliveryReports(asyncio.get_running_loop(), self.effects, chain, unhandled)
+
+
+def test_interceptors_hear_of_an_outcome_on_the_next_turn_of_the_loop() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        record = parked(asyncio.get_running_loop())
+        record.failure = DeliveryTimeoutError("late")
+        desk.reports.settled(record, 0, 1)
+        assert desk.listener.errors == []
+        await asyncio.sleep(0)
+        (error,) = desk.listener.errors
+        assert isinstance(error, DeliveryTimeoutError)
+
+    asyncio.run(scenario())
+
+
+def test_an_unhandled_failure_is_reported_after_the_state_change() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        desk.effects.begin()
+        desk.reports.failed(DeliveryTimeoutError("late"), 2)
+        await asyncio.sleep(0)
+        assert desk.unhandled == []
+        desk.effects.end()
+        await asyncio.sleep(0)
+        assert [str(error) for error in desk.unhandled] == ["late"] * 2
+
+    asyncio.run(scenario())
+
+
+def test_a_failure_that_is_told_outside_of_a_state_change_makes_one() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        with pytest.raises(ReentryError):
+            desk.reports.failed(DeliveryTimeoutError("late"), 1)
+        desk.reports.failed_outside(DeliveryTimeoutError("late"), 1)
+        await asyncio.sleep(0)
+        assert len(desk.unhandled) == 1
+
+    asyncio.run(scenario())
+
+
+def test_the_report_of_a_close_counts_what_fails_from_its_beginning_on() -> None:
+    async def scenario() -> None:
+        reports = Desk().reports
+        reports.undelivered("t", 0, Persistence.NOT_PERSISTED, 1)
+        reports.is_ending = True
+        reports.undelivered("t", 0, Persistence.NOT_PERSISTED, 2)
+        reports.undelivered("t", 0, Persistence.NOT_PERSISTED, 3)
+        reports.undelivered("t", 1, Persistence.POSSIBLY_PERSISTED, 1)
+        reports.undelivered("t", 1, None, 1)
+        assert reports.close_report(0.0).undelivered == {
+            ("t", 0, Persistence.NOT_PERSISTED): 5,
+            ("t", 1, Persistence.POSSIBLY_PERSISTED): 1,
+        }
+
+    asyncio.run(scenario())

@@ -1,0 +1,114 @@
+"""`TimerQueue`: many things to look at, one timer."""
+
+from __future__ import annotations
+
+import pytest
+from stage_rig import ManualLoop
+
+from aiokprod.pipeline.timer_queue import TimerQueue
+
+
+def timer_queue() -> tuple[ManualLoop, list[str], TimerQueue[str]]:
+    loop = ManualLoop()
+    called: list[str] = []
+    return loop, called, TimerQueue(loop, called.append)
+
+
+def test_each_item_is_called_once_its_time_has_come_and_not_before() -> None:
+    loop, called, timers = timer_queue()
+    timers.set(loop.now + 2, "two")
+    timers.set(loop.now + 1, "one")
+    timers.set(loop.now + 3, "three")
+    loop.advance(0.999)
+    assert called == []
+    loop.advance(0.002)
+    assert called == ["one"]
+    loop.advance(5)
+    assert called == ["one", "two", "three"]
+    loop.advance(100)
+    assert len(called) == 3
+
+
+def test_there_is_one_timer_and_it_is_the_earliest() -> None:
+    loop, _, timers = timer_queue()
+    for at in (5, 3, 4, 1, 2):
+        timers.set(loop.now + at, str(at))
+        assert len(loop.armed) == 1
+    assert loop.armed == [loop.now + 1]
+    assert len(timers) == 5
+
+
+def test_items_of_one_moment_are_called_in_the_order_they_were_set() -> None:
+    loop, called, timers = timer_queue()
+    for name in "abc":
+        timers.set(loop.now + 1, name)
+    loop.advance(1)
+    assert called == ["a", "b", "c"]
+
+
+def test_an_item_whose_time_has_passed_is_called_on_the_next_turn() -> None:
+    loop, called, timers = timer_queue()
+    timers.set(loop.now - 10, "late")
+    loop.advance(0)
+    assert called == ["late"]
+
+
+def test_the_same_item_may_be_set_many_times() -> None:
+    loop, called, timers = timer_queue()
+    timers.set(loop.now + 1, "x")
+    timers.set(loop.now + 2, "x")
+    loop.advance(1.5)
+    loop.advance(1.5)
+    assert called == ["x", "x"]
+
+
+def test_what_is_set_during_a_call_is_not_lost() -> None:
+    loop = ManualLoop()
+    called: list[str] = []
+
+    def due(item: str) -> None:
+        called.append(item)
+        if item == "first":
+            timers.set(loop.now, "at once")
+            timers.set(loop.now + 1, "later")
+
+    timers = TimerQueue(loop, due)
+    timers.set(loop.now + 1, "first")
+    timers.set(loop.now + 5, "last")
+    loop.advance(1)
+    assert called == ["first", "at once"]
+    assert loop.armed == [loop.now + 1]
+    loop.advance(1)
+    loop.advance(10)
+    assert called == ["first", "at once", "later", "last"]
+
+
+def test_one_that_raises_costs_the_others_nothing() -> None:
+    loop = ManualLoop()
+    called: list[str] = []
+
+    def due(item: str) -> None:
+        if item == "bad":
+            raise RuntimeError(item)
+        called.append(item)
+
+    timers = TimerQueue(loop, due)
+    for name in ("bad", "good"):
+        timers.set(loop.now + 1, name)
+    with pytest.raises(RuntimeError):
+        loop.advance(1)
+    loop.advance(0)
+    assert called == ["good"]
+
+
+def test_a_stopped_queue_has_no_timer_and_may_be_set_again() -> None:
+    loop, called, timers = timer_queue()
+    timers.set(loop.now + 1, "x")
+    timers.stop()
+    assert loop.armed == []
+    assert len(timers) == 0
+    loop.advance(5)
+    assert called == []
+    timers.set(loop.now + 1, "y")
+    loop.advance(1)
+    assert called == ["y"]

@@ -1,0 +1,79 @@
+"""The build backend, but for the build itself (tests/packaging): what it corrects in mypyc, and what it builds with."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def backend() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("aiokprod_build_backend", ROOT / ".build" / "backend.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_runtime_of_the_mypyc_that_is_installed_is_corrected_in_one_place(backend: ModuleType) -> None:
+    from mypyc.build import include_dir
+
+    runtime = Path(include_dir(), "misc_ops.c").read_text(encoding="utf-8")
+    corrected = backend.corrected(runtime)
+    changed = [
+        (old.strip(), new.strip())
+        for old, new in zip(runtime.splitlines(), corrected.splitlines(), strict=True)
+        if old != new
+    ]
+    assert changed == [(f"res = {backend.THREE_ARGUMENTS};", f"res = {backend.ONE_ARGUMENT};")]
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_runtime_that_is_another_one_stops_the_build(backend: ModuleType, count: int) -> None:
+    with pytest.raises(RuntimeError, match=rf"has {count} times .* build with mypy>=.*AIOKPROD_COMPILE"):
+        backend.corrected(f"res = {backend.THREE_ARGUMENTS};\n" * count)
+
+
+def test_every_module_is_compiled_but_those_named(backend: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    found = {path.as_posix() for pattern in backend.COMPILED for path in Path().glob(pattern)}
+    compiled = {Path(path).as_posix() for path in backend.sources()}
+    assert {path for path in found - compiled if not path.endswith("/__init__.py")} == set(backend.INTERPRETED)
+
+
+@pytest.mark.parametrize("table", ["COMPILED", "INTERPRETED"])
+@pytest.mark.parametrize("entry", ["aiokprod/pipeline/renamed.py", "serializing.py"])
+def test_an_entry_that_matches_no_file_stops_the_build(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch, table: str, entry: str
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(backend, table, (*getattr(backend, table), entry))
+    with pytest.raises(
+        RuntimeError, match=rf"{table} in .build/backend.py has .*{re.escape(entry)}.* name the new path"
+    ):
+        backend.sources()
+
+
+def test_what_builds_is_bounded_above(backend: ModuleType) -> None:
+    for text in (*PROJECT["build-system"]["requires"], *backend.MYPYC):
+        assert {each.operator for each in Requirement(text).specifier} >= {">=", "<"}, text
+
+
+def test_the_mypy_of_the_tests_is_one_that_builds(backend: ModuleType) -> None:
+    assert Requirement(backend.MYPYC[0]).specifier.contains(metadata.version("mypy"))
+
+
+def test_the_metadata_name_the_author_and_under_what_licence() -> None:
+    project = PROJECT["project"]
+    assert project["authors"] and project["license"] == "Apache-2.0"
+    assert re.fullmatch(r"[\w -]+(, [\w -]+)*", ", ".join(project["keywords"]))

@@ -1,0 +1,104 @@
+"""docs/configuration.md says what the code does: options, defaults, limits, other clients' names."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from aiokprod.config import ProducerConfig
+from aiokprod.config.environment import ALIASES, FROM_FILE
+from aiokprod.config.foreign_names import CODEC_LEVELS, RENAMED, ignored, refused
+from aiokprod.errors import ConfigError
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
+FIELDS = {item.name: item for item in dataclasses.fields(ProducerConfig)}
+
+
+class Row(NamedTuple):
+    option: str
+    default: str
+    unit: str
+    must_be: str
+    java: str
+    librdkafka: str
+    meaning: str
+
+
+def table(heading: str) -> list[list[str]]:
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def names_in(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+ROWS = {row.option.strip("`"): row for row in (Row(*cells) for cells in table("Options"))}
+
+
+def test_the_table_has_every_option_in_the_order_of_the_code() -> None:
+    assert list(ROWS) == list(FIELDS)
+
+
+@pytest.mark.parametrize("option", list(FIELDS))
+def test_a_row_has_the_default_and_the_limits_of_the_code(option: str) -> None:
+    assert option in ROWS, f"add a row for {option} to the options in docs/configuration.md"
+    default = FIELDS[option].default
+    assert ROWS[option].default == ("required" if default is dataclasses.MISSING else f"`{default!r}`")
+    assert ROWS[option].must_be == FIELDS[option].metadata["check"].describe()
+    assert ROWS[option].meaning
+
+
+def test_a_row_has_the_unit_that_the_name_has() -> None:
+    for option, row in ROWS.items():
+        if option.endswith("_ms"):
+            assert row.unit == "ms"
+        if option.endswith(("_bytes", "_size", "_memory")):
+            assert row.unit == "bytes"
+
+
+@pytest.mark.parametrize("option", list(FIELDS))
+def test_the_names_of_other_clients_are_read_as_this_option(option: str) -> None:
+    for name in [*names_in(ROWS[option].java), *names_in(ROWS[option].librdkafka)]:
+        assert refused(name) is None
+        assert ignored(name) is None
+        ours = RENAMED.get(name, name.replace(".", "_"))
+        assert (ours if name not in CODEC_LEVELS else "compression_level") == option
+
+
+def test_every_name_that_is_read_is_on_the_page() -> None:
+    spellings = {*RENAMED, *CODEC_LEVELS}
+    missing = {name for name in spellings if f"`{name}`" not in PAGE and f"`{name.replace('.', '_')}`" not in PAGE}
+    assert missing == set()
+
+
+def test_what_the_page_calls_refused_is_refused_and_what_it_calls_ignored_is_ignored() -> None:
+    seen = 0
+    for names, fate in table("Options of other clients"):
+        for name in (name for name in names_in(names) if "*" not in name):
+            if fate.startswith("refused"):
+                seen += 1
+                with pytest.raises(ConfigError):
+                    ProducerConfig.from_mapping({"bootstrap.servers": "kafka", name: "x"})
+            if fate.startswith("ignored"):
+                seen += 1
+                assert ignored(name) is not None
+    assert seen > 30
+
+
+def test_the_page_names_the_variables_that_are_read() -> None:
+    for variable in (*ALIASES, *(f"AIOKPROD_{secret.upper()}_FILE" for secret in FROM_FILE)):
+        assert f"`{variable}`" in PAGE
+
+
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    [example] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    assert names["quick"].linger_ms == 0
+    assert "compression_type = 'gzip' (given)" in capsys.readouterr().out

@@ -1,0 +1,158 @@
+"""docs/dead_letters.md: its program runs, and puts what fails, for whatever reason, into the dead-letter topic."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiokprod import Producer
+from aiokprod.errors import RecordTooLargeError
+from aiokprod.testing import MockCluster
+from aiokprod.testing.memory import MemoryProducer
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "dead_letters.md").read_text(encoding="utf-8")
+PROGRAM = "".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
+
+
+def program() -> dict[str, Any]:
+    """Return the names that the page defines."""
+    names: dict[str, Any] = {"__name__": "dead_letters"}
+    exec(compile(PROGRAM, "docs/dead_letters.md", "exec"), names)
+    return names
+
+
+def facts(cluster: MockCluster) -> list[dict[str, str]]:
+    """Return the headers of each dead letter, and its key and value."""
+    found: list[dict[str, str]] = []
+    for record in cluster.records("orders.dead"):
+        texts = {name: (value or b"").decode() for name, value in record.headers}
+        found.append(texts | {"key": (record.key or b"").decode(), "value": (record.value or b"").decode()})
+    return found
+
+
+class Shop:
+    """A cluster with both topics, and the two producers of the page."""
+
+    def __init__(self, cluster: MockCluster, producer: Producer) -> None:
+        self.cluster = cluster
+        self.producer = producer
+
+
+def played(scenario: Any, **options: Any) -> list[dict[str, str]]:
+    """Return the dead letters of a scenario, in which both producers are closed as on the page."""
+
+    async def whole() -> list[dict[str, str]]:
+        async with MockCluster(brokers=1) as cluster:
+            cluster.create_topic("orders", partitions=1)
+            cluster.create_topic("orders.dead", partitions=1, max_message_bytes=5_000_000)
+            servers = cluster.bootstrap_servers
+            async with Producer(servers, max_request_size=2_000_000) as letters:
+                dead = program()["DeadLetters"](letters, "orders.dead")
+                options.setdefault("linger_ms", 100)
+                async with Producer(servers, on_delivery_error=dead, keep_failed_records=True, **options) as producer:
+                    await producer.partitions_for("orders")
+                    await scenario(Shop(cluster, producer))
+                assert dead.without_record == 0
+            return facts(cluster)
+
+    return asyncio.run(whole())
+
+
+def test_a_record_that_is_too_large_for_its_topic_becomes_a_dead_letter() -> None:
+    async def scenario(shop: Shop) -> None:
+        shop.cluster.alter_topic("orders", max_message_bytes=1_000)
+        shop.producer.send("orders", b"small")
+        shop.producer.send("orders", b"L" * 5_000, key=b"7", headers=[("trace", b"a1")])
+        await shop.producer.flush()
+        assert [record.value for record in shop.cluster.records("orders", 0)] == [b"small"]
+
+    [letter] = played(scenario)
+    assert letter["value"] == "L" * 5_000
+    assert (letter["key"], letter["trace"]) == ("7", "a1")
+    assert (letter["dead.topic"], letter["dead.partition"]) == ("orders", "0")
+    assert (letter["dead.error"], letter["dead.persistence"]) == ("RecordTooLargeError", "NOT_PERSISTED")
+
+
+def test_a_record_that_the_broker_names_as_invalid_becomes_a_dead_letter_with_its_words() -> None:
+    async def scenario(shop: Shop) -> None:
+        shop.cluster.alter_topic("orders", cleanup_policy="compact")
+        shop.producer.send("orders", b"good", key=b"k")
+        shop.producer.send("orders", b"poison")
+        await shop.producer.flush()
+        assert [record.value for record in shop.cluster.records("orders", 0)] == [b"good"]
+
+    [letter] = played(scenario)
+    assert (letter["value"], letter["dead.error"]) == ("poison", "InvalidRecordError")
+    assert letter["dead.text"].startswith("INVALID_RECORD")
+
+
+@pytest.mark.parametrize(
+    ("code", "answer", "verdict"),
+    [(19, "NOT_ENOUGH_REPLICAS", "NOT_PERSISTED"), (7, "REQUEST_TIMED_OUT", "POSSIBLY_PERSISTED")],
+)
+def test_a_record_whose_time_is_over_becomes_a_dead_letter_with_the_verdict(
+    code: int, answer: str, verdict: str
+) -> None:
+    async def scenario(shop: Shop) -> None:
+        shop.cluster.fail_next("Produce", code, topic="orders", times=None)
+        shop.producer.send("orders", b"late")
+        await shop.producer.flush()
+
+    [letter] = played(scenario, linger_ms=0, request_timeout_ms=200, delivery_timeout_ms=400)
+    assert (letter["value"], letter["dead.error"]) == ("late", "DeliveryTimeoutError")
+    assert letter["dead.persistence"] == verdict
+    assert answer in letter["dead.text"]
+
+
+def test_what_fails_while_the_producer_closes_becomes_a_dead_letter() -> None:
+    async def scenario(shop: Shop) -> None:
+        shop.cluster.fail_next("Produce", 19, topic="orders", times=None)
+        shop.producer.send("orders", b"too late")
+        assert (await shop.producer.close(timeout=0)).count == 1
+
+    [letter] = played(scenario)
+    assert (letter["value"], letter["dead.error"]) == ("too late", "UndeliveredAtCloseError")
+
+
+def test_the_pages_own_run_delivers_its_order_and_writes_no_letter() -> None:
+    async def whole() -> None:
+        async with MockCluster(brokers=1) as cluster:
+            cluster.create_topic("orders", partitions=1)
+            cluster.create_topic("orders.dead", partitions=1)
+            await program()["run"](cluster.bootstrap_servers)
+            assert [record.value for record in cluster.records("orders", 0)] == [b"an order"]
+            assert facts(cluster) == []
+
+    asyncio.run(whole())
+
+
+def test_an_awaited_record_becomes_a_letter_where_its_error_is_caught() -> None:
+    async def whole() -> None:
+        async with MockCluster(brokers=1) as cluster:
+            cluster.create_topic("orders", partitions=1, max_message_bytes=100)
+            cluster.create_topic("orders.dead", partitions=1)
+            async with Producer(cluster.bootstrap_servers) as producer:
+                await program()["send"](producer, producer, b"L" * 200)
+            [letter] = facts(cluster)
+            assert letter["dead.error"] == "RecordTooLargeError"
+
+    asyncio.run(whole())
+
+
+def test_a_memory_producer_gives_the_record_too() -> None:
+    async def whole() -> None:
+        heard: list[Any] = []
+        async with MemoryProducer(on_delivery_error=heard.append, keep_failed_records=True) as producer:
+            producer.fail_next(RecordTooLargeError("scripted"))
+            producer.send("orders", b"v", key=b"k", headers=[("h", b"1")])
+            await producer.flush()
+            await asyncio.sleep(0)
+        [error] = heard
+        assert (error.record.topic, error.record.value, error.record.key) == ("orders", b"v", b"k")
+        assert error.record.headers == (("h", b"1"),)
+
+    asyncio.run(whole())

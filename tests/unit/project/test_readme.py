@@ -1,0 +1,85 @@
+"""README.md is what a stranger does first: its program is run as it stands, and what it says of installing is true."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import aiokprod
+
+ROOT = Path(__file__).resolve().parents[3]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "CHANGELOG.md")
+LIMIT_S = 120.0
+
+
+def program() -> str:
+    """Return the first block of Python."""
+    (first, *_) = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    return str(first)
+
+
+def command() -> str:
+    """Return the line beside the program that runs it with a cluster."""
+    (line,) = re.findall(r"^(aiokprod cluster .* -- python \S+)$", README, re.MULTILINE)
+    return str(line)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_the_program_is_five_lines_and_compiles_as_it_is_pasted() -> None:
+    assert ast.parse(program())
+    assert len([line for line in program().splitlines() if line.strip()]) == 5
+
+
+def test_the_program_runs_with_the_command_beside_it_and_prints_where_its_record_is(tmp_path: Path) -> None:
+    port = free_port()
+    before, _, name = command().rpartition(" -- python ")
+    assert program().count("localhost:9092") == 1  # the port where `aiokprod cluster` listens
+    (tmp_path / name).write_text(program().replace("localhost:9092", f"127.0.0.1:{port}"))
+    _, *options = before.split()
+    line = [sys.executable, "-m", "aiokprod", *options, "--brokers", "1", "--port", str(port)]
+    environment = os.environ | {"PYTHONPATH": str(Path(aiokprod.__file__).parents[1])}
+    done = subprocess.run(
+        [*line, "--", sys.executable, name],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"RecordMetadata\(topic='orders', partition=0, offset=0, .*\)\n", done.stdout), done.stdout
+
+
+def test_the_two_commands_are_one_line_each() -> None:
+    for title in ("Run it", "Test it"):
+        section = README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+        _, block, _ = section.split("```")
+        assert block.startswith("sh\n") and block.count("\n") == 2, block
+
+
+def test_pages_install_from_a_checkout_and_the_readme_alone_says_how_it_will_be() -> None:
+    of_an_index = re.compile(r"pip install ['\"]?aiokprod")
+    assert [page.name for page in PAGES if of_an_index.search(page.read_text(encoding="utf-8"))] == []
+    assert len(of_an_index.findall(README)) == 1
+    assert "on no package index yet" in README
+
+
+def test_every_extra_that_a_page_installs_is_one_of_the_package() -> None:
+    toml = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (section,) = re.findall(r"^\[project\.optional-dependencies\]\n(.*?)^\[", toml, re.DOTALL | re.MULTILINE)
+    extras = set(re.findall(r"^(\w+) = ", section, re.MULTILINE))
+    named = {
+        extra
+        for text in (README, *(page.read_text(encoding="utf-8") for page in PAGES))
+        for group in re.findall(r"pip install (?:-\w )?['\"]\.\[([\w,]+)\]", text)
+        for extra in group.split(",")
+    }
+    assert {"all", "columns", "audit", "spark", "cli"} <= named <= extras
