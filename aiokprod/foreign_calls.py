@@ -5,14 +5,21 @@ The classes have descriptors and no `__getattr__`, which would make every `produ
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from aiokprod.config.foreign_names import TRANSACTIONS
 from aiokprod.pipeline.delivery.delivery import Delivery
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
+
+# A class has one metaclass: that of `Protocol` derives from that of `ABC`, so a producer can be mixed with classes of both.
+if TYPE_CHECKING:
+    _MetaOfProtocols = ABCMeta
+else:
+    _MetaOfProtocols = type(Protocol)
 
 
 class Foreign(NamedTuple):
@@ -72,8 +79,7 @@ OF_DELIVERIES: Final = {
 class ForeignCall:
     """A name that a class does not have: looking it up raises an AttributeError that names the replacement.
 
-    On the class the look-up returns the `ForeignName`, as tools ask a class for everything that `dir` lists. That is neither
-    callable nor a descriptor, which `help` would list as a method.
+    On the class the look-up returns the `ForeignName`, as tools ask a class for everything that its `__dict__` lists.
     """
 
     __slots__ = ("_name",)
@@ -105,17 +111,32 @@ def without_arguments(instead: str) -> Callable[[CallT], CallT]:
     return wrapped
 
 
-class ForeignCalls:
+class ForeignCallsMeta(_MetaOfProtocols):
+    """Makes `help` of a producer class list what the class offers, as `help` lists what `dir` of the class returns."""
+
+    def __dir__(self) -> list[str]:
+        """List the attributes without the names of other clients, and without those that only Python itself uses."""
+        return [name for name in type.__dir__(self) if name not in _OF_PYTHON and not _is_foreign(self, name)]
+
+    # Those of Protocol's metaclass (3.11) ask each class whether it is a protocol; no subclass of a producer can be one.
+    __instancecheck__ = ABCMeta.__instancecheck__
+    __subclasscheck__ = ABCMeta.__subclasscheck__
+
+
+class ForeignCalls(metaclass=ForeignCallsMeta):
     """The base class of objects that answer to the names of other clients."""
+
+
+_OF_PYTHON: Final = frozenset({"__abstractmethods__", "__dict__", "__dir__", "__reduce_ex__", "__weakref__"})
 
 
 def _own_names(instance: object) -> list[str]:
     """List the attributes without the names of other clients, so that completion in a shell offers only what exists."""
-    return [name for name in object.__dir__(instance) if not isinstance(_in_class(type(instance), name), ForeignCall)]
+    return [name for name in object.__dir__(instance) if not _is_foreign(type(instance), name)]
 
 
-def _in_class(kind: type, name: str) -> object:
-    return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), None)
+def _is_foreign(kind: type, name: str) -> bool:
+    return isinstance(next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), None), ForeignCall)
 
 
 # Not in the class bodies: type checkers still report these names.

@@ -7,7 +7,8 @@ import inspect
 import pydoc
 import re
 import sys
-from typing import Any
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
 from unittest.mock import create_autospec
 
 import pytest
@@ -66,20 +67,57 @@ def test_a_flush_with_a_timeout_is_answered_with_ours(arguments: tuple[Any, ...]
         flush(*arguments, **options)
 
 
+@pytest.mark.parametrize("kind", [Producer, MemoryProducer])
+def test_help_shows_what_a_user_needs_and_nothing_else(kind: type) -> None:
+    page = pydoc.plain(pydoc.render_doc(kind))
+    methods = page.partition("Methods defined here")[2]
+    listed = set(re.findall(r"^ \|  (?:async )?(\w+)(?:\(| =|$)", methods, re.MULTILINE))
+    offered = {name for name in dir(Producer) if not name.startswith("_")}
+    assert {"send", "send_many", "close", "health"} <= offered
+    assert {name for name in listed if name.startswith("_")} == {"__aenter__", "__aexit__", "__init__", "__repr__"}
+    assert offered <= listed
+    assert not listed & NAMES.keys()
+    assert "foreign_calls" not in methods
+
+
 def test_the_class_can_be_asked_for_everything_that_dir_lists() -> None:
-    every = {name: getattr(Producer, name) for name in dir(Producer)}
-    assert not any(callable(every[name]) for name in NAMES)
+    assert not NAMES.keys() & set(dir(Producer))
+    assert {"send", "close", "__aenter__", "__doc__"} <= set(dir(Producer))
+    assert all(hasattr(Producer, name) for name in dir(Producer))
+
+
+def test_a_name_asked_of_the_class_tells_its_replacement() -> None:
+    every: dict[str, Any] = {name: getattr(Producer, name) for name in NAMES}
+    assert not any(callable(value) or inspect.isroutine(value) for value in every.values())
     assert "await producer.close()" in repr(every["stop"])
-    with pytest.raises(TypeError, match="not callable"):
+    with pytest.raises(AttributeError, match="'stop'"):
         create_autospec(Producer, instance=True).stop()
 
 
-def test_help_lists_the_names_with_their_replacements_and_not_as_methods() -> None:
-    assert not {name for name in NAMES if inspect.isroutine(getattr(Producer, name))}
-    methods, _, others = pydoc.plain(pydoc.render_doc(Producer)).partition("Data and other attributes inherited")
-    for name in NAMES:
-        assert f" |  {name} = <no {name!r}" in others
-        assert f" |  {name} =" not in methods
+def test_a_producer_is_mixed_with_abstract_classes_and_protocols() -> None:
+    class Bus(Protocol):
+        def publish(self) -> str: ...
+
+    class Named(ABC):
+        @abstractmethod
+        def name(self) -> str: ...
+
+    class Mine(Producer, Bus, Named):
+        def publish(self) -> str:
+            return "published"
+
+        def name(self) -> str:
+            return "mine"
+
+    class Unnamed(Named, Producer):
+        pass
+
+    mine = Mine("localhost:9092")
+    assert (mine.publish(), mine.name(), isinstance(mine, Producer)) == ("published", "mine", True)
+    assert {"publish", "name", "send"} <= set(dir(Mine))
+    assert not isinstance(object(), Producer)
+    with pytest.raises(TypeError, match="abstract"):
+        Unnamed("localhost:9092")  # type: ignore[abstract]
 
 
 def test_what_is_advised_is_there() -> None:
