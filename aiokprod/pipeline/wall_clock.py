@@ -11,29 +11,31 @@ from time import time
 from typing import Final
 
 
-class _Clock:
+class WallClock:
+    """The clock of the process: `seconds()` returns the seconds since 1970."""
+
     def __init__(self, seconds: Callable[[], float]) -> None:
         self.seconds = seconds
 
 
-_clock: Final = _Clock(time)
+CLOCK: Final = WallClock(time)
 
 
 def wall_s() -> float:
     """Return the seconds since 1970."""
-    return _clock.seconds()
+    return CLOCK.seconds()
 
 
 def wall_ms() -> int:
     """Return the milliseconds since 1970."""
-    return int(_clock.seconds() * 1000)
+    return int(CLOCK.seconds() * 1000)
 
 
 @contextmanager
 def on(seconds: Callable[[], float]) -> Generator[None]:
     """Use another clock for the whole process, for a run in virtual time."""
-    before, _clock.seconds = _clock.seconds, seconds
+    before, CLOCK.seconds = CLOCK.seconds, seconds
     try:
         yield
     finally:
-        _clock.seconds = before
+        CLOCK.seconds = before

@@ -234,6 +234,10 @@ class Delivery:
 
     # ------------------------------------------------------------------ waiting
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        if self._watch is None:
+            metadata = self._holder.metadata(self._index)
+            if metadata is not None:  # delivered before it is awaited, as most records of a window are
+                return metadata
         if not self.done():
             waiter = Waiter(self._holder.event_loop())
             self._add(waiter)

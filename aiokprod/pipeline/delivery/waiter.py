@@ -185,9 +185,8 @@ class Calls(Wakeable):
                 except BaseException as broken:  # the loop's exception handler decides, as with any callback
                     message = f"Exception in callback {function!r}"
                     callback.loop.call_exception_handler({"message": message, "exception": broken})
-        except (
-            BaseException
-        ):  # also out of the exception handler, or of a `__repr__`: the others are called all the same
+        # Also what the exception handler raises, or a `__repr__`: the others are called all the same.
+        except BaseException:
             rest = list(left)
             if rest:
                 self._handle, self.more = rest[0], rest[1:]

@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from aiokprod.errors import AiokprodError, ForkedError, ProducerNotStartedError, WrongLoopError
 from aiokprod.model import Record
+from aiokprod.pipeline import wall_clock
 from aiokprod.pipeline.delivery.delivery import Delivery
 from aiokprod.pipeline.partition.send_many import SendMany
 from aiokprod.pipeline.partition.value_run import ValueRun
 from aiokprod.pipeline.sending.dispatcher import TopicDispatcher
 from aiokprod.pipeline.sending.parking import ALWAYS_WAITS, NEVER_WAITS, WAITS_IF_IT_MAY, Parking
 from aiokprod.pipeline.sending.record_checks import RecordChecks
-from aiokprod.pipeline.wall_clock import wall_s
 from aiokprod.records.batch import record_size_bound
 from aiokprod.records.headers import encode_plain
 
@@ -50,7 +50,8 @@ class SendPath:
         self._clock: Callable[[], float] = loop.time
         self._refusal = refusal
         self._now = loop.time()
-        self._read_at = wall_s()  # when the loop's clock said so
+        self._wall = wall_clock.CLOCK
+        self._read_at = self._wall.seconds()  # when the loop's clock said so
 
     def send(
         self,
@@ -63,8 +64,9 @@ class SendPath:
         timeout: object,
     ) -> Delivery:
         """Send one record, as `Producer.send` says."""
+        get_running = self._running  # called as a local name: as a method Python looks each time for one of the class
         try:
-            running: object = self._running()
+            running: object = get_running()
         except RuntimeError:
             running = None
         parking = self.parking
@@ -100,6 +102,7 @@ class SendPath:
                 parking.check_open()
             if encoded is not None:
                 header_size = len(encoded)
+        wall_s = self._wall.seconds
         wall = wall_s()
         if timestamp_ms is None:
             sent_ms = int(wall * 1000)
@@ -209,7 +212,7 @@ class SendPath:
                     and not gate.waiting_count
                     and gate.used_bytes + charge_bytes <= gate.open_bytes
                 ):
-                    wall = wall_s()
+                    wall = self._wall.seconds()
                     if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
                         self._now = self._clock()
                         self._read_at = wall
@@ -251,7 +254,7 @@ class SendPath:
                     run.room_bytes = gate.open_bytes - gate.used_bytes
                     if not run.first_bytes():
                         break
-                    wall = wall_s()
+                    wall = self._wall.seconds()
                     if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
                         self._now = self._clock()
                         self._read_at = wall
