@@ -9,8 +9,10 @@ goes to `RecordChecks`, which converts it or names what is wrong with it. Nothin
 from __future__ import annotations
 
 import asyncio
+import sys
 from asyncio import get_running_loop
 from collections.abc import Callable, Iterator, Sequence
+from threading import get_ident
 from typing import Any, Final
 
 from aiokprod.errors import AiokprodError, ForkedError, ProducerNotStartedError, WrongLoopError
@@ -25,6 +27,11 @@ from aiokprod.pipeline.sending.record_checks import RecordChecks
 from aiokprod.records.batch import record_size_bound
 from aiokprod.records.headers import encode_plain
 
+# The loops that are running a task now, in any thread. On Python 3.11 `get_running_loop` makes a system call each time
+# (getpid), which is a tenth of the cost of a record; later versions need none.
+LOOPS_IN_TASKS: Final[dict[Any, Any]] = (
+    {} if sys.version_info >= (3, 12) else vars(asyncio.tasks).get("_current_tasks", {})
+)
 CLOCK_READ_EVERY_S: Final = 0.001  # the loop's clock: a record may be taken for as much older than it is
 
 
@@ -44,9 +51,13 @@ class SendPath:
         self._is_plain = checks.is_plain
         self._largest_bytes = checks.largest_record_bytes
         self._loop = loop
-        self._running: Callable[[], asyncio.AbstractEventLoop] = (
-            get_running_loop  # a global name is looked up each time
-        )
+        # Names of a module are looked up each time, in the compiled form too.
+        self._running: Callable[[], asyncio.AbstractEventLoop] = get_running_loop
+        self._get_thread: Callable[[], int] = get_ident
+        self._in_tasks = LOOPS_IN_TASKS
+        # Where a record was sent last with the loop running. Not where the path was made: the loop may run elsewhere since,
+        # and a task of it there must not let this thread send.
+        self._sent_in: int | None = None
         self._clock: Callable[[], float] = loop.time
         self._refusal = refusal
         self._now = loop.time()
@@ -64,13 +75,11 @@ class SendPath:
         timeout: object,
     ) -> Delivery:
         """Send one record, as `Producer.send` says."""
-        get_running = self._running  # called as a local name: as a method Python looks each time for one of the class
-        try:
-            running: object = get_running()
-        except RuntimeError:
-            running = None
         parking = self.parking
-        if running is not self._loop or not parking.is_open:
+        get_thread = self._get_thread  # called as a local name: as a method Python looks each time for one of the class
+        if self._loop not in self._in_tasks or get_thread() != self._sent_in:
+            self._check_loop()
+        if not parking.is_open:
             raise self._refusal()
         dispatcher: TopicDispatcher | None = None
         if isinstance(topic, str):
@@ -118,11 +127,26 @@ class SendPath:
         if size_bytes > self._largest_bytes:
             raise self._checks.too_large(size_bytes, name)
         if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
+            self._check_loop()  # the loop may run in another thread by now, in a task that has sent nothing yet
             self._now = self._clock()
             self._read_at = wall
         return parking.accept(
             name, dispatcher, plain_value, plain_key, encoded, number, sent_ms, size_bytes, timeout_s, self._now
         )
+
+    def _check_loop(self) -> None:
+        """Check that this is the thread of the loop, which is running; remember the thread.
+
+        Raises:
+            AiokprodError: the reason, as the caller of `send` is told.
+        """
+        try:
+            running: object = self._running()
+        except RuntimeError:
+            running = None
+        if running is not self._loop:
+            raise self._refusal()
+        self._sent_in = self._get_thread()
 
     def _send_dressed(
         self,

@@ -57,7 +57,6 @@ TESTED_THROUGH = {
     "pipeline/partition/settings.py": "pipeline/sending/test_record_checks.py",
     "pipeline/pipeline.py": "pipeline/behaviour/test_producer_life.py",
     "pipeline/sending/parking.py": "pipeline/sending/test_sending_rooms.py",
-    "pipeline/sending/send_path.py": "pipeline/sending/test_send_call.py",
     "pipeline/wall_clock.py": "pipeline/behaviour/test_producer_timeouts.py",
     "randomness.py": "test_backoff.py",
     "records/column_rows.py": "records/test_vectorised.py",
