@@ -21,7 +21,7 @@ NAMES = {
 }
 COMPILED, PURE = "compiled", "pure"
 FAST = (
-    "firehose",
+    "not_read",
     "awaited_by_window",
     "awaited_after_flush",
     "result_after_flush",
@@ -95,7 +95,7 @@ def firehose(size: int, scale: float = 1.0, rounds: int = 3, **common: Any) -> I
 def outcomes(rounds: int = 3) -> Item:
     """Return the table of firehoses by how a program reads the outcomes of its records."""
     ways = {
-        "not read": "firehose",
+        "not read": "not_read",
         "each awaited, 20,000 at a time": "awaited_by_window",
         "each awaited after flush": "awaited_after_flush",
         "`result()` after flush": "result_after_flush",
@@ -108,11 +108,10 @@ def outcomes(rounds: int = 3) -> Item:
     }
     entries: list[Entry] = []
     for title, way in ways.items():
-        client = AIOKPROD if way == "firehose" else OUTCOMES
         count = 1_000_000 if way in FAST else 200_000
         entries += [
-            Entry(client, way, count, title=title, form=COMPILED),
-            Entry(client, way, count // 2, title=title, form=PURE),
+            Entry(OUTCOMES, way, count, title=title, form=COMPILED),
+            Entry(OUTCOMES, way, count // 2, title=title, form=PURE),
         ]
     entries += [
         Entry(CALLBACK, "not_read", 1_000_000, title="none"),

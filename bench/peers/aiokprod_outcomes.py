@@ -45,6 +45,17 @@ def windows(client: Producer, job: Job, value: bytes) -> Iterator[list[Delivery]
         yield [send(topic, value) for _ in range(min(WINDOW, job.count - start))]
 
 
+async def not_read(client: Producer, job: Job, value: bytes) -> int:
+    """Drop the Deliveries; the number that flush has waited for."""
+    send, topic = client.send, job.topic
+    for start in range(0, job.count, ROUND):
+        for _ in range(min(ROUND, job.count - start)):
+            send(topic, value)
+        await client.ready()
+    await client.flush()
+    return job.count
+
+
 async def awaited_by_window(client: Producer, job: Job, value: bytes) -> int:
     read = 0
     for deliveries in windows(client, job, value):
@@ -119,6 +130,7 @@ async def task_group(client: Producer, job: Job, value: bytes) -> int:
 
 
 WAYS = {
+    "not_read": way(not_read),
     "awaited_by_window": way(awaited_by_window),
     "awaited_after_flush": way(awaited_after_flush),
     "result_after_flush": way(result_after_flush),

@@ -7,6 +7,7 @@ from typing import Final
 
 from aiokprod.config import ProducerConfig
 from aiokprod.pipeline.partition.batch_fill import most_plain_bytes
+from aiokprod.records.compression import plain_that_fits
 
 RECORD_OVERHEAD_BYTES: Final = 120
 """Charged beside a record's own bytes: a cell in each column, the objects in them, a kept Delivery; measured by bench/"""
@@ -62,7 +63,9 @@ class PipelineSettings:
 
 
 def _most_batch_bytes(config: ProducerConfig) -> int:
-    # With acks=0 no answer says that a batch was too large for its topic: records would be lost by a wrong estimate.
-    if config.compression_type == "none" or config.required_acks == 0:
+    if config.compression_type == "none":
         return config.batch_size
+    if config.required_acks == 0:
+        # No answer says that a batch was too large for its topic: records would be lost by a wrong estimate.
+        return min(config.batch_size, plain_that_fits(config.max_request_size))
     return most_plain_bytes(config.batch_size, config.max_request_size, config.buffer_memory)

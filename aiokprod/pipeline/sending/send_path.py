@@ -57,7 +57,7 @@ class SendPath:
         self._in_tasks = LOOPS_IN_TASKS
         # Where a record was sent last with the loop running. Not where the path was made: the loop may run elsewhere since,
         # and a task of it there must not let this thread send.
-        self._sent_in: int | None = None
+        self._sent_in = 0  # no thread
         self._clock: Callable[[], float] = loop.time
         self._refusal = refusal
         self._now = loop.time()

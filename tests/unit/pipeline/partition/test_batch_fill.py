@@ -168,6 +168,11 @@ def test_without_acknowledgements_a_batch_takes_batch_size() -> None:
     assert settings(batch_size=10_000, compression_type="gzip", acks=0).most_batch_bytes == 10_000
 
 
+def test_without_acknowledgements_a_batch_that_does_not_pack_fits_a_request_too() -> None:
+    options = settings(batch_size=1_048_576, max_request_size=1_048_576, compression_type="gzip", acks=0)
+    assert 1_040_000 < options.most_batch_bytes == plain_that_fits(1_048_576)
+
+
 def test_with_a_codec_a_batch_takes_a_megabyte_at_most_with_default_options() -> None:
     most = settings(compression_type="gzip").most_batch_bytes
     assert 1_040_000 < most == plain_that_fits(1_048_576)
