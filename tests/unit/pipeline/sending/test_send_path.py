@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aiokprod.errors import AiokprodError, WrongLoopError
+from aiokprod.pipeline import wall_clock
 from aiokprod.pipeline.sending.send_path import CLOCK_READ_EVERY_S
 from aiokprod.testing import MemoryProducer
 
@@ -92,8 +93,8 @@ def test_a_loop_that_runs_in_another_thread_now(has_sent: bool) -> None:
     thread = threading.Thread(target=lambda: loop.run_until_complete(stand()))
     thread.start()
     assert go.wait(30)
-    time.sleep(2 * CLOCK_READ_EVERY_S)
-    error = refused(lambda: producer.send("t", b"lost"))
+    with wall_clock.on(lambda: time.time() + 2 * CLOCK_READ_EVERY_S):
+        error = refused(lambda: producer.send("t", b"lost"))
     gone.set()
     thread.join()
     loop.run_until_complete(producer.close())
