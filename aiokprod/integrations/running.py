@@ -30,8 +30,9 @@ def check_arguments(producer: object, start_timeout: object, close_timeout: obje
         ConfigError: `producer` is neither a producer nor a config; a timeout is no number of seconds, or below 0.
     """
     if isinstance(producer, type) or not (isinstance(producer, ProducerConfig) or hasattr(producer, "start")):
+        kind = "a class" if isinstance(producer, type) else type(producer).__name__
         raise ConfigError(
-            f"producer is {shown(producer)} ({type(producer).__name__}): it must be a Producer that is not started yet, or a"
+            f"producer is {shown(producer)} ({kind}): it must be a Producer that is not started yet, or a"
             " ProducerConfig"
         )
     check_timeout("start_timeout", start_timeout)

@@ -127,7 +127,7 @@ def test_an_own_lifespan_without_state_is_fine(cluster: MockCluster) -> None:
     [
         ("localhost:9092", {}, r"producer is 'localhost:9092' \(str\): it must be a Producer .*ProducerConfig"),
         (None, {}, "producer is None"),
-        (Producer, {}, r"producer is <class .*Producer'> \(type\)"),
+        (Producer, {}, r"producer is <class .*Producer'> \(a class\)"),
         (ProducerConfig(bootstrap_servers="localhost:9"), {"close_timeout": -1}, "close_timeout is -1"),
         (ProducerConfig(bootstrap_servers="localhost:9"), {"start_timeout": "x"}, "start_timeout is 'x'"),
     ],
