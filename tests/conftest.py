@@ -10,6 +10,7 @@ import asyncio
 import gc
 import os
 import signal
+import time
 import warnings
 from functools import cache
 from pathlib import Path
@@ -98,6 +99,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     items[:] = [item for item in items if not item.get_closest_marker("pure")]
     config.hook.pytest_deselected(items=pure)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the fixtures: they would start brokers for a test that does not run
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out tests that would begin after AIOKPROD_TEST_UNTIL, Unix time in seconds; the summary says skipped."""
+    if time.time() > float(os.environ.get("AIOKPROD_TEST_UNTIL", "inf")):
+        pytest.skip("left out: the time for these tests is over (AIOKPROD_TEST_UNTIL)")
 
 
 def pytest_report_header() -> list[str]:

@@ -149,6 +149,7 @@ def test_no_claims_cannot_be_judged(spark: SparkSession) -> None:
     assert verdict.not_ours == 6
 
 
+@pytest.mark.slow
 def test_trouble_is_found_in_one_shuffle_with_hash_aggregates_only(spark: SparkSession) -> None:
     assert found_exactly(spark, planted_worlds(20, 10))
     world = truthful(5, 10, 5)

@@ -37,6 +37,7 @@ def produce(cluster: KafkaCluster, topic: str, value: bytes) -> None:
     assert failures == []
 
 
+@pytest.mark.slow
 def test_a_client_of_another_make_writes_and_reads(cluster: KafkaCluster) -> None:
     cluster.create_topic("first", partitions=2)
     produce(cluster, "first", b"value")
@@ -55,6 +56,7 @@ def test_a_lost_acknowledgement_makes_no_second_copy(cluster: KafkaCluster) -> N
     assert cluster.end_offsets("proxied") == [1]
 
 
+@pytest.mark.slow
 def test_a_killed_broker_loses_its_leaders_and_comes_back(cluster: KafkaCluster) -> None:
     cluster.create_topic("killed", partitions=3)
     broker = cluster.broker(cluster.leaders("killed")[0])
@@ -83,6 +85,7 @@ def test_a_paused_broker_goes_on_where_it_was(cluster: KafkaCluster) -> None:
     cluster.wait_ready()
 
 
+@pytest.mark.slow
 def test_a_broker_restarts_in_order_on_the_same_port(cluster: KafkaCluster) -> None:
     broker = cluster.broker(3)
     port = broker.port

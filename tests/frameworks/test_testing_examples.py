@@ -134,6 +134,7 @@ def shapes(report: str) -> set[str]:
     return {re.sub(r"\d+", "N", line).rstrip() for line in stories.splitlines()}
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_the_page_under_anyio_on_real_brokers(tmp_path: Path) -> None:
     run(tmp_path, "anyio", MODULES_ON_KAFKA)

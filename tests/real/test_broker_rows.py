@@ -285,6 +285,7 @@ def test_a_topic_that_never_comes_fails_at_max_block_and_frees_its_bytes(
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_records_without_a_key_go_to_partitions_that_have_a_leader(
     cluster: KafkaCluster, kafka_name: str
 ) -> None:  # faults: T20
@@ -317,6 +318,7 @@ def _led(cluster: KafkaCluster, topic: str) -> set[int]:
 
 
 # ---------------------------------------------------------------------- asyncio
+@pytest.mark.slow
 def test_sends_that_nothing_waits_for_any_more_leave_no_trace_while_a_broker_dies(
     cluster: KafkaCluster, kafka_name: str
 ) -> None:  # faults: L6

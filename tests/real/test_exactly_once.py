@@ -157,6 +157,7 @@ def test_without_idempotence_what_is_reported_delivered_is_there_and_first_copie
     assert not findings, findings
 
 
+@pytest.mark.slow
 def test_fresh_topics_are_flooded_at_once_with_five_in_flight(
     cluster: KafkaCluster, kafka_name: str
 ) -> None:  # faults: I6

@@ -328,6 +328,7 @@ def test_the_metadata_says_what_the_acknowledgement_told(
     assert log_of(cluster, kafka_name) == {0: [(number, number) for number in range(10)]}
 
 
+@pytest.mark.slow
 def test_too_few_replicas_are_a_typed_error_at_the_deadline_and_none_when_one_comes_back(
     cluster: KafkaCluster, kafka_name: str
 ) -> None:  # faults: B8, P11
@@ -362,6 +363,7 @@ def test_too_few_replicas_are_a_typed_error_at_the_deadline_and_none_when_one_co
     assert log_of(cluster, kafka_name) == {0: [(0, 0), (1, 2)]}
 
 
+@pytest.mark.slow
 def test_a_majority_that_is_gone_leaves_the_fate_open_and_a_longer_patience_delivers(
     cluster: KafkaCluster, kafka_name: str
 ) -> None:

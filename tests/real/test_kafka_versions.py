@@ -14,6 +14,7 @@ from aiokprod.testing.kafka_cluster import BrokerState
 pytestmark = pytest.mark.real
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", OLDER)
 def test_an_older_broker_starts_and_comes_back_after_a_kill(version: str) -> None:
     with KafkaCluster(brokers=1, version=version) as cluster:

@@ -19,7 +19,7 @@ from swarm.counted import is_too_much
 import aiokprod
 
 COUNTED = Path(__file__).with_name("swarm") / "counted.py"
-SEEDS = 40
+SEEDS = 20
 MANY = range(100, 300, 100)
 
 

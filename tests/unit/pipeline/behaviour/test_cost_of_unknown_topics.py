@@ -6,7 +6,7 @@ from functools import cache
 
 from work_counter import counts_of
 
-SIZES = (200, 2_000)
+SIZES = (200, 1_000)
 IN_USE = 1
 BOUND = 100  # names that failed a short while ago
 

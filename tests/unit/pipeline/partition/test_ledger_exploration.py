@@ -13,7 +13,7 @@ from ledger_world import KINDS, Kind, check, exhaust, run, survey
 
 pytestmark = pytest.mark.pure("its batches are no ProducerBatch, its variants subclass Ledger")
 
-SEEDS = int(os.environ.get("AIOKPROD_LEDGER_SEEDS", "5000"))
+SEEDS = int(os.environ.get("AIOKPROD_LEDGER_SEEDS", "3000"))
 SMALL_WORLDS = [
     kind
     for kind in KINDS
