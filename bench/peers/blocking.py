@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable
 from functools import partial
 
@@ -34,7 +35,7 @@ def open_loop(
 ) -> None:
     """Send as `waiting.open_loop` does; `wait(seconds)` lets the client call back."""
     clock = time.perf_counter
-    latencies: list[float] = []
+    latencies = array("d")
 
     def tell(intended: float, error: object, _: object) -> None:
         assert error is None, error
