@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
 from aiokprod.testing.kafka_cluster.blocking import Answer, Request
+from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.frames import encode_request_header, read_response_header, response_header_flexible
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aiokprod.wire.messages.produce import (
@@ -124,6 +125,17 @@ class Asker:
     def produce(self, topic: str, batch: bytes | None, **options: int) -> Written:
         """Send one batch to partition 0 of the topic; options as of `send_produce`."""
         return written(self.produce_fully(topic, batch, **options))
+
+    def produce_once_in_sync(self, topic: str, batch: bytes) -> Written:
+        """Send one batch to partition 0, again as long as the leader counts too few replicas in sync.
+
+        Metadata can show the full set before the leader itself has learnt of it; until then it refuses for certain.
+        """
+        deadline = time.monotonic() + 30
+        while (answer := self.produce(topic, batch)).code == ErrorCode.NOT_ENOUGH_REPLICAS:
+            assert time.monotonic() < deadline, f"the leader of {topic} still counts too few replicas"
+            time.sleep(0.05)
+        return answer
 
     def produce_fully(self, topic: str, batch: bytes | None, **options: int) -> PartitionProduceResponse:
         """Send one batch to partition 0, and return all that the answer says about the partition."""

@@ -55,7 +55,7 @@ def test_while_a_follower_is_stopped(three_slowly: Target) -> None:
         assert (said.current_leader.leader_id, said.current_leader.leader_epoch) == (-1, epoch + 1)
         assert answer.node_endpoints == []
     three.admin.wait_all_in_sync(strict)
-    assert broker.produce(strict, sequenced(pid, 4)) == (0, 4)
+    assert broker.produce_once_in_sync(strict, sequenced(pid, 4)) == (0, 4)
     assert three.end_offset(strict) == 5
     # The restarted one remembers the last batch of a producer, no more. broker: 2.6
     three.admin.wait_all_in_sync(alone)
@@ -79,7 +79,7 @@ def test_an_in_sync_set_that_falls_below_the_minimum_while_a_batch_waits(three_s
         assert broker.produce(topic, sequenced(pid, 1)) == NOT_ENOUGH
         assert three.end_offset(topic) == 1
     three.admin.wait_all_in_sync(topic)
-    assert broker.produce(topic, sequenced(pid, 1)) == (0, 1)
+    assert broker.produce_once_in_sync(topic, sequenced(pid, 1)) == (0, 1)
     assert broker.produce(topic, sequenced(pid, 2)) == (0, 2)
 
 
@@ -98,7 +98,7 @@ def test_before_kip_966_too_small_a_set_is_told_after_the_append(three_of_2_8: T
         assert broker.produce(topic, sequenced(pid, 1)) == NOT_ENOUGH
         assert three.end_offset(topic) == 2, "readers see it"
     three.admin.wait_all_in_sync(topic)
-    assert broker.produce(topic, sequenced(pid, 1)) == (0, 1)
+    assert broker.produce_once_in_sync(topic, sequenced(pid, 1)) == (0, 1)
 
 
 def test_what_a_leader_alone_acknowledged_is_lost_with_it(three_slowly: Target) -> None:  # broker: 5.4, 5.6
