@@ -52,7 +52,8 @@ if os.environ.get("AIOKPROD_EXPECT_COMPILED") and not aiokprod.compiled:
     # A run on the sources beside the installed package would show nothing: start it in tests/, where they are not found.
     raise pytest.UsageError(f"AIOKPROD_EXPECT_COMPILED is set, and what is tested is not compiled: {aiokprod.__file__}")
 
-CONTAINERS = Path(__file__).parent / "containers"
+HERE = Path(__file__).parent
+CONTAINERS = HERE / "containers"
 
 
 @cache
@@ -89,8 +90,24 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return None
 
 
+LONG_ONES = ("spark", "real", "containers", "simulation", "frameworks", "conformance")
+"""The folders whose files take minutes. Begun last, one of them would run alone while the other processes are idle."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # xdist begins with the files of most tests; the longest files have few.
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests marked `pure` on the compiled form, whose parts cannot be replaced."""
+    """Begin with the long ones if several processes share the tests; leave out what the compiled form cannot run.
+
+    Tests marked `pure` replace parts of the pipeline, which the compiled form does not allow.
+    """
+    if hasattr(config, "workerinput"):  # a process of xdist
+        rank = {folder: place for place, folder in enumerate(LONG_ONES)}
+        items.sort(key=lambda item: rank.get(item.path.relative_to(HERE).parts[0], len(LONG_ONES)))
     pure = [item for item in items if item.get_closest_marker("pure")]
     unreasoned = [item.nodeid for item in pure if not any(mark.args for mark in item.iter_markers("pure"))]
     if unreasoned:

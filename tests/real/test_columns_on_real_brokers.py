@@ -61,13 +61,9 @@ def read_back(servers: str, topic: str, ends: list[int]) -> dict[int, list[Any]]
     return logs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("encoder", "codec"),
-    [
-        pytest.param(PlainEncoder(), "none", marks=pytest.mark.slow),
-        pytest.param(VectorEncoder(), "none", marks=pytest.mark.slow),
-        (VectorEncoder(), "zstd"),
-    ],
+    ("encoder", "codec"), [(PlainEncoder(), "none"), (VectorEncoder(), "none"), (VectorEncoder(), "zstd")]
 )
 def test_every_row_arrives_once_where_it_belongs_while_a_broker_dies(
     cluster: KafkaCluster, encoder: Encoder, codec: str, monkeypatch: pytest.MonkeyPatch

@@ -20,7 +20,8 @@ from aiokprod.testing.kafka_cluster.processes import ProcessBroker
 from aiokprod.testing.kafka_cluster.spec import version_tuple
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.real
+# Of the testing kit; the producer's own tests on real brokers are in every run.
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,6 @@ def consume(cluster: KafkaCluster, topic: str, count: int, partition: int = 0) -
     return values
 
 
-@pytest.mark.slow
 def test_a_client_of_another_make_writes_and_reads(cluster: KafkaCluster, kafka_name: str) -> None:
     cluster.create_topic(kafka_name, partitions=2)
     produce(cluster, kafka_name, [b"1", b"2", b"3"], partition=1)
@@ -111,7 +111,6 @@ def test_a_leader_is_moved_among_replicas_and_to_a_new_one(cluster: KafkaCluster
     assert consume(cluster, single, 1) == [b"before"]
 
 
-@pytest.mark.slow
 def test_a_killed_broker_loses_its_leaders_and_comes_back_with_its_data(cluster: KafkaCluster, kafka_name: str) -> None:
     cluster.create_topic(kafka_name, partitions=3)
     broker = cluster.broker(cluster.leaders(kafka_name)[0])
@@ -184,7 +183,6 @@ def test_a_paused_broker_keeps_its_sockets_and_answers_nothing(cluster: KafkaClu
     assert broker.is_running
 
 
-@pytest.mark.slow
 def test_a_broker_stops_in_order_also_when_paused(cluster: KafkaCluster, kafka_version: str, kafka_name: str) -> None:
     cluster.create_topic(kafka_name, partitions=3)
     broker = cluster.broker(3)
@@ -224,7 +222,6 @@ def test_the_plugin_gives_each_test_a_topic_of_its_own_and_deletes_it(
     assert [cluster.admin.topic(name) for name in names] == [None, None]
 
 
-@pytest.mark.slow
 def test_stopping_leaves_neither_process_nor_file_and_the_cluster_can_start_again() -> None:
     cluster = KafkaCluster(brokers=1)
     for _ in range(2):
@@ -248,7 +245,6 @@ def test_a_taken_port_is_named_before_the_broker_starts() -> None:
             KafkaCluster(brokers=1, ports=[port]).start()
 
 
-@pytest.mark.slow
 def test_a_broker_that_cannot_start_shows_what_its_log_complains_of() -> None:
     with KafkaCluster(brokers=1, backend="processes") as cluster:
         broker = cluster.broker(1)
@@ -264,7 +260,6 @@ def test_a_setting_that_kafka_refuses_is_named() -> None:
         KafkaCluster(brokers=1, config={"log.retention.bytes": "many"}).start()
 
 
-@pytest.mark.slow
 def test_brokers_end_when_the_process_that_started_them_is_killed() -> None:
     program = (
         "import sys, time\n"

@@ -15,7 +15,8 @@ from confluent_kafka import KafkaException, Producer
 from aiokprod.testing import KafkaCluster
 from aiokprod.testing.kafka_cluster import ClusterSecurity
 
-pytestmark = pytest.mark.real
+# Of the testing kit; the producer's own tests on real brokers are in every run.
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 PASSWORD = "a \\ 'b' é="
 

@@ -14,7 +14,8 @@ from aiokprod.testing.kafka_cluster.spec import version_tuple
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.metadata import MetadataResponse
 
-pytestmark = pytest.mark.real
+# Of the testing kit; the producer's own tests on real brokers are in every run.
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,6 @@ def produce(cluster: KafkaCluster, topic: str, *, idempotent: bool) -> None:
     assert producer.flush(30) == 0
 
 
-@pytest.mark.slow
 def test_clients_go_through_the_proxy_and_brokers_past_it(cluster: KafkaCluster, kafka_name: str) -> None:
     before = cluster.proxy.requests_seen("Produce")
     cluster.create_topic(kafka_name)
@@ -104,7 +104,6 @@ def test_one_partition_fails_before_or_after_its_append_or_is_left_out(
     assert by_id == (version_tuple(kafka_version) >= (4, 0)), "how topics are named in Produce"
 
 
-@pytest.mark.slow
 def test_a_proxied_broker_comes_back_behind_the_same_address(cluster: KafkaCluster, kafka_name: str) -> None:
     cluster.create_topic(kafka_name)
     broker = cluster.broker(cluster.leaders(kafka_name)[0])

@@ -42,7 +42,14 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 # ---------------------------------------------------------------------- topics that change
-@pytest.mark.parametrize("partitions", [3, 1, 5], ids=["with as many", "with fewer", "with more"])
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        pytest.param(3, id="with as many", marks=pytest.mark.slow),
+        pytest.param(1, id="with fewer"),
+        pytest.param(5, id="with more"),
+    ],
+)
 def test_a_topic_that_is_deleted_and_made_again_while_producing_has_no_ghosts(
     cluster: KafkaCluster, kafka_name: str, partitions: int
 ) -> None:  # faults: T5, T6
