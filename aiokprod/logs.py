@@ -188,8 +188,10 @@ class StateLog:
         extra = {
             **self._extra, "kafka_topic": loss.topic, "kafka_partition": loss.partition, "kafka_error": loss.error,
         }  # fmt: skip
-        text = "%s: %d records failed that no caller awaited: %s"
-        self._emit(logging.ERROR, text, self.subject, count, loss.text, extra=extra)
+        text = "%s: %d %s failed that no caller awaited: %s"
+        self._emit(
+            logging.ERROR, text, self.subject, count, "record" if count == 1 else "records", loss.text, extra=extra
+        )
 
     def lost_with_loop(self, text: str) -> None:
         """Write that a producer was not closed, with its lost records."""
