@@ -324,7 +324,7 @@ def test_a_reader_that_is_not_started_or_closed_says_so() -> None:
         with MockCluster() as cluster:
             cluster.create_topic("t")
             reader = Reader(cluster.bootstrap_servers)
-            with pytest.raises(UsageError, match="^the reader is not started"):
+            with pytest.raises(UsageError, match=r"^the reader is not started"):
                 await reader.partitions("t")
             async with reader:
                 assert await reader.partitions("t") == [0]
