@@ -146,7 +146,7 @@ class StateLog:
         last_at, held, first = self._losses.get(kind, (-inf, 0, None))
         is_quiet = now - last_at < QUIET_S
         if is_quiet and held and first is not None:
-            # Only the first error is made a text: thousands may fail in one turn, and a text costs more than a count.
+            # Only the first error is formatted: thousands may fail in one turn, and formatting costs more than counting.
             self._losses[kind] = (last_at, held + count, first)
             return
         is_shared = kind[1] != error.topic
