@@ -34,7 +34,7 @@ class BatchListener:
     """True while the caller awaits the report; otherwise failures go to `on_delivery_error`."""
 
     def settled(self, batch: ColumnBatch, segment: Segment, size_bytes: int) -> None:
-        """Take in the outcome of these records, of so many bytes."""
+        """Take in the outcome of these records, and their bytes."""
         raise AssertionError("abstract")
 
 

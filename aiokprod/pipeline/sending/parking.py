@@ -328,7 +328,7 @@ class Parking:
         self.effects.room_is_due = True
 
     async def room(self, charge_bytes: int) -> None:
-        """Wait for so much room, in the same line as records; it is charged when this returns.
+        """Wait for room, in the same line as records; it is charged when this returns.
 
         Raises:
             ProducerClosedError, ProducerFailedError: no more is accepted.
