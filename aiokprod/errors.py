@@ -151,7 +151,7 @@ class ProducerNotStartedError(UsageError):
 class ProducerClosedError(UsageError):
     """The producer is closing or closed."""
 
-    advice = "await start() opens it again."
+    advice = "Send before close(), or open the producer again with `await start()`."
 
 
 class WrongLoopError(UsageError):
@@ -195,7 +195,7 @@ class InvalidTimestampError(UsageError, ValueError):
 class InvalidColumnError(UsageError, ValueError):
     """A column for `send_columns` is malformed, or does not fit the others."""
 
-    advice = "Offsets must ascend and lie inside the data, and all columns must have as many rows; see docs/columns.md."
+    advice = "Offsets must ascend and lie inside the data, and all columns must have the same number of rows: docs/columns.md."
 
 
 class BufferFullError(AiokprodError):
@@ -264,8 +264,8 @@ class UnknownTopicError(DeliveryError):
 
     default_persistence = Persistence.NOT_PERSISTED
     advice = (
-        "Create the topic, or correct its name. Brokers create one that is asked for only where auto.create.topics.enable"
-        " is on, and allow_auto_create_topics here."
+        "Create the topic, or correct its name. Brokers create it themselves only if their auto.create.topics.enable is on, and"
+        " the producer's allow_auto_create_topics too."
     )
 
 

@@ -146,7 +146,7 @@ class StateLog:
         last_at, held, first = self._losses.get(kind, (-inf, 0, None))
         is_quiet = now - last_at < QUIET_S
         if is_quiet and held and first is not None:
-            # Only the first error is made a text: thousands may fail in one turn, and a text costs more than a count.
+            # Only the first error is formatted: thousands may fail in one turn, and formatting costs more than counting.
             self._losses[kind] = (last_at, held + count, first)
             return
         is_shared = kind[1] != error.topic
@@ -188,8 +188,10 @@ class StateLog:
         extra = {
             **self._extra, "kafka_topic": loss.topic, "kafka_partition": loss.partition, "kafka_error": loss.error,
         }  # fmt: skip
-        text = "%s: %d records failed that no caller awaited: %s"
-        self._emit(logging.ERROR, text, self.subject, count, loss.text, extra=extra)
+        text = "%s: %d %s failed that no caller awaited: %s"
+        self._emit(
+            logging.ERROR, text, self.subject, count, "record" if count == 1 else "records", loss.text, extra=extra
+        )
 
     def lost_with_loop(self, text: str) -> None:
         """Write that a producer was not closed, with its lost records."""

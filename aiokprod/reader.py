@@ -26,9 +26,11 @@ from aiokprod.errors import (
     ClusterError,
     ConfigError,
     ConnectionLostError,
+    PartitionOutOfRangeError,
     ProtocolError,
     RequestTimeoutError,
     UnknownTopicError,
+    UsageError,
 )
 from aiokprod.logs import printable
 from aiokprod.metrics import Metrics
@@ -93,6 +95,7 @@ class Reader:
         self._timeout_s = timeout
         reading = self.config.replace(allow_auto_create_topics=False)  # to ask for a topic must not create it
         self._client = ClusterClient(reading, Metrics(), SilentListener())
+        self._is_started = False
 
     async def start(self, timeout: float | None = 30.0) -> Self:
         """Connect to the cluster.
@@ -110,6 +113,7 @@ class Reader:
         Cancellation: undoes the start.
         """
         await self._client.start(timeout)
+        self._is_started = True
         return self
 
     async def close(self) -> None:
@@ -117,6 +121,7 @@ class Reader:
 
         Cancellation: stops waiting for them to end.
         """
+        self._is_started = False
         await self._client.close()
 
     async def __aenter__(self) -> Self:
@@ -136,6 +141,7 @@ class Reader:
 
         Raises:
             UnknownTopicError: the topic does not exist, or no broker has answered.
+            UsageError: the reader is not started, or closed.
 
         Cancellation: stops waiting.
         """
@@ -150,7 +156,9 @@ class Reader:
             partition: partition number.
 
         Raises:
-            UnknownTopicError, BrokerAnswerError, ClusterError: the broker did not tell the offset.
+            UnknownTopicError, PartitionOutOfRangeError: the topic or the partition does not exist.
+            BrokerAnswerError, ClusterError: the broker did not tell the offset.
+            UsageError: the reader is not started, or closed.
 
         Cancellation: stops waiting.
         """
@@ -165,7 +173,9 @@ class Reader:
             read_committed: True returns the last stable offset, where the first open transaction begins (KIP-98).
 
         Raises:
-            UnknownTopicError, BrokerAnswerError, ClusterError: the broker did not tell the offset.
+            UnknownTopicError, PartitionOutOfRangeError: the topic or the partition does not exist.
+            BrokerAnswerError, ClusterError: the broker did not tell the offset.
+            UsageError: the reader is not started, or closed.
 
         Cancellation: stops waiting.
         """
@@ -180,7 +190,9 @@ class Reader:
             timestamp_ms: milliseconds since 1970.
 
         Raises:
-            UnknownTopicError, BrokerAnswerError, ClusterError: the broker did not tell the offset.
+            UnknownTopicError, PartitionOutOfRangeError: the topic or the partition does not exist.
+            BrokerAnswerError, ClusterError: the broker did not tell the offset.
+            UsageError: the reader is not started, or closed.
 
         Cancellation: stops waiting.
         """
@@ -247,7 +259,9 @@ class Reader:
 
         Raises:
             ConfigError: `max_bytes` is not a whole number above 0.
-            UnknownTopicError, BrokerAnswerError, ClusterError: the partition cannot be read.
+            UnknownTopicError, PartitionOutOfRangeError: the topic or the partition does not exist.
+            BrokerAnswerError, ClusterError: the partition cannot be read.
+            UsageError: the reader is not started, or closed.
             RequestTimeoutError: the broker has more records, and returned none of them for `timeout` seconds (see `Reader`).
             ProtocolError: the answer is not a record batch, has a wrong checksum, or is about another partition.
 
@@ -355,6 +369,9 @@ class Reader:
     # ------------------------------------------------------------------ leaders
     async def _topic(self, topic: str, deadline: float) -> TopicSnapshot:
         while True:
+            if not self._is_started:  # each time round: it may have been closed meanwhile
+                text = "the reader is not started, or closed: use `async with Reader(...)`, or await start()"
+                raise UsageError(text, topic=topic)
             snapshot = self._client.topic(topic)
             if snapshot is not None and snapshot.partitions:
                 return snapshot
@@ -373,7 +390,10 @@ class Reader:
         while True:
             snapshot = await self._topic(topic, deadline)
             if not 0 <= partition < len(snapshot.partitions):
-                raise UnknownTopicError(f"topic {topic!r} has {len(snapshot.partitions)} partitions", topic=topic)
+                text = f"partition {partition} does not exist: topic {topic!r} has partitions 0 to "
+                raise PartitionOutOfRangeError(
+                    f"{text}{len(snapshot.partitions) - 1}", topic=topic, partition=partition
+                )
             leader = snapshot.partitions[partition]
             if leader.leader_id >= 0:
                 return leader.leader_id, leader.leader_epoch, snapshot

@@ -14,9 +14,9 @@ from aiokprod.errors import ClusterError
 
 
 def cancelled_from_outside(task: str) -> ClusterError:
-    """Return the error of a producer one of whose tasks was cancelled by other code."""
+    """Return the error of a producer that lost a task because other code cancelled it."""
     error = ClusterError(
-        f"the task {task} was cancelled from outside, as asyncio.run() does at its end with all tasks that there are"
+        f"the task {task} was cancelled from outside, by other code: asyncio.run(), for example, cancels all tasks at its end"
     )
     error.advice = "Close the producer before its event loop ends; cancel no tasks but your own."
     error.__notes__ = [error.advice]

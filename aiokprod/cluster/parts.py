@@ -177,6 +177,7 @@ class ClusterParts:
         ]
         if not unknown:
             return
+        is_one = len(unknown) == 1
         names = ", ".join(repr(name) for name in unknown[:TOLD_TOPICS])
         more = f" and {len(unknown) - TOLD_TOPICS} more" if len(unknown) > TOLD_TOPICS else ""
         how = (
@@ -186,8 +187,9 @@ class ClusterParts:
         )
         self.log.warned(
             f"unknown {names}{more}",
-            f"the cluster does not know {'topic' if len(unknown) == 1 else 'topics'} {names}{more}: records wait up to"
-            f" {self._config.max_block_ms / 1000:g} s (max_block_ms) for it to be created ({how})",
+            f"the cluster does not know {'topic' if is_one else 'topics'} {names}{more}: records wait up to"
+            f" {self._config.max_block_ms / 1000:g} s (max_block_ms) until {'it is' if is_one else 'they are'} created"
+            f" ({how})",
         )
 
     def _answered(self) -> None:
@@ -263,7 +265,9 @@ class ClusterParts:
             connection = await self._open_checked(node, purpose, timeout_s)
         except AiokprodError as error:
             self._metrics.connections_failed.add()
-            self.log.warned(f"dial {node.id}", f"broker {node.id} cannot be used: {error}", broker=node.id)
+            # A bootstrap server has no broker id yet, and the error names its address.
+            which = f"broker {node.id}" if node.id >= 0 else "a bootstrap server"
+            self.log.warned(f"dial {node.id}", f"{which} cannot be used: {error}", broker=node.id)
             raise
         finally:
             if slow is not None:

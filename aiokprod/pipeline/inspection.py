@@ -1,6 +1,7 @@
-"""The pipeline, looked at as a whole: for `health()` and `metrics()`, and from time to time for itself (`keep_house`).
+"""Views of the whole pipeline, for `health()` and `metrics()`, and the periodic upkeep of its topics (`keep_house`).
 
-All but `keep_house` may be asked from any thread: plain attributes only, lists are copied, and a torn view is a late one.
+All functions but `keep_house` may be called from any thread: they read plain attributes and copy lists. A view that is torn
+between two updates is at worst slightly out of date.
 """
 
 from __future__ import annotations
@@ -65,16 +66,16 @@ def health(
 
 
 def degraded_for_s(is_connected: bool, failing_s: float | None, oldest_s: float | None, late_s: float) -> float | None:
-    """Return for how long records have not got through; None: they do.
+    """Return for how many seconds the producer has been DEGRADED; None if it is not.
 
     Args:
-        is_connected: has there been a cluster?
-        failing_s: since when no broker answers.
-        oldest_s: age of the oldest record without an outcome.
-        late_s: what that may be.
+        is_connected: True once a cluster was found.
+        failing_s: seconds since the first of the requests in a row that no broker answered; None if the last was answered.
+        oldest_s: age of the oldest record without an outcome, in seconds; None if there is none.
+        late_s: the age up to which that is normal, in seconds.
     """
     if not is_connected:
-        return INFINITY  # since it was started
+        return INFINITY  # as long as the producer is started
     times = [] if failing_s is None else [failing_s - UNREACHABLE_S]
     if oldest_s is not None:
         times.append(oldest_s - late_s)
@@ -93,7 +94,7 @@ def oldest_record_s(parking: Parking, now: float) -> float | None:
 
 
 def newest_error(client: ClusterClient, log: StateLog) -> str | None:
-    """Return the newer of what the producer and its cluster had to warn of."""
+    """Return the last warning: of the producer or of its cluster, whichever is newer."""
     trouble = client.trouble
     if trouble is not None and (log.last_error is None or trouble[0] > log.last_error_at):
         return trouble[1]
@@ -129,9 +130,9 @@ def keep_house(
     settings: PipelineSettings,
     now: float,
 ) -> None:
-    """Keep topics in use that have records, and tell the partitioners what waits where: one round over all topics.
+    """Keep topics with records in the metadata, and give each partitioner the bytes that wait for each partition.
 
-    What does not drain for its patience is left out (KIP-794).
+    A partition that has accepted nothing for `partitioner_availability_timeout_ms` is reported as stuck (KIP-794).
     """
     patience_s = settings.availability_timeout_s
     stuck_since = now - settings.linger_s - patience_s
@@ -152,6 +153,6 @@ def keep_house(
                 if patience_s and oldest < stuck_since:
                     stuck.append(number)
         if has_records:
-            client.topic(dispatcher.topic)  # else it would leave the metadata, and a new leader be missed
+            client.topic(dispatcher.topic)  # marks it as used: a topic without metadata would miss a new leader
         if dispatcher.is_known:
             dispatcher.partitioner.update_load(waiting, stuck)

@@ -71,7 +71,7 @@ def compress(codec: str, level: int | None, data: bytes | bytearray) -> bytes:
 
 
 def plain_that_fits(packed_bytes: int) -> int:
-    """Return how many bytes fit into so many with each codec, also if they do not pack at all."""
+    """Return how many plain bytes fit into `packed_bytes` with any codec, even if they do not compress at all."""
     # What does not pack is stored in blocks of 16 to 128 KiB, with 10 bytes before each at most; a frame has 40 at most.
     return max(0, packed_bytes - packed_bytes // 1024 - 64)
 

@@ -107,11 +107,11 @@ class ProducerIdKeeper:
                 await self._sleep(self._backoff.delay_s(attempt, self._random.random()))
 
     async def _ask(self) -> tuple[int, int] | Later:
-        """Send one request to one broker; raise what no repetition can mend."""
+        """Send one request to one broker; raise an error after which asking again cannot help."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=LARGEST_TIMEOUT_MS)
         try:
             answer: InitProducerIdResponse = await self._client.request(request, timeout_s=self._timeout_s)
-        except UnsupportedVersionError:  # no repetition helps: the brokers are too old
+        except UnsupportedVersionError:  # the brokers are too old: asking again cannot help
             raise
         except AiokprodError as error:
             return Later(error)

@@ -114,7 +114,7 @@ def encode_produce(
 
 
 def produce_answer_bytes(partitions: int, records: int) -> int:
-    """Return the largest accepted answer to a request with so many partitions and records (`# faults: H25`)."""
+    """Return the largest accepted size of an answer to a request with these counts (`# faults: H25`)."""
     return ANSWER_BYTES + partitions * ANSWER_BYTES_PER_PARTITION + records * ANSWER_BYTES_PER_RECORD
 
 

@@ -1,4 +1,4 @@
-"""How soon a soak is well again after each fault. Pure."""
+"""The time after each fault until the rate of a soak is usual again. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from evidence import Done, Evidence, Life
 
 from aiokprod.testing.checker import Outcome
 
-WELL = 0.9  # of the rate
-SLOW_S = 10.0  # to get well
+WELL = 0.9  # of the usual rate
+SLOW_S = 10.0  # to recover
 
 
 def recoveries_of(evidence: Evidence) -> list[tuple[Done, float]]:
     """Return the time from the end of each fault until a second with 90 % of the usual rate.
 
-    Faults that end while another goes on are left out, and those after which the next comes too soon to tell.
+    Left out are faults that end while another goes on, and faults that are followed by the next before the rate could recover.
     """
     times = successes(evidence.lives)
     rate = per_second(times, evidence.began, evidence.ended)

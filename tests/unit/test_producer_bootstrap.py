@@ -45,6 +45,15 @@ def test_each_address_is_named_with_what_is_wrong_there(closed_port: int) -> Non
     assert "no-such-host.invalid:9092: the name" in str(error)
 
 
+def test_the_log_calls_a_bootstrap_server_so_and_not_by_a_broker_id(
+    closed_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    asyncio.run(refused(f"127.0.0.1:{closed_port}", timeout=0.5))
+    told = [record.getMessage() for record in caplog.records if "cannot be used" in record.getMessage()]
+    assert told[0].startswith(f"cluster: a bootstrap server cannot be used: 127.0.0.1:{closed_port}: ")
+    assert not [text for text in told if "broker -" in text]
+
+
 def test_an_http_server_is_named_as_one() -> None:  # faults: S5
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1000)

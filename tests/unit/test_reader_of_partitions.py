@@ -19,9 +19,11 @@ from aiokprod.errors import (
     BrokerAnswerError,
     ConfigError,
     ConnectionLostError,
+    PartitionOutOfRangeError,
     ProtocolError,
     RequestTimeoutError,
     UnknownTopicError,
+    UsageError,
 )
 from aiokprod.reader import LOOK_EVERY, Reader
 from aiokprod.records.batch import batch_header, encode_records
@@ -294,14 +296,40 @@ def test_an_offset_that_is_not_there_is_told_at_once(start: int) -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize(("topic", "partition"), [("never", 0), ("t", 7), ("t", -1)])
-def test_what_does_not_exist_is_told_when_the_time_is_over(topic: str, partition: int) -> None:
+def test_a_topic_that_does_not_exist_is_told_when_the_time_is_over() -> None:
     async def scenario() -> None:
         async with reading(timeout=0.5) as (_, reader):
             began = time.monotonic()
             with pytest.raises(UnknownTopicError):
-                await reader.earliest(topic, partition)
+                await reader.earliest("never", 0)
             assert time.monotonic() - began < 2
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("partition", [2, 7, -1])
+def test_the_error_of_a_partition_that_does_not_exist_names_it_and_those_that_do(partition: int) -> None:
+    async def scenario() -> None:
+        async with reading(partitions=2) as (_, reader):
+            text = f"^partition {partition} does not exist: topic 't' has partitions 0 to 1 "
+            with pytest.raises(PartitionOutOfRangeError, match=text) as caught:
+                await reader.latest("t", partition)
+            assert (caught.value.topic, caught.value.partition) == ("t", partition)
+
+    run(scenario())
+
+
+def test_a_reader_that_is_not_started_or_closed_says_so() -> None:
+    async def scenario() -> None:
+        with MockCluster() as cluster:
+            cluster.create_topic("t")
+            reader = Reader(cluster.bootstrap_servers)
+            with pytest.raises(UsageError, match=r"^the reader is not started"):
+                await reader.partitions("t")
+            async with reader:
+                assert await reader.partitions("t") == [0]
+            with pytest.raises(UsageError, match="or closed: use `async with Reader"):
+                await numbers(reader)
 
     run(scenario())
 

@@ -1,7 +1,8 @@
 """The partitions of the rows of a chunk: as `send` would choose, without a call for each row where that is possible.
 
-Records without a key stay together for a batch: when a chunk has no others, each batch asks when it is there, else runs of
-them are given their partition before, so that the order of the rows in each partition is that of the columns.
+Rows without a key share a partition for the length of a batch. In a chunk of such rows only, the partition is chosen when each
+batch is made. In a chunk that also has rows with a key or a partition, it is chosen here, for runs of rows of the size of a
+batch, so that each partition gets its rows in the order of the columns.
 """
 
 from __future__ import annotations
@@ -70,15 +71,15 @@ def _chosen(partitioner: TopicPartitioner, table: ColumnTable, rows: Rows, sees_
 def _choose_runs(
     partitioner: TopicPartitioner, chosen: Any, places: list[int], bounds: Sequence[int], batch_bytes: int
 ) -> None:
-    """Choose for the rows without a key, at these places: those of one batch go to one partition."""
+    """Choose for the rows without a key, at these places: a run as large as a batch goes to one partition."""
     for begin, end, size in runs([bounds[row] for row in places], batch_bytes):
-        partition = partitioner.choose(None, size + BATCH_OVERHEAD_BYTES)  # a full one is all of batch_size
+        partition = partitioner.choose(None, size + BATCH_OVERHEAD_BYTES)  # a full batch: batch_size
         for place in places[begin:end]:
             chosen[place] = partition
 
 
 def runs(sizes: Sequence[int], batch_bytes: int) -> list[tuple[int, int, int]]:
-    """Yield the records that stay together: the first, behind the last, their bytes, `batch_bytes` of all but the last run."""
+    """Return runs of records that share a partition: (first, last + 1, bytes); all but the last count as `batch_bytes`."""
     found: list[tuple[int, int, int]] = []
     first = total = 0
     for at, size in enumerate(sizes):

@@ -234,6 +234,7 @@ class Delivery:
 
     # ------------------------------------------------------------------ waiting
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        """Wait for the outcome: return the metadata, or raise the error of the record, as `wait` does."""
         if self._watch is None:
             metadata = self._holder.metadata(self._index)
             if metadata is not None:  # delivered before it is awaited, as most records of a window are

@@ -30,7 +30,7 @@ class UnhandledErrors:
         kept: Iterable[Record] | None = None,
         errors: Iterator[AiokprodError] | None = None,
     ) -> None:
-        """Report that so many records failed this way, and no caller awaits them.
+        """Report that `count` records failed with this error, and that no caller awaits them.
 
         `kept`: the records themselves. `errors`: the error of each; None: all failed with the same.
         """

@@ -223,7 +223,7 @@ MANY_VARIABLES: Final = 16  # comparing more would cost more than what it spares
 
 
 def _is_same(known: Context, current: Context, count: int) -> bool:
-    """Return whether two contexts of so many variables have the same ones with the same values, each the same object."""
+    """Return whether two contexts of `count` variables hold the same variables, each with the same object as its value."""
     if count > MANY_VARIABLES:
         return False
     for variable, value in known.items():  # noqa: SIM110 - compiled, a generator would be an object

@@ -291,7 +291,7 @@ class ProducerBatch(BatchOutcomes):
         return total
 
     def fitting(self, ranges: list[Range], limit_bytes: int) -> int:
-        """Return how many of these records, from the first on, have so many bytes at most."""
+        """Return how many of these records, from the first on, fit into `limit_bytes`."""
         sizes = self.sizes
         left = limit_bytes
         count = 0

@@ -24,14 +24,14 @@ BUFFER_SHARE: Final = 32
 """The same as a share of buffer_memory. A record is charged 6.5 times its size at most (`record_size_bound` and
 RECORD_OVERHEAD_BYTES), so that one open batch takes a fifth of the buffer at most."""
 BETTER_SHARE: Final = 4
-"""A batch that packs better moves the estimate by one of so many parts of the difference."""
+"""A batch that packs better moves the estimate by the difference divided by this."""
 TELLING_SHARE: Final = 4
-"""A batch of less than one of so many parts of batch_size tells nothing: small ones pack worse, and are not sent for their
-size. So the records that a task awaits one by one do not make the batches of others small."""
+"""A batch smaller than batch_size divided by this does not change the estimate: small ones pack worse, and are not sent for
+their size. So the records that a task awaits one by one do not make the batches of others small."""
 MARGIN: Final = 15 / 16
 """The share of batch_size that is filled: batches of one kind of records differ a little."""
 MEMORY_S: Final = 600.0
-"""After so long (s) without a refusal, batches that a refusal made smaller may weigh twice as much: the limit of the topic may
+"""After this time (s) without a refusal, batches that a refusal made smaller may be twice as large: the limit of the topic may
 have been raised."""
 
 

@@ -1,9 +1,10 @@
-"""`ColumnBatch`: a batch of `send_columns`. It is encoded from the beginning, and its rows have no cells.
+"""`ColumnBatch`: a batch of `send_columns`, made from an encoded section of records instead of one object per record.
 
-What of it has an outcome is told to its `BatchListener` at once, so nothing is kept for it until the end. Cells are made
-of the section when something is not as usual: a split, a record refused by name, a part of it that settles alone.
+Each outcome is reported to the `BatchListener` at once, so the batch stores none. Sizes and timestamps of single records are
+read out of the section only when they are needed: when the batch is split, when the broker names a record that it refuses,
+or when a part of the batch settles before the rest.
 
-Invariant: charged is what it was made with; given back is all of it, part by part, exactly once.
+Invariant: the bytes charged for the batch are fixed when it is made, and are freed part by part, each exactly once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from aiokprod.records.decoder import record_sizes
 COLUMN_BATCH_BYTES: Final = 2_000
 """charged for the batch itself: its objects, its entry, its place in the queues"""
 ROW_NUMBER_BYTES: Final = 8
-"""charged for each row that does not stand beside its neighbours"""
+"""charged for each row if the rows of the batch are not contiguous in the columns"""
 
 
 class BatchListener:
@@ -33,12 +34,12 @@ class BatchListener:
     """True while the caller awaits the report; otherwise failures go to `on_delivery_error`."""
 
     def settled(self, batch: ColumnBatch, segment: Segment, size_bytes: int) -> None:
-        """Take in the outcome of these records, of so many bytes."""
+        """Take in the outcome of these records, and their bytes."""
         raise AssertionError("abstract")
 
 
 class ColumnBatch(ProducerBatch):
-    """A batch whose section came before its cells."""
+    """A batch that begins with its encoded section."""
 
     __slots__ = ("_charge_bytes", "_listener", "_plain_bytes", "rows")
 
@@ -101,7 +102,7 @@ class ColumnBatch(ProducerBatch):
 
     def keep(self, indices: Sequence[int], segment: Segment) -> KeptRecords:
         if segment.last - segment.first < self.count:
-            self._know_records()  # the section is taken apart
+            self._know_records()  # records are to be cut out of the section
         return super().keep(indices, segment)
 
     def settle(self, segment: Segment) -> int:

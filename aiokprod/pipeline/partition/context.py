@@ -1,6 +1,6 @@
 """`PipelineContext`: what every stage of one pipeline shares. Made once, read only.
 
-It holds values and services that know no stage: a stage that needs another stage is handed that one when it is made.
+It holds values and services that know no stage. A stage that needs another stage receives it as an argument when it is made.
 """
 
 from __future__ import annotations

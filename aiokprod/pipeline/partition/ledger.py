@@ -555,7 +555,7 @@ class Ledger:
         return any(entry.is_dead for entry in self.entries)
 
     def _remove_dead(self) -> int | None:
-        """Drop what expired meanwhile and what was overtaken; the first number that is free, if one is."""
+        """Drop expired and overtaken batches; return the first sequence number that becomes free, or None."""
         if self.transactional and self._has_failed():
             return None
         gap: int | None = None

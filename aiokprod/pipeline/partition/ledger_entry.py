@@ -279,7 +279,7 @@ class Entry:
         return self._size_bytes
 
     def fitting(self, limit_bytes: int) -> int:
-        """Return how many records, from the first on, have so many bytes at most; but one, and not all, at any rate."""
+        """Return how many records, from the first on, fit into `limit_bytes`: at least one, and never all."""
         return max(1, min(self.count - 1, self.batch.fitting(self.ranges, limit_bytes)))
 
     def _cut_ranges(self, count: int) -> tuple[list[Range], list[Range]]:

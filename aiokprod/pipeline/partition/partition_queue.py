@@ -339,7 +339,7 @@ class PartitionQueue(RecordQueue):
     def describe(self, batch: ProducerBatch) -> DeliveryState:
         entry = batch.entry
         if batch is self.open_batch:
-            return DeliveryState("open batch", "lingers, or its broker has no room in the window")
+            return DeliveryState("open batch", "lingers, or its broker has as many requests in flight as it may")
         if isinstance(entry, Entry) and entry.is_flying:
             return DeliveryState("in flight", f"to broker {self.node}")
         if self.node < 0:

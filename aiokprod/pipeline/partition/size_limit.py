@@ -14,10 +14,10 @@ import sys
 from typing import Final
 
 SHARE: Final = 32
-"""The first part of a refused batch is one of so many. Parts double when so many of them were sent, the refused bytes included:
-what may be refused is little beside them."""
+"""The first part of a refused batch has its size divided by this. The size of parts doubles once this many times that size was
+refused or accepted, so that a refused part is small beside what was sent."""
 MEMORY_S: Final = 600.0
-"""After so long (s) a refusal does not keep the parts from doubling any more: the limit of the topic may have been raised."""
+"""After this time (s) a refusal does not keep the parts from doubling any more: the limit of the topic may have been raised."""
 
 
 class SizeLimit:
@@ -36,7 +36,7 @@ class SizeLimit:
     def __init__(self, share: int = SHARE, memory_s: float = MEMORY_S) -> None:
         # Larger batches of several records are cut before they are sent. 0: none has been refused yet.
         self.batch_bytes = 0
-        # A batch of so many bytes was accepted since the first refusal. Not above `batch_bytes`; below it, the next size is
+        # The size of a batch that was accepted since the first refusal. Not above `batch_bytes`; below it, the next size is
         # being tried.
         self.accepted_bytes = 0
         self._ceiling_bytes = sys.maxsize  # was refused, so `batch_bytes` does not double up to it

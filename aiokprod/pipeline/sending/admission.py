@@ -152,7 +152,7 @@ class AdmissionGate(Room):
 
     # ------------------------------------------------------------------ the line
     def may_wait(self, charge_bytes: int) -> bool:
-        """Return whether there is room in the waiting line for so many bytes more."""
+        """Return whether the waiting line has room for a record of this charge."""
         return self.waiting_bytes + charge_bytes <= self.waiting_limit_bytes
 
     def wait(self, record: ParkedRecord) -> None:
@@ -211,7 +211,7 @@ class AdmissionGate(Room):
             future.set_result(None)
 
     async def charge(self, charge_bytes: int) -> None:
-        """Wait in the line until so many bytes are free; they are charged when this returns. At most the limit.
+        """Wait in the line until this charge fits; it is charged when this returns. At most the limit.
 
         Cancellation: leaves the line; nothing is charged.
         """

@@ -171,7 +171,7 @@ class Parking:
             patience == NEVER_WAITS or (patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))
         ):
             gate.refused(charge_bytes)
-            raise self.buffer_full(topic)
+            raise self.buffer_full(topic, charge_bytes)
         self.effects.begin()
         try:
             record = self._parked(topic)
@@ -238,7 +238,7 @@ class Parking:
         if not self.gate.try_reserve(parked, must_wait=patience == ALWAYS_WAITS, may_wait=patience != NEVER_WAITS):
             let_go(record)
             self.gate.refused(parked.charge_bytes)
-            raise self.buffer_full(topic)
+            raise self.buffer_full(topic, parked.charge_bytes)
         delivery = self._taken(parked, timeout_s)
         if patience == ALWAYS_WAITS:
             delivery.add_done_callback(heard)
@@ -328,7 +328,7 @@ class Parking:
         self.effects.room_is_due = True
 
     async def room(self, charge_bytes: int) -> None:
-        """Wait for so much room, in the same line as records; it is charged when this returns.
+        """Wait for room, in the same line as records; it is charged when this returns.
 
         Raises:
             ProducerClosedError, ProducerFailedError: no more is accepted.
@@ -540,7 +540,7 @@ class Parking:
         """Return the error of a record that has not gone on within max.block.ms."""
         elapsed_s = self._clock() - record.sent_at
         if record.waits is Waits.ROOM:
-            error: AiokprodError = self.buffer_full(record.topic)
+            error: AiokprodError = self.buffer_full(record.topic, record.charge_bytes, elapsed_s)
         elif record.waits is Waits.SERIALIZER:
             error = SerializationError(
                 f"the serializer has not answered within {elapsed_s:.1f} s (max_block_ms)", topic=record.topic
@@ -550,13 +550,21 @@ class Parking:
         error.elapsed_s = elapsed_s
         return error
 
-    def buffer_full(self, topic: str) -> BufferFullError:
-        """Return the error of a send that finds no room."""
+    def buffer_full(self, topic: str, charge_bytes: int, waited_s: float | None = None) -> BufferFullError:
+        """Return the error of a send that finds no room.
+
+        Args:
+            topic: of the record.
+            charge_bytes: what the record needs of buffer_memory.
+            waited_s: how long it has waited for room; None if it was not taken.
+        """
         gate = self.gate
         self._metrics.buffer_full_errors.add(1)
+        when = "" if waited_s is None else f" within {waited_s:.1f} s (max_block_ms)"
         return BufferFullError(
-            f"{gate.used_bytes} of {gate.limit_bytes} bytes of buffer_memory are taken and "
-            f"{gate.waiting_bytes} bytes wait for room",
+            f"no room for a record of {charge_bytes} bytes{when}: {gate.held_bytes} of {gate.limit_bytes} bytes of "
+            f"buffer_memory are taken, and records that wait for room take {gate.waiting_bytes} of "
+            f"{gate.waiting_limit_bytes} bytes (max_waiting_bytes)",
             topic=topic,
             persistence=Persistence.NOT_PERSISTED,
         )

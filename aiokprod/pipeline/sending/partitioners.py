@@ -51,7 +51,7 @@ class TopicPartitioner:
         raise AssertionError("only where has_runs is True")
 
     def stayed(self, size_bytes: int) -> None:
-        """Note that so many bytes followed the last record."""
+        """Note that records of `size_bytes` went to the partition of the last record."""
         raise AssertionError("only where has_runs is True")
 
     def on_new_batch(self, partition: int) -> None:

@@ -54,7 +54,7 @@ class SendTimeouts:
             self._arm()
 
     def _look(self, count: int) -> None:
-        """Drop what has settled among so many."""
+        """Look at `count` of the timeouts, and drop those of settled records."""
         for _ in range(count):
             if not self._old:
                 self._old, self._young = self._young, self._old
@@ -65,7 +65,7 @@ class SendTimeouts:
                 heappush(self._young, due)
 
     def _first(self) -> list[Due]:
-        """Return the heap with what is due first; an empty one: nothing is kept."""
+        """Return the heap with the earliest timeout; it is empty if there is none."""
         if self._old and (not self._young or self._old[0] < self._young[0]):
             return self._old
         return self._young

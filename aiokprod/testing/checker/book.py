@@ -46,7 +46,7 @@ class SendBook:
         Args:
             identity: the value by which the record is found in the log.
             partition: where it was sent; otherwise where it is acknowledged counts.
-            within_s: it must be settled within so many seconds from now.
+            within_s: seconds from now within which it must be settled; None: no bound.
             session: the producer, if there are several.
         """
         now = self._clock()

@@ -38,36 +38,36 @@ class Omit:
 # ---------------------------------------------------------------------- a request or its answer
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Close the connection in place of it: FIN, or RST with `reset`."""
+    """Close the connection instead of passing the request or answer on: with FIN, or with RST if `reset`."""
 
     reset: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection behind the answer."""
+    """Close the connection after the answer was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swallow:
-    """Lose it; the connection goes on."""
+    """Lose the request or answer; the connection stays open and goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blackhole:
-    """Lose it and everything after it that goes the same way on this connection, which stays open."""
+    """Lose the request or answer, and everything after it in that direction; the connection stays open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Keep it, and what is behind it, for so long."""
+    """Delay the request or answer, and everything behind it, by this time."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Keep it, and what is behind it, until `release`."""
+    """Hold the request or answer, and everything behind it, until `release`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,33 +101,33 @@ class Run:
 # ---------------------------------------------------------------------- bytes
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Pass so many bytes of the frame (its length prefix counts), never the last one, then close."""
+    """Pass the first `size` bytes of the frame, length prefix included, but never its last byte; then close."""
 
     size: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rechunk:
-    """Pass the frame in pieces of 1 to `largest` bytes, drawn, each written by itself."""
+    """Pass the frame in pieces of 1 to `largest` bytes, their sizes drawn at random, each in a write of its own."""
 
     largest: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Drip:
-    """Pass the frame at this rate, in pieces of drawn sizes."""
+    """Pass the frame at this rate, in pieces of random size."""
 
     bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """Pass the frame twice. Of a request only the first answer goes back."""
+    """Pass the frame twice. If a request is doubled, only the first answer goes back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Corrupt:
-    """Change one byte behind the length prefix: which one and how is drawn unless said.
+    """Change one byte behind the length prefix, at random unless `offset` and `mask` say which byte and how.
 
     Attributes:
         offset: negative counts from the end; None: drawn.
@@ -145,7 +145,7 @@ class WrongCorrelation:
 
 @dataclass(frozen=True, slots=True)
 class HugeLength:
-    """Let the length prefix say this, whatever follows."""
+    """Replace the length prefix by `length`, however many bytes follow."""
 
     length: int = LARGEST_LENGTH
 

@@ -24,7 +24,7 @@ from aiokprod.testing.faults.effects import (
 
 LENGTH_BYTES: Final = 4
 _DRIPS_PER_S: Final = 10
-"""About so many writes a second where one byte each is not slow enough."""
+"""Writes per second, about, at a rate at which writes of one byte each would be too many."""
 
 _OTHER_ID: Final = 0x5A5A
 

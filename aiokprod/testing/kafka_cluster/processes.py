@@ -53,7 +53,7 @@ class ProcessBroker(Broker):
         *,
         mourned_s: float,
     ) -> None:
-        """Prepare the processes; `mourned_s`: after a kill the cluster regards the id as taken for so long."""
+        """Prepare the processes; `mourned_s`: seconds for which the cluster regards the id as taken after a kill."""
         super().__init__(node, listener, wait_registered)
         self.process = process
         self._mourned_s = mourned_s

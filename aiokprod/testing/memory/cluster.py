@@ -72,7 +72,7 @@ class MemoryCluster(ClusterClient):
 
 
 class _Unused(ClusterListener):
-    """The listener of a cluster that never changes: what is asked is answered by `answer`."""
+    """The listener of a cluster that never changes; requests are answered by `answer`."""
 
     def snapshot_changed(self, old: ClusterSnapshot, new: ClusterSnapshot) -> None:
         """Ignore the event, which never occurs."""

@@ -1,6 +1,6 @@
 """`MemoryLog`: the topics and the records of a `MemoryProducer`. One per producer; outlives its closes and starts.
 
-Written by the loop of the producer alone; what a test gets is a copy, so another thread (a web framework's test client)
+Only the loop of the producer writes to it, and a test gets copies, so another thread (a web framework's test client)
 may read at any time.
 
 Invariant: offsets of a partition have no gaps and never go back.
@@ -21,7 +21,7 @@ AUTO_CREATED_PARTITIONS = 1  # num.partitions, a broker's default
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecord:
-    """A record as it is in the log, and what it was before the serializers."""
+    """A record as it is in the log, with its key and value as they were before the serializers."""
 
     topic: str
     """topic name"""
@@ -82,7 +82,7 @@ class MemoryLog:
         headers: tuple[tuple[str, bytes | None], ...],
         timestamp_ms: int,
     ) -> int:
-        """Keep a record; its offset. Value and key come with what they were made from."""
+        """Keep a record and return its offset; `value` and `key`: the bytes, and the object before the serializer."""
         offset = self._ends.get((topic, partition), 0)
         self._ends[topic, partition] = offset + 1
         self._records.append(

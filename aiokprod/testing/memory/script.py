@@ -64,9 +64,9 @@ class Script:
         self._errors.add(error, topic, times)
 
     def delay_next(self, seconds: float, topic: str | None, times: int) -> None:
-        """Give the next records their outcome so many seconds after they were sent."""
+        """Give the next records their outcome `seconds` after they were sent."""
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < inf:
-            raise ConfigError(f"seconds must be a number from 0 on, not {seconds!r}; hold() is without an end")
+            raise ConfigError(f"seconds must be a number from 0 on, not {seconds!r}; for a wait without end use hold()")
         self._delays.add(seconds, topic, times)
 
     def error_of_next(self, topic: str) -> AiokprodError | None:

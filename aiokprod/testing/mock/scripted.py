@@ -89,7 +89,7 @@ def _request(served: Served, rule: Rule, frame: bytes, again: Again) -> Step:
 
 
 async def _damaged_request(served: Served, rule: Rule, damage: Damage, frame: bytes, again: Again) -> Step:
-    """Take up what came of it; what it takes to come in full is waited for."""
+    """Damage the frame, wait for as long as it takes to arrive, and handle the frames that can be read from it."""
     wire = len(frame).to_bytes(4, "big") + frame
     passage = passage_of(damage, wire, is_request=True, random=rule.random)
     if passage.lasts_s > 0:

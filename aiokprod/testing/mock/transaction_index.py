@@ -59,7 +59,7 @@ class TransactionIndex:
         self.open: dict[int, int] = {}
         """First offset of the open transaction, by producer id."""
         self.aborted: list[EndedTransaction] = []
-        self._ended: list[EndedTransaction] = []  # whose marker may not be replicated yet
+        self._ended: list[EndedTransaction] = []  # transactions whose marker may not be replicated yet
 
     def __repr__(self) -> str:
         return f"<TransactionIndex open={self.open} aborted={len(self.aborted)}>"

@@ -85,7 +85,7 @@ class Edits:
 
 
 def judge(key: int, version: int, request: Message, ask: Ask, view: ClusterView) -> Edits:
-    """Ask about each item, in the broker's order; what is not to be carried out is taken out of `request`."""
+    """Ask about each item, in the broker's order; remove items from `request` that the broker must not carry out."""
     edits = Edits(key, version, view)
     if key == METADATA:
         return edits

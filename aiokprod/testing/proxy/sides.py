@@ -59,18 +59,18 @@ class Sides:
                 side.close()
 
     def cut(self, *, reset: bool = False) -> LinkEndedError:
-        """Close both sides; what is returned is raised, and ends the link."""
+        """Close both sides; return the error, which the caller raises to end the link."""
         self.end(reset=reset)
         return LinkEndedError()
 
     def abort(self) -> None:
-        """Close both sides without a wait for what is still to be written."""
+        """Close both sides at once; unwritten bytes are lost."""
         for side in (self._client, self._upstream):
             if side is not None:
                 side.transport.abort()
 
     def end_requests(self) -> None:
-        """Tell the broker that no more will come, behind what is still on its way; its answers may."""
+        """Send EOF to the broker, behind requests that are still on their way; its answers still pass."""
         upstream = self._upstream
         if upstream is not None:
             loop = asyncio.get_running_loop()

@@ -146,7 +146,7 @@ class VirtualNetwork:
         return self._silent.get(port, 0.0)
 
     def silence(self, port: int, seconds: float) -> None:
-        """Hold all bytes for so long, in both directions; neither end is told (a frozen broker, a firewall that drops)."""
+        """Hold all bytes for this time, in both directions; neither end is told (a frozen broker, a firewall that drops)."""
         self._silent[port] = max(self.silent_until(port), self.loop.time() + seconds)
 
     def reset(self, port: int | None = None) -> int:

@@ -14,11 +14,11 @@ from typing import Final
 from aiokprod.testing.virtual.handles import describe
 
 MOST_TURNS: Final = 5_000_000
-"""A run that needs more turns of the loop spins."""
+"""A run that needs more turns of the loop than this is taken for an endless loop."""
 MOST_TURNS_AT_ONCE: Final = 100_000
-"""So does one that needs more at one instant."""
+"""The same for turns without a step of the clock."""
 TURNS_TOLD: Final = 50
-"""Of so many turns it is told what was ready."""
+"""The error lists the callbacks of this number of turns."""
 MOST_TOLD: Final = 10
 
 

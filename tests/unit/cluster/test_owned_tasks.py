@@ -52,7 +52,9 @@ def test_a_cancel_from_outside_is_told_and_our_own_is_not() -> None:  # faults: 
         await asyncio.sleep(1)
         (crash,) = crashes
         assert isinstance(crash, ClusterError)
-        assert str(crash).startswith("the task theirs was cancelled from outside, as asyncio.run() does at its end")
+        assert str(crash).startswith(
+            "the task theirs was cancelled from outside, by other code: asyncio.run(), for example, "
+        )
         assert crash.__notes__ == [crash.advice] and "before its event loop ends" in crash.advice
 
     run_virtual(scenario())

@@ -84,13 +84,17 @@ STRINGS = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)
 
 
 def page_texts(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a page that are not code."""
+    """Yield the lines of a page; of its code, the comments and the names of tests."""
     is_code = False
     for number, line in enumerate(source.splitlines(), 1):
         if line.lstrip().startswith("```"):
             is_code = not is_code
         elif not is_code:
             yield number, re.sub(r"`[^`]*`", "", line)
+        elif test := re.match(r" *(?:async )?def (test_\w+)", line):
+            yield number, test.group(1).replace("_", " ")
+        else:
+            yield number, "".join(re.findall(r"# .*", line))
 
 
 def first_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -144,6 +148,12 @@ def part_of(path: Path) -> str:
 )
 def test_the_list_finds_its_words(text: str, count: int) -> None:
     assert sum(len(pattern.findall(text)) for pattern, _ in LISTED) == count
+
+
+def test_of_the_code_on_a_page_the_comments_and_the_names_of_tests_are_looked_at() -> None:
+    page = "Text\n```python\nasync def test_those_who_wait() -> None:\n    value = who()  # anew\n```\n`who`\n"
+    found = [match for _, line in page_texts(page) for pattern, _ in LISTED for match in pattern.findall(line)]
+    assert len(found) == 2
 
 
 if __name__ == "__main__":

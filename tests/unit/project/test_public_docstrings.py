@@ -196,6 +196,14 @@ def test_help_of_a_producer_has_its_public_methods_and_nothing_else() -> None:
     assert shown == {name for name, _ in members(Producer)}
 
 
+def test_help_shows_no_comment_of_the_sources() -> None:
+    # `help` takes the comment above a method that has no docstring: the ruler of a section, for example.
+    classes = {getattr(aiokprod, name) for name in dir(aiokprod)} - {aiokprod.errors}
+    pages = {kind.__name__: pydoc.plain(pydoc.render_doc(kind)) for kind in classes if inspect.isclass(kind)}
+    assert len(pages) > 20
+    assert [name for name, page in pages.items() if "# ------" in page] == []
+
+
 def test_a_delivery_shows_nothing_that_can_break_it() -> None:
     public = {name for name in dir(Delivery) if not name.startswith("_")} - OF_DELIVERIES.keys()
     assert public == {

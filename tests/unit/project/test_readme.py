@@ -72,6 +72,20 @@ def test_pages_install_from_a_checkout_and_the_readme_alone_says_how_it_will_be(
     assert "on no package index yet" in README
 
 
+def test_the_first_screen_has_an_install_line_for_a_checkout() -> None:
+    first_screen = README.partition("\n| `await producer.send(...)` | means |")[0]
+    (line,) = re.findall(r"^python3 -m venv .*$", first_screen, re.MULTILINE)
+    assert line.endswith('pip install -q -e ".[all]"')
+    assert first_screen.index(line) < first_screen.index(command())
+
+
+def test_a_compiled_install_in_a_checkout_is_editable() -> None:
+    # Otherwise the checkout's own sources, which a program in its folder imports, would be run instead.
+    texts = [README, *(page.read_text(encoding="utf-8") for page in PAGES if page.name != "releasing.md")]
+    options = [option for text in texts for option in re.findall(r"AIOKPROD_COMPILE=1 pip install (\S+)", text)]
+    assert len(options) >= 4 and set(options) == {"-e"}
+
+
 def test_every_extra_that_a_page_installs_is_one_of_the_package() -> None:
     toml = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     (section,) = re.findall(r"^\[project\.optional-dependencies\]\n(.*?)^\[", toml, re.DOTALL | re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Records out of pieces are the records of the whole section; and what they may cost is bounded."""
+"""Records read in pieces are those of the whole section, and the time and memory that they take are bounded."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_what_is_not_what_it_says_is_refused(batch: DecodedBatch, text: str) -> 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_batch_of_no_records_is_a_turn_too(codec: str) -> None:  # faults: H24
-    """Some 137,000 of them, 8 MB of Fetch, were half a second of the loop."""
+    """137,000 such batches, 8 MB of a Fetch answer, once blocked the loop for half a second."""
     header = bytearray(batch_header(b"", count=1, attributes=CODEC_BITS[codec], base_timestamp_ms=0, max_timestamp_ms=0,
                                     producer_id=-1, producer_epoch=-1, base_sequence=-1))  # fmt: skip
     header[57:61] = bytes(4)  # the count
@@ -152,7 +152,7 @@ def test_a_batch_of_no_records_is_a_turn_too(codec: str) -> None:  # faults: H24
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy"])
 def test_pieces_of_nothing_behind_the_last_record_are_walked_in_turns(codec: str) -> None:  # faults: H24
-    """Eight megabytes of them were a second of the loop."""
+    """Eight megabytes of them once blocked the loop for a second."""
     nothing = {"gzip": compress("gzip", None, b""), "snappy": (1).to_bytes(4, "big") + b"\0"}[codec]
     section = compress(codec, None, bytes(encode_records([b"v"], None, None, [0]))) + 1_000 * nothing
     header = batch_header(section, count=1, attributes=CODEC_BITS[codec], base_timestamp_ms=0, max_timestamp_ms=0,
@@ -167,7 +167,7 @@ def test_pieces_of_nothing_behind_the_last_record_are_walked_in_turns(codec: str
     "nothing", [compress("zstd", None, b""), b"\x50\x2a\x4d\x18" + bytes(4)], ids=["empty", "skip"]
 )
 def test_frames_of_nothing_are_walked_by_zstd_for_a_while_only(nothing: bytes) -> None:  # faults: H24
-    """A call of the package walks all of them, and the loop cannot turn in between."""
+    """One call of the package reads all of them, and the loop cannot run in between."""
     some, many = (count // len(nothing) * nothing for count in (ZSTD_PACKED_BYTES // 2, 2 * ZSTD_PACKED_BYTES))
     plain = Random(4).randbytes(5 * PIECE_BYTES)
     whole = compress("zstd", None, plain)
@@ -179,7 +179,7 @@ def test_frames_of_nothing_are_walked_by_zstd_for_a_while_only(nothing: bytes) -
 
 @pytest.mark.parametrize("blocks", ["raw", "xerial"])
 def test_large_records_out_of_one_block_of_snappy_are_not_in_memory_many_times(blocks: str) -> None:  # faults: H24
-    """The block, the pieces of a record, the record and its value were five times the largest record, and are three."""
+    """Block, pieces, record and value together once took five times the size of the largest record; now it is three times."""
     value = bytes(8_000_000)
     plain = bytes(encode_records([value, value], None, None, [0, 0]))
     section = bytes(cramjam.snappy.compress_raw(plain))
@@ -212,7 +212,7 @@ def peak_of(batch: DecodedBatch) -> int:
 
 
 def test_a_record_in_many_small_pieces_takes_no_more_than_in_large_ones() -> None:  # faults: H24
-    """A million pieces of two bytes each were a million objects: 8 MB of snappy took 161 MB."""
+    """A million pieces of two bytes were once a million objects: 8 MB of snappy took 161 MB of memory."""
     plain = bytes(encode_records([bytes(400_000)], None, None, [0]))
     blocks = [bytes([len(plain[at : at + 2]), 4 * len(plain[at : at + 2]) - 4]) + plain[at : at + 2]
               for at in range(0, len(plain), 2)]  # fmt: skip
@@ -225,7 +225,7 @@ def test_a_record_in_many_small_pieces_takes_no_more_than_in_large_ones() -> Non
 
 @pytest.mark.parametrize(("codec", "copies"), [("none", 2.5), ("gzip", 2.5), ("snappy", 2.5), ("lz4", 2.7)])
 def test_a_record_that_cannot_be_packed_is_not_in_memory_many_times(codec: str, copies: float) -> None:  # faults: H24
-    """Beside the answer and zstd's window."""
+    """Not counting the answer and the window of zstd."""
     size = 4_000_000
     batch = batch_of([Random(6).randbytes(size)], codec)
     assert peak_of(batch) < copies * size

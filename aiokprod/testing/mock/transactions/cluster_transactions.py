@@ -197,7 +197,7 @@ class ClusterTransactions:
         self._is_held = True
 
     def release_markers(self) -> None:
-        """Write the markers of what was held, and of all that comes."""
+        """Write the markers that were held, and those of later verdicts."""
         if self._is_held:
             self._is_held = False
             for transactional_id in list(self._endings):
@@ -209,7 +209,7 @@ class ClusterTransactions:
         self._reload([name for name in self.coordinator.ids if partition_of(name) == partition_of(transactional_id)])
 
     def node_stops(self, node: int) -> None:
-        """Drop what is only in the memory of a node that is about to stop."""
+        """Drop the state that only the memory of a stopping node holds."""
         self._reload([name for name in self.coordinator.ids if self.transactional_ids.is_led_by(name, node)])
 
     def _reload(self, names: list[str]) -> None:

@@ -251,7 +251,7 @@ class TransactionCoordinator:
         return [found.transactional_id for found in late]
 
     def forget_idle(self, now_ms: int, idle_ms: int) -> list[str]:
-        """Apply transactional.id.expiration.ms: forget ids without a transaction for so long, and return them."""
+        """Apply transactional.id.expiration.ms: forget ids that had no transaction for that long, and return them."""
         idle = [
             one
             for one in self.ids.values()

@@ -279,7 +279,7 @@ def test_a_text_where_a_path_belongs_is_named_and_not_shown(option: str, meant: 
     assert "BEGIN" not in str(raised.value)
 
 
-def test_comments_beyond_ascii_stand_in_a_pem_text() -> None:
+def test_a_pem_text_may_have_comments_beyond_ascii() -> None:
     build_context(TlsFiles(certificate_pem="# Größe\n" + CERTIFICATE_PEM, key_pem=Secret("# Größe\n" + KEY_PEM)))
 
 

@@ -466,7 +466,11 @@ def test_a_full_buffer_makes_sends_wait_in_order_and_then_refuses() -> None:  # 
             await producer.send("t", b"0")
             held = cluster.hold("Produce")
             accepted: list[Delivery] = []
-            with pytest.raises(BufferFullError, match="buffer_memory"):
+            text = (
+                r"^no room for a record of \d+ bytes: \d+ of 20000 bytes of buffer_memory are taken, and records that wait"
+                r" for room take \d+ of 20000 bytes \(max_waiting_bytes\) "
+            )
+            with pytest.raises(BufferFullError, match=text):
                 for _ in range(1_000):
                     accepted.append(producer.send("t", b"x" * 500))
             with pytest.raises(BufferFullError):
@@ -474,6 +478,7 @@ def test_a_full_buffer_makes_sends_wait_in_order_and_then_refuses() -> None:  # 
             await until(lambda: any(d.done() for d in accepted))
             late = [d for d in accepted if d.done()]
             assert all(isinstance(d.exception(), BufferFullError) for d in late)
+            assert all(" bytes within 0.1 s (max_block_ms): " in str(d.exception()) for d in late)
             assert producer.health().buffered_bytes <= 20_000
             cluster.release(held)
             await producer.flush()

@@ -53,8 +53,8 @@ def test_a_wait_for_topics_that_never_come_is_told_once(caplog: pytest.LogCaptur
     run(scenario)
     told = [text for text in warnings_of(caplog) if "does not know" in text]
     assert len(told) == 2
-    assert "topics 'a', 'b': records wait up to 30 s (max_block_ms) for it to be created" in told[0]
-    assert "topic 'c'" in told[1]
+    assert "topics 'a', 'b': records wait up to 30 s (max_block_ms) until they are created" in told[0]
+    assert "topic 'c': records wait up to 30 s (max_block_ms) until it is created" in told[1]
 
 
 def test_a_topic_that_was_deleted_is_told_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -134,7 +134,7 @@ def test_records_that_wait_at_close_fail_with_what_the_cluster_said(caplog: pyte
             assert isinstance(told.value.__cause__, UnknownTopicError)
 
     run(scenario)
-    assert any("1 records failed" in text and "UNKNOWN_TOPIC_OR_PARTITION" in text for text in warnings_of(caplog))
+    assert any("1 record failed" in text and "UNKNOWN_TOPIC_OR_PARTITION" in text for text in warnings_of(caplog))
 
 
 def test_a_wrong_password_is_not_told_as_a_topic_that_is_not_there() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from aiokprod.testing.virtual import run_virtual
 
 def lost(caplog: pytest.LogCaptureFixture) -> int:
     lines = [record.getMessage() for record in caplog.records if "no caller awaited" in record.msg]
-    return sum(int(line.split(" records failed")[0].split()[-1]) for line in lines)
+    return sum(int(re.findall(r"(\d+) records? failed", line)[0]) for line in lines)
 
 
 def test_the_counts_in_the_log_are_those_of_the_close_report(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""Waiters: to a task what a future is; woken together."""
+"""Waiters: a task awaits one as it would a future, and all waiters of an outcome are woken together."""
 
 from __future__ import annotations
 

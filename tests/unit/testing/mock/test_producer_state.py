@@ -98,7 +98,7 @@ def test_an_exact_copy_of_an_old_epoch_is_fenced() -> None:  # broker: 1.5
     assert replica.produce(0) == (47, -1)
 
 
-def test_expired_state_lets_the_next_a_gap_and_an_exact_resend_in() -> None:  # broker: 1.6
+def test_after_its_state_expired_the_next_sequence_a_gap_and_an_exact_resend_are_all_taken() -> None:  # broker: 1.6
     for first in (5, 100, 4):
         replica = Replica()
         replica.codes(0, 1, 2, 3, 4)
