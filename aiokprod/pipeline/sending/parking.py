@@ -13,6 +13,7 @@ charged from the grant of the gate until a batch takes them over or the record f
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -259,6 +260,9 @@ class Parking:
 
     async def _run_line(self, topic: str, line: SerializingLine) -> None:
         try:
+            # A serializer may fail at once: not before the program, or a task that it makes of `wait()`, awaits the Delivery.
+            # Else the failure would be told to `on_delivery_error`, too: an eager task begins within `send`.
+            await asyncio.sleep(0)
             await line.run()
         finally:
             self._lines.pop(topic, None)

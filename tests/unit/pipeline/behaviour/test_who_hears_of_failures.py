@@ -9,7 +9,7 @@ import pytest
 from virtual_rig import Told, kinds, outcomes, run, started
 
 from aiokprod import Record
-from aiokprod.errors import DeliveryTimeoutError, SendManyError, SendReport, SendTimeoutError
+from aiokprod.errors import DeliveryTimeoutError, SendManyError, SendReport, SendTimeoutError, SerializationError
 from aiokprod.model import Persistence
 from aiokprod.testing.virtual import VirtualNetwork
 
@@ -76,6 +76,29 @@ def test_what_a_send_many_that_ended_early_took_is_told_when_it_fails(what: str)
             assert told.kinds == ["DeliveryTimeoutError"] * 100
 
     run(scenario)
+
+
+@pytest.mark.parametrize("how", ["await", "task"])
+def test_a_serializer_that_fails_at_once_is_told_to_the_task_that_waits_alone(how: str) -> None:
+    """The record failed before its task had taken its first step, or, where tasks are eager, within `send`."""
+
+    async def broken(topic: str, headers: object, data: object) -> bytes:
+        raise ValueError("no")
+
+    async def scenario(network: VirtualNetwork) -> None:
+        told = Told()
+        async with started(network, value_serializer=broken, on_delivery_error=told) as (_, producer):
+            delivery = producer.send("t", b"0")
+            with pytest.raises(SerializationError):
+                await (delivery if how == "await" else asyncio.create_task(delivery.wait()))
+            await asyncio.sleep(1)
+            assert told.errors == []
+            producer.send("t", b"1")
+            await asyncio.sleep(1)
+            assert told.kinds == ["SerializationError"]
+
+    for seed in range(8):  # the seed orders what is ready in one turn of the loop
+        run(scenario, seed)
 
 
 def test_what_had_failed_when_a_send_many_is_cancelled_is_told_too_and_nothing_twice() -> None:
