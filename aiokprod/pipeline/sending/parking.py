@@ -479,8 +479,11 @@ class Parking:
 
     def _kept(self, record: ParkedRecord) -> tuple[Record, ...] | None:
         """Return the record, for `on_delivery_error`. While its serializer is at work there is nothing yet to send again."""
-        if record.draft is not None or not self._keeps_failed:
+        if not self._keeps_failed:
             return None
+        if record.draft is not None:
+            kept = RecordChecks.serialized(record.draft)
+            return None if kept is None else (kept,)
         headers = () if record.headers is None else decode_headers(record.headers)
         return (
             Record(

@@ -304,6 +304,26 @@ class RecordChecks:
         self._last_bytes = size_bytes
         return key, value, headers, record.timestamp_ms, size_bytes
 
+    @staticmethod
+    def serialized(record: Record) -> Record | None:
+        """Return a copy of a record that waits for its turn, or was refused by `frozen`; None while it has no bytes."""
+        topic = record.topic
+        assert topic is not None
+        for data in (record.key, record.value):  # an awaitable until its serializer has returned
+            if data is not None and not isinstance(data, bytes | bytearray | memoryview):
+                return None
+        try:
+            return Record(
+                value=None if record.value is None else RecordChecks.to_bytes(record.value, "value", topic),
+                key=None if record.key is None else RecordChecks.to_bytes(record.key, "key", topic),
+                topic=topic,
+                partition=record.partition,
+                headers=tuple(RecordChecks.header_pairs(record.headers, topic)),
+                timestamp_ms=record.timestamp_ms,
+            )
+        except RecordTypeError:  # a serializer may add what is no header, or return a memoryview that it releases
+            return None
+
     # ------------------------------------------------------------------ life of the hooks
     def configure(self) -> None:
         """Tell interceptors and serializers that the producer starts, before anything is sent.
