@@ -68,16 +68,22 @@ class RecordChecks:
 
     def checked_topic(self, topic: object) -> str:
         """Return a valid topic name, which is remembered; raise `InvalidTopicError` for any other."""
+        if isinstance(topic, str) and topic in self.valid_topics:
+            return topic
+        name = self.checked_name(topic)
+        if len(self.valid_topics) < KNOWN_TOPICS:
+            self.valid_topics.add(name)
+        return name
+
+    @staticmethod
+    def checked_name(topic: object) -> str:
+        """Return a valid topic name; raise `RecordTypeError` or `InvalidTopicError` for anything else."""
         if not isinstance(topic, str):
             raise RecordTypeError(f"topic must be a str, not {type(topic).__name__}{_whole(topic)}")
-        if topic in self.valid_topics:
-            return topic
         if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
             raise InvalidTopicError(
                 f"{topic[:260]!r} is no topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ - and not '.' or '..'",
             )
-        if len(self.valid_topics) < KNOWN_TOPICS:
-            self.valid_topics.add(topic)
         return topic
 
     @staticmethod
