@@ -326,7 +326,10 @@ class Parking:
         """Set the timer that ends the waiting for this topic after max.block.ms, if it is not set."""
         if not dispatcher.has_alarm:
             dispatcher.has_alarm = True
-            self._blocked.set(record.block_deadline, dispatcher)
+            if self._clock() < record.block_deadline:
+                self._blocked.set(record.block_deadline, dispatcher)
+            else:  # max.block.ms is 0: not before a task made of `wait()` awaits the Delivery
+                self._loop.call_soon(self._blocked.set, record.block_deadline, dispatcher)
 
     def _room_is_free(self) -> None:
         self.effects.room_is_due = True
