@@ -15,12 +15,15 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Self, Unpack, cast
 
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.cluster_listener import SilentListener
+from aiokprod.cluster.connection.control_request import LONGEST_S
 from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 from aiokprod.config import ProducerConfig, ProducerOptions
+from aiokprod.config.call_timeouts import check_timeout
+from aiokprod.config.option_checks import shown
 from aiokprod.errors import (
     BrokerAnswerError,
     ClusterError,
@@ -34,6 +37,7 @@ from aiokprod.errors import (
 )
 from aiokprod.logs import printable
 from aiokprod.metrics import Metrics
+from aiokprod.pipeline.sending.record_checks import RecordChecks
 from aiokprod.records.decoder import DecodedBatch, DecodedRecord, decode_batches
 from aiokprod.records.pieces import records_in_pieces
 from aiokprod.wire.codes import ErrorCode, name_of
@@ -76,7 +80,7 @@ class Reader:
         **options: the options of `ProducerConfig`.
 
     Raises:
-        ConfigError: an option is unknown, has a wrong type or conflicts with another.
+        ConfigError: an option is unknown, has a wrong type or conflicts with another; `timeout` is not a number of seconds.
     """
 
     def __init__(
@@ -92,6 +96,9 @@ class Reader:
         else:
             options["bootstrap_servers"] = servers
             self.config = ProducerConfig.of(**options)
+        check_timeout("timeout of Reader()", timeout)
+        if cast("object", timeout) is None or timeout >= LONGEST_S:
+            raise ConfigError(f"timeout of Reader() is {timeout}: it must be below {LONGEST_S:g} seconds, and not None")
         self._timeout_s = timeout
         reading = self.config.replace(allow_auto_create_topics=False)  # to ask for a topic must not create it
         self._client = ClusterClient(reading, Metrics(), SilentListener())
@@ -109,9 +116,11 @@ class Reader:
         Raises:
             BootstrapError: no bootstrap server answered; the message has host, port and cause of each.
             AuthenticationError, TlsError: the broker rejected our credentials or certificate, or we rejected the broker's.
+            ConfigError: `timeout` is not a number of seconds, or is negative.
 
         Cancellation: undoes the start.
         """
+        check_timeout("timeout of start()", timeout)
         await self._client.start(timeout)
         self._is_started = True
         return self
@@ -141,10 +150,12 @@ class Reader:
 
         Raises:
             UnknownTopicError: the topic does not exist, or no broker has answered.
+            RecordTypeError, InvalidTopicError: `topic` is no topic name.
             UsageError: the reader is not started, or closed.
 
         Cancellation: stops waiting.
         """
+        RecordChecks.checked_name(topic)
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         return [partition.partition for partition in (await self._topic(topic, deadline)).partitions]
 
@@ -156,6 +167,8 @@ class Reader:
             partition: partition number.
 
         Raises:
+            ConfigError: an argument has a wrong type.
+            RecordTypeError, InvalidTopicError: `topic` is no topic name.
             UnknownTopicError, PartitionOutOfRangeError: the topic or the partition does not exist.
             BrokerAnswerError, ClusterError: the broker did not tell the offset.
             UsageError: the reader is not started, or closed.
@@ -173,6 +186,8 @@ class Reader:
             read_committed: True returns the last stable offset, where the first open transaction begins (KIP-98).
 
         Raises:
+            ConfigError: an argument has a wrong type.
+            RecordTypeError, InvalidTopicError: `topic` is no topic name.
             UnknownTopicError, PartitionOutOfRangeError: the topic or the partition does not exist.
             BrokerAnswerError, ClusterError: the broker did not tell the offset.
             UsageError: the reader is not started, or closed.
@@ -190,6 +205,8 @@ class Reader:
             timestamp_ms: milliseconds since 1970.
 
         Raises:
+            ConfigError: an argument has a wrong type.
+            RecordTypeError, InvalidTopicError: `topic` is no topic name.
             UnknownTopicError, PartitionOutOfRangeError: the topic or the partition does not exist.
             BrokerAnswerError, ClusterError: the broker did not tell the offset.
             UsageError: the reader is not started, or closed.
@@ -200,6 +217,8 @@ class Reader:
         return None if offset < 0 else offset
 
     async def _offset(self, topic: str, partition: int, timestamp_ms: int, read_committed: bool) -> int:
+        _check_place(topic, partition, read_committed)
+        _check_number("timestamp_ms", timestamp_ms)
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         while True:
             node, leader_epoch, _ = await self._leader(topic, partition, deadline)
@@ -258,7 +277,8 @@ class Reader:
             Each record with its offset, timestamp, key, value and headers.
 
         Raises:
-            ConfigError: `max_bytes` is not a whole number above 0.
+            ConfigError: `max_bytes` is not a whole number above 0, or an argument has a wrong type.
+            RecordTypeError, InvalidTopicError: `topic` is no topic name.
             UnknownTopicError, PartitionOutOfRangeError: the topic or the partition does not exist.
             BrokerAnswerError, ClusterError: the partition cannot be read.
             UsageError: the reader is not started, or closed.
@@ -267,8 +287,11 @@ class Reader:
 
         Cancellation: ends the iteration.
         """
-        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
-            raise ConfigError(f"max_bytes is {max_bytes!r}: it must be a whole number above 0")
+        _check_place(topic, partition, read_committed)
+        _check_number("max_bytes", max_bytes, 1, 2**31 - 1)
+        for name, offset in (("start", start), ("stop", stop)):
+            if offset is not None:
+                _check_number(name, offset)
         at = await self.earliest(topic, partition) if start is None else start
         end = await self.latest(topic, partition, read_committed=read_committed) if stop is None else stop
         limit_bytes = max(UNPACKED_BYTES, 16 * max_bytes)
@@ -414,6 +437,22 @@ class Reader:
     @staticmethod
     def _left(deadline: float) -> float:
         return max(0.05, deadline - asyncio.get_running_loop().time())
+
+
+def _check_place(topic: object, partition: object, read_committed: object) -> None:
+    """Check arguments before anything is asked: found by an encoder, a bad topic would end the task that asks for metadata."""
+    RecordChecks.checked_name(topic)
+    _check_number("partition", partition)
+    if not isinstance(read_committed, bool):
+        raise ConfigError(f"read_committed is {shown(read_committed)}: it must be True or False")
+
+
+def _check_number(name: str, number: object, lowest: int = -(2**63), highest: int = 2**63 - 1) -> None:
+    """Check that a number can be written. An offset or a partition that is not there is refused by the broker."""
+    if isinstance(number, bool) or not isinstance(number, int) or not lowest <= number <= highest:
+        raise ConfigError(
+            f"{name} is {shown(number)} ({type(number).__name__}): it must be a whole number from {lowest} to {highest}"
+        )
 
 
 def _left_out(topic: str, partition: int) -> ConnectionLostError:

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,8 +19,10 @@ from aiokprod.errors import (
     BrokerAnswerError,
     ConfigError,
     ConnectionLostError,
+    InvalidTopicError,
     PartitionOutOfRangeError,
     ProtocolError,
+    RecordTypeError,
     RequestTimeoutError,
     UnknownTopicError,
     UsageError,
@@ -647,11 +649,89 @@ def test_a_producers_own_config_serves_a_reader() -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize("max_bytes", [0, -1, True, "x"])
+# ---------------------------------------------------------------------- bad arguments
+@pytest.mark.parametrize("max_bytes", [0, -1, True, "x", 2**31])
 def test_it_asks_for_a_number_of_bytes_above_0(max_bytes: Any) -> None:
     async def scenario() -> None:
         async with reading(1) as (_, reader):
-            with pytest.raises(ConfigError, match=r"max_bytes is .*above 0"):
+            with pytest.raises(ConfigError, match=r"max_bytes is .*from 1 to 2147483647"):
                 await anext(reader.read("t", 0, max_bytes=max_bytes))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("topic", "error"),
+    [(5, RecordTypeError), (b"t", RecordTypeError), (["t"], RecordTypeError), (None, RecordTypeError),
+     ("", InvalidTopicError), ("a b", InvalidTopicError), ("\ud800", InvalidTopicError), ("x" * 250, InvalidTopicError)],
+)  # fmt: skip
+def test_a_topic_that_cannot_be_is_told_at_once_and_the_reader_reads_on(topic: Any, error: type[AiokprodError]) -> None:
+    """The task that asks for metadata ended with it, so every topic that was asked for after it was not found, either."""
+
+    async def scenario() -> None:
+        async with reading(1) as (_, reader):
+            for call in (
+                reader.partitions(topic),
+                reader.earliest(topic, 0),
+                reader.latest(topic, 0),
+                reader.offset_at(topic, 0, T0),
+                anext(reader.read(topic, 0)),
+            ):
+                async with asyncio.timeout(1):
+                    with pytest.raises(error):
+                        await call
+            assert await numbers(reader) == [0]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("number", ["0", True, 1.0, [0], 2**63, -(2**63) - 1])
+def test_numbers_that_are_none_are_told_by_name(number: Any) -> None:
+    """They were errors of `struct` or of a comparison, or were taken."""
+
+    async def scenario() -> None:
+        async with reading(1) as (_, reader):
+            calls = [
+                ("partition", reader.earliest("t", number)),
+                ("partition", reader.latest("t", number)),
+                ("partition", reader.offset_at("t", number, T0)),
+                ("partition", anext(reader.read("t", number))),
+                ("timestamp_ms", reader.offset_at("t", 0, number)),
+                ("start", anext(reader.read("t", 0, number))),
+                ("stop", anext(reader.read("t", 0, None, number))),
+            ]
+            for name, call in calls:
+                with pytest.raises(ConfigError, match=f"^{name} is .*whole number"):
+                    await call
+            for needed in (reader.earliest("t", cast("Any", None)), reader.offset_at("t", 0, cast("Any", None))):
+                with pytest.raises(ConfigError, match=r"is None .*whole number"):
+                    await needed
+            assert await numbers(reader) == [0]
+
+    run(scenario())
+
+
+def test_read_committed_is_true_or_false() -> None:
+    async def scenario() -> None:
+        async with reading(1) as (_, reader):
+            bad = cast("Any", "no")
+            for call in (reader.latest("t", 0, read_committed=bad), anext(reader.read("t", 0, read_committed=bad))):
+                with pytest.raises(ConfigError, match="read_committed is 'no'"):
+                    await call
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("timeout", ["5", None, True, -1, float("nan"), float("inf"), 10**400, 1e10])
+def test_a_timeout_of_a_reader_is_a_number_of_seconds(timeout: Any) -> None:
+    with pytest.raises(ConfigError, match=r"timeout of Reader"):
+        Reader("127.0.0.1:1", timeout=timeout)
+
+
+@pytest.mark.parametrize("timeout", ["5", True, -1, float("nan"), 10**400])
+def test_a_timeout_of_a_start_is_a_number_of_seconds(timeout: Any) -> None:
+    async def scenario() -> None:
+        with pytest.raises(ConfigError, match=r"timeout of start\(\)"):
+            await Reader("127.0.0.1:1").start(timeout)
 
     run(scenario())

@@ -13,6 +13,7 @@ charged from the grant of the gate until a batch takes them over or the record f
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -259,6 +260,9 @@ class Parking:
 
     async def _run_line(self, topic: str, line: SerializingLine) -> None:
         try:
+            # A serializer may fail at once: not before the program, or a task that it makes of `wait()`, awaits the Delivery.
+            # Else the failure would be told to `on_delivery_error`, too: an eager task begins within `send`.
+            await asyncio.sleep(0)
             await line.run()
         finally:
             self._lines.pop(topic, None)
@@ -322,7 +326,10 @@ class Parking:
         """Set the timer that ends the waiting for this topic after max.block.ms, if it is not set."""
         if not dispatcher.has_alarm:
             dispatcher.has_alarm = True
-            self._blocked.set(record.block_deadline, dispatcher)
+            if self._clock() < record.block_deadline:
+                self._blocked.set(record.block_deadline, dispatcher)
+            else:  # max.block.ms is 0: not before a task made of `wait()` awaits the Delivery
+                self._loop.call_soon(self._blocked.set, record.block_deadline, dispatcher)
 
     def _room_is_free(self) -> None:
         self.effects.room_is_due = True
@@ -475,8 +482,11 @@ class Parking:
 
     def _kept(self, record: ParkedRecord) -> tuple[Record, ...] | None:
         """Return the record, for `on_delivery_error`. While its serializer is at work there is nothing yet to send again."""
-        if record.draft is not None or not self._keeps_failed:
+        if not self._keeps_failed:
             return None
+        if record.draft is not None:
+            kept = RecordChecks.serialized(record.draft)
+            return None if kept is None else (kept,)
         headers = () if record.headers is None else decode_headers(record.headers)
         return (
             Record(

@@ -68,16 +68,22 @@ class RecordChecks:
 
     def checked_topic(self, topic: object) -> str:
         """Return a valid topic name, which is remembered; raise `InvalidTopicError` for any other."""
+        if isinstance(topic, str) and topic in self.valid_topics:
+            return topic
+        name = self.checked_name(topic)
+        if len(self.valid_topics) < KNOWN_TOPICS:
+            self.valid_topics.add(name)
+        return name
+
+    @staticmethod
+    def checked_name(topic: object) -> str:
+        """Return a valid topic name; raise `RecordTypeError` or `InvalidTopicError` for anything else."""
         if not isinstance(topic, str):
             raise RecordTypeError(f"topic must be a str, not {type(topic).__name__}{_whole(topic)}")
-        if topic in self.valid_topics:
-            return topic
         if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
             raise InvalidTopicError(
                 f"{topic[:260]!r} is no topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ - and not '.' or '..'",
             )
-        if len(self.valid_topics) < KNOWN_TOPICS:
-            self.valid_topics.add(topic)
         return topic
 
     @staticmethod
@@ -303,6 +309,26 @@ class RecordChecks:
             raise self.too_large(size_bytes, topic)
         self._last_bytes = size_bytes
         return key, value, headers, record.timestamp_ms, size_bytes
+
+    @staticmethod
+    def serialized(record: Record) -> Record | None:
+        """Return a copy of a record that waits for its turn, or was refused by `frozen`; None while it has no bytes."""
+        topic = record.topic
+        assert topic is not None
+        for data in (record.key, record.value):  # an awaitable until its serializer has returned
+            if data is not None and not isinstance(data, bytes | bytearray | memoryview):
+                return None
+        try:
+            return Record(
+                value=None if record.value is None else RecordChecks.to_bytes(record.value, "value", topic),
+                key=None if record.key is None else RecordChecks.to_bytes(record.key, "key", topic),
+                topic=topic,
+                partition=record.partition,
+                headers=tuple(RecordChecks.header_pairs(record.headers, topic)),
+                timestamp_ms=record.timestamp_ms,
+            )
+        except RecordTypeError:  # a serializer may add what is no header, or return a memoryview that it releases
+            return None
 
     # ------------------------------------------------------------------ life of the hooks
     def configure(self) -> None:

@@ -23,6 +23,7 @@ LOOKED_AT: Final = 2  # for each delivery that comes: the old heap is through be
 KEPT: Final = 100  # so few are not looked at
 SLICE: Final = 500  # deliveries that time out in one callback of the loop
 LOOK_EVERY_S: Final = 0.1
+SHORTEST_S: Final = 0.001  # uvloop rounds shorter times, down to the next turn of the loop
 LOOKED_AT_ONCE: Final = 1_000  # by the timer
 
 Due = tuple[float, int, Delivery]
@@ -51,7 +52,8 @@ class SendTimeouts:
         self._number += 1
         heappush(self._young, (due_at, self._number, delivery))
         if self._timer is None or due_at < self._timer_at or (len(self) > KEPT and not self._looks_on):
-            self._arm()
+            # One that is over at once is told two turns of the loop later, when a task made of `wait()` awaits the Delivery.
+            self._arm(self._arm)
 
     def _look(self, count: int) -> None:
         """Look at `count` of the timeouts, and drop those of settled records."""
@@ -70,7 +72,7 @@ class SendTimeouts:
             return self._old
         return self._young
 
-    def _arm(self) -> None:
+    def _arm(self, is_due: Callable[[], None] | None = None) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -82,7 +84,9 @@ class SendTimeouts:
         self._looks_on = len(self) > KEPT
         if self._looks_on:
             self._timer_at = min(self._timer_at, now + LOOK_EVERY_S)
-        if self._timer_at <= now:
+        if is_due is not None and self._timer_at < now + SHORTEST_S:
+            self._timer = self._loop.call_soon(is_due)
+        elif self._timer_at <= now:
             self._timer = self._loop.call_soon(self._ring)  # the next slice
         else:
             self._timer = self._loop.call_at(self._timer_at, self._ring)

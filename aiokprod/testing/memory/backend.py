@@ -87,7 +87,8 @@ class MemoryBackend(Backend):
 
     # ------------------------------------------------------------------ topics
     def _wanted(self, topic: str) -> None:
-        self._context.loop.call_soon(self._tell_topic, topic)
+        loop = self._context.loop
+        loop.call_soon(loop.call_soon, self._tell_topic, topic)  # as `MemoryBroker`: the second turn of the loop
 
     def _tell_topic(self, topic: str) -> None:
         """Pass on the cluster's answer about a topic: records that wait for it go on, or fail."""

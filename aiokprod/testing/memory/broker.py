@@ -1,7 +1,7 @@
 """`MemoryBroker`: when the records of a `MemoryProducer` have their outcome. One per start of a producer.
 
-On a later turn of the loop, never within `send`; in the order of the sends over all partitions, unless a delay keeps
-some of them back. One timer for all partitions.
+Two turns of the loop later, never within `send`: a task made of `wait()` awaits the Delivery by then. In the order of the
+sends over all partitions, unless a delay keeps some of them back. One timer for all partitions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ class MemoryBroker:
             self._timer.cancel()
         self._timer_at = at
         soon = at <= self._loop.time()
-        self._timer = self._loop.call_soon(self.pump) if soon else self._loop.call_at(at, self.pump)
+        self._timer = self._loop.call_soon(self._next_turn) if soon else self._loop.call_at(at, self.pump)
+
+    def _next_turn(self) -> None:
+        """Let tasks that were made behind `send` take their first step: else their failures would count as not awaited."""
+        self._timer = self._loop.call_soon(self.pump)
 
     def pump(self) -> None:
         """Give every record its outcome whose time has come; note when to look again."""

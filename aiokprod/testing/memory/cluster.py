@@ -1,6 +1,6 @@
 """`MemoryCluster`: what a pipeline asks of the cluster, answered from a `MemoryLog`. No socket, no task.
 
-In the place of the ClusterClient. A topic that does not exist is refused on the next turn of the loop: a unit test does
+In the place of the ClusterClient. A topic that does not exist is refused two turns of the loop later: a unit test does
 not wait for max.block.ms.
 """
 

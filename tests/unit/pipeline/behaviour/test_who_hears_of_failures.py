@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from virtual_rig import Told, kinds, outcomes, run, started
 
-from aiokprod import Record
-from aiokprod.errors import DeliveryTimeoutError, SendManyError, SendReport, SendTimeoutError
+from aiokprod import Producer, Record
+from aiokprod.errors import (
+    AiokprodError,
+    DeliveryTimeoutError,
+    SendManyError,
+    SendReport,
+    SendTimeoutError,
+    SerializationError,
+    UnknownTopicError,
+)
 from aiokprod.model import Persistence
+from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
 
 QUICK = {"request_timeout_ms": 1_000, "delivery_timeout_ms": 2_000}
@@ -76,6 +86,53 @@ def test_what_a_send_many_that_ended_early_took_is_told_when_it_fails(what: str)
             assert told.kinds == ["DeliveryTimeoutError"] * 100
 
     run(scenario)
+
+
+@pytest.mark.parametrize("how", ["await", "task"])
+def test_a_serializer_that_fails_at_once_is_told_to_the_task_that_waits_alone(how: str) -> None:
+    """The record failed before its task had taken its first step, or, where tasks are eager, within `send`."""
+
+    async def broken(topic: str, headers: object, data: object) -> bytes:
+        raise ValueError("no")
+
+    async def scenario(network: VirtualNetwork) -> None:
+        told = Told()
+        async with started(network, value_serializer=broken, on_delivery_error=told) as (_, producer):
+            delivery = producer.send("t", b"0")
+            with pytest.raises(SerializationError):
+                await (delivery if how == "await" else asyncio.create_task(delivery.wait()))
+            await asyncio.sleep(1)
+            assert told.errors == []
+            producer.send("t", b"1")
+            await asyncio.sleep(1)
+            assert told.kinds == ["SerializationError"]
+
+    for seed in range(8):  # the seed orders what is ready in one turn of the loop
+        run(scenario, seed)
+
+
+@pytest.mark.parametrize(
+    ("options", "timeout", "error"), [({"max_block_ms": 0}, None, UnknownTopicError), ({}, 1e-9, SendTimeoutError)]
+)
+def test_a_time_that_is_over_at_once_is_told_to_the_task_that_waits_alone(
+    options: dict[str, int], timeout: float | None, error: type[AiokprodError]
+) -> None:
+    """The record failed before the task made of `wait()` had taken its first step."""
+
+    async def scenario() -> None:  # on the real loop: uvloop orders timers that are due in its own way
+        told = Told()
+        async with MockCluster(brokers=1, auto_create_topics=False) as cluster:
+            more: Any = options | {"on_delivery_error": told}
+            async with Producer(cluster.bootstrap_servers, **more) as producer:
+                for _ in range(5):
+                    delivery = producer.send("unknown", b"0", timeout=timeout)
+                    with pytest.raises(error):
+                        await asyncio.create_task(delivery.wait())
+                await producer.flush()
+                await asyncio.sleep(0)
+                assert told.errors == []
+
+    asyncio.run(scenario())
 
 
 def test_what_had_failed_when_a_send_many_is_cancelled_is_told_too_and_nothing_twice() -> None:

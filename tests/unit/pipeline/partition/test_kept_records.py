@@ -181,6 +181,48 @@ def test_a_record_whose_serializer_has_not_answered_has_no_bytes_to_give() -> No
     run(scenario)
 
 
+def test_a_record_whose_serializer_has_answered_is_given_though_it_waits_for_another_one() -> None:
+    """Such a record had its bytes all the time, and its error had no record."""
+
+    def cached(data: bytes) -> Any:
+        return never(data) if data == b"missed" else bytearray(data)
+
+    async def never(data: bytes) -> bytes:
+        await asyncio.sleep(1_000)
+        return data
+
+    async def scenario(network: VirtualNetwork) -> None:
+        told = Told()
+        options = KEEPS | {"max_block_ms": 1_000, "value_serializer": cached}
+        async with started(network, on_delivery_error=told, **options) as (_, producer):
+            producer.send("t", b"missed")
+            producer.send("t", b"hit", key=b"k", headers={"h": bytearray(b"1")}, timestamp_ms=NOW)
+            await producer.close(timeout=0)
+            await asyncio.sleep(0)
+            hit = Record(topic="t", value=b"hit", key=b"k", headers=(("h", b"1"),), timestamp_ms=NOW)
+            assert records(told) == [None, hit]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("answered", [LARGE * 2_000, 5])
+def test_what_an_awaited_serializer_answered_is_given_if_it_is_bytes(answered: Any) -> None:
+    async def dressed(data: bytes) -> Any:
+        return answered
+
+    async def scenario(network: VirtualNetwork) -> None:
+        told = Told()
+        async with started(network, on_delivery_error=told, **KEEPS, value_serializer=dressed) as (_, producer):
+            producer.send("t", b"v", timestamp_ms=NOW)
+            await asyncio.sleep(1)
+            is_large = isinstance(answered, bytes)
+            assert [type(error) for error in told.errors] == [RecordTooLargeError if is_large else SerializationError]
+            given = Record(topic="t", value=answered, headers=(), timestamp_ms=NOW)
+            assert records(told) == [given if is_large else None]
+
+    run(scenario)
+
+
 def test_without_the_option_and_for_awaiting_callers_errors_have_no_record() -> None:
     async def scenario(network: VirtualNetwork) -> None:
         told = Told()

@@ -583,6 +583,25 @@ def test_an_unknown_topic_is_refused_at_once_if_none_are_made() -> None:
 
 
 # ---------------------------------------------------------------------- errors on demand
+@pytest.mark.parametrize("why", ["script", "topic", "partition"])
+def test_a_failure_is_told_to_the_task_that_is_made_to_wait_for_it_alone(why: str) -> None:
+    """The failure came before the task had taken its first step, and was told to `on_delivery_error` as well."""
+
+    async def scenario() -> None:
+        unheard: list[AiokprodError] = []
+        async with MemoryProducer(topics={"t": 1}, auto_create=False, on_delivery_error=unheard.append) as producer:
+            await producer.send("t", b"0")
+            if why == "script":
+                producer.fail_next(DeliveryTimeoutError("no"))
+            delivery = producer.send("u" if why == "topic" else "t", b"1", partition=7 if why == "partition" else None)
+            with pytest.raises(AiokprodError):
+                await asyncio.create_task(delivery.wait())
+            await turns()
+            assert unheard == []
+
+    run(scenario)
+
+
 def test_the_next_record_fails_as_scripted_and_is_not_kept() -> None:
     async def scenario() -> None:
         async with MemoryProducer(topics={"t": 3}) as producer:
