@@ -90,6 +90,21 @@ def test_unused_columns_do_not_exist_and_late_ones_are_filled_up() -> None:
     assert batch.max_timestamp_ms == BASE_MS + 5
 
 
+def test_columns_whose_cells_are_all_alike_do_not_exist_and_are_filled_up_by_the_first_other_cell() -> None:
+    batch = new_batch()
+    for value in (b"a", b"b"):
+        batch.append(value, None, None, BASE_MS, 10, 0.0)
+    assert batch.timestamp_deltas is None and batch.sizes is None
+    assert [batch.size_of(index) for index in range(2)] == [10, 10]
+    assert records_of(batch, [(0, 2)]) == [(b"a", None, None, 0), (b"b", None, None, 0)]
+    batch.append(b"c", None, None, BASE_MS + 7, 10, 0.0)
+    assert batch.timestamp_deltas == [0, 0, 7] and batch.sizes is None
+    batch.append(b"d", None, None, BASE_MS, 12, 0.0)
+    assert batch.timestamp_deltas == [0, 0, 7, 0] and batch.sizes == [10, 10, 10, 12]
+    assert batch.bytes_of([(0, 1), (2, 4)]) == 32 and batch.fitting([(0, 4)], 31) == 3
+    assert batch.max_timestamp_ms == BASE_MS + 7
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_a_run_of_values_makes_the_batch_that_they_make_one_by_one(seed: int) -> None:
     draw = random.Random(seed)
