@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import sys
 import zipfile
 from pathlib import Path
 
@@ -111,6 +112,16 @@ def use_one_argument_throw(extensions: list[setuptools.Extension]) -> None:
         extension.include_dirs.insert(0, str(folder))
 
 
+def hide_symbols(extensions: list[setuptools.Extension]) -> None:
+    """Let a compiler inline the functions of the record path: none of them can be replaced from outside the library.
+
+    Measured with gcc 12 on x86_64: 3 % fewer instructions for a `send`. Windows hides them anyway.
+    """
+    if sys.platform != "win32":
+        for extension in extensions:
+            extension.extra_compile_args.append("-fvisibility=hidden")
+
+
 def add_spark_module(wheel: Path) -> None:
     """Add the module that Spark looks for to the wheel and to its list of files.
 
@@ -160,6 +171,7 @@ class Backend(build_meta._BuildMetaBackend):
             ]
             extensions = mypycify([*options, *sources()], group_name="aiokprod", opt_level="3", debug_level="0")
             use_one_argument_throw(extensions)
+            hide_symbols(extensions)
         setuptools.setup(ext_modules=extensions, cmdclass={"sdist": SdistWithBackend})
 
     def get_requires_for_build_wheel(self, config_settings=None):

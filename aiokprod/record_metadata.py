@@ -6,7 +6,8 @@ from aiokprod.forms import mypyc_attr
 from aiokprod.model import TimestampType
 
 
-@mypyc_attr(acyclic=True)  # plain values: the garbage collector need not track it
+# Plain values: the garbage collector need not track it. Most are dropped before the next one is made, which takes its memory.
+@mypyc_attr(acyclic=True, free_list_len=1)
 class RecordMetadata:
     """The place of an acknowledged record in the log.
 

@@ -9,7 +9,9 @@ A child of `instructions.py`. No sockets, no running clock, no randomness: each 
     awaited      `await send(...)`, one at a time, everything that happens, the loop's turns too
     tasks        many tasks, each of which awaits its sends one at a time, everything
     gather       `asyncio.gather` over the Deliveries of many sends, everything
+    windows      many sends, each of which is awaited afterwards in their order, everything
     callbacks    sends with a done callback each, which reads the offset, everything
+    counting callbacks    sends with a done callback each, which counts, in a context without variables, everything
     send_many    one call with a list, everything
     send_many of an iterator    one call with an iterator, whose values come one by one, everything
 """
@@ -21,6 +23,7 @@ import gc
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from itertools import repeat
 from random import Random
 from time import monotonic
@@ -47,7 +50,9 @@ RECORDS_OF = {
     "awaited": AWAITED,
     "tasks": TASKS * OF_EACH,
     "gather": RECORDS,
+    "windows": RECORDS,
     "callbacks": RECORDS,
+    "counting callbacks": RECORDS,
     "send_many": RECORDS,
     "send_many of an iterator": RECORDS,
 }
@@ -137,6 +142,13 @@ class Walk:
         with self.counter.section("gather"):
             await asyncio.gather(*[send(ONE, VALUE) for _ in range(RECORDS)])
 
+    async def in_windows(self) -> None:
+        send = self.producer.send
+        gc.collect()
+        with self.counter.section("windows"):
+            for delivery in [send(ONE, VALUE) for _ in range(RECORDS)]:
+                await delivery
+
     async def called_back(self) -> None:
         send, offsets = self.producer.send, list[int | None]()
 
@@ -149,6 +161,20 @@ class Walk:
             for _ in repeat(None, RECORDS):
                 send(ONE, VALUE).add_done_callback(heard)
             while len(offsets) < RECORDS:
+                await asyncio.sleep(0)
+
+    async def counted(self) -> None:
+        send, count = self.producer.send, 0
+
+        def heard(_: Delivery) -> None:
+            nonlocal count
+            count += 1
+
+        gc.collect()
+        with self.counter.section("counting callbacks"):
+            for _ in repeat(None, RECORDS):
+                send(ONE, VALUE).add_done_callback(heard)
+            while count < RECORDS:
                 await asyncio.sleep(0)
 
     async def in_one_call(self) -> None:
@@ -167,7 +193,9 @@ class Walk:
         await self.awaited()
         await self.in_tasks()
         await self.gathered()
+        await self.in_windows()
         await self.called_back()
+        await asyncio.create_task(self.counted(), context=Context())
         await self.in_one_call()
         self.broker.template = None
 

@@ -2,18 +2,19 @@
 
     header (61) | record | record | ...         record: length, attributes, timestamp delta, offset delta, key, value, headers
 
-`encode_records` is the hottest function after `send`: one pass, parts collected in a list and joined once. The section
-is encoded before the sequence number is known, so it holds nothing that could change with an attempt.
+`encode_records` is the hottest function after `send`: one pass, parts collected in a list and joined once; or, where values
+are of one size, one join with all that stands between two values. The section is encoded before the sequence number is
+known, so it holds nothing that could change with an attempt.
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import Final, cast
 
 from aiokprod.records.crc import load
 from aiokprod.records.headers import NO_HEADERS, NULL
-from aiokprod.records.varint import SMALL, TABLE_TO, encode
+from aiokprod.records.varint import FIRST_OF_LENGTH, SMALL, SMALL_COLUMNS, TABLE_TO, encode
 
 NO_ATTRIBUTES: Final = b"\0"
 MAGIC = 2
@@ -30,6 +31,10 @@ _pack_after_crc: Final = Struct(">hiqqqhii").pack
 FIXED_BOUND: Final = 5 + 1 + 10 + 5 + 5 + 5 + 1
 SMALL_FIXED_BOUND: Final = 3 + 1 + 10 + 3 + 1 + 3 + 1  # no key, no headers, a value below 8 KiB, offsets below 2**20
 SMALL_VALUE_BYTES: Final = 8192
+LARGE_VALUE_BYTES: Final = 1024  # such values are copied as rarely as can be: `_encode_rows` does it once more
+LONG_RUN: Final = (
+    8  # records of one timestamp, as a mean; a block of `_encode_rows` costs as much as some records alone
+)
 
 
 def record_size_bound(key_bytes: int, value_bytes: int, header_bytes: int) -> int:
@@ -48,13 +53,24 @@ def encode_records(
     values: list[bytes | None],
     keys: list[bytes | None] | None,
     headers: list[bytes | None] | None,
-    timestamp_deltas: list[int],
+    timestamp_deltas: list[int] | None,
 ) -> bytes:
-    """Encode the record section of a batch, with offset deltas from 0; `headers` are encoded already, None for none.
+    """Encode the record section of a batch, with offset deltas from 0.
 
     Most records resemble the one before: the bytes of a length that has not changed are used again.
+
+    Args:
+        values: one for each record.
+        keys: as many; None: no record has one.
+        headers: as many, encoded; None: no record has any.
+        timestamp_deltas: as many, in milliseconds; None: all are 0.
     """
     if keys is None and headers is None:
+        value_bytes = _size_of_each(values)
+        if 0 < value_bytes < LARGE_VALUE_BYTES and len(values) <= TABLE_TO:
+            ends = [len(values)] if timestamp_deltas is None else _ends_of_runs(timestamp_deltas)
+            if len(ends) * LONG_RUN <= len(values):
+                return _encode_rows(values, value_bytes, timestamp_deltas, ends)
         return _encode_values(values, timestamp_deltas)
     small = SMALL
     parts: list[bytes] = []
@@ -63,7 +79,7 @@ def encode_records(
     key_size = value_size = -1
     key_length = value_length = NULL
     for index, value in enumerate(values):
-        delta = timestamp_deltas[index]
+        delta = 0 if timestamp_deltas is None else timestamp_deltas[index]
         if delta != stamped_delta:
             stamped_delta = delta
             stamp = NO_ATTRIBUTES + encode(delta)
@@ -98,7 +114,71 @@ def encode_records(
     return b"".join(parts)
 
 
-def _encode_values(values: list[bytes | None], timestamp_deltas: list[int]) -> bytes:
+def _size_of_each(values: list[bytes | None]) -> int:
+    """Return the size of each value, if all are of one size; else, or if there are few, -1."""
+    if len(values) < LONG_RUN:
+        return -1
+    first = values[0]
+    if first is None:
+        return -1
+    size = len(first)
+    for value in values:
+        if value is None or len(value) != size:
+            return -1
+    return size
+
+
+def _ends_of_runs(timestamp_deltas: list[int]) -> list[int]:
+    """Return where runs of equal deltas end."""
+    ends: list[int] = []
+    before = timestamp_deltas[0]
+    for index, delta in enumerate(timestamp_deltas):
+        if delta != before:
+            before = delta
+            ends.append(index)
+    ends.append(len(timestamp_deltas))
+    return ends
+
+
+def _encode_rows(
+    values: list[bytes | None], value_bytes: int, timestamp_deltas: list[int] | None, ends: list[int]
+) -> bytes:
+    """Encode values of one size, without keys and headers.
+
+    Such records are rows of a table in which only offset deltas and values differ, while timestamp and length of the offset
+    delta stay the same. Values are joined with all that stands between two of them, then offset deltas are filled in, column
+    by column.
+
+    Args:
+        values: none is null.
+        value_bytes: the size of each.
+        timestamp_deltas: one for each; None: all are 0.
+        ends: where runs of equal timestamp deltas end.
+    """
+    plain = cast("list[bytes]", values)
+    value_length = NULL + encode(value_bytes)  # of the key and of the value
+    section = bytearray()
+    first = 0
+    for end in ends:
+        stamp = NO_ATTRIBUTES + encode(0 if timestamp_deltas is None else timestamp_deltas[first])
+        while first < end:
+            offset_bytes = len(encode(first))
+            last = min(end, FIRST_OF_LENGTH[offset_bytes + 1])
+            body = len(stamp) + offset_bytes + len(value_length) + value_bytes + len(NO_HEADERS)
+            begin = encode(body) + stamp
+            row = begin + bytes(offset_bytes) + value_length
+            at = len(section) + len(begin)
+            section += row
+            section += (NO_HEADERS + row).join(plain[first:last])
+            section += NO_HEADERS
+            row_bytes = len(row) + value_bytes + len(NO_HEADERS)
+            for position in range(offset_bytes):
+                section[at + position :: row_bytes] = SMALL_COLUMNS[position][first:last]
+            first = last
+    return bytes(section)
+
+
+def _encode_values(values: list[bytes | None], timestamp_deltas: list[int] | None) -> bytes:
     """Encode the usual section, values alone.
 
     A record is four parts: the bytes before its offset delta, the offset delta, the bytes before its value, the value. The
@@ -115,7 +195,7 @@ def _encode_values(values: list[bytes | None], timestamp_deltas: list[int]) -> b
     body = before_body = 0
     before = b""
     for index, value in enumerate(values):
-        delta = timestamp_deltas[index]
+        delta = 0 if timestamp_deltas is None else timestamp_deltas[index]
         if delta != stamped_delta:
             stamped_delta = delta
             stamp = NO_ATTRIBUTES + encode(delta)

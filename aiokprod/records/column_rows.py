@@ -259,9 +259,9 @@ class PlainRows:
         sections: list[Section] = []
         for cut in self._cuts:
             begin, end = cut.first, cut.last
+            deltas: list[int] | None = None
             if times is None:
                 base_ms = newest_ms = now_ms
-                deltas = [0] * (end - begin)
             else:
                 base_ms = times[begin]
                 newest_ms = max(times[begin:end])

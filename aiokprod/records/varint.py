@@ -32,6 +32,24 @@ def _table(lowest: int, count: int) -> list[bytes]:
 # Lengths, offset deltas and timestamp deltas are nearly always in these tables: a look-up costs a fifth of the loop.
 SMALL: Final[list[bytes]] = _table(0, TABLE_TO)
 SMALL_NEGATIVE: Final[list[bytes]] = _table(1, -TABLE_FROM)
+FIRST_OF_LENGTH: Final = (0, 0, 1 << 6, 1 << 13, 1 << 20)
+"""The first number, from 0 on, whose encoding has 1, 2, 3 and 4 bytes."""
+
+
+def _columns() -> tuple[bytes, bytes, bytes]:
+    """Return the first, second and third bytes of `SMALL`, 0 where an encoding is shorter."""
+    more = bytes(range(0x80, 0x100, 2))
+    second = [bytes((high,)) * len(more) for high in (*range(0x80), *range(0x80, 0x100))]
+    long = TABLE_TO - FIRST_OF_LENGTH[3]
+    return (
+        bytes(range(0, 0x80, 2)) + more * (TABLE_TO // len(more) - 1),
+        b"".join(second),
+        bytes(FIRST_OF_LENGTH[3]) + b"\1" * long,
+    )
+
+
+SMALL_COLUMNS: Final = _columns()
+"""The same table by columns: the bytes of many numbers are a slice of each."""
 
 
 def encode(value: int) -> bytes:

@@ -122,7 +122,7 @@ class Watch:
         self.shown: ref[AiokprodError] | None = None  # while the program keeps it, each reader gets the same object
 
 
-@mypyc_attr(acyclic=True)
+@mypyc_attr(acyclic=True, free_list_len=1)  # one that is dropped at once leaves its memory to the next
 class Delivery:
     """The outcome of one record. Awaiting it returns `RecordMetadata`, or raises an `AiokprodError` that says what happened.
 
@@ -475,12 +475,31 @@ def watched_of(deliveries: list[Delivery]) -> list[int]:
     return [each._index for each in deliveries if each._is_watched]  # pyright: ignore[reportPrivateUsage] - of this module
 
 
-def fire(deliveries: list[Delivery], woken: list[Wakeable] | None = None) -> None:
-    """Wake what waits for these records soon, as their outcomes are known; the caller does it if it passes `woken`."""
+def fire(delivery: Delivery) -> None:
+    """Wake what waits for this record soon, as its outcome is known."""
+    delivery._fire()  # pyright: ignore[reportPrivateUsage] - of this module
+
+
+def fire_all(deliveries: list[Delivery], woken: list[Wakeable]) -> None:
+    """Add what waits for these records to those that are woken next, as their outcomes are known."""
+    shared: DoneCallback | None = None
+    called: list[object] = []  # one after another, each with `shared` as its only listener: they are added together
     for delivery in deliveries:
         first = delivery._first  # pyright: ignore[reportPrivateUsage] - of this module
-        if woken is not None and first is not None and delivery._watch is None:  # pyright: ignore[reportPrivateUsage]
+        is_alone = first is not None and delivery._watch is None  # pyright: ignore[reportPrivateUsage]
+        if is_alone:
             delivery._first = None  # pyright: ignore[reportPrivateUsage]
-            first.settle(delivery, woken)
-        else:
+            if first is shared:
+                called.append(delivery)
+                continue
+        if shared is not None:
+            shared.settle_all(called, woken)
+            shared = None
+        if not is_alone or first is None:
             delivery._fire(woken)  # pyright: ignore[reportPrivateUsage]
+        elif isinstance(first, DoneCallback):
+            shared, called = first, [delivery]
+        else:
+            first.settle(delivery, woken)
+    if shared is not None:
+        shared.settle_all(called, woken)

@@ -17,7 +17,7 @@ not tracked by the garbage collector, and a cycle through one would never be fre
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import Context, copy_context
 from types import BuiltinMethodType, MethodType
 from typing import Any, Final
@@ -142,15 +142,22 @@ class DoneCallback(Listener):
         return self.loop
 
     def settle(self, handle: object, woken: list[Wakeable]) -> None:
+        self.settle_all([handle], woken)
+
+    def settle_all(self, handles: list[object], woken: list[Wakeable]) -> None:
+        """Join those that are woken next, with several handles, one after another."""
         # Only to the last call: an earlier one of this function would let handles overtake those between.
         last = woken[-1] if woken else None
         if isinstance(last, Calls) and last.callback is self:
             if last.more is None:
-                last.more = [handle]
+                last.more = handles
             else:
-                last.more.append(handle)
+                last.more += handles
         else:
-            woken.append(Calls(self, handle))
+            calls = Calls(self, handles[0])
+            if len(handles) > 1:
+                calls.more = handles[1:]
+            woken.append(calls)
 
 
 @mypyc_attr(acyclic=True)
@@ -175,11 +182,16 @@ class Calls(Wakeable):
         if self.more is not None:
             handles += self.more
         left = iter(handles)
+        may_share = is_copy and self.more is not None and len(context) == 0
         try:
             for handle in left:
+                # A copy for each: no call sees what another one sets.
+                place = context.copy() if is_copy else context
                 try:
-                    # A copy for each: no call sees what another one sets.
-                    (context.copy() if is_copy else context).run(function, handle)
+                    if may_share:
+                        place.run(_call_while_empty, place, function, handle, left)
+                    else:
+                        place.run(function, handle)
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as broken:  # the loop's exception handler decides, as with any callback
@@ -193,6 +205,21 @@ class Calls(Wakeable):
                 again: list[Wakeable] = [self]
                 callback.loop.call_soon(wake, again)
             raise
+
+
+def _call_while_empty(
+    context: Context, function: Callable[[Any], object], handle: object, left: Iterator[object]
+) -> None:
+    """Call a function with this handle, and with those left while no variable is set. Run in `context`, which is empty.
+
+    A call that finds the context as it was when it was empty does not notice that others ran in it.
+    """
+    function(handle)
+    while len(context) == 0:
+        following = next(left, None)
+        if following is None:
+            return
+        function(following)
 
 
 class SharedCallback:

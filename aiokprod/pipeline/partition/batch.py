@@ -4,7 +4,8 @@ Made by the PartitionQueue, one open per partition. It keeps its identity for it
 records (recalled, expired, split, refused by name) becomes a `Segment`, and a Delivery looks up its own (`outcomes`).
 What the broker sees is another matter, kept by the ledger's entries, which refer to ranges of a batch.
 
-Columns, not objects: a record is one cell in each list, and lists that no record uses do not exist.
+Columns, not objects: a record is one cell in each list. Lists that no record uses do not exist, nor do those whose cells are
+all alike: timestamps while they are in one millisecond, sizes while they are equal.
 
     append ... append -> seal -> encode -> release_columns (stamped) -> settle, settle, ...
 
@@ -138,6 +139,7 @@ class ProducerBatch(BatchOutcomes):
     """Columns of records, their Deliveries' outcomes, and the bytes charged for them."""
 
     __slots__ = (
+        "_resting",
         "_retained",
         "_retained_codec",
         "_retained_ranges",
@@ -157,6 +159,7 @@ class ProducerBatch(BatchOutcomes):
         "owner",
         "record_overhead_bytes",
         "size_bytes",
+        "size_of_each",
         "sizes",
         "timestamp_deltas",
         "values",
@@ -183,10 +186,11 @@ class ProducerBatch(BatchOutcomes):
         self.values: list[bytes | None] = []
         self.keys: list[bytes | None] | None = None
         self.headers: list[bytes | None] | None = None  # encoded
-        self.timestamp_deltas: list[int] = []
+        self.timestamp_deltas: list[int] | None = None  # to `base_timestamp_ms`; None: all are 0
         # Upper bound of each record's encoded size. Kept to the end, unlike the other columns: a record that settles alone
         # frees what was charged for it, long after its cells are gone.
-        self.sizes: list[int] = []
+        self.sizes: list[int] | None = None  # None: all are `size_of_each`
+        self.size_of_each = 0
         self.size_bytes = BATCH_OVERHEAD_BYTES
         self.freed_bytes = 0  # of what was charged; written by `settle` only, so that each byte is given back once
         self.marks: list[tuple[int, float]] = [(0, opened_at)]  # (first index, time of its send)
@@ -196,6 +200,7 @@ class ProducerBatch(BatchOutcomes):
         # A task waits for one of its records. Set once and never cleared, though the task may be cancelled: its linger is
         # cut for nothing then, and no waiters have to be counted.
         self.is_urgent = False
+        self._resting: tuple[tuple[Any, ...] | None, ...] | None = None  # the columns and `watched`, while it rests
         self._retained: bytes | bytearray | None = None  # the encoded section, once the columns are gone
         self._retained_codec = "none"
         self._retained_ranges: list[Range] = []
@@ -224,10 +229,18 @@ class ProducerBatch(BatchOutcomes):
             pairs.append(headers)
         elif headers is not None:
             self.headers = _first_cell(headers, index)
-        self.timestamp_deltas.append(timestamp_ms - self.base_timestamp_ms)
-        if timestamp_ms > self.max_timestamp_ms:  # noqa: PLR1730 - `max` parses its arguments for keywords, each time
-            self.max_timestamp_ms = timestamp_ms
-        self.sizes.append(size_bytes)
+        deltas = self.timestamp_deltas
+        if deltas is not None or timestamp_ms != self.base_timestamp_ms:
+            if deltas is None:
+                deltas = self.timestamp_deltas = [0] * index
+            deltas.append(timestamp_ms - self.base_timestamp_ms)
+            if timestamp_ms > self.max_timestamp_ms:  # noqa: PLR1730 - `max` parses its arguments for keywords, each time
+                self.max_timestamp_ms = timestamp_ms
+        sizes = self.sizes
+        if sizes is not None:
+            sizes.append(size_bytes)
+        elif size_bytes != self.size_of_each:
+            self._add_other_size(index, size_bytes)
         self.size_bytes += size_bytes
         # One time for all records of some milliseconds: a time for each would be one more column.
         if now - self.marked_at >= MARK_EVERY_S:
@@ -246,9 +259,17 @@ class ProducerBatch(BatchOutcomes):
             self.keys += [None] * count
         if self.headers is not None:
             self.headers += [None] * count
-        self.timestamp_deltas += [timestamp_ms - self.base_timestamp_ms] * count
-        self.max_timestamp_ms = max(self.max_timestamp_ms, timestamp_ms)
-        self.sizes += sizes
+        if self.timestamp_deltas is not None or timestamp_ms != self.base_timestamp_ms:
+            if self.timestamp_deltas is None:
+                self.timestamp_deltas = [0] * index
+            self.timestamp_deltas += [timestamp_ms - self.base_timestamp_ms] * count
+            self.max_timestamp_ms = max(self.max_timestamp_ms, timestamp_ms)
+        if not index:
+            self.size_of_each = sizes[0]
+        if self.sizes is not None or sizes.count(self.size_of_each) != count:
+            if self.sizes is None:
+                self.sizes = [self.size_of_each] * index
+            self.sizes += sizes
         self.size_bytes += total_bytes
         if now - self.marked_at >= MARK_EVERY_S:
             self.marked_at = now
@@ -256,10 +277,46 @@ class ProducerBatch(BatchOutcomes):
         self.count = index + count
         return index
 
+    def _add_other_size(self, index: int, size_bytes: int) -> None:
+        """Note the size of the first record, or of one that has another size than all before it."""
+        if index == 0:
+            self.size_of_each = size_bytes
+        else:
+            self.sizes = [self.size_of_each] * index
+            self.sizes.append(size_bytes)
+
     @property
     def charged_bytes(self) -> int:
         """Bytes that the gate has charged for the batch and has not got back."""
         return self.size_bytes - BATCH_OVERHEAD_BYTES + self.count * self.record_overhead_bytes - self.freed_bytes
+
+    # ------------------------------------------------------------------ waiting behind others
+    def rest(self) -> None:
+        """Keep the columns as tuples until they are needed: the batch takes no more records, and others go before it.
+
+        The garbage collector looks at every cell of a list in each full collection. A tuple of objects that it does not track
+        (bytes, numbers, compiled Deliveries) it leaves alone after the first look: without this, a million records that wait
+        cost a collection a tenth of a second.
+        """
+        columns = (self.values, self.keys, self.headers, self.timestamp_deltas, self.sizes, self.watched)
+        self._resting = tuple([None if column is None else tuple(column) for column in columns])
+        self.values, self.keys, self.headers, self.timestamp_deltas, self.sizes = [], None, None, None, None
+        self.watched = []
+
+    def _end_rest(self) -> None:
+        """Make lists of the columns again."""
+        resting = self._resting
+        if resting is None:
+            return
+        self._resting = None
+        values, keys, headers, deltas, sizes, watched = resting
+        assert values is not None and watched is not None
+        self.values = list(values)
+        self.keys = None if keys is None else list(keys)
+        self.headers = None if headers is None else list(headers)
+        self.timestamp_deltas = None if deltas is None else list(deltas)
+        self.sizes = None if sizes is None else list(sizes)
+        self.watched = [*watched, *self.watched]  # those that came meanwhile are behind
 
     # ------------------------------------------------------------------ what the ledger asks
     def sealed_view(self) -> tuple[list[Range], int]:
@@ -285,19 +342,21 @@ class ProducerBatch(BatchOutcomes):
 
     def bytes_of(self, ranges: list[Range]) -> int:
         """Return the bytes of these records before compression, an upper bound."""
-        total = 0
-        for first, last in ranges:
-            total += sum(self.sizes[first:last])
-        return total
+        return sum([self.bytes_between(first, last) for first, last in ranges])
+
+    def bytes_between(self, first: int, last: int) -> int:
+        """Return the bytes of the records `first` to `last` (exclusive) before compression, an upper bound."""
+        self._end_rest()
+        sizes = self.sizes
+        return (last - first) * self.size_of_each if sizes is None else sum(sizes[first:last])
 
     def fitting(self, ranges: list[Range], limit_bytes: int) -> int:
         """Return how many of these records, from the first on, fit into `limit_bytes`."""
-        sizes = self.sizes
         left = limit_bytes
         count = 0
         for first, last in ranges:
             for index in range(first, last):
-                left -= sizes[index]
+                left -= self.size_of(index)
                 if left < 0:
                     return count
                 count += 1
@@ -306,6 +365,7 @@ class ProducerBatch(BatchOutcomes):
     # ------------------------------------------------------------------ encoding
     def encode(self, ranges: list[Range]) -> bytes | bytearray:
         """Encode the record section (uncompressed) of these records, offsets from 0."""
+        self._end_rest()
         if self._retained is not None:
             # It was sent before (or is one of columns) and goes as another batch now: a part of it (MESSAGE_TOO_LARGE), or
             # without the records that were refused by name (INVALID_RECORD, broker: 4.10).
@@ -317,7 +377,7 @@ class ProducerBatch(BatchOutcomes):
             [value for first, last in ranges for value in values[first:last]],
             None if keys is None else [key for first, last in ranges for key in keys[first:last]],
             None if headers is None else [item for first, last in ranges for item in headers[first:last]],
-            [delta for first, last in ranges for delta in deltas[first:last]],
+            None if deltas is None else [delta for first, last in ranges for delta in deltas[first:last]],
         )
 
     def release_columns(self, section: bytes | bytearray, codec: str, ranges: list[Range]) -> None:
@@ -361,6 +421,7 @@ class ProducerBatch(BatchOutcomes):
         A batch that fails as a whole is decoded when its records are looked at. One that fails bit by bit is decoded now, once,
         and has its cells from then on, as if it had been split: each bit would decode all of it again.
         """
+        self._end_rest()
         kept = KeptRecords(self.owner.topic, self.owner.partition, self.base_timestamp_ms, indices)
         section = self._retained
         if section is not None and segment.last - segment.first < self.count:
@@ -378,6 +439,7 @@ class ProducerBatch(BatchOutcomes):
 
         The caller gives the bytes back to the gate and reports failures that nothing waited for.
         """
+        self._end_rest()
         self._keep(segment)
         if self.is_finished:
             # All that is left, not the sum of this segment: it is exact by itself, whatever was freed before.
@@ -390,36 +452,36 @@ class ProducerBatch(BatchOutcomes):
             self.owner = self.owner.settled_owner()
             self.entry = None  # it has the section, and refers to this batch: both would stay until the collector comes
         else:
-            freed = sum(self.sizes[segment.first : segment.last])
+            freed = self.bytes_between(segment.first, segment.last)
             freed += self.record_overhead_bytes * (segment.last - segment.first)
         # Last: the books are closed when a waiter is told. `_wake` only schedules; no code of the user runs within.
         self.freed_bytes += freed
         self._wake(segment)
         return freed
 
+    def unwatched(self, segment: Segment) -> list[int]:
+        self._end_rest()
+        return super().unwatched(segment)
+
     # ------------------------------------------------------------------ what a Delivery asks
     def is_delivered(self, index: int) -> bool:
-        segments = self.segments
-        if len(segments) != 1:
-            return False
-        only = segments[0]
-        return only.error is None and only.first <= index < only.last
+        return self.whole is not None
 
     def metadata(self, index: int) -> RecordMetadata | None:
-        segments = self.segments
-        segment: Segment | None
-        if len(segments) == 1 and segments[0].first <= index < segments[0].last:  # mostly: it settled as a whole
-            segment = segments[0]
-        else:
+        segment = self.whole
+        if segment is None:
             segment = self.segment_of(index)
-        if segment is None or segment.error is not None:
-            return None
+            if segment is None or segment.error is not None:
+                return None
         offset = segment.base_offset + index - segment.first if segment.base_offset >= 0 else None
         if segment.timestamp_ms >= 0:
             timestamp, kind = segment.timestamp_ms, LOG_APPEND_TIME
         else:
-            timestamp, kind = self.base_timestamp_ms + self.timestamp_deltas[index], CREATE_TIME
-        return RecordMetadata(self.owner.topic, self.owner.partition, offset, timestamp, kind)
+            deltas = self.timestamp_deltas
+            timestamp = self.base_timestamp_ms if deltas is None else self.base_timestamp_ms + deltas[index]
+            kind = CREATE_TIME
+        owner = self.owner
+        return RecordMetadata(owner.topic, owner.partition, offset, timestamp, kind)
 
     def error(self, index: int) -> AiokprodError | None:
         segment = self.segment_of(index)
@@ -430,7 +492,9 @@ class ProducerBatch(BatchOutcomes):
         return segment.attempts if segment is not None else 0
 
     def size_of(self, index: int) -> int:
-        return self.sizes[index]
+        self._end_rest()
+        sizes = self.sizes
+        return self.size_of_each if sizes is None else sizes[index]
 
     def latency_s(self, index: int) -> float:
         segment = self.segment_of(index)

@@ -85,7 +85,7 @@ class ColumnBatch(ProducerBatch):
 
     def _know_records(self) -> None:
         """Read the size and the timestamp of each record out of the section."""
-        if self.sizes or self._retained is None:
+        if self.sizes is not None or self._retained is None:
             return
         plain = decompress(self._retained_codec, bytes(self._retained), self.size_bytes)
         self.sizes, self.timestamp_deltas = record_sizes(plain, self.count)
@@ -113,7 +113,7 @@ class ColumnBatch(ProducerBatch):
     def _wake(self, segment: Segment) -> None:
         size_bytes = self._plain_bytes
         if segment.last - segment.first < self.count:
-            size_bytes = sum(self.sizes[segment.first : segment.last])
+            size_bytes = self.bytes_between(segment.first, segment.last)
         self._listener.settled(self, segment, size_bytes)
 
     def unwatched(self, segment: Segment) -> list[int]:

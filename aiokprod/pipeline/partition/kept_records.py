@@ -30,7 +30,7 @@ class KeptRecords:
         self._values: list[bytes | None] = []
         self._keys: list[bytes | None] | None = None
         self._headers: list[bytes | None] | None = None
-        self._deltas: list[int] = []
+        self._deltas: list[int] | None = None
         self._section: bytes | bytearray | None = None
         self._codec = "none"
         self._count = 0
@@ -41,7 +41,7 @@ class KeptRecords:
         values: list[bytes | None],
         keys: list[bytes | None] | None,
         headers: list[bytes | None] | None,
-        deltas: list[int],
+        deltas: list[int] | None,
     ) -> None:
         """Hold the columns of the batch, in which no cell is changed any more."""
         self._values, self._keys, self._headers, self._deltas = values, keys, headers, deltas
@@ -61,7 +61,7 @@ class KeptRecords:
 
     def __iter__(self) -> Iterator[Record]:
         self._decode()
-        keys, headers = self._keys, self._headers
+        keys, headers, deltas = self._keys, self._headers, self._deltas
         for index in self._indices:
             encoded = None if headers is None else headers[index]
             yield Record(
@@ -70,5 +70,5 @@ class KeptRecords:
                 topic=self._topic,
                 partition=self._partition,
                 headers=() if encoded is None else decode_headers(encoded),
-                timestamp_ms=self._base_timestamp_ms + self._deltas[index],
+                timestamp_ms=self._base_timestamp_ms + (0 if deltas is None else deltas[index]),
             )

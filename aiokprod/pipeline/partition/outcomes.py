@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from aiokprod.errors import AiokprodError
-from aiokprod.pipeline.delivery.delivery import Delivery, RecordHolder, fire, watched_of
+from aiokprod.pipeline.delivery.delivery import Delivery, RecordHolder, fire_all, watched_of
 from aiokprod.pipeline.delivery.waiter import SharedCallback, Wakeable, wake
 
 Range = tuple[int, int]
@@ -66,13 +66,14 @@ class BatchOutcomes(RecordHolder):
 
     __slots__ = (
         "_settled_before", "_singles", "_told", "_watched_at", "claims", "count", "segments", "settled_count", "shared",
-        "watched",
+        "watched", "whole",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.count = 0  # records, recalled ones included
         self.settled_count = 0
         self.segments: list[Segment] = []  # of several records, or of all there are; ascending
+        self.whole: Segment | None = None  # the only one, if all records were delivered together: mostly
         self._singles: dict[int, Segment] | None = None  # of one record each, by index; None: there are none
         self._settled_before = 0  # every record before it has its outcome; moved on when it is asked for
         self.watched: list[Delivery] = []  # awaited handles; those added since `_watched_at` was looked at
@@ -96,6 +97,8 @@ class BatchOutcomes(RecordHolder):
             self._singles[segment.first] = segment
         elif not segments or segments[-1].last <= segment.first:
             segments.append(segment)
+            if segment.last - segment.first == self.count and segment.error is None:
+                self.whole = segment
         else:
             segments.insert(bisect_right(segments, segment.first, key=_first_of), segment)
         self.settled_count += segment.last - segment.first
@@ -204,11 +207,11 @@ class BatchOutcomes(RecordHolder):
         woken: list[Wakeable] = []
         if watched_at is None and segment.last - segment.first == self.count:
             self.watched = []
-            fire(watched, woken)
+            fire_all(watched, woken)
         else:
             watched_at = self._watched_by_index()
             for index in _indices(segment, watched_at):
-                fire(watched_at.pop(index), woken)
+                fire_all(watched_at.pop(index), woken)
         if woken:
             self.event_loop().call_soon(wake, woken)
 

@@ -51,6 +51,8 @@ from aiokprod.records.compression import OFFLOAD_BYTES, compress
 from aiokprod.wire.codes import ErrorCode, name_of
 
 MESSAGE_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
+MOST_AWAKE: Final = 10
+"""Batches of the partition that are in flight or go soon; what is behind them waits long enough to `rest`."""
 LOOK_AGAIN_S: Final = 0.005
 """The least time between two looks at a deadline (s): one that has passed without effect must not become a busy loop."""
 
@@ -281,6 +283,8 @@ class PartitionQueue(RecordQueue):
         if batch is not None:
             self.open_batch = None
             self.ledger.seal()
+            if len(self.ledger.entries) > MOST_AWAKE:
+                batch.rest()
             self._destination.ready(self)
 
     def urge(self, batch: ProducerBatch) -> None:

@@ -79,6 +79,10 @@ class Parking:
         self.effects = context.effects
         self.gate = AdmissionGate(config.buffer_memory, waiting_bytes, self._granted, self._room_is_free)
         self.topics: dict[str, TopicDispatcher] = {}  # whose names are valid ones
+        # Of the last record, as most programs send to one topic for a while: its dispatcher is found without a look-up. Known
+        # by the very object that the caller passes, which is usually a constant of the program.
+        self.last_topic = ""
+        self.last_dispatcher: TopicDispatcher | None = None
         self.parked_for_topics = 0  # records that have room, and wait for their topic or partition
         self.is_open = True
         self._refusal: Callable[[], AiokprodError] = AiokprodError  # why nothing is taken, once it is not open
@@ -122,7 +126,7 @@ class Parking:
 
         Args:
             dispatcher: that of the topic, if there is one by now.
-            now: loop time, a millisecond old at most.
+            now: loop time when `send` was called, or a millisecond before.
 
         Raises:
             BufferFullError: the waiting line is full too.
@@ -411,6 +415,7 @@ class Parking:
         """Forget a topic that does not exist, and for which no record waits any more."""
         if not dispatcher.is_needed and self.topics.get(dispatcher.topic) is dispatcher:
             del self.topics[dispatcher.topic]
+            self.last_dispatcher = None
 
     # ------------------------------------------------------------------ parked records that end
     def parked_counts(self) -> dict[str, int]:
@@ -470,7 +475,7 @@ class Parking:
             self._reports.failed(error, 1, self._kept(record))
         # `fire` only schedules: a done callback that calls `send` runs when this record has left every queue (faults: L20).
         if delivery is not None:
-            fire([delivery])
+            fire(delivery)
         record.value = record.key = record.headers = None
         let_go(record.draft)
         record.draft = None

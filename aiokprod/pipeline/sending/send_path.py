@@ -21,10 +21,9 @@ from aiokprod.pipeline import wall_clock
 from aiokprod.pipeline.delivery.delivery import Delivery
 from aiokprod.pipeline.partition.send_many import SendMany
 from aiokprod.pipeline.partition.value_run import ValueRun
-from aiokprod.pipeline.sending.dispatcher import TopicDispatcher
 from aiokprod.pipeline.sending.parking import ALWAYS_WAITS, NEVER_WAITS, WAITS_IF_IT_MAY, Parking
 from aiokprod.pipeline.sending.record_checks import RecordChecks
-from aiokprod.records.batch import record_size_bound
+from aiokprod.records.batch import SMALL_FIXED_BOUND, SMALL_VALUE_BYTES, record_size_bound
 from aiokprod.records.headers import encode_plain
 
 # The loops that are running a task now, in any thread. On Python 3.11 `get_running_loop` makes a system call each time
@@ -81,16 +80,52 @@ class SendPath:
             self._check_loop()
         if not parking.is_open:
             raise self._refusal()
-        dispatcher: TopicDispatcher | None = None
-        if isinstance(topic, str):
-            name = topic
-            dispatcher = parking.topics.get(name)
+        name = parking.last_topic
+        dispatcher = parking.last_dispatcher  # None: there is no last one
+        if dispatcher is None or topic is not name:
+            dispatcher = None
+            if isinstance(topic, str):
+                name = topic
+                dispatcher = parking.topics.get(name)
             if dispatcher is None:  # one that was sent to before is a valid one
                 name = self._checks.checked_topic(topic)
-        else:
-            name = self._checks.checked_topic(topic)  # raises
+            else:
+                parking.last_topic, parking.last_dispatcher = name, dispatcher
         if not self._is_plain:
             return self._send_dressed(name, value, key, partition, headers, timestamp_ms, timeout)
+        wall_s = self._wall.seconds
+        wall = wall_s()
+        if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
+            self._check_loop()  # the loop may run in another thread by now, in a task that has sent nothing yet
+            self._now = self._clock()
+            self._read_at = wall
+        if (
+            type(value) is bytes
+            and len(value) < SMALL_VALUE_BYTES
+            and key is None
+            and partition is None
+            and not headers
+            and timestamp_ms is None
+            and timeout is None
+            and dispatcher is not None
+            and dispatcher.is_known
+            and not dispatcher.partitioner.is_users
+        ):
+            # A value alone, which need not wait: the same as below and in `Parking.accept`, without what it has no use for.
+            size_bytes = SMALL_FIXED_BOUND + len(value)  # as `record_size_bound` says
+            charge_bytes = size_bytes + parking.overhead_bytes
+            gate = parking.gate
+            if (
+                size_bytes <= self._largest_bytes
+                and gate.waiting_count == 0
+                and gate.used_bytes + charge_bytes <= gate.open_bytes
+            ):
+                gate.used_bytes += charge_bytes
+                try:
+                    return dispatcher.append(value, None, None, None, int(wall * 1000), size_bytes, self._now)
+                except BaseException:
+                    parking.not_taken(charge_bytes)
+                    raise
         value_size = key_size = -1
         plain_value: bytes | None = None
         if value is not None:
@@ -111,8 +146,6 @@ class SendPath:
                 parking.check_open()
             if encoded is not None:
                 header_size = len(encoded)
-        wall_s = self._wall.seconds
-        wall = wall_s()
         if timestamp_ms is None:
             sent_ms = int(wall * 1000)
         else:
@@ -126,10 +159,6 @@ class SendPath:
         size_bytes = record_size_bound(key_size, value_size, header_size)
         if size_bytes > self._largest_bytes:
             raise self._checks.too_large(size_bytes, name)
-        if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
-            self._check_loop()  # the loop may run in another thread by now, in a task that has sent nothing yet
-            self._now = self._clock()
-            self._read_at = wall
         return parking.accept(
             name, dispatcher, plain_value, plain_key, encoded, number, sent_ms, size_bytes, timeout_s, self._now
         )

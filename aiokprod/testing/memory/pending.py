@@ -81,7 +81,7 @@ class PendingRecord(RecordHolder):
         self.outcome, self.attempt_count, self.settled_at = outcome, attempts, now
         delivery, self.delivery = self.delivery, None
         assert delivery is not None
-        fire([delivery])
+        fire(delivery)
 
     # ------------------------------------------------------------------ what a Delivery asks
     def is_settled(self, index: int) -> bool:

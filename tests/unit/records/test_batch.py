@@ -104,6 +104,39 @@ def test_offset_deltas_beyond_the_tables() -> None:
     assert encode_records(values, values, None, [0] * count) == section
 
 
+def stamps(kind: str, count: int) -> list[int] | None:
+    """Return the timestamp deltas of so many records."""
+    if kind == "none":
+        return None
+    if kind == "in runs":
+        return [delta for delta in (0, 1, 70, -3, 20_000, 2**40) for _ in range(-(-count // 6))][:count]
+    return list(range(count)) if kind == "all different" else [0] * count
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 63, 64, 65, 700, 8191, 8192, 8193, 16_384, 16_385])
+@pytest.mark.parametrize("kind", ["none", "zero", "in runs", "all different"])
+@pytest.mark.parametrize("size", [0, 1, 50, 57, 58, 63, 64, 100])
+def test_values_of_one_size_are_encoded_as_any_others(count: int, kind: str, size: int) -> None:
+    values: list[bytes | None] = [(b"%d" % number * size)[:size] for number in range(count)]
+    timestamp_deltas = stamps(kind, count)
+    one_by_one = encode_records(values, [None] * count, None, timestamp_deltas)
+    assert encode_records(values, None, None, timestamp_deltas) == one_by_one
+
+
+@pytest.mark.parametrize("size", [1023, 1024, 9000])
+def test_large_values_of_one_size_are_encoded_as_any_others(size: int) -> None:
+    values: list[bytes | None] = [bytes([number]) * size for number in range(40)]
+    assert encode_records(values, None, None, None) == encode_records(values, [None] * 40, None, [0] * 40)
+
+
+@pytest.mark.parametrize("other", [None, b"", b"x", b"four."])
+@pytest.mark.parametrize("at", [0, 30, 59])
+def test_one_value_of_another_size_is_not_taken_for_one_of_theirs(other: bytes | None, at: int) -> None:
+    values: list[bytes | None] = [b"four"] * 60
+    values[at] = other
+    assert split_records(encode_records(values, None, None, None), 60)[0] == values
+
+
 # ---------------------------------------------------------------------- sizes
 
 

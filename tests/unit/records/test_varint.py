@@ -11,7 +11,7 @@ from kio.serial.writers import write_signed_varlong
 
 from aiokprod.errors import ProtocolError
 from aiokprod.records.decoder import split_records
-from aiokprod.records.varint import SMALL, SMALL_NEGATIVE, TABLE_FROM, TABLE_TO, encode
+from aiokprod.records.varint import FIRST_OF_LENGTH, SMALL, SMALL_COLUMNS, SMALL_NEGATIVE, TABLE_FROM, TABLE_TO, encode
 
 EDGES = sorted(
     {
@@ -64,3 +64,14 @@ def test_a_boundary_is_read_back(value: int) -> None:
 def test_a_number_that_does_not_end_is_refused(broken: bytes) -> None:
     with pytest.raises(ProtocolError, match="a varint in a record is broken"):
         split_records(broken, 1)
+
+
+@pytest.mark.parametrize("position", range(3))
+def test_the_columns_of_the_table_have_its_bytes(position: int) -> None:
+    assert SMALL_COLUMNS[position] == bytes(each[position] if position < len(each) else 0 for each in SMALL)
+
+
+@pytest.mark.parametrize("length", [2, 3, 4])
+def test_an_encoding_has_so_many_bytes_from_its_first_number_on(length: int) -> None:
+    first = FIRST_OF_LENGTH[length]
+    assert (len(encode(first - 1)), len(encode(first))) == (length - 1, length)

@@ -335,3 +335,31 @@ def test_no_call_sees_what_another_call_of_a_shared_callback_sets() -> None:
     wake(woken)
     assert seen == ["none"] * 3 and WHO.get("none") == "none"
     loop.close()
+
+
+def test_calls_in_an_empty_context_see_nothing_of_each_other_and_a_broken_one_stops_none() -> None:
+    loop, seen, told = asyncio.new_event_loop(), list[tuple[int, str]](), list[object]()
+    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+
+    def call(handle: int) -> None:
+        seen.append((handle, WHO.get("none")))
+        if handle % 4 == 1:
+            WHO.set(f"set by {handle}")
+        if handle % 4 == 2:
+            WHO.reset(WHO.set("for a moment"))
+        if handle % 4 == 3:
+            WHO.set("and then broken")
+            raise ValueError(handle)
+
+    def settle() -> list[Wakeable]:
+        callback, woken = SharedCallback().of(call, loop), list[Wakeable]()
+        callback.settle(0, woken)
+        callback.settle_all([1, 2, 3, 4, 5, 6], woken)
+        callback.settle(7, woken)
+        return woken
+
+    (calls,) = Context().run(settle)
+    calls.run()
+    assert seen == [(handle, "none") for handle in range(8)]
+    assert [str(error) for error in told] == ["3", "7"]
+    loop.close()

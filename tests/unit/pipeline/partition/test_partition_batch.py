@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -88,6 +89,64 @@ def test_unused_columns_do_not_exist_and_late_ones_are_filled_up() -> None:
         (b"", None, (("h", None),), 5),
     ]
     assert batch.max_timestamp_ms == BASE_MS + 5
+
+
+def test_columns_whose_cells_are_all_alike_do_not_exist_and_are_filled_up_by_the_first_other_cell() -> None:
+    batch = new_batch()
+    for value in (b"a", b"b"):
+        batch.append(value, None, None, BASE_MS, 10, 0.0)
+    assert batch.timestamp_deltas is None and batch.sizes is None
+    assert [batch.size_of(index) for index in range(2)] == [10, 10]
+    assert records_of(batch, [(0, 2)]) == [(b"a", None, None, 0), (b"b", None, None, 0)]
+    batch.append(b"c", None, None, BASE_MS + 7, 10, 0.0)
+    assert batch.timestamp_deltas == [0, 0, 7] and batch.sizes is None
+    batch.append(b"d", None, None, BASE_MS, 12, 0.0)
+    assert batch.timestamp_deltas == [0, 0, 7, 0] and batch.sizes == [10, 10, 10, 12]
+    assert batch.bytes_of([(0, 1), (2, 4)]) == 32 and batch.fitting([(0, 4)], 31) == 3
+    assert batch.max_timestamp_ms == BASE_MS + 7
+
+
+@pytest.mark.parametrize("is_even", [True, False])
+def test_a_batch_that_rests_is_the_same_batch_afterwards(is_even: bool) -> None:
+    def fill() -> ProducerBatch:
+        batch = new_batch()
+        batch.append(b"a", None, None, BASE_MS, 10, 0.0)
+        if is_even:
+            batch.append(b"b", None, None, BASE_MS, 10, 0.0)
+        else:
+            batch.append(b"bb", b"k", ONE_HEADER, BASE_MS + 7, 11, 0.0)
+        return batch
+
+    asked: list[Callable[[ProducerBatch], object]] = [
+        lambda batch: records_of(batch, [(0, 2)]),
+        lambda batch: [batch.size_of(index) for index in range(2)],
+        lambda batch: batch.bytes_of([(1, 2)]),
+        lambda batch: batch.fitting([(0, 2)], 12),
+        lambda batch: [record.value for record in batch.keep([1], segment(0, 2))],
+        lambda batch: batch.unwatched(segment(0, 2)),
+        lambda batch: batch.settle(segment(0, 1)),
+    ]
+    for ask in asked:
+        rested, other = fill(), fill()
+        rested.rest()
+        assert rested.charged_bytes == other.charged_bytes and rested.values == []
+        assert ask(rested) == ask(other)
+        for batch in (rested, other):
+            batch.settle(segment(1, 2, 9))
+        assert rested.metadata(1) == other.metadata(1)
+
+
+def test_deliveries_that_are_watched_before_and_during_a_rest_are_told_in_their_order() -> None:
+    batch, told = new_batch(), list[int]()
+    for number in range(3):
+        batch.append(b"v", None, None, BASE_MS, 10, 0.0)
+        Delivery(batch, number).add_done_callback(lambda _, number=number: told.append(number))  # type: ignore[misc]
+        if number == 1:
+            batch.rest()
+    assert batch.unwatched(segment(0, 3)) == []
+    batch.settle(segment(0, 3, 0))
+    batch.owner.loop.run()  # type: ignore[attr-defined] # a ManualLoop
+    assert told == [0, 1, 2]
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -123,3 +123,19 @@ def test_a_thread_in_which_nothing_was_sent_yet_may_not_send_into_a_running_task
     loop.close()
     assert isinstance(error, WrongLoopError)
     assert not producer.records
+
+
+def test_the_topic_of_the_last_record_is_known_by_its_name_too() -> None:
+    async def scenario() -> MemoryProducer:
+        async with MemoryProducer() as producer:
+            for topic in ("t", "u", "".join(["u", ""]), "u", "t"):
+                await producer.send(topic, topic.encode())
+            for wrong in ("", None, b"t", "a/b"):
+                assert isinstance(refused(lambda wrong=wrong: producer.send(wrong, b"v")), AiokprodError)  # type: ignore[misc]
+            await producer.send("t", b"t")
+        return producer
+
+    producer = asyncio.run(scenario())
+    assert [(record.topic, record.value) for record in producer.records] == [
+        (topic, topic.encode()) for topic in ("t", "u", "u", "u", "t", "t")
+    ]
