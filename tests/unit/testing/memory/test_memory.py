@@ -585,7 +585,7 @@ def test_an_unknown_topic_is_refused_at_once_if_none_are_made() -> None:
 # ---------------------------------------------------------------------- errors on demand
 @pytest.mark.parametrize("why", ["script", "topic", "partition"])
 def test_a_failure_is_told_to_the_task_that_is_made_to_wait_for_it_alone(why: str) -> None:
-    """It came before the task had taken its first step, and was told to `on_delivery_error` as well."""
+    """The failure came before the task had taken its first step, and was told to `on_delivery_error` as well."""
 
     async def scenario() -> None:
         unheard: list[AiokprodError] = []
