@@ -112,7 +112,10 @@ class TransactionMachine:
             return Refusal.ALREADY_INITIALISED
         self.state = State.INITIALISING
         self._deadline = deadline
-        self._init = InitJob(NEW_ID)
+        if self._next is not None:
+            self._initialised()
+        elif self._init is None:
+            self._init = InitJob(NEW_ID)
         return self._go_on(now)
 
     def begin(self, mode: Mode, now: float) -> list[Action] | Refusal:
@@ -258,8 +261,7 @@ class TransactionMachine:
             self._init = None
             self._next = (producer_id, epoch)
             if self.state is State.INITIALISING:
-                self.state = State.READY
-                self._out.append(Initialised())
+                self._initialised()
         elif kind is Kind.FENCED:
             self._lose(State.FENCED, Cause(Reason.FENCED, code) if job.current == NEW_ID else self._fence(code))
         elif kind is Kind.FATAL:
@@ -322,7 +324,7 @@ class TransactionMachine:
         if kind is Kind.DONE:
             self._ended(job.verdict, (producer_id, epoch))
         elif kind is Kind.STATE:
-            self._ended_otherwise(job, code)
+            self._ended_otherwise(job, code, now)
         elif kind is Kind.ABORTABLE and job.verdict is Verdict.COMMIT and not self._work.commit_may_be_done:
             self._make_abortable(Cause(judgement.reason, code))
         elif kind is Kind.FENCED:
@@ -370,7 +372,7 @@ class TransactionMachine:
     def _go_on(self, now: float) -> list[Action]:
         """Take the next steps that the state allows, and return the actions of this event."""
         self._take_identity(now)
-        if self._init is not None and self._init.may_ask(now):
+        if self._init is not None and self._init.may_ask(now) and self.state is not State.UNINITIALISED:
             self._ask_identity(self._init)
         if self._is_open() and self._may_stamp():
             self._ask_for_partitions(now)
@@ -391,7 +393,7 @@ class TransactionMachine:
     def _take_identity(self, now: float) -> None:
         # T1: a batch with the former epoch that is still in flight would be fenced by the new one, or fall into the next
         # transaction (version 1, broker: 10.4d).
-        if self._next is None or self._undrained is not None:
+        if self._next is None or self._undrained is not None or self.state is State.UNINITIALISED:
             return
         self.identity, self._next = self._next, None
         self._out.append(TakeIdentity(*self.identity))
@@ -457,7 +459,7 @@ class TransactionMachine:
 
     def _set_wake(self, now: float) -> None:
         times: list[float] = []
-        jobs: list[Job | None] = [self._init]
+        jobs: list[Job | None] = [] if self.state is State.UNINITIALISED else [self._init]
         work = self._work
         if self._is_open():
             jobs += [work.adds, work.offsets[0] if work.offsets else None]
@@ -567,7 +569,7 @@ class TransactionMachine:
             else:  # a broken broker: the epoch can be had otherwise (broker: 10.7)
                 self._init = InitJob(self._identity())
 
-    def _ended_otherwise(self, job: EndJob, code: int) -> None:
+    def _ended_otherwise(self, job: EndJob, code: int, now: float) -> None:
         """Take INVALID_TXN_STATE: the verdict asked for is not, and will not be, what happened."""
         work = self._work
         if job.verdict is Verdict.COMMIT:
@@ -583,12 +585,20 @@ class TransactionMachine:
         elif self.mode is Mode.VERSION_1:
             self._finish(Outcome.ABORTED)  # there was nothing to end (broker: 10.5b)
         else:
-            self._lose(State.FAILED, Cause(Reason.UNUSABLE, code))  # version 2 never answers so to an abort
+            # The markers of the transaction before are still being written, with the other verdict: the next epoch was handed
+            # out before them. An abort of version 2 is never refused otherwise (broker: 10.5b).
+            self._retry(job, Kind.CONCURRENT, None, now)
+
+    def _initialised(self) -> None:
+        self.state = State.READY
+        self._out.append(Initialised())
 
     def _stop_initialising(self, cause: Cause) -> None:
+        # The attempt that is out is waited for all the same: a second one beside it would take the id from the first, and the
+        # answer that comes first would be the fenced one.
         self.state = State.UNINITIALISED
-        self._init = None
-        self._asked.clear()
+        if self._init is not None and self._init.ticket is None:
+            self._init = None
         self._out.append(InitialiseFailed(cause))
 
     def _stop_ending(self) -> None:
