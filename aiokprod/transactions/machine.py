@@ -9,7 +9,7 @@ T1 one identity for all partitions, changed only between transactions and with n
 T2 version 1 adds a partition before anything of it is stamped; T3 an untouched transaction sends nothing;
 T4 commit only with every record and offset settled well, and nothing let in behind it;
 T5 no answer and no certain answer are not success: the same verdict is asked for again, then UNKNOWN;
-T6 a verdict goes from commit to abort, never back; T7 nothing begins before the last outcome is known;
+T6 a verdict goes from commit to abort on version 2 only, and never back; T7 nothing begins before the last outcome is known;
 T8 version 1 renews the epoch behind whatever may come late, and never inside a transaction;
 T9 version 2 believes only EndTxn and InitProducerId that it is fenced; version 1 cannot tell a fence from a timeout.
 """
@@ -150,8 +150,7 @@ class TransactionMachine:
         In UNKNOWN behind an abort it asks for the abort: its records have failed already (T6).
         """
         if self.state is State.UNKNOWN and self._close_deadline is None:
-            end = self._work.end
-            return self._ask_on(Verdict.ABORT if end is None else end.verdict, now, deadline)
+            return self._ask_on(self._unknown_verdict(), now, deadline)
         refusal = self._why_not(State.OPEN, State.COMMITTING)
         if refusal is not None:
             return refusal
@@ -166,7 +165,10 @@ class TransactionMachine:
     def abort(self, now: float, deadline: float) -> list[Action] | Refusal:
         """Abort, or go on asking in UNKNOWN. `Ended` follows: COMMITTED if a commit had been done. In ABORTING it joins."""
         if self.state is State.UNKNOWN and self._close_deadline is None:
-            return self._ask_on(Verdict.ABORT, now, deadline)
+            # T6: an abort answers for itself only on version 2. On version 1 a late AddPartitionsToTxn may have opened another
+            # transaction in the same epoch behind a commit that was done, and the abort of that one would succeed.
+            asked = self._unknown_verdict()
+            return self._ask_on(Verdict.ABORT if self.mode is Mode.VERSION_2 else asked, now, deadline)
         refusal = self._why_not(State.OPEN, State.ABORTABLE, State.ABORTING)
         if refusal is not None:
             return refusal
@@ -188,8 +190,7 @@ class TransactionMachine:
         elif state is State.OPEN or state is State.ABORTABLE:
             self._start_abort(deadline)
         elif state is State.UNKNOWN:
-            end = self._work.end
-            self._resume(Verdict.ABORT if end is None else end.verdict, deadline)
+            self._resume(self._unknown_verdict(), deadline)
         elif state in ENDING:
             self._deadline = min(self._deadline, deadline)
         return self._go_on(now)
@@ -534,6 +535,11 @@ class TransactionMachine:
         self.state = State.ABORTING
         self._deadline = deadline
 
+    def _unknown_verdict(self) -> Verdict:
+        """Return which end is asked for in UNKNOWN."""
+        end = self._work.end
+        return Verdict.ABORT if end is None else end.verdict
+
     def _ask_on(self, verdict: Verdict, now: float, deadline: float) -> list[Action]:
         self._resume(verdict, deadline)
         return self._go_on(now)
@@ -577,11 +583,8 @@ class TransactionMachine:
             work.commit_may_be_done = False
             self._make_abortable(Cause(Reason.TIMED_OUT, code))
         elif work.commit_may_be_done:
-            # The commit before it was done (broker: 10.4b). Version 2 gets the next epoch by asking for that again.
-            if self.mode is Mode.VERSION_1:
-                self._finish(Outcome.COMMITTED)
-            else:
-                self._resume(Verdict.COMMIT, self._deadline)
+            # Version 2: the commit before it was done (broker: 10.4b). Asking for that again gets the next epoch.
+            self._resume(Verdict.COMMIT, self._deadline)
         elif self.mode is Mode.VERSION_1:
             self._finish(Outcome.ABORTED)  # there was nothing to end (broker: 10.5b)
         else:

@@ -240,7 +240,7 @@ class World:
                 self.act(machine.flushed(number, self.now))
 
     # ------------------------------------------------------------------ the user
-    def user(self, rng: random.Random) -> None:
+    def user(self, rng: random.Random | None) -> None:
         """Take the next step of the plan."""
         if self.closes:
             return
@@ -251,6 +251,8 @@ class World:
         elif state is State.READY:
             if number < len(self.plan):
                 self.begin()
+        elif rng is None:
+            raise AssertionError("the other steps are chosen by dice")
         elif state is State.OPEN:
             told = self.told[number]
             records, offsets, commits = self.plan[number - 1]
@@ -495,6 +497,9 @@ class World:
             self.excuses.add("opened late")
         return answer
 
+    def write_marker(self) -> None:
+        self.brokers.write_marker()
+
     # ------------------------------------------------------------------ misfortunes
     def expire(self) -> None:
         """Let the caller's time be over."""
@@ -676,3 +681,136 @@ def survey(
         wrong = check(run(seed, kind, machine))
         if wrong:
             yield seed, kind.name, wrong
+
+
+# ---------------------------------------------------------------------- every schedule of a small world
+def exhaust(
+    kind: Kind,
+    plan: list[tuple[int, int, bool]],
+    faults: int,
+    machine: type[TransactionMachine] = TransactionMachine,
+    most: int = 10**9,
+) -> tuple[int, Counter[str], list[str]]:
+    """Explore, depth first, all schedules with at most so many faults; return (states, what was bad, a bad schedule).
+
+    Whether a transaction is committed or aborted is not the plan's: both are tried. Time stands still: every delay is over at
+    once, and a deadline is a fault.
+    """
+    first = World(kind, machine, plan=plan, patience=1.0)
+    first.machine._retry_delay = first.machine._concurrent_delay = at_once
+    stack: list[tuple[bytes, int, tuple[str, ...]]] = [(pickle.dumps(first, 5), faults, ())]
+    seen = {mark(first, faults)}
+    bad: Counter[str] = Counter()
+    while stack and len(seen) < most:
+        blob, budget, path = stack.pop()
+        here = pickle.loads(blob)
+        is_alive = False
+        for costs, method, arguments in moves(here, budget):
+            world = pickle.loads(blob)
+            getattr(world, method)(*arguments)
+            is_alive |= not costs
+            key = mark(world, budget - costs)
+            if key in seen:
+                continue
+            seen.add(key)
+            step = (*path, f"{method}{arguments}")
+            if world.bad:
+                return len(seen), Counter(world.bad), [*step, str(world.bad)]
+            stack.append((pickle.dumps(world, 5), budget - costs, step))
+        if not is_alive:
+            wrong = check(here)
+            bad.update(wrong or {"ends": 1})
+            if wrong:
+                return len(seen), bad, [*path, str(wrong)]
+    return len(seen), bad, []
+
+
+def moves(world: World, budget: int) -> Iterator[tuple[int, str, tuple[object, ...]]]:
+    """Return each possible move: what it costs, its method, its arguments."""
+    machine, state = world.machine, world.machine.state
+    number = machine.transaction
+    if state is State.UNINITIALISED or (state is State.READY and number < len(world.plan)):
+        yield 0, "user", (None,)
+    elif state is State.OPEN:
+        told, (records, offsets, _) = world.told[number], world.plan[number - 1]
+        if len(told.records) < records:
+            yield 0, "send", (0,)
+        elif len(told.offsets) < offsets:
+            yield 0, "send_offsets", ()
+        else:
+            yield 0, "finish", (True,)
+            yield 0, "finish", (False,)
+    elif state is State.ABORTABLE:
+        yield 0, "finish", (False,)
+    elif state is State.UNKNOWN:
+        yield 0, "finish", (True,)
+        yield 0, "finish", (False,)
+        if number < len(world.plan):
+            yield 1, "begin", (Refusal.UNKNOWN,)
+    elif state is State.COMMITTING and machine.may_send() is None:
+        yield 1, "send", (0,)
+    if any(world.queues.values()) and state in (State.OPEN, State.COMMITTING):
+        if not any(isinstance(flight.request, Produce) for flight in world.flights) and not _waits_only(world):
+            yield 0, "pump", ()
+    for index, flight in enumerate(flight for flight in world.flights if flight.answer is None):
+        yield 0, "serve", (index,)
+        if budget and not isinstance(flight.request, Produce):
+            yield 1, "serve", (index, "done, 15")
+            yield 1, "serve", (index, "done, -1")
+            yield 1, "serve", (index, "refused")
+    for index in range(sum(flight.answer is not None for flight in world.flights)):
+        yield 0, "answer", (index,)
+    for index in range(len(world.ghosts)):
+        yield 0, "haunt", (index,)
+    if world.brokers.to_mark or world.brokers.status is Status.PREPARE:
+        yield 0, "write_marker", ()
+    if not budget:
+        return
+    for index in range(len(world.flights)):
+        yield 1, "lose", (index, True, True)
+        yield 1, "lose", (index, True, False)
+        yield 1, "lose", (index, False, False)
+    if state in (State.COMMITTING, State.ABORTING):
+        yield 1, "expire", ()
+    if any(world.queues.values()):
+        yield 1, "give_up", (0,)
+    if world.kind.timeouts and world.brokers.status is Status.ONGOING:
+        yield 1, "time_out", ()
+    if world.kind.second and world.brokers.who != NONE:
+        yield 1, "take", ()
+
+
+def _waits_only(world: World) -> bool:
+    """Return whether the pipeline has done what it can: the queue waits for the machine."""
+    held = {number for _, number in (*world.machine._work.adds.waiting, *world.machine._work.adds.gathering)}
+    return not world.turn and bool(held) and not world.allowed and bool(world.told[world.machine.transaction].records)
+
+
+def mark(world: World, budget: int) -> str:
+    """Return what tells one state of the world from another: no times, no counts, no numbers of tickets."""
+    machine, brokers = world.machine, world.brokers
+    work, adds = machine._work, machine._work.adds
+    waited = machine._asked
+    jobs = [(job.number, job.is_adding, job.ticket is None) for job in work.offsets]
+    end, init = work.end, machine._init
+    flights = []
+    for flight in world.flights:
+        request = flight.request
+        is_waited = request.ticket in waited if isinstance(request, SENDS) else request in world.orphans
+        flights.append((_plain(request), is_waited, flight.answer))
+    return repr(
+        (
+            budget, machine.state, machine.identity, machine.mode, machine.transaction, machine.cause, machine.outcome,
+            sorted(adds.added), list(adds.waiting), list(adds.gathering), adds.ticket is None, sorted(work.groups), jobs,
+            end and (end.verdict, end.ticket is None), init and (init.current, init.ticket is None), machine._next,
+            machine._undrained, work.flushed, work.is_touched, work.is_stamped, work.is_haunted, work.commit_may_be_done,
+            flights, [_plain(request) for request in world.ghosts], world.identity, world.next_sequence, world.queues,
+            world.stamped, world.allowed, world.turn, world.flushing, world.draining, world.orphans, world.told,
+            world.excuses, world.others, brokers.version, brokers.who, brokers.before, brokers.status, brokers.verdict,
+            brokers.added, brokers.to_mark, brokers.marker, brokers.instance, brokers.is_wedged, brokers.logs,
+        )
+    )  # fmt: skip
+
+
+def _plain(request: Action | Produce) -> object:
+    return request._replace(ticket=0) if isinstance(request, SENDS) else request
