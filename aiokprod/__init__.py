@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from aiokprod.model import ProducerState as ProducerState
     from aiokprod.model import Record as Record
     from aiokprod.model import TimestampType as TimestampType
+    from aiokprod.model import TransactionOutcome as TransactionOutcome
     from aiokprod.producer import Producer as Producer
     from aiokprod.reader import Reader as Reader
     from aiokprod.record_metadata import RecordMetadata as RecordMetadata
@@ -66,6 +67,7 @@ _WHERE = {
     "Record": "model",
     "Persistence": "model",
     "TimestampType": "model",
+    "TransactionOutcome": "model",
     "SendReport": "errors",
     "CloseReport": "model",
     "Health": "model",
@@ -109,6 +111,7 @@ __all__ = [
     "SendManyError",
     "SendReport",
     "TimestampType",
+    "TransactionOutcome",
     "compiled",
     "errors",
 ]

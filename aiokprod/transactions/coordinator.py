@@ -71,7 +71,7 @@ Key: TypeAlias = "tuple[CoordinatorKind, str]"
 
 
 class CoordinatorKind(IntEnum):
-    """What a coordinator answers for; the key type of FindCoordinator."""
+    """The two kinds of names that have a coordinator; the key type of FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1

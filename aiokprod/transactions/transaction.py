@@ -1,0 +1,82 @@
+"""`Transaction`: one transaction of a producer, as an `async with` block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from aiokprod.errors import (
+    AiokprodError,
+    ProducerFailedError,
+    TransactionAbortedError,
+    TransactionOutcomeUnknownError,
+    UsageError,
+)
+from aiokprod.model import TransactionOutcome
+from aiokprod.transactions.transactor import Transactor
+
+
+class Transaction:
+    """A transaction of a producer: made by `producer.transaction()`, begun and ended by `async with`.
+
+    Its normal end commits. An exception of the block, cancellation included, aborts and is raised. A commit that is refused is
+    aborted too, and `TransactionAbortedError` says why; so nothing is left to do after the block, unless it raises
+    `TransactionOutcomeUnknownError`.
+    """
+
+    def __init__(self, transactor: Callable[[], Transactor]) -> None:
+        self.number = 0
+        self.outcome: TransactionOutcome | None = None
+        """COMMITTED, ABORTED or UNKNOWN; None while the transaction is open. The truth about all its records and offsets."""
+        self._transactor = transactor
+        self._is_begun = False
+
+    async def __aenter__(self) -> Self:
+        """Begin the transaction; nothing is sent.
+
+        Raises:
+            UsageError: another one is open, its end is not known, or this one was used before.
+        """
+        if self._is_begun:
+            raise UsageError("a transaction is used once: call producer.transaction() for the next one")
+        self._transactor().begin(self)
+        self._is_begun = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self._abort_after(error)
+            return
+        if self.outcome is not None:
+            return  # the block has ended it in the long form
+        transactor = self._transactor()
+        refused: AiokprodError
+        try:
+            await transactor.commit(None)
+        except (ProducerFailedError, TransactionOutcomeUnknownError, UsageError):
+            raise
+        except AiokprodError as cause:
+            refused = cause
+        else:
+            return
+        await transactor.abort(None)
+        if isinstance(refused, TransactionAbortedError):
+            raise refused
+        aborted = TransactionAbortedError("the transaction was aborted, as it could not be committed")
+        raise aborted from refused
+
+    async def _abort_after(self, error: BaseException) -> None:
+        """Abort, as the block has raised; its exception is the one that is told."""
+        if self.outcome is not None:
+            return
+        try:
+            await self._transactor().abort(None)
+        except AiokprodError as trouble:
+            error.add_note(f"the transaction could not be aborted ({type(trouble).__name__}): {trouble}")
+
+    def __repr__(self) -> str:
+        outcome = "open" if self._is_begun else "not begun"
+        return f"<Transaction {outcome if self.outcome is None else self.outcome.value}>"
