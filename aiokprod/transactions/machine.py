@@ -163,7 +163,10 @@ class TransactionMachine:
         return self._go_on(now)
 
     def abort(self, now: float, deadline: float) -> list[Action] | Refusal:
-        """Abort, or go on asking in UNKNOWN. `Ended` follows: COMMITTED if a commit had been done. In ABORTING it joins."""
+        """Abort, or go on asking in UNKNOWN. `Ended` follows. In ABORTING it joins (no actions).
+
+        In UNKNOWN behind a commit the outcome may be COMMITTED: on version 2 if that was done, on version 1 always (T6).
+        """
         if self.state is State.UNKNOWN and self._close_deadline is None:
             # T6: an abort answers for itself only on version 2. On version 1 a late AddPartitionsToTxn may have opened another
             # transaction in the same epoch behind a commit that was done, and the abort of that one would succeed.
@@ -563,7 +566,7 @@ class TransactionMachine:
         self._out.append(Ended(self.transaction, outcome, self.cause or Cause(Reason.ASKED)))
         # T8. After an abort also because the sequences of what failed cannot be used again in this epoch.
         stale = work.is_haunted or (outcome is Outcome.ABORTED and work.is_stamped)
-        if self.mode is Mode.VERSION_1 and work.is_touched and stale:
+        if self.mode is Mode.VERSION_1 and work.is_touched and stale and self._close_deadline is None:
             self._init = InitJob(self._identity())
 
     def _ended(self, verdict: Verdict, identity: tuple[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""Transaction machines with one rule switched off, which show what the rule is for. docs/transactions_states.md has the rules."""
+"""Transaction machines with one rule switched off: what the rule is for. docs/transactions_states.md has the rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from aiokprod.transactions.machine_actions import (
     CommitRefused,
     Ended,
     Entrance,
-    LostId,
     Mode,
     Outcome,
     Partition,
@@ -149,6 +148,34 @@ class AnAbortBecomesACommitAgain(TransactionMachine):
         return super().commit(now, deadline)
 
 
+class VersionOneAbortsBehindAnUnknownCommit(TransactionMachine):
+    """A machine with T6 off: it takes the abort of a transaction that was opened late for its own."""
+
+    def abort(self, now: float, deadline: float) -> list[Action] | Refusal:
+        if self.state is State.UNKNOWN:
+            return self._ask_on(Verdict.ABORT, now, deadline)
+        return super().abort(now, deadline)
+
+
+class LateMarkersAreFatal(TransactionMachine):
+    """A machine with T5 off: INVALID_TXN_STATE to an abort of version 2 is taken for a broken coordinator."""
+
+    def _ended_otherwise(self, job: EndJob, code: int, now: float) -> None:
+        if job.verdict is Verdict.ABORT and self.mode is Mode.VERSION_2 and not self._work.commit_may_be_done:
+            self._lose(State.FAILED, Cause(Reason.UNUSABLE, code))
+        else:
+            super()._ended_otherwise(job, code, now)
+
+
+class ASecondTakeOverBesideTheFirst(TransactionMachine):
+    """A machine with T1 off: behind a deadline the id is taken over again while the first attempt is out."""
+
+    def _stop_initialising(self, cause: Cause) -> None:
+        super()._stop_initialising(cause)
+        self._init = None
+        self._asked.clear()
+
+
 class TheNextBeginsAfterAnUnknownEnd(TransactionMachine):
     """A machine with T7 off."""
 
@@ -216,6 +243,9 @@ SAFETY = (
     AnAbortBehindACommitIsBelieved,
     ADeadlineIsAnAbort,
     AnAbortBecomesACommitAgain,
+    VersionOneAbortsBehindAnUnknownCommit,
+    LateMarkersAreFatal,
+    ASecondTakeOverBesideTheFirst,
     TheNextBeginsAfterAnUnknownEnd,
     VersionOneKeepsItsEpoch,
     TheEpochIsRenewedInsideATransaction,
@@ -223,4 +253,3 @@ SAFETY = (
     ATimeoutIsAnAbortOnVersionOne,
     VersionTwoEverywhere,
 )
-__all__ = ["SAFETY", "LostId"]

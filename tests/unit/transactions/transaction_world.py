@@ -134,7 +134,12 @@ class World:
     """One user, one pipeline, one machine, and the brokers."""
 
     def __init__(
-        self, kind: Kind, machine: type[TransactionMachine], *, plan: list[tuple[int, int, bool]], patience: float = 60.0
+        self,
+        kind: Kind,
+        machine: type[TransactionMachine],
+        *,
+        plan: list[tuple[int, int, bool]],
+        patience: float = 60.0,
     ) -> None:
         self.kind = kind
         self.plan = plan  # of each transaction: records, offsets, whether it is to be committed
@@ -146,7 +151,9 @@ class World:
         self.ghosts: list[Action | Produce] = []
         self.identity = NONE
         self.next_sequence = dict.fromkeys(PARTITIONS, 0)
-        self.queues: dict[int, list[tuple[int, int]]] = {p: [] for p in PARTITIONS}  # (transaction, record), not settled
+        self.queues: dict[int, list[tuple[int, int]]] = {
+            p: [] for p in PARTITIONS
+        }  # (transaction, record), not settled
         self.stamped: dict[int, Produce] = {}  # the head of the queue, if it has numbers
         self.allowed: set[int] = set()
         self.turn = False
@@ -170,9 +177,7 @@ class World:
 
     def _carry_out(self, action: Action) -> None:
         match action:
-            case (
-                SendInitProducerId() | SendAddPartitions() | SendAddOffsets() | SendTxnOffsetCommit() | SendEndTxn()
-            ):
+            case SendInitProducerId() | SendAddPartitions() | SendAddOffsets() | SendTxnOffsetCommit() | SendEndTxn():
                 self.cost[type(action).__name__] += 1
                 self.flights.append(Flight(action))
             case Flush(transaction):
@@ -204,7 +209,11 @@ class World:
                 told = self.told[transaction]
                 told.outcomes.append(outcome)
                 told.asked -= 1
-                if outcome is not Outcome.UNKNOWN and self.machine.state is State.READY and self.machine.outcome is not outcome:
+                if (
+                    outcome is not Outcome.UNKNOWN
+                    and self.machine.state is State.READY
+                    and self.machine.outcome is not outcome
+                ):
                     self.bad.add("outcome told is not the machine's")
             case LostId(cause):
                 if cause.reason is Reason.FENCED and self.kind.version == 2:
@@ -325,7 +334,9 @@ class World:
         """Stamp and send one batch; return whether anything happened."""
         machine = self.machine
         for partition, queue in self.queues.items():
-            if not queue or any(isinstance(f.request, Produce) and f.request.partition == partition for f in self.flights):
+            if not queue or any(
+                isinstance(f.request, Produce) and f.request.partition == partition for f in self.flights
+            ):
                 continue
             number, record = queue[0]
             produce = self.stamped.get(partition)
@@ -357,7 +368,7 @@ class World:
             self.orphans.remove(produce)
             self.act([])
             return
-        if code == BUSY or code == MOVED:
+        if code in (BUSY, MOVED):
             return  # it stays the head, and is sent again
         if code == NOT_ADDED and not self.excuses:
             self.bad.add("sent before its partition was added")
@@ -401,9 +412,7 @@ class World:
                 code = MOVED
             flight.answer = (code, NONE)
             return
-        request = flight.request
-        is_late = isinstance(request, SENDS) and request.ticket not in self.machine._asked
-        answer = self._execute_late(request) if is_late else self.execute(request)
+        answer = self.execute(flight.request)
         if fault and not isinstance(flight.request, Produce):
             answer = ({"done, 15": 15, "done, 7": 7}.get(fault, -1), NONE)
         flight.answer = answer
@@ -483,19 +492,15 @@ class World:
         """Let a late request arrive."""
         if not self.ghosts:
             return
-        self._execute_late(self.ghosts.pop(index % len(self.ghosts)))
-
-    def _execute_late(self, request: Action | Produce) -> tuple[object, ...]:
-        """Execute a request that the client does not wait for any more."""
+        request = self.ghosts.pop(index % len(self.ghosts))
         before = self.brokers.who, self.brokers.status
-        answer = self.execute(request)
+        self.execute(request)
         after = self.brokers.who, self.brokers.status
         # A late request of the client's own can take the id from it: the machine cannot tell, and nothing is lost.
         if isinstance(request, SendInitProducerId) and before != after:
             self.excuses.add("taken")
         elif isinstance(request, SendAddPartitions | SendAddOffsets) and before[1] is not after[1]:
             self.excuses.add("opened late")
-        return answer
 
     def write_marker(self) -> None:
         self.brokers.write_marker()
@@ -619,7 +624,12 @@ def run(seed: int, kind: Kind, machine: type[TransactionMachine] = TransactionMa
         if world.wake is not None and world.now >= world.wake:
             world.wake = None
             world.act(world.machine.tick(world.now))
-        if kind.timeouts and not calm and world.brokers.status is Status.ONGOING and world.now > world.brokers.started + 40:
+        if (
+            kind.timeouts
+            and not calm
+            and world.brokers.status is Status.ONGOING
+            and world.now > world.brokers.started + 40
+        ):
             world.time_out()
         dice = draw()
         if dice < 0.15:
