@@ -359,7 +359,7 @@ class TransactionMachine:
         return self._go_on(now)
 
     def tick(self, now: float) -> list[Action]:
-        """Do what is due."""
+        """Take the steps that are due."""
         if self.state is State.INITIALISING and now >= self._deadline:
             self._stop_initialising(Cause(Reason.DEADLINE))
         while (

@@ -26,7 +26,7 @@ class Mode(Enum):
 
 
 class Verdict(Enum):
-    """What an EndTxn asks for."""
+    """The end that an EndTxn asks for."""
 
     COMMIT = "commit"
     ABORT = "abort"
@@ -58,7 +58,7 @@ class State(Enum):
 
 
 class Outcome(Enum):
-    """What became of a transaction."""
+    """The outcome of a transaction."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"

@@ -1,4 +1,4 @@
-"""What each error code means to a transaction, request by request: one table, no state.
+"""The meaning of each error code to a transaction, request by request: one table, no state.
 
 A code that is not in the table of its request has the meaning that `OTHERWISE` names. docs/transactions_states.md shows the
 tables; a test compares.
@@ -24,7 +24,7 @@ class Request(Enum):
 
 
 class Kind(Enum):
-    """What is done about a code."""
+    """The treatment of a code."""
 
     DONE = "done"
     AGAIN = "again"
@@ -48,7 +48,7 @@ class Kind(Enum):
 
 
 class Judgement(NamedTuple):
-    """What is done about a code, and the reason that callers are told if that ends something."""
+    """The treatment of a code, and the reason that callers are told if that ends something."""
 
     kind: Kind
     reason: Reason

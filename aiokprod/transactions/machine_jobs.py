@@ -1,4 +1,4 @@
-"""What a `TransactionMachine` asks brokers for: each job is asked for again until it is answered for good."""
+"""The requests of a `TransactionMachine` as jobs: each is asked for again until it is answered for good."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Status(Enum):
 
 @dataclass(slots=True)
 class Memory:
-    """What a partition knows of a producer id."""
+    """The state of a producer id in a partition."""
 
     epoch: int
     last: int = -1

@@ -298,7 +298,7 @@ def events(every_code: bool = True) -> Iterator[tuple[str, Event]]:
 
 @dataclass(slots=True)
 class Cell:
-    """What the machine does in a situation about an event."""
+    """The decision of the machine in a situation, about an event."""
 
     state: State
     actions: Out

@@ -78,7 +78,7 @@ class Flight:
 
 @dataclass(slots=True)
 class Told:
-    """What the user did in a transaction, and what the user was told."""
+    """The part of the user in a transaction, and the news that the user was told."""
 
     mode: Mode
     records: list[int] = field(default_factory=list)
