@@ -13,6 +13,8 @@ send_columns        many records out of buffers: BytesColumn, IntColumn, Headers
 errors              all errors; Persistence says whether a failed record may be in the log
 ProducerInterceptor the base class of hooks that see each record
 Health, CloseReport the state of a producer, and the records that close() could not deliver
+Transaction         records and offsets that become visible together: TransactionOutcome says whether they did;
+                    GroupMetadata names the consumer whose offsets are part of it
 Reader              reads records back, for tests and tools
 
 Modules with more: aiokprod.serializers, aiokprod.testing (a producer in memory, a mock cluster, a real one),
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from aiokprod.records.columns import BytesColumn as BytesColumn
     from aiokprod.records.columns import HeadersColumn as HeadersColumn
     from aiokprod.records.columns import IntColumn as IntColumn
+    from aiokprod.transactions.offsets import GroupMetadata as GroupMetadata
+    from aiokprod.transactions.transaction import Transaction as Transaction
     from aiokprod.version import __version__ as __version__
 
 if os.environ.get("AIOKPROD_PURE", "") not in ("", "0"):
@@ -68,6 +72,8 @@ _WHERE = {
     "Persistence": "model",
     "TimestampType": "model",
     "TransactionOutcome": "model",
+    "Transaction": "transactions.transaction",
+    "GroupMetadata": "transactions.offsets",
     "SendReport": "errors",
     "CloseReport": "model",
     "Health": "model",
@@ -96,6 +102,7 @@ __all__ = [
     "ColumnsReport",
     "Delivery",
     "DeliveryError",
+    "GroupMetadata",
     "HeadersColumn",
     "Health",
     "IntColumn",
@@ -111,6 +118,7 @@ __all__ = [
     "SendManyError",
     "SendReport",
     "TimestampType",
+    "Transaction",
     "TransactionOutcome",
     "compiled",
     "errors",

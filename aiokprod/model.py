@@ -123,3 +123,5 @@ class Health:
     """age in seconds of the oldest record without an outcome, in a batch or waiting for one"""
     last_error: str | None
     """the last warning in the log about the producer or its cluster; None if there was none"""
+    transaction: str | None = None
+    """the state of the transactional id: "ready", "open", "committing", ...; None without one, and before the start"""

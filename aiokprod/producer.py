@@ -53,6 +53,7 @@ from aiokprod.records.column_rows import ColumnTable, table_of
 from aiokprod.records.columns import BytesColumn, HeadersColumn
 from aiokprod.records.compression import check_codec
 from aiokprod.thread_sends import send_from_thread
+from aiokprod.transactions.offsets import GroupMetadata, offsets_of
 from aiokprod.transactions.transaction import Transaction
 from aiokprod.transactions.transactor import Transactor
 from aiokprod.wire.messages.metadata import MetadataRequest
@@ -557,6 +558,33 @@ class Producer(_Base):
         """
         check_timeout("timeout of abort_transaction()", timeout)
         return await self._transactor().abort(None if timeout is None else checked_seconds(timeout))
+
+    async def send_offsets_to_transaction(self, offsets: object, group: object) -> None:
+        """Take offsets of a consumer group into the transaction: they are committed with its records. Source: KIP-447.
+
+            async with producer.transaction() as transaction:
+                producer.send("out", transform(record))
+                await transaction.send_offsets({("in", 0): record.offset + 1}, consumer)
+
+        Args:
+            offsets: mapping from (topic, partition), or objects with `topic` and `partition`, to the offset of the record that
+                is read next, or to objects with `offset` (and `metadata`, `leader_epoch`): what aiokafka, kafka-python and
+                confluent-kafka have. A list of confluent-kafka's `TopicPartition` will do.
+            group: id of the group; a `GroupMetadata`; or a consumer of aiokafka, confluent-kafka or kafka-python, whose
+                generation and member the coordinator then checks.
+
+        Raises:
+            OffsetCommitRefusedError: the group has moved on (its generation, member or instance), or may not be written. Call
+                `abort_transaction()`, and read the records again.
+            TransactionAbortedError: the transaction can only be aborted.
+            ProducerFencedError: another instance has taken the `transactional_id`.
+            UsageError: no transaction is open, or it is being ended.
+            RecordTypeError: an argument is something else; nothing was sent.
+
+        Cancellation: stops waiting; the offsets may become part of the transaction.
+        """
+        taken, metadata = offsets_of(offsets), GroupMetadata.of(group)
+        await self._transactor().send_offsets(taken, metadata)
 
     def _transactor(self) -> Transactor:
         """Return the transactions of this start."""

@@ -35,6 +35,7 @@ def health(
     now: float,
     *,
     is_live: bool,
+    transaction: str | None,
 ) -> Health:
     """Return the health of the producer, as docs/health.md says.
 
@@ -43,6 +44,7 @@ def health(
         since: when that began, seconds since 1970.
         now: loop time.
         is_live: has nothing failed for good?
+        transaction: the state of the transactional id, if there is one.
     """
     oldest_s = oldest_record_s(parking, now)
     if state is ProducerState.READY:
@@ -61,6 +63,7 @@ def health(
         buffered_bytes=gate.held_bytes,
         oldest_record_s=oldest_s,
         last_error=newest_error(client, log),
+        transaction=transaction,
     )
 
 

@@ -191,11 +191,12 @@ class Pipeline:
         """
         if self.transactor is not None:
             await self.transactor.close(timeout_s)
-            self.reports.transaction = self.transactor.outcome_at_close()
 
     def end(self) -> None:
         """Fail what has no outcome yet, with exact persistence; stop timers; cut the work of the connections."""
         self._is_ending = True
+        if self.transactor is not None:
+            self.reports.transaction = self.transactor.outcome_at_close()
         self._fail_everything(self.failure)
         self._unhandled.tell_held()
         self.parking.stop()
@@ -260,7 +261,17 @@ class Pipeline:
     def health(self, state: ProducerState, since: float) -> Health:
         """Read from any thread: plain attributes only."""
         now, is_live = self.loop.time(), self.failure is None
-        return health(self.context.settings, self.client, self.parking, self._log, state, since, now, is_live=is_live)
+        return health(
+            self.context.settings,
+            self.client,
+            self.parking,
+            self._log,
+            state,
+            since,
+            now,
+            is_live=is_live,
+            transaction=None if self.transactor is None else self.transactor.state,
+        )
 
     def measure(self) -> None:
         """Bring the gauges up to date."""

@@ -14,6 +14,7 @@ from aiokprod.errors import (
     UsageError,
 )
 from aiokprod.model import TransactionOutcome
+from aiokprod.transactions.offsets import GroupMetadata, offsets_of
 from aiokprod.transactions.transactor import Transactor
 
 
@@ -23,6 +24,9 @@ class Transaction:
     Its normal end commits. An exception of the block, cancellation included, aborts and is raised. A commit that is refused is
     aborted too, and `TransactionAbortedError` says why; so nothing is left to do after the block, unless it raises
     `TransactionOutcomeUnknownError`.
+
+    Args:
+        transactor: returns the transactions of the producer, which makes this object.
     """
 
     def __init__(self, transactor: Callable[[], Transactor]) -> None:
@@ -63,10 +67,27 @@ class Transaction:
         else:
             return
         await transactor.abort(None)
-        if isinstance(refused, TransactionAbortedError):
-            raise refused
         aborted = TransactionAbortedError("the transaction was aborted, as it could not be committed")
         raise aborted from refused
+
+    async def send_offsets(self, offsets: object, group: object) -> None:
+        """Take offsets of a consumer group into the transaction; see `Producer.send_offsets_to_transaction`.
+
+        Args:
+            offsets: mapping from (topic, partition) to the next offset, or what consumers give.
+            group: id of the group, its GroupMetadata, or a consumer.
+
+        Raises:
+            OffsetCommitRefusedError: the group has moved on, or may not be written.
+            TransactionAbortedError: the transaction can only be aborted.
+            UsageError: the transaction is not open.
+
+        Cancellation: stops waiting; the offsets may become part of the transaction.
+        """
+        taken, metadata = offsets_of(offsets), GroupMetadata.of(group)
+        if not self._is_begun or self.outcome is not None:
+            raise UsageError("the transaction is not open: send its offsets inside its block")
+        await self._transactor().send_offsets(taken, metadata)
 
     async def _abort_after(self, error: BaseException) -> None:
         """Abort, as the block has raised; its exception is the one that is told."""

@@ -281,6 +281,8 @@ class Transactor:
         deadline = now + (self._end_s if timeout_s is None else timeout_s)
         call = self._machine.commit if verdict is Verdict.COMMIT else self._machine.abort
         actions = call(now, deadline)
+        if actions is Refusal.ABORTABLE:
+            raise self._first_cause()
         if isinstance(actions, Refusal):
             raise self.refused(actions)
         self._unseen = None

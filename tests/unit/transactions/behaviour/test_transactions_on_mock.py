@@ -204,7 +204,7 @@ def test_in_the_long_form_commit_raises_the_error_of_the_record(version: str) ->
         with pytest.raises(TransactionAbortedError) as refused:
             producer.send("t", b"more")
         assert isinstance(refused.value.__cause__, RecordTooLargeError)
-        with pytest.raises(TransactionAbortedError):
+        with pytest.raises(RecordTooLargeError):
             await producer.commit_transaction()
         with pytest.raises(TransactionAbortedError):
             producer.begin_transaction()
