@@ -98,9 +98,12 @@ def _error_of(cause: Cause, transactional_id: str, partition: Partition | None) 
                 persistence=Persistence.NOT_PERSISTED,
             )
         case Reason.NOT_AUTHORIZED:
-            return ClusterAuthorizationError(
+            error = ClusterAuthorizationError(
                 f"{answer}: this principal may not use the transactional id {transactional_id!r}"
             )
+            error.advice = "Grant this principal WRITE and DESCRIBE on the transactional id."
+            error.__notes__ = [error.advice]
+            return error
         case Reason.BAD_TIMEOUT:
             return ConfigError(
                 "transaction_timeout_ms is larger than the brokers allow (transaction.max.timeout.ms, 900000 by default)"

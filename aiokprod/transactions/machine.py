@@ -562,7 +562,9 @@ class TransactionMachine:
         self.state = State.READY
         self.outcome = outcome
         work.end = None
-        self._asked.clear()  # version 2 does not wait for the answers of what it aborts
+        # Version 2 does not wait for the answers of what it aborts. A renewal of the epoch is no part of the transaction: an
+        # empty one may end while it is asked for, and without its ticket it would never be answered.
+        self._asked = {ticket: job for ticket, job in self._asked.items() if isinstance(job, InitJob)}
         self._out.append(Ended(self.transaction, outcome, self.cause or Cause(Reason.ASKED)))
         # T8. After an abort also because the sequences of what failed cannot be used again in this epoch.
         stale = work.is_haunted or (outcome is Outcome.ABORTED and work.is_stamped)

@@ -83,6 +83,8 @@ from aiokprod.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 UNSTARTED: Final = (State.UNINITIALISED, State.INITIALISING)
 OPEN: Final = (State.OPEN, State.ABORTABLE, State.COMMITTING, State.ABORTING, State.UNKNOWN)
+OF_RECORDS: Final = (Reason.RECORD_FAILED, Reason.PARTITION_REFUSED)
+"""Reasons whose error is that of the first record that failed."""
 FEATURE: Final = "transaction.version"
 ROUTINE: Final = frozenset({State.READY, State.OPEN, State.COMMITTING, State.ABORTING})
 """States between which a healthy producer moves: they are logged at DEBUG."""
@@ -445,8 +447,9 @@ class Transactor:
                 if not self.records.fail_queued(self._why_aborted(action.cause), self._machine.mode):
                     self._apply(self._machine.drained(action.transaction, self._loop.time()))
             case FailPartition():
-                cause = Cause(Reason.PARTITION_REFUSED, action.code)
-                self.records.fail_partition(action.partition, error_of(cause, self._id, action.partition))
+                error = error_of(Cause(Reason.PARTITION_REFUSED, action.code), self._id, action.partition)
+                self._failure = self._failure or error
+                self.records.fail_partition(action.partition, error)
             case Release():
                 self.records.release(action.partitions)
             case TakeIdentity():
@@ -504,14 +507,14 @@ class Transactor:
     def _first_cause(self) -> AiokprodError:
         """Return why the transaction can only be aborted."""
         cause = self._machine.cause
-        if self._failure is not None and (cause is None or cause.reason is Reason.RECORD_FAILED):
+        if self._failure is not None and (cause is None or cause.reason in OF_RECORDS):
             return self._failure.clone()
         return error_of(Cause(Reason.ASKED) if cause is None else cause, self._id)
 
     def _why_aborted(self, cause: Cause) -> AiokprodError:
         """Return the error of the records that fail with their transaction."""
         error = TransactionAbortedError("the transaction was aborted")
-        if cause.reason is Reason.RECORD_FAILED and self._failure is not None:
+        if cause.reason in OF_RECORDS and self._failure is not None:
             error.__cause__ = self._failure.clone()
         elif cause.reason not in (Reason.ASKED, Reason.CLOSED):
             error.__cause__ = error_of(cause, self._id)
@@ -633,16 +636,18 @@ class Transactor:
         self._apply(self._machine.flushed(transaction, self._loop.time()))
 
     def _wake_at(self, at: float) -> None:
-        if at == inf or (self._timer is not None and self._timer_at <= at):
-            return
+        # The newest time is the one that counts: the machine says it when it has changed, and not again.
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_at = at
-        self._timer = self._loop.call_at(at, self._wake)
+            self._timer = None
+        if at != inf:
+            self._timer_at = at
+            self._timer = self._loop.call_at(at, self._wake)
 
     def _wake(self) -> None:
         self._timer = None
-        self._apply(self._machine.tick(self._loop.time()))
+        # Not by the loop's clock alone: a loop may call a little early, and the machine would wait for a time that was told.
+        self._apply(self._machine.tick(max(self._timer_at, self._loop.time())))
 
     # ------------------------------------------------------------------ news
     def _came_up(self) -> None:

@@ -19,6 +19,7 @@ from aiokprod.errors import (
     ClusterAuthorizationError,
     ConfigError,
     ProducerClosedError,
+    ProducerFailedError,
     RecordTooLargeError,
     RequestTimeoutError,
     SendColumnsError,
@@ -355,6 +356,39 @@ def test_a_transaction_that_was_begun_early_can_be_aborted(version: str, end: st
             assert written(cluster) == [b"w"]
 
     in_background(scenario, version)
+
+
+def test_an_id_that_is_refused_in_the_background_fails_the_producer() -> None:
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        cluster.fail_next("InitProducerId", 53)
+        producer.begin_transaction()
+        delivery = producer.send("t", b"v")
+        assert producer.health().transaction == "initialising"
+        allow(cluster)
+        with pytest.raises(ClusterAuthorizationError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+            await producer.commit_transaction()
+        assert isinstance(delivery.exception(), ProducerFailedError)
+        assert not producer.health().live
+        with pytest.raises(ProducerFailedError):
+            producer.send("t", b"v")
+
+    in_background(scenario, "TV2")
+
+
+def test_health_says_where_the_transaction_is() -> None:
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        def state() -> str | None:
+            return producer.health().transaction
+
+        assert state() == "ready"
+        async with producer.transaction():
+            assert state() == "open"
+        assert state() == "ready"
+        await producer.close()
+        assert state() is None
+        await producer.start()
+
+    on("TV2", scenario)
 
 
 # ---------------------------------------------------------------------- starts that fail

@@ -14,6 +14,7 @@ from aiokprod.errors import (
     DeliveryTimeoutError,
     ProducerFencedError,
     RecordTooLargeError,
+    TopicAuthorizationError,
     TransactionAbortedError,
     TransactionOutcomeUnknownError,
     TransactionTimeoutError,
@@ -147,6 +148,25 @@ def test_an_empty_transaction_sends_nothing(version: str) -> None:
         await producer.abort_transaction()
         assert not cluster.requests_seen("EndTxn")
         assert len(cluster.requests()) == seen
+
+    on(version, scenario)
+
+
+@EVERY
+@pytest.mark.parametrize("commits", [True, False])
+def test_an_empty_transaction_ends_while_the_epoch_is_renewed(version: str, commits: bool) -> None:
+    """faults: X13"""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.fail_next("InitProducerId", 51, times=2)
+        await producer.abort_transaction()
+        producer.begin_transaction()
+        await (producer.commit_transaction() if commits else producer.abort_transaction())
+        async with producer.transaction():
+            producer.send("t", b"w", partition=0)
+        assert await committed(cluster) == [b"w"]
 
     on(version, scenario)
 
@@ -633,9 +653,12 @@ def test_one_partition_that_is_refused_aborts_and_its_records_fail_by_name(versi
             return answer
 
         cluster.rewrite_answer("AddPartitionsToTxn", refuse_one)
-        with pytest.raises(TransactionAbortedError):
+        with pytest.raises(TransactionAbortedError) as caught:
             async with producer.transaction():
                 deliveries = [producer.send("t", b"v", partition=partition) for partition in range(3)]
+        cause = caught.value.__cause__
+        assert isinstance(cause, TopicAuthorizationError)
+        assert (cause.topic, cause.partition, cause.code) == ("t", 1, 29)
         errors = [delivery.exception() for delivery in deliveries]
         assert [type(error).__name__ for error in errors] == [
             "TransactionAbortedError", "TopicAuthorizationError", "TransactionAbortedError"
