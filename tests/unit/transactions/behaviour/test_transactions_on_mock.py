@@ -153,6 +153,26 @@ def test_an_empty_transaction_sends_nothing(version: str) -> None:
 
 
 @EVERY
+def test_an_abort_while_the_markers_of_the_transaction_before_are_due_is_no_fence(version: str) -> None:
+    """faults: X3, broker: 10.4e"""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        cluster.hold_markers()
+        async with producer.transaction():
+            producer.send("t", b"v", partition=0)
+        producer.begin_transaction()
+        producer.send("t", b"w", partition=0)
+        asyncio.get_running_loop().call_later(3, cluster.release_markers)
+        await asyncio.sleep(1)
+        assert await producer.abort_transaction() is TransactionOutcome.ABORTED
+        async with producer.transaction():
+            producer.send("t", b"x", partition=0)
+        assert await committed(cluster) == [b"v", b"x"]
+
+    on(version, scenario)
+
+
+@EVERY
 @pytest.mark.parametrize("commits", [True, False])
 def test_an_empty_transaction_ends_while_the_epoch_is_renewed(version: str, commits: bool) -> None:
     """faults: X13"""
