@@ -44,6 +44,7 @@ INTERPRETED = (
     "aiokprod/testing/memory/log.py",
     "aiokprod/testing/memory/producer.py",
     "aiokprod/testing/memory/script.py",
+    "aiokprod/testing/memory/transactions.py",
 )
 # Releases with the runtime that `corrected` knows. Try a newer one first, as tests/unit/project/test_build.py describes.
 MYPYC = ["mypy>=2.4,<2.5"]

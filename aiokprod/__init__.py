@@ -13,6 +13,8 @@ send_columns        many records out of buffers: BytesColumn, IntColumn, Headers
 errors              all errors; Persistence says whether a failed record may be in the log
 ProducerInterceptor the base class of hooks that see each record
 Health, CloseReport the state of a producer, and the records that close() could not deliver
+Transaction         records and offsets that become visible together: TransactionOutcome says whether they did;
+                    GroupMetadata names the consumer whose offsets are part of it
 Reader              reads records back, for tests and tools
 
 Modules with more: aiokprod.serializers, aiokprod.testing (a producer in memory, a mock cluster, a real one),
@@ -46,12 +48,15 @@ if TYPE_CHECKING:
     from aiokprod.model import ProducerState as ProducerState
     from aiokprod.model import Record as Record
     from aiokprod.model import TimestampType as TimestampType
+    from aiokprod.model import TransactionOutcome as TransactionOutcome
     from aiokprod.producer import Producer as Producer
     from aiokprod.reader import Reader as Reader
     from aiokprod.record_metadata import RecordMetadata as RecordMetadata
     from aiokprod.records.columns import BytesColumn as BytesColumn
     from aiokprod.records.columns import HeadersColumn as HeadersColumn
     from aiokprod.records.columns import IntColumn as IntColumn
+    from aiokprod.transactions.offsets import GroupMetadata as GroupMetadata
+    from aiokprod.transactions.transaction import Transaction as Transaction
     from aiokprod.version import __version__ as __version__
 
 if os.environ.get("AIOKPROD_PURE", "") not in ("", "0"):
@@ -66,6 +71,9 @@ _WHERE = {
     "Record": "model",
     "Persistence": "model",
     "TimestampType": "model",
+    "TransactionOutcome": "model",
+    "Transaction": "transactions.transaction",
+    "GroupMetadata": "transactions.offsets",
     "SendReport": "errors",
     "CloseReport": "model",
     "Health": "model",
@@ -94,6 +102,7 @@ __all__ = [
     "ColumnsReport",
     "Delivery",
     "DeliveryError",
+    "GroupMetadata",
     "HeadersColumn",
     "Health",
     "IntColumn",
@@ -109,6 +118,8 @@ __all__ = [
     "SendManyError",
     "SendReport",
     "TimestampType",
+    "Transaction",
+    "TransactionOutcome",
     "compiled",
     "errors",
 ]

@@ -1,6 +1,7 @@
 """`Closing`: the end of one life of a producer, shared by every call of `close`. One per start.
 
-    drain, until the earliest bound  ->  fail the rest  ->  wait for tasks and sockets to end  ->  close hooks  ->  one report
+    end the transaction, drain, both until the earliest bound
+        ->  fail the rest  ->  wait for tasks and sockets to end  ->  close hooks  ->  one report
 
 A third party may cancel the task of the closing before or during any step (frameworks cancel every task of a loop).
 So each step runs in a task of its own, and the closing continues whatever happens to the task that waits for the step. A
@@ -97,6 +98,8 @@ class Closing:
     async def _run(self) -> None:
         pipeline = self._pipeline
         if pipeline.failure is None:
+            await self._carry_through(self._end_transaction, "aiokprod-transaction", self._due)
+        if pipeline.failure is None:
             await self._carry_through(pipeline.flush, "aiokprod-drain", self._due)
         pipeline.end()
         late: asyncio.Future[None] = self._loop.create_future()
@@ -108,6 +111,10 @@ class Closing:
         never: asyncio.Future[None] = self._loop.create_future()  # the hooks have a bound of their own
         await self._carry_through(self._run_hooks, "aiokprod-hooks", never)
         self._settle()
+
+    async def _end_transaction(self) -> None:
+        left_s = None if self._deadline == inf else max(0.0, self._deadline - self._loop.time())
+        await self._pipeline.end_transaction(left_s)
 
     async def _carry_through(self, step: Callable[[], Coroutine[Any, Any, None]], name: str, bound: Bound) -> bool:
         """Run a step to its end, again if a third party cancelled it; False if the bound came first."""

@@ -13,7 +13,12 @@ AiokprodError
 |  +- BrokerRejectedError > InvalidRecordError
 |  +- IdentityLostError, RecordOvertakenError, UndeliveredAtCloseError
 |  +- SerializationError, PartitionerError
+|  +- TransactionAbortedError                the transaction was aborted, or can only be aborted: run it again
 |  +- ProducerFailedError                    the producer crashed: close it and start it again
+|     +- ProducerFencedError                 another instance has taken the transactional id
++- TransactionTimeoutError                   the transaction was aborted, or not committed, as its time was over
++- TransactionOutcomeUnknownError            committed or aborted: call commit or abort again, which go on asking
++- OffsetCommitRefusedError                  the group does not take the offsets of the transaction: abort
 +- SendManyError                             some records of a send_many failed; `report` says which
 +- SendColumnsError                          some records of a send_columns failed; `report` says how many, where and why
 +- ClusterError                              the environment: brokers, network, permissions
@@ -347,10 +352,50 @@ class PartitionerError(DeliveryError):
         return False
 
 
+class TransactionAbortedError(DeliveryError):
+    """The transaction was aborted, or can only be aborted; the cause says why, unless that was asked for."""
+
+    default_persistence = Persistence.NOT_PERSISTED
+    advice = "Run the whole transaction again; in the long form call abort_transaction() first."
+
+
 class ProducerFailedError(DeliveryError):
     """The producer crashed and sends nothing more; the cause says why."""
 
     advice = "close() it and start() it again; report the cause if it is a bug of aiokprod."
+
+
+class ProducerFencedError(ProducerFailedError):
+    """Another instance has taken over the transactional id; its start has ended the transaction of this one."""
+
+    advice = "close() this producer: each running instance needs a transactional_id of its own."
+
+    @property
+    def retriable(self) -> bool:
+        """False: this producer sends nothing more."""
+        return False
+
+
+# ---------------------------------------------------------------------- transactions
+class TransactionTimeoutError(AiokprodError, TimeoutError):
+    """The transaction took longer than `transaction_timeout_ms`, or its end was not asked for in time: it is not committed."""
+
+    default_persistence = Persistence.NOT_PERSISTED
+    advice = "Call abort_transaction(), then run the transaction again: smaller, or with a larger timeout."
+
+
+class TransactionOutcomeUnknownError(AiokprodError):
+    """The coordinator did not say in time how the transaction ended: it is committed as a whole, or aborted as a whole."""
+
+    default_persistence = Persistence.POSSIBLY_PERSISTED
+    advice = "Call commit_transaction() or abort_transaction() again: both go on asking, and tell what happened."
+
+
+class OffsetCommitRefusedError(AiokprodError):
+    """The offsets were not taken into the transaction, as the group has moved on, or may not be written. `code` says which."""
+
+    default_persistence = Persistence.NOT_PERSISTED
+    advice = "Abort, and read the records again: another member of the group may have them."
 
 
 # ---------------------------------------------------------------------- many records: reports, and errors with them

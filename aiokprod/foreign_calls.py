@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
 
-from aiokprod.config.foreign_names import TRANSACTIONS
 from aiokprod.pipeline.delivery.delivery import Delivery
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
@@ -47,7 +46,6 @@ class ForeignName:
         return f"<no {self}>"
 
 
-_CLIENTS: Final = "aiokafka, confluent-kafka and kafka-python"
 NAMES: Final = {
     "stop": Foreign("aiokafka", "await producer.close(), or `async with Producer(...)`"),
     "send_and_wait": Foreign("aiokafka", "await producer.send(...), which waits for the acknowledgement"),
@@ -60,12 +58,7 @@ NAMES: Final = {
     "list_topics": Foreign("confluent-kafka", "await producer.partitions_for(topic)"),
     "set_sasl_credentials": Foreign("confluent-kafka", "a producer with other options"),
     "bootstrap_connected": Foreign("kafka-python", "producer.health()"),
-    "begin_transaction": Foreign(_CLIENTS, TRANSACTIONS),
-    "commit_transaction": Foreign(_CLIENTS, TRANSACTIONS),
-    "abort_transaction": Foreign(_CLIENTS, TRANSACTIONS),
-    "send_offsets_to_transaction": Foreign(_CLIENTS, TRANSACTIONS),
-    "init_transactions": Foreign("confluent-kafka and kafka-python", TRANSACTIONS),
-    "transaction": Foreign("aiokafka", TRANSACTIONS),
+    "init_transactions": Foreign("confluent-kafka and kafka-python", "await producer.start(), which takes the id over"),
 }
 OF_DELIVERIES: Final = {
     "get": Foreign("kafka-python", "await the Delivery"),

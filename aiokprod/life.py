@@ -314,4 +314,6 @@ class Life:
         if self.state in (ProducerState.CLOSED, ProducerState.CLOSING):
             return ProducerClosedError("the producer is closed")
         wrong_loop = self._wrong_loop() if self.pipeline is not None else None
+        if self.pipeline is not None and self.pipeline.transactor is not None and wrong_loop is None:
+            return self.pipeline.closed_error()  # of a transactional producer: no transaction takes the record
         return wrong_loop or ProducerNotStartedError("the producer has not been started")

@@ -133,6 +133,9 @@ class Metrics:
         # retry
         self.chaser_rounds = Counter()
         self.epoch_bumps = Counter()
+        # transactions
+        self.transactions_committed = Counter()
+        self.transactions_aborted = Counter()
         # cluster
         self.metadata_refreshes = Counter()
         self.metadata_errors = Counter()

@@ -20,6 +20,17 @@ class Persistence(Enum):
     """Only the log itself can tell: sending the record again may write it twice."""
 
 
+class TransactionOutcome(Enum):
+    """The end of a transaction."""
+
+    COMMITTED = "committed"
+    """All its records and offsets are there for readers of committed records."""
+    ABORTED = "aborted"
+    """None of them is."""
+    UNKNOWN = "unknown"
+    """All or none: the coordinator did not say which."""
+
+
 class TimestampType(Enum):
     """The clock that a record's timestamp comes from."""
 
@@ -57,6 +68,8 @@ class CloseReport:
     """(topic, partition, persistence) -> number of records that failed while closing"""
     duration_s: float = 0.0
     """how long the close took, in seconds"""
+    transaction: TransactionOutcome | None = None
+    """how the transaction ended that was open when `close` was called; None: none was"""
 
     @property
     def is_clean(self) -> bool:
@@ -110,3 +123,5 @@ class Health:
     """age in seconds of the oldest record without an outcome, in a batch or waiting for one"""
     last_error: str | None
     """the last warning in the log about the producer or its cluster; None if there was none"""
+    transaction: str | None = None
+    """the state of the transactional id: "ready", "open", "committing", ...; None without one, and before the start"""

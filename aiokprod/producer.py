@@ -37,7 +37,7 @@ from aiokprod.forms import is_compiled
 from aiokprod.life import Life
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
-from aiokprod.model import CloseReport, Health
+from aiokprod.model import CloseReport, Health, TransactionOutcome
 from aiokprod.pipeline.backend import Backend
 from aiokprod.pipeline.broker_backend import BrokerBackend
 from aiokprod.pipeline.columns.send_columns import ColumnsSend
@@ -53,6 +53,9 @@ from aiokprod.records.column_rows import ColumnTable, table_of
 from aiokprod.records.columns import BytesColumn, HeadersColumn
 from aiokprod.records.compression import check_codec
 from aiokprod.thread_sends import send_from_thread
+from aiokprod.transactions.offsets import GroupMetadata, offsets_of
+from aiokprod.transactions.transaction import Transaction
+from aiokprod.transactions.transactor import Transactor
 from aiokprod.wire.messages.metadata import MetadataRequest
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
@@ -469,6 +472,129 @@ class Producer(_Base):
             raise SendColumnsError(report)
         return report
 
+    # ------------------------------------------------------------------ transactions
+    def transaction(self) -> Transaction:
+        """Return a transaction for an `async with` block; see docs/transactions.md.
+
+            async with producer.transaction() as transaction:
+                producer.send("orders", b"value")
+            print(transaction.outcome)
+
+        The end of the block commits; an exception of it, cancellation included, aborts and is raised. Source: KIP-98, KIP-890.
+
+        Returns:
+            The transaction, which begins with the block.
+
+        Raises:
+            UsageError: the producer has no `transactional_id`.
+
+        `async with` raises:
+            TransactionAbortedError: the transaction was aborted, as a record of it failed, for example; the cause says why.
+            TransactionOutcomeUnknownError: the coordinator did not say in time how it ended; `commit_transaction()` or
+                `abort_transaction()` goes on asking.
+            ProducerFencedError: another instance has taken the `transactional_id`.
+            UsageError: another transaction is open, or its end is not known.
+
+        Cancellation: of the block: aborts. While it commits: the commit goes on, and `commit_transaction()` tells its end.
+        """
+        if self.config.transactional_id is None:
+            raise UsageError("the producer has no transactional_id: give it one to write in transactions")
+        return Transaction(self._transactor)
+
+    def begin_transaction(self) -> None:
+        """Open a transaction: what is sent from now on is part of it. A plain call; nothing is sent by it.
+
+        Raises:
+            UsageError: another transaction is open, or its end is not known, or the producer has no `transactional_id`.
+            ProducerFencedError: another instance has taken the `transactional_id`.
+            ProducerNotStartedError, ProducerClosedError, ProducerFailedError, WrongLoopError, ForkedError: the producer cannot
+                be used in its current state, from this loop, or in this process.
+        """
+        self._transactor().begin()
+
+    async def commit_transaction(self, timeout: float | None = None) -> None:
+        """Deliver what was sent in the transaction, then commit it: all its records and offsets become visible together.
+
+        `send` is refused from this call on. After `TransactionOutcomeUnknownError` call it again: it goes on asking.
+
+        Args:
+            timeout: seconds; None is `delivery_timeout_ms` for the records and `max_block_ms` for the coordinator.
+
+        Raises:
+            DeliveryError: a record of the transaction has failed: this is the error of the first one. Not committed; call
+                `abort_transaction()`.
+            TransactionAbortedError: the transaction can only be aborted, or was aborted.
+            TransactionTimeoutError: it was open for longer than `transaction_timeout_ms`, or the timeout of this call was over
+                before anything was asked for. Not committed; call `abort_transaction()`.
+            OffsetCommitRefusedError: offsets were refused. Not committed; call `abort_transaction()`.
+            TransactionOutcomeUnknownError: the coordinator did not answer in time.
+            ProducerFencedError: another instance has taken the `transactional_id`.
+            UsageError: no transaction is open, or it is being aborted.
+            ConfigError: `timeout` is not a number of seconds, or is negative.
+
+        Cancellation: stops waiting; the commit goes on, and the next call tells its end.
+        """
+        check_timeout("timeout of commit_transaction()", timeout)
+        await self._transactor().commit(None if timeout is None else checked_seconds(timeout))
+
+    async def abort_transaction(self, timeout: float | None = None) -> TransactionOutcome:
+        """Abort the transaction: no reader of committed records sees any of it. What has no outcome yet fails at once.
+
+        After `TransactionOutcomeUnknownError` call it again: it goes on asking.
+
+        Args:
+            timeout: seconds; None is as long as for a commit.
+
+        Returns:
+            ABORTED; or COMMITTED, if an earlier commit whose answer was lost had been done.
+
+        Raises:
+            TransactionOutcomeUnknownError: the coordinator did not answer in time.
+            ProducerFencedError: another instance has taken the `transactional_id`.
+            UsageError: no transaction is open, or it is being committed.
+            ConfigError: `timeout` is not a number of seconds, or is negative.
+
+        Cancellation: stops waiting; the abort goes on, and the next call tells its end.
+        """
+        check_timeout("timeout of abort_transaction()", timeout)
+        return await self._transactor().abort(None if timeout is None else checked_seconds(timeout))
+
+    async def send_offsets_to_transaction(self, offsets: object, group: object) -> None:
+        """Take offsets of a consumer group into the transaction: they are committed with its records. Source: KIP-447.
+
+            async with producer.transaction() as transaction:
+                producer.send("out", transform(record))
+                await transaction.send_offsets({("in", 0): record.offset + 1}, consumer)
+
+        Args:
+            offsets: mapping from (topic, partition), or objects with `topic` and `partition`, to the offset of the record that
+                is read next, or to objects with `offset` (and `metadata`, `leader_epoch`): what aiokafka, kafka-python and
+                confluent-kafka have. A list of confluent-kafka's `TopicPartition` will do.
+            group: id of the group; a `GroupMetadata`; or a consumer of aiokafka, confluent-kafka or kafka-python, whose
+                generation and member the coordinator then checks.
+
+        Raises:
+            OffsetCommitRefusedError: the group has moved on (its generation, member or instance), or may not be written. Call
+                `abort_transaction()`, and read the records again.
+            TransactionAbortedError: the transaction can only be aborted.
+            ProducerFencedError: another instance has taken the `transactional_id`.
+            UsageError: no transaction is open, or it is being ended.
+            RecordTypeError: an argument is something else; nothing was sent.
+
+        Cancellation: stops waiting; the offsets may become part of the transaction.
+        """
+        taken, metadata = offsets_of(offsets), GroupMetadata.of(group)
+        await self._transactor().send_offsets(taken, metadata)
+
+    def _transactor(self) -> Transactor:
+        """Return the transactions of this start."""
+        if self.config.transactional_id is None:
+            raise UsageError("the producer has no transactional_id: give it one to write in transactions")
+        transactor = self._life.check_open().transactor
+        assert transactor is not None
+        return transactor
+
+    # ------------------------------------------------------------------ waiting
     async def ready(self) -> None:
         """Wait until `buffer_memory` has room for a record; waiting tasks are served in their order.
 

@@ -52,6 +52,8 @@ from aiokprod.wire.reader import ZERO_UUID
 
 LATEST = -1
 EARLIEST = -2
+CONSUMER = -1
+"""The replica id of a consumer. A broker tells any other one the end of the log, whatever isolation level it asks for."""
 PAUSE_S = 0.1
 TURN_S = 0.005
 """The loop is held no longer at a time."""
@@ -226,7 +228,9 @@ class Reader:
                 partition_index=partition, current_leader_epoch=leader_epoch, timestamp=timestamp_ms
             )
             request = ListOffsetsRequest(
-                isolation_level=int(read_committed), topics=[ListOffsetsTopic(name=topic, partitions=[asked])]
+                replica_id=CONSUMER,
+                isolation_level=int(read_committed),
+                topics=[ListOffsetsTopic(name=topic, partitions=[asked])],
             )
             try:
                 answer: ListOffsetsResponse = await self._client.request(

@@ -18,7 +18,7 @@ cluster that answered first (`# faults: T18`); after `close`, or a `start` that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any
 
@@ -262,6 +262,29 @@ class ClusterClient:
         if self._parts is not None:
             self._parts.pool.dial(node_id, Purpose.PRODUCE)
 
+    @property
+    def finalized_features(self) -> Mapping[str, int]:
+        """The finalized features of the cluster, from the newest epoch that any broker has told; empty before the first."""
+        parts = self._parts
+        return {} if parts is None else parts.finalized_features
+
+    async def control_connection(self, node_id: int | None) -> BrokerConnection:
+        """Return an open connection for control requests, to one broker, or to any.
+
+        Args:
+            node_id: id of the broker; None is any broker.
+
+        Raises:
+            BootstrapError: no broker can be reached now.
+            ClusterError: the broker cannot be reached, or the client is closed.
+
+        Cancellation: stops waiting; a dial goes on.
+        """
+        parts = self._running()
+        if node_id is None:
+            return await parts.route.connection(parts.cache.snapshot.brokers)
+        return await parts.pool.connecting(node_id, Purpose.CONTROL)
+
     async def request(self, message: RequestMessage, *, node_id: int | None = None, timeout_s: float) -> Any:
         """Send one control request, without retries, and return its decoded answer.
 
@@ -282,14 +305,11 @@ class ClusterClient:
         Cancellation: the answer will be dropped; the broker may have acted on the request.
         """
         timeout_s = checked_seconds(timeout_s)
-        parts = self._running()
+        self._running()
         scope = asyncio.timeout(timeout_s)
         try:
             async with scope:
-                if node_id is None:
-                    connection = await parts.route.connection(parts.cache.snapshot.brokers)
-                else:
-                    connection = await parts.pool.connecting(node_id, Purpose.CONTROL)
+                connection = await self.control_connection(node_id)
                 return await connection.request(message, timeout_s=timeout_s)
         except TimeoutError:
             if not scope.expired():

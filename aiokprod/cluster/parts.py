@@ -13,7 +13,7 @@ One per start, on one loop. The parts do not know each other; each event goes th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -91,6 +91,9 @@ class ClusterParts:
         self._listener = listener
         self._clock = clock or loop.time
         self.log = StateLog("cluster", client_id=config.client_id)
+        # Of the newest epoch: brokers that are told of a change later than others still answer with the former one.
+        self.finalized_features: Mapping[str, int] = {}
+        self._features_epoch = -1
         self._strange_since: float | None = None  # another cluster answered, and ours has not since (faults: T18, T22)
         self.arrived: asyncio.Future[None] = loop.create_future()  # done at the first answer; fails if none will come
         self.tasks = OwnedTasks(self._crashed)
@@ -284,6 +287,9 @@ class ClusterParts:
         endpoint = Endpoint(host=node.host, port=node.port, node_id=node.id)
         connection = await open_connection(endpoint, self._settings, timeout_s=timeout_s)
         cluster_id = self.cache.snapshot.cluster_id
+        if connection.versions.features_epoch > self._features_epoch:
+            self._features_epoch = connection.versions.features_epoch
+            self.finalized_features = connection.versions.finalized_features
         if purpose is Purpose.PRODUCE and cluster_id is not None:
             # An address may lead elsewhere after a while (a new cluster under the old names), and that cluster would accept
             # Produce requests by topic name. The check costs one round trip per dial.

@@ -76,7 +76,6 @@ _CALLBACK = (
 _METRICS = "read producer.metrics() instead"
 _LOG = "set levels on logging.getLogger('aiokprod')"
 _NEGOTIATED = "versions are negotiated with each broker"
-TRANSACTIONS = "transactions are not supported yet"
 _STORES = "Java key and trust stores are not read: set ssl_cafile, ssl_certfile and ssl_keyfile (PEM)"
 _TLS = "make an ssl.SSLContext and pass it as ssl_context"
 _SASL = "SASL is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 here"
@@ -165,8 +164,6 @@ REFUSED: Final = {
     "batch.num.messages": Absent("batches are bounded by bytes: set batch_size"),
     "enable.gapless.guarantee": Absent("a record that failed does not stop those behind it", _FALSE),
     "queuing.strategy": Absent("records of a partition are sent in their order", ("fifo",)),
-    "transactional.id": Absent(TRANSACTIONS),
-    "transaction.timeout.ms": Absent(TRANSACTIONS),
     "plugin.library.paths": Absent("pass interceptors as Python objects"),
 }
 

@@ -155,6 +155,17 @@ class ClientId(Check):
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionalId(ClientId):
+    """A name that fits into a request, and is not empty."""
+
+    def describe(self) -> str:
+        return f"a str of 1 to {CLIENT_ID_LIMIT} bytes in UTF-8"
+
+    def allows(self, value: object) -> bool:
+        return bool(value) and ClientId.allows(self, value)
+
+
+@dataclass(frozen=True, slots=True)
 class SecretText(Check):
     """A text that is never shown, not even in an error."""
 

@@ -64,6 +64,24 @@ def why_not_idempotent(values: Mapping[str, Any]) -> str | None:
     return None
 
 
+def check_transactional(values: Mapping[str, Any]) -> None:
+    """Check that a producer with a transactional id is idempotent: what it needs is not turned off."""
+    if values["transactional_id"] is None:
+        return
+    acks = required_acks(values["acks"])
+    obstacles = {
+        f"acks={acks}": acks != -1,
+        "enable_idempotence=False": values["enable_idempotence"] is False,
+        "retries=0": values["retries"] == 0,
+    }
+    for obstacle, is_there in obstacles.items():
+        if is_there:
+            raise ConfigError(
+                f"transactional_id and {obstacle} conflict: a transaction needs acks='all', idempotence and retries; leave"
+                " one of them out"
+            )
+
+
 def delivery_timeout_ms(values: Mapping[str, Any]) -> float:
     """Return the given timeout, if it leaves time to linger and for one request; if none was given, a long enough one."""
     least: float = values["linger_ms"] + values["request_timeout_ms"]

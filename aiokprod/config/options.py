@@ -30,6 +30,8 @@ class _Options(TypedDict, total=False):
     client_id: str | None
     acks: AcksName | None
     enable_idempotence: bool | None
+    transactional_id: str | None
+    transaction_timeout_ms: float
     retries: int
     max_in_flight_requests_per_connection: int
     delivery_timeout_ms: float | None

@@ -39,6 +39,7 @@ from aiokprod.config.option_checks import (
     Serializer,
     Servers,
     Text,
+    TransactionalId,
     milliseconds,
     shown,
     size,
@@ -91,6 +92,8 @@ class ProducerConfig:
     client_id: str | None = _option(None, ClientId())
     acks: int | str | None = _option(None, Acks())
     enable_idempotence: bool | None = _option(None, Flag())
+    transactional_id: str | None = _option(None, TransactionalId())
+    transaction_timeout_ms: float = _option(60_000, milliseconds(1))
     retries: int = _option(2**31 - 1, size(0))
     max_in_flight_requests_per_connection: int = _option(5, size(1, 1_000_000))
     delivery_timeout_ms: float | None = _option(None, milliseconds(1))
@@ -245,6 +248,7 @@ class ProducerConfig:
         """Check all options and set them; the object may be used only if this returns."""
         given = self._checked(options)
         values = {item.name: given.get(item.name, item.default) for item in fields(self)}
+        option_rules.check_transactional(values)
         why_not = option_rules.why_not_idempotent(values)
         values["delivery_timeout_ms"] = option_rules.delivery_timeout_ms(values)
         option_rules.check_pairs(values, given)

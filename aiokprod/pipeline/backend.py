@@ -9,6 +9,7 @@ from __future__ import annotations
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.model import Persistence
 from aiokprod.pipeline.sending.parking import Parking
+from aiokprod.transactions.transactor import Transactor
 
 
 class Backend:
@@ -16,6 +17,8 @@ class Backend:
 
     client: ClusterClient
     parking: Parking
+    transactor: Transactor | None
+    """of a producer with a transactional id"""
 
     def begin(self) -> None:
         """Prepare for records: the client has been started."""

@@ -25,11 +25,14 @@ from aiokprod.pipeline.inspection import unsettled
 from aiokprod.pipeline.partition.batch_fill import BatchFill
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.ledger import Ledger
-from aiokprod.pipeline.partition.partition_queue import PartitionQueue
+from aiokprod.pipeline.partition.partition_queue import PartitionQueue, TransactionScope
 from aiokprod.pipeline.partition.verdicts import is_topic_refused
 from aiokprod.pipeline.sending.parking import Parking
 from aiokprod.pipeline.timer_queue import TimerQueue
+from aiokprod.pipeline.transactional import TransactionalPartitions
+from aiokprod.transactions.coordinator import Coordinators
 from aiokprod.transactions.identity import ProducerIdKeeper
+from aiokprod.transactions.transactor import Transactor
 
 
 class BrokerBackend(Backend, ClusterListener):
@@ -39,9 +42,15 @@ class BrokerBackend(Backend, ClusterListener):
         config, settings = context.config, context.settings
         self.client = ClusterClient(config, context.metrics, self)
         self.parking = Parking(context, self.client, self._make_queue, self._hurry)
-        self.brokers = Brokers(context, self.client)
-        self.retry = RetryHandler(context, self.brokers.flushers, self.client, ProducerIdKeeper(self.client, config))
         self.partitions: list[PartitionQueue] = []  # every one that ever got a record
+        self.transactor = None
+        self._scope: TransactionScope | None = None
+        if config.transactional_id is not None:
+            transactor = self.transactor = self._make_transactor(context)
+            scope = TransactionalPartitions(context, self.parking, self.partitions, transactor)
+            transactor.records = self._scope = scope
+        self.brokers = Brokers(context, self.client, self._scope)
+        self.retry = RetryHandler(context, self.brokers.flushers, self.client, ProducerIdKeeper(self.client, config))
         self._context = context
         self._settings = settings
         self._effects = context.effects
@@ -50,6 +59,19 @@ class BrokerBackend(Backend, ClusterListener):
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._is_ended = False
 
+    def _make_transactor(self, context: PipelineContext) -> Transactor:
+        client = self.client
+        return Transactor(
+            context.config,
+            Coordinators(client, context.settings.request_timeout_s),
+            lambda: client.finalized_features,
+            context.loop,
+            context.tasks.spawn,
+            context.random,
+            context.metrics,
+            context.effects.crashed,
+        )
+
     # ------------------------------------------------------------------ asked by Parking
     def _make_queue(
         self, on_new_batch: Callable[[int], None], fill: BatchFill, snapshot: TopicSnapshot, number: int
@@ -57,6 +79,7 @@ class BrokerBackend(Backend, ClusterListener):
         """Make the queue of a partition, for its first record."""
         settings = self._settings
         leader = snapshot.partitions[number]
+        is_transactional = self._scope is not None  # then each transaction brings the identity
         identity = self.retry.identity if settings.idempotent else None
         ledger = Ledger(
             node=leader.leader_id,
@@ -64,7 +87,7 @@ class BrokerBackend(Backend, ClusterListener):
             topic_id=snapshot.topic_id,
             identity=identity,
             idempotent=settings.idempotent,
-            transactional=False,
+            transactional=is_transactional,
             window=settings.requests_in_flight if settings.idempotent else 1,
             retry_delay=self._retry_delay,
             retries=settings.retries,
@@ -82,9 +105,10 @@ class BrokerBackend(Backend, ClusterListener):
             on_new_batch,
             fill,
             snapshot.incarnation,
+            self._scope,
         )
         self.partitions.append(queue)
-        if settings.idempotent and identity is None:
+        if settings.idempotent and identity is None and not is_transactional:
             self.retry.need_identity(queue, None, False)
         return queue
 
@@ -99,7 +123,7 @@ class BrokerBackend(Backend, ClusterListener):
 
     # ------------------------------------------------------------------ asked by the pipeline
     def begin(self) -> None:
-        if self._settings.idempotent:
+        if self._settings.idempotent and self._scope is None:
             self.retry.ask_identity()
 
     def seal(self) -> None:

@@ -65,6 +65,12 @@ class Effects:
             raise ReentryError("an effect outside of a state change would wait for the next one")
         self._line.append(effect)
 
+    def after(self, effect: Callable[[], object]) -> None:
+        """Call this once the state change under way is over; at once if there is none."""
+        self.begin()
+        self.later(effect)
+        self.end()
+
     def _run(self) -> None:
         self._is_running = True
         try:

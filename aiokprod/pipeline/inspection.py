@@ -36,6 +36,7 @@ def health(
     now: float,
     *,
     is_live: bool,
+    transaction: str | None,
 ) -> Health:
     """Return the health of the producer, as docs/health.md says.
 
@@ -44,6 +45,7 @@ def health(
         since: when that began, seconds since 1970.
         now: loop time.
         is_live: has nothing failed for good?
+        transaction: the state of the transactional id, if there is one.
     """
     oldest_s = oldest_record_s(parking, now)
     if state is ProducerState.READY:
@@ -62,6 +64,7 @@ def health(
         buffered_bytes=gate.held_bytes,
         oldest_record_s=oldest_s,
         last_error=newest_error(client, log),
+        transaction=transaction,
     )
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from aiokprod.cluster.owned_tasks import OwnedTasks, cancelled_from_outside
 from aiokprod.config import ProducerConfig
-from aiokprod.errors import AiokprodError, ProducerClosedError, ProducerFailedError
+from aiokprod.errors import AiokprodError, ProducerClosedError, ProducerFailedError, ProducerFencedError
 from aiokprod.hooks import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
@@ -89,6 +89,9 @@ class Pipeline:
         self.backend = make_backend(self.context)
         self.client = self.backend.client
         self.parking = self.backend.parking
+        self.transactor = self.backend.transactor
+        if self.transactor is not None:
+            self.transactor.flush = self.flush
         self.column_tickets = Tickets()  # of `send_columns`, by topic
 
     def _grant(self) -> None:
@@ -97,13 +100,18 @@ class Pipeline:
     # ------------------------------------------------------------------ life
     async def start(self, timeout_s: float | None) -> None:
         """Connect; raises what `ClusterClient.start` raises, leaving nothing behind."""
+        began = self.loop.time()
         await self.client.start(timeout_s)
         self._started()
+        if self.transactor is not None:
+            await self.transactor.initialise(None if timeout_s is None else began + timeout_s - self.loop.time())
 
     def start_in_background(self) -> None:
         """Come up without a cluster; it connects when it can."""
         self.client.start_in_background()
         self._started()
+        if self.transactor is not None:
+            self.transactor.initialise_in_background()
 
     def _started(self) -> None:
         self._tasks.spawn(self._stand_by(), "aiokprod-supervisor")
@@ -137,18 +145,24 @@ class Pipeline:
         self._unhandled.tell_held()
 
     def _fail_everything(self, cause: BaseException | None) -> None:
+        if self.transactor is not None:
+            self.transactor.fail(self.closed_error())
         self.parking.close(self.closed_error)
         self.parking.fail_all(self._error_of_parked)
         self.backend.purge(cause)
 
     def closed_error(self, topic: str | None = None) -> AiokprodError:
         """Return the error of a `send` from now on, and of a record that was never sent."""
+        if isinstance(self.failure, ProducerFencedError):
+            return self.failure.clone()
         if self.failure is not None:
             error: AiokprodError = ProducerFailedError(
                 f"the producer has failed: {self.failure}", topic=topic, persistence=Persistence.NOT_PERSISTED
             )
             error.__cause__ = self.failure
             return error
+        if self.transactor is not None and not self.is_closing:
+            return self.transactor.refusal()
         return ProducerClosedError("the producer is closed", topic=topic, persistence=Persistence.NOT_PERSISTED)
 
     def _error_of_parked(self, record: ParkedRecord) -> AiokprodError:
@@ -170,9 +184,19 @@ class Pipeline:
         self.is_closing = self.reports.is_ending = True
         self.parking.close(self.closed_error)  # what waits for room was accepted, so it is delivered, too
 
+    async def end_transaction(self, timeout_s: float | None) -> None:
+        """End the transaction that is open: a commit that was asked for goes on, any other is aborted.
+
+        Cancellation: nothing more is asked for.
+        """
+        if self.transactor is not None:
+            await self.transactor.close(timeout_s)
+
     def end(self) -> None:
         """Fail what has no outcome yet, with exact persistence; stop timers; cut the work of the connections."""
         self._is_ending = True
+        if self.transactor is not None:
+            self.reports.transaction = self.transactor.outcome_at_close()
         self._fail_everything(self.failure)
         self._unhandled.tell_held()
         self.parking.stop()
@@ -200,7 +224,7 @@ class Pipeline:
         self.is_closing = self.reports.is_ending = True
         self._unhandled.tell_held()
         for (topic, partition, persistence), count in self.unsettled().items():
-            self.reports.undelivered(topic, partition, persistence, count)
+            self.reports.left(topic, partition, persistence, count)
         return self.reports.close_report(0.0)
 
     def tasks_left(self) -> str:
@@ -237,7 +261,17 @@ class Pipeline:
     def health(self, state: ProducerState, since: float) -> Health:
         """Read from any thread: plain attributes only."""
         now, is_live = self.loop.time(), self.failure is None
-        return health(self.context.settings, self.client, self.parking, self._log, state, since, now, is_live=is_live)
+        return health(
+            self.context.settings,
+            self.client,
+            self.parking,
+            self._log,
+            state,
+            since,
+            now,
+            is_live=is_live,
+            transaction=None if self.transactor is None else self.transactor.state,
+        )
 
     def measure(self) -> None:
         """Bring the gauges up to date."""

@@ -1,1 +1,1 @@
-"""Producer identities, and (later) transactions."""
+"""Producer identities, and transactions: the state machine, what drives it, and the coordinators that it asks."""

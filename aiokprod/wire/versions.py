@@ -19,6 +19,8 @@ class ApiVersions:
 
     ranges: Mapping[int, tuple[int, int]]
     finalized_features: Mapping[str, int] = field(default_factory=dict[str, int])
+    features_epoch: int = -1
+    """Grows with each change of the finalized features; -1: the broker tells none."""
 
     def pick(self, api_key: int, lowest: int, highest: int) -> int:
         """Return the highest version that both sides support.
@@ -46,4 +48,5 @@ class ApiVersions:
                 if 0 <= key.min_version <= key.max_version
             },
             {feature.name: feature.max_version_level for feature in response.finalized_features},
+            response.finalized_features_epoch,
         )

@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import assert_type
 
-from aiokprod import Delivery, Producer, ProducerConfig, Record, RecordMetadata
+from aiokprod import (
+    Delivery,
+    GroupMetadata,
+    Producer,
+    ProducerConfig,
+    Record,
+    RecordMetadata,
+    Transaction,
+    TransactionOutcome,
+)
 from aiokprod.testing import MemoryProducer
 
 
@@ -57,6 +66,19 @@ def first_partition(key: bytes | None, all_partitions: Sequence[int], available:
     return all_partitions[0]
 
 
+async def transactions(producer: Producer) -> TransactionOutcome | None:
+    transaction: Transaction = producer.transaction()
+    async with transaction as begun:
+        await producer.send("orders", b"value")
+        await begun.send_offsets({("in", 0): 5}, "group")
+        await begun.send_offsets({("in", 0): 5}, GroupMetadata("group", generation_id=3, member_id="m"))
+    producer.begin_transaction()
+    await producer.send_offsets_to_transaction({("in", 0): 5}, "group")
+    await producer.commit_transaction(timeout=5)
+    outcome: TransactionOutcome = await producer.abort_transaction()
+    return transaction.outcome or outcome
+
+
 def options() -> None:
     Producer(
         "localhost:9092",
@@ -67,6 +89,8 @@ def options() -> None:
         partitioner="murmur2_random",
         metadata_recovery_strategy="none",
         client_dns_lookup="use_all_dns_ips",
+        transactional_id="orders-7",
+        transaction_timeout_ms=30_000,
     )
     config = ProducerConfig(bootstrap_servers=["localhost:9092"], acks=-1, partitioner=first_partition)
     config.replace(acks=1, compression_type="none")

@@ -27,7 +27,7 @@ from aiokprod.testing import MemoryProducer
         ("produce", "confluent-kafka", "producer.send(...)"),
         ("poll", "confluent-kafka", "nothing is polled"),
         ("list_topics", "confluent-kafka", "partitions_for"),
-        ("begin_transaction", "aiokafka, confluent-kafka and kafka-python", "transactions are not supported yet"),
+        ("init_transactions", "confluent-kafka and kafka-python", "await producer.start()"),
         ("bootstrap_connected", "kafka-python", "producer.health()"),
     ],
 )

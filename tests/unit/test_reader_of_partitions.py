@@ -226,6 +226,23 @@ def test_aborted_records_are_hidden_from_read_committed_and_markers_from_all_rea
     run(scenario())
 
 
+def test_a_reader_of_committed_records_ends_where_an_open_transaction_begins() -> None:
+    async def scenario() -> None:
+        async with (
+            reading() as (cluster, reader),
+            Producer(cluster.bootstrap_servers, transactional_id="tx") as producer,
+        ):
+            producer.begin_transaction()
+            await producer.send("t", b"open", partition=0)
+            assert await reader.latest("t", 0, read_committed=True) == 0
+            assert [record async for record in reader.read("t", 0, read_committed=True)] == []
+            assert [record.value async for record in reader.read("t", 0)] == [b"open"]
+            await producer.commit_transaction()
+            assert [record.value async for record in reader.read("t", 0, read_committed=True)] == [b"open"]
+
+    run(scenario())
+
+
 def test_of_the_aborted_transactions_an_answer_names_nothing_is_kept_for_the_next() -> None:
     """Made-up ones, ten thousand in an answer, grew a set for ever. A broker names again those that go on."""
 

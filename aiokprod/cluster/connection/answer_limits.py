@@ -12,7 +12,10 @@ import sys
 from typing import Final
 
 from aiokprod.wire.exchange import ANY_SIZE
+from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from aiokprod.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from aiokprod.wire.messages.api_versions import ApiVersionsRequest
+from aiokprod.wire.messages.end_txn import EndTxnRequest
 from aiokprod.wire.messages.fetch import FetchRequest, FetchResponse
 from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest
@@ -20,6 +23,7 @@ from aiokprod.wire.messages.list_offsets import ListOffsetsRequest
 from aiokprod.wire.messages.metadata import MetadataRequest
 from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest
+from aiokprod.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from aiokprod.wire.reader import Budget, Reader
 
 SMALL_BYTES: Final = 64 * 1024
@@ -28,7 +32,9 @@ SMALL_BYTES: Final = 64 * 1024
 SMALL_ELEMENTS: Final = 10_000
 
 SMALL: Final[tuple[type, ...]] = (
+    AddOffsetsToTxnRequest,
     ApiVersionsRequest,
+    EndTxnRequest,
     FindCoordinatorRequest,
     InitProducerIdRequest,
     SaslAuthenticateRequest,
@@ -45,6 +51,9 @@ METADATA_PARTITIONS: Final = 50_000
 METADATA_PARTITIONS_PER_TOPIC: Final = 1_500
 
 LIST_OFFSETS_BYTES_PER_PARTITION: Final = 1024
+
+TRANSACTION_BYTES_PER_PARTITION: Final = 512
+"""The name of a topic, at most 249 bytes, a number and a code."""
 
 FETCH_EXCESS: Final = 16
 """Partitions allowed beyond those asked for, so that the `Reader` can name the first of them in its error."""
@@ -72,6 +81,9 @@ def answer_bytes(message: object) -> int:
     if isinstance(message, ListOffsetsRequest):
         asked = sum(len(topic.partitions) for topic in message.topics)
         return SMALL_BYTES + asked * LIST_OFFSETS_BYTES_PER_PARTITION
+    asked_in_transaction = _partitions_of_transaction(message)
+    if asked_in_transaction is not None:
+        return SMALL_BYTES + asked_in_transaction * TRANSACTION_BYTES_PER_PARTITION
     if isinstance(message, FetchRequest):
         return SMALL_BYTES + max(FETCH_BYTES, 2 * message.max_bytes)
     return ANY_SIZE
@@ -85,9 +97,21 @@ def answer_elements(message: object) -> int:
         return SMALL_ELEMENTS + len(message.topics) * METADATA_PARTITIONS_PER_TOPIC
     if isinstance(message, ListOffsetsRequest):
         return SMALL_ELEMENTS + 2 * sum(len(topic.partitions) for topic in message.topics)
+    asked_in_transaction = _partitions_of_transaction(message)
+    if asked_in_transaction is not None:
+        return SMALL_ELEMENTS + 2 * asked_in_transaction
     if isinstance(message, FetchRequest):
         return SMALL_ELEMENTS + 2 * sum(len(topic.partitions) for topic in message.topics)
     return sys.maxsize
+
+
+def _partitions_of_transaction(message: object) -> int | None:
+    """Return how many partitions a request of a transaction names; None: it is another one."""
+    if isinstance(message, AddPartitionsToTxnRequest):
+        return sum(len(topic.partitions) for topic in message.v3_and_below_topics)
+    if isinstance(message, TxnOffsetCommitRequest):
+        return sum(len(topic.partitions) for topic in message.topics)
+    return None
 
 
 def check_counts(message: object, body: bytes | memoryview, version: int) -> None:

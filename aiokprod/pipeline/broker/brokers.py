@@ -12,15 +12,16 @@ from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.pipeline.broker.flusher import BrokerFlusher
 from aiokprod.pipeline.partition.context import PipelineContext
-from aiokprod.pipeline.partition.partition_queue import Destination, PartitionQueue
+from aiokprod.pipeline.partition.partition_queue import Destination, PartitionQueue, TransactionScope
 from aiokprod.pipeline.timer_queue import TimerQueue
 
 
 class Brokers(Destination):
     """The flushers by broker, and the partitions that are looked at later."""
 
-    def __init__(self, context: PipelineContext, client: ClusterClient) -> None:
+    def __init__(self, context: PipelineContext, client: ClusterClient, scope: TransactionScope | None = None) -> None:
         self.flushers: dict[int, BrokerFlusher] = {}
+        self._scope = scope
         self._context = context
         self._loop = context.loop
         self._client = client
@@ -61,7 +62,7 @@ class Brokers(Destination):
         if flusher is None:
             # Kept until the end: a flusher that is retired while a chaser or a loss is on its way to it would lose them,
             # and the partition would drain for ever (faults: L26).
-            flusher = self.flushers[node] = BrokerFlusher(node, self._context, self._client)
+            flusher = self.flushers[node] = BrokerFlusher(node, self._context, self._client, self._scope)
         return flusher
 
     # ------------------------------------------------------------------ connections

@@ -23,10 +23,10 @@ from aiokprod.pipeline.broker.aggregator import BrokerAggregator
 from aiokprod.pipeline.partition.batch import Encoded
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.ledger import Entry
-from aiokprod.pipeline.partition.partition_queue import PartitionQueue
+from aiokprod.pipeline.partition.partition_queue import PartitionQueue, TransactionScope
 from aiokprod.pipeline.partition.verdicts import NO_ANSWER, Refusal
 from aiokprod.pipeline.wall_clock import wall_ms
-from aiokprod.records.batch import batch_header
+from aiokprod.records.batch import TRANSACTIONAL_BIT, batch_header
 from aiokprod.records.compression import CODEC_BITS
 from aiokprod.wire.messages.produce import ProduceRequest
 from aiokprod.wire.produce import (
@@ -84,13 +84,17 @@ def _unwritten(taken: list[tuple[PartitionQueue, Entry]], now: float) -> SentReq
 class BrokerFlusher(ConnectionListener):
     """The writer of requests to one broker, and the judge of their answers."""
 
-    def __init__(self, node_id: int, context: PipelineContext, client: ClusterClient) -> None:
+    def __init__(
+        self, node_id: int, context: PipelineContext, client: ClusterClient, scope: TransactionScope | None = None
+    ) -> None:
         self.node_id = node_id
         self.aggregator = BrokerAggregator(node_id, self.wake)
         # The one that requests are written to. `attach` sets it, `lost` clears it. A former one may still bring its `lost`.
         self.connection: BrokerConnection | None = None
         self._client = client  # asked for connections and metadata, told of leaders
         self._settings = context.settings
+        self._scope = scope
+        self._transactional_bit = 0 if scope is None else TRANSACTIONAL_BIT
         self._effects = context.effects
         self._loop = context.loop
         self._metrics = context.metrics
@@ -196,7 +200,7 @@ class BrokerFlusher(ConnectionListener):
             header = batch_header(
                 section,
                 count=entry.count,
-                attributes=CODEC_BITS[encoded.codec],
+                attributes=CODEC_BITS[encoded.codec] | self._transactional_bit,
                 base_timestamp_ms=batch.base_timestamp_ms,
                 max_timestamp_ms=batch.max_timestamp_ms,
                 producer_id=entry.producer_id,
@@ -212,7 +216,9 @@ class BrokerFlusher(ConnectionListener):
             else:
                 metrics.batch_records.record(entry.count)
                 metrics.queue_seconds.record(now - batch.opened_at)
-        body = encode_produce(version, settings.acks, settings.broker_timeout_ms, list(by_topic.values()))
+        body = encode_produce(
+            version, settings.acks, settings.broker_timeout_ms, list(by_topic.values()), settings.transactional_id
+        )
         request = SentRequest(version, sent, now, records)
         metrics.batch_compressed_bytes.add(compressed_bytes)
         metrics.requests_sent.add(1)
@@ -260,7 +266,11 @@ class BrokerFlusher(ConnectionListener):
                 highest = LAST_VERSION_BY_NAME
                 break
         # Of this connection: in a rolling upgrade the brokers differ, and the same broker after its restart (faults: B14).
-        return connection.versions.pick(PRODUCE, ProduceRequest.MIN_VERSION, highest)
+        if self._scope is None:
+            return connection.versions.pick(PRODUCE, ProduceRequest.MIN_VERSION, highest)
+        # One request of the second version wedges the id where the first one is in force (broker: 10.1).
+        first, last = self._scope.produce_versions
+        return connection.versions.pick(PRODUCE, first, min(highest, last))
 
     # ------------------------------------------------------------------ chasing
     def chase(self, queue: PartitionQueue) -> bool:

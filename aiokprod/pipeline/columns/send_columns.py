@@ -178,7 +178,7 @@ class ColumnsSend(BatchListener):
     async def _known_dispatcher(self) -> TopicDispatcher:
         """Return the topic's dispatcher, while its partitions are known."""
         if not self._parking.is_open:
-            raise self._closed_error(self._topic)
+            raise self._closed_error(self._topic)  # with the topic, which the refusal of the parking does not know
         dispatcher = self._parking.dispatcher(self._topic)
         if not dispatcher.is_known:
             await self._parking.partitions_for(self._topic, None)

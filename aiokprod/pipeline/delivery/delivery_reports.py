@@ -8,12 +8,12 @@ is called on the next turn of the loop, the last as an effect (`effects`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from aiokprod.errors import AiokprodError
+from aiokprod.errors import AiokprodError, TransactionAbortedError
 from aiokprod.hooks import InterceptorChain
-from aiokprod.model import CloseReport, Persistence, Record
+from aiokprod.model import CloseReport, Persistence, Record, TransactionOutcome
 from aiokprod.pipeline.delivery.delivery import RecordHolder
 from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
 from aiokprod.pipeline.effects import Effects
@@ -29,7 +29,9 @@ class DeliveryReports:
         interceptors: InterceptorChain,
         unhandled: UnhandledErrors,
     ) -> None:
+        self.on_failure: Callable[[AiokprodError], None] | None = None  # of a transaction: told of each failure at once
         self.is_ending = False  # set by the pipeline when it closes or has failed: failures are counted from then on
+        self.transaction: TransactionOutcome | None = None  # how the one ended that was open when the producer closed
         self._loop = loop
         self._effects = effects
         self._interceptors = interceptors
@@ -61,6 +63,8 @@ class DeliveryReports:
             kept: the records, one for each, where the user wants them (`keep_failed_records`) and they are at hand.
             errors: the error of each, where they are not all like `error`.
         """
+        if isinstance(error, TransactionAbortedError):
+            return  # the end of the transaction tells it, once for all its records
         self._effects.later(partial(self._unhandled.report, error, count, kept, errors))
 
     def failed_outside(self, error: AiokprodError, count: int, errors: Iterator[AiokprodError] | None = None) -> None:
@@ -69,12 +73,18 @@ class DeliveryReports:
         self.failed(error, count, None, errors)
         self._effects.end()
 
-    def undelivered(self, topic: str, partition: int | None, persistence: Persistence | None, count: int) -> None:
-        """Count failed records for the report of `close()`, if the pipeline is ending."""
+    def undelivered(self, topic: str, partition: int | None, error: AiokprodError, count: int) -> None:
+        """Tell the transaction of failed records, and count them for the report of `close()`, if the pipeline is ending."""
+        if self.on_failure is not None:
+            self.on_failure(error)
+        self.left(topic, partition, error.persistence, count)
+
+    def left(self, topic: str, partition: int | None, persistence: Persistence | None, count: int) -> None:
+        """Count records without delivery for the report of `close()`, if the pipeline is ending."""
         if self.is_ending and persistence is not None:
             key = (topic, partition, persistence)
             self._undelivered[key] = self._undelivered.get(key, 0) + count
 
     def close_report(self, duration_s: float) -> CloseReport:
         """Return what failed because of a close or a crash."""
-        return CloseReport(undelivered=dict(self._undelivered), duration_s=duration_s)
+        return CloseReport(undelivered=dict(self._undelivered), duration_s=duration_s, transaction=self.transaction)

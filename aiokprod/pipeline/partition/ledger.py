@@ -534,8 +534,10 @@ class Ledger:
                 return None  # a new leader: no reason to wait; a second hop in a row waits (faults: P7)
             if now >= self.not_before:
                 self.not_before = now + self._retry_delay(self._failures)
-        elif self.transactional:
-            self._abort()
+        elif self.transactional and (
+            head.is_ambiguous or not is_too_large
+        ):  # a clean one that is too large goes in parts
+            self._abort(head)
         elif head.is_ambiguous and self._is_proved(head):
             # Sent again for its offset only; whatever the broker says now, a later batch shows that it is in the log. 10
             # is checked before duplicates (broker: 2.12), so a lowered limit refuses what was written (faults: I12).
@@ -598,6 +600,13 @@ class Ledger:
 
     def _reject(self, head: Entry) -> None:
         """Fail what was refused for certain: the whole batch, or the records that were named (R4.1)."""
+        if not self._refuse(head):
+            self.entries.remove(head)
+        # A refused batch does not use up its numbers (broker: 4.3): what is behind it moves up, or the partition bumps.
+        self._close_up(head.first_sequence)
+
+    def _refuse(self, head: Entry) -> bool:
+        """Settle what was refused for certain; return whether records are left in the batch."""
         assert head.code is not None
         # A broker names every bad record (broker: 4.10), so those that are not named go again. Positions outside the batch
         # name nothing (faults: H13): without a name that counts, all of it is refused.
@@ -613,10 +622,8 @@ class Ledger:
             self._settle(head, Outcome.NOT, None, Reason.REJECTED)
         if 0 < len(found) < head.count:
             head.without([index for _, index in found])
-        else:
-            self.entries.remove(head)
-        # A refused batch does not use up its numbers (broker: 4.3): what is behind it moves up, or the partition bumps.
-        self._close_up(head.first_sequence)
+            return True
+        return False
 
     def _to_size(self, entry: Entry) -> Entry:
         """Return the batch, or a first part of it if it is larger than the broker takes."""
@@ -684,16 +691,61 @@ class Ledger:
             self._out.append(NeedIdentity(used, fresh or (used is not None and used[1] >= LAST_EPOCH)))
         self.identity = None
 
-    def _abort(self) -> None:
-        """Transactional: everything fails, and the coordinator ends the transaction (R10)."""
+    # ------------------------------------------------------------------ transactions (R10)
+    def enrol(self, identity: tuple[int, int]) -> None:
+        """Take part in a transaction under this identity, which is the same for all its partitions.
+
+        Called before the first batch of the transaction is stamped. With the identity of the transaction before, as on
+        transaction.version 0 and 1, the numbers go on (broker: 10.3b); with another one they begin at 0.
+        """
+        if identity == self.identity:
+            return
+        assert not any(entry.is_stamped for entry in self._sent()), (
+            "another identity with numbers of the former one held"
+        )
+        self.identity = identity
+        self.next_sequence = 0
+        self.guard.is_proven = False
+
+    def abandon(self, now: float) -> tuple[list[Action], list[Entry]]:
+        """Fail everything: the transaction is aborted. Return the actions, and the batches whose answers are still due.
+
+        Those answers change nothing any more (R1). If numbers were given out, none goes on behind them: the next
+        transaction needs another identity.
+        """
+        flying = [entry for entry in self._sent() if entry.is_flying]
+        if any(entry.is_stamped for entry in self._sent()):
+            self.identity = None
+        self._fail_all()
+        return self._take_out(), flying
+
+    def _abort(self, head: Entry | None = None) -> None:
+        """Fail everything, and ask for the abort: a batch cannot be written, or numbers cannot be closed up (R10).
+
+        Args:
+            head: the batch that the broker refused; None: another reason.
+        """
+        if head is not None and head.code is not None:
+            kind = judge(head.code).kind
+            if kind in (Kind.OUT_OF_ORDER, Kind.OLD_IDENTITY):
+                pass  # not the fault of its records: they fail like all others
+            elif not head.is_ambiguous:
+                if not self._refuse(head):
+                    head.die()
+            elif not self._is_proved(head):
+                self._settle(head, Outcome.POSSIBLY, None, Reason.FATAL)
+                head.die()
+        self._fail_all()
+        self.identity = None
+        self._out.append(Abort())
+
+    def _fail_all(self) -> None:
         for entry in self.entries:
             if entry.is_open_ended:
                 entry.seal()
                 self._expire_outcome(entry, Reason.ABORT)
                 entry.die()
         self.entries.clear()
-        self.identity = None
-        self._out.append(Abort())
 
     # ------------------------------------------------------------------ settling (R1, R3, R8)
     def _behind(self, entry: Entry) -> Iterator[Entry]:

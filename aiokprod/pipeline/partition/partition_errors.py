@@ -19,10 +19,12 @@ from aiokprod.errors import (
     InvalidRecordError,
     PartitionOutOfRangeError,
     ProducerFailedError,
+    ProducerFencedError,
     RecordOvertakenError,
     RecordTooLargeError,
     RetriesExhaustedError,
     TopicAuthorizationError,
+    TransactionAbortedError,
     UndeliveredAtCloseError,
 )
 from aiokprod.model import Persistence
@@ -78,9 +80,11 @@ class NamedSegment(Segment):
 class PartitionErrors:
     """The errors of records of one partition, with what the cluster last said."""
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, *, is_transactional: bool = False) -> None:
         self.topic = topic
         self.partition = partition
+        self.aborted: AiokprodError | None = None  # why the transaction at hand was aborted, if it was
+        self._is_transactional = is_transactional
         self.crash: BaseException | None = None
         self.gone: str | None = None  # why the partition does not exist any more
         self._cause: BaseException | None = None
@@ -100,16 +104,16 @@ class PartitionErrors:
         error.partition = self.partition
         error.attempts = settle.attempts
         error.elapsed_s = elapsed_s
-        error.persistence = (
-            Persistence.NOT_PERSISTED if settle.outcome == Outcome.NOT else Persistence.POSSIBLY_PERSISTED
-        )
+        # A transaction with a record that failed is never committed: no reader of committed records sees it.
+        is_certain = settle.outcome == Outcome.NOT or self._is_transactional
+        error.persistence = Persistence.NOT_PERSISTED if is_certain else Persistence.POSSIBLY_PERSISTED
         if error.code is None:
             error.code = settle.code
         refusal = settle.refusal
         if settle.why in BY_VERDICT and refusal is not None:
             # Not the last of the partition: other batches may have been answered since.
             error.__cause__ = BrokerAnswerError(refusal.text(), code=refusal.code)
-        elif self._cause is not None:
+        elif self._cause is not None and error.__cause__ is None:
             error.__cause__ = self._cause
         return error
 
@@ -119,8 +123,10 @@ class PartitionErrors:
                 return DeliveryTimeoutError("delivery_timeout_ms passed" + self._last())
             case Reason.RETRIES:
                 return RetriesExhaustedError(f"the record failed on each of {settle.attempts} attempts" + self._last())
-            case Reason.PURGE | Reason.ABORT:
+            case Reason.PURGE:
                 return self._ended()
+            case Reason.ABORT:
+                return self._aborted(settle.code)
             case Reason.OVERTAKEN:
                 return RecordOvertakenError("a later batch is in the log and this one is not: the cluster lost data")
             case Reason.OLD:
@@ -140,8 +146,25 @@ class PartitionErrors:
             case _:
                 assert_never(settle.why)
 
+    def _aborted(self, code: int | None) -> AiokprodError:
+        """Return the error of records that fail with their transaction."""
+        if self.aborted is not None:
+            return self.aborted.clone()
+        if code is None:
+            return TransactionAbortedError("another record of the transaction has failed")
+        return TransactionAbortedError(
+            f"the broker does not accept the producer's id, epoch or sequence: {name_of(code)}"
+        )
+
+    def aborted_by_ledger(self) -> AiokprodError:
+        """Return why the partition cannot go on in this transaction, where no record is at fault."""
+        text = f"the records of {self.topic}-{self.partition} cannot be written in this transaction" + self._last()
+        return TransactionAbortedError(text, topic=self.topic, partition=self.partition)
+
     def _ended(self) -> AiokprodError:
         """Return the error of records that are given up because their producer or their partition ends."""
+        if isinstance(self.crash, ProducerFencedError):
+            return self.crash.clone()
         if self.crash is not None:
             return ProducerFailedError(f"the producer failed: {self.crash}")
         if self.gone is not None:

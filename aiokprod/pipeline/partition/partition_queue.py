@@ -102,6 +102,42 @@ class Retries:
         raise AssertionError("abstract")
 
 
+class TransactionScope:
+    """The transaction of a transactional producer, as its partitions see it. Implemented above them.
+
+    It lets a partition in before the first batch of each transaction is stamped, and hears of what goes wrong.
+    """
+
+    number: int
+    """of the transaction at hand; 0: there was none"""
+    produce_versions: tuple[int, int]
+    """the lowest and the highest version of Produce for it (broker: 10.1)"""
+
+    def opened(self, queue: PartitionQueue) -> None:
+        """Note that the partition has a record for the transaction, and may have to be added to it."""
+        raise AssertionError("abstract")
+
+    def enter(self, queue: PartitionQueue) -> bool:
+        """Ask for the way in; True: `queue.entered` was called. False: it is called later, or the records will fail."""
+        raise AssertionError("abstract")
+
+    def stamped(self, queue: PartitionQueue) -> None:
+        """Note that the first batch of the partition is being written: the transaction is not empty any more."""
+        raise AssertionError("abstract")
+
+    def lost(self) -> None:
+        """Note that an attempt of this transaction may have been written, and has no answer."""
+        raise AssertionError("abstract")
+
+    def failed(self, error: AiokprodError) -> None:
+        """Note that the transaction can only be aborted. An effect of a state change, never within it."""
+        raise AssertionError("abstract")
+
+    def landed(self) -> None:
+        """Note that the answers to what was abandoned are in. An effect of a state change, never within it."""
+        raise AssertionError("abstract")
+
+
 Compress: TypeAlias = "Callable[[PartitionQueue, Entry, list[tuple[int, int]], bytes | bytearray], None]"
 """Compresses a section in a worker thread, answers with `queue.compressed`; the ranges are the records that it holds."""
 
@@ -123,6 +159,7 @@ class PartitionQueue(RecordQueue):
         on_new_batch: Callable[[int], None],
         fill: BatchFill,
         incarnation: int = 0,
+        scope: TransactionScope | None = None,
     ) -> None:
         """Make the queue of a partition that had no record yet.
 
@@ -139,6 +176,7 @@ class PartitionQueue(RecordQueue):
             on_new_batch: told the partition's number for each batch that is opened.
             fill: of the topic: what its batches take.
             incarnation: of the topic, where brokers tell no topic ids.
+            scope: of the transactions of a transactional producer.
         """
         self.topic = topic
         self.partition = partition
@@ -162,7 +200,11 @@ class PartitionQueue(RecordQueue):
         self._incarnation = incarnation
         # Of the answer that is being applied: the timestamp the broker gave, on LogAppendTime topics; else -1.
         self._append_time_ms = -1
-        self.texts = PartitionErrors(topic, partition)
+        self.texts = PartitionErrors(topic, partition, is_transactional=scope is not None)
+        self._scope = scope
+        self._entered = 0  # the number of the last transaction that it was let into
+        self._stamped = 0  # of the last one of which it has written something
+        self._abandoned: list[Entry] = []  # of an aborted transaction, in flight
         self._settings = context.settings
         self._effects = context.effects
         self._flushes = context.flushes
@@ -269,6 +311,9 @@ class PartitionQueue(RecordQueue):
     def _opened(self, since: float) -> None:
         """Set linger and expiry of a batch that was opened for a record that was sent at `since` (loop time)."""
         self.is_used = True
+        scope = self._scope
+        if scope is not None and self._entered != scope.number:
+            scope.opened(self)  # at once: the coordinator is asked while the batch lingers
         linger_s = self._settings.linger_s
         if linger_s > 0:
             self._destination.ready_at(self, since + linger_s)
@@ -357,6 +402,11 @@ class PartitionQueue(RecordQueue):
     # ------------------------------------------------------------------ going
     def candidate(self, now: float, now_ms: int, urgent: bool) -> Entry | None:
         """Return the batch that may go now, or None. `urgent`: nothing is in flight there, or an answer just came."""
+        scope = self._scope
+        if scope is not None and self._entered != scope.number:
+            # The first batch of each transaction waits for its identity, and for its coordinator to know the partition.
+            if not self.ledger.entries or not scope.enter(self):
+                return None
         # The ledger decides first: draining, backoff, the first-ack guard (R5) and a missing identity hold back a full
         # batch as well as an open one. Linger comes last, and matters for the open batch only.
         entry = self.ledger.candidate(now, now_ms)
@@ -432,6 +482,10 @@ class PartitionQueue(RecordQueue):
         if entry is not None:
             encoded = entry.encoded
             assert isinstance(encoded, Encoded), "a batch is encoded before it is stamped"
+            scope = self._scope
+            if scope is not None and self._stamped != scope.number:
+                self._stamped = scope.number
+                scope.stamped(self)
             if entry.count == entry.batch.unsettled_count:  # no other part of the batch needs them
                 entry.batch.release_columns(encoded.section, encoded.codec, entry.ranges)
         return entry
@@ -466,6 +520,8 @@ class PartitionQueue(RecordQueue):
         # All batches of the connection in one event. Told one by one, the chaser of the first could come back and rewind
         # while the ledger takes the second for one in flight.
         now = self.loop.time()
+        if self._scope is not None and any(written for _, _, written in fates):
+            self._scope.lost()  # before the ledger's actions: they may end the transaction
         self.apply(self.ledger.lost(fates, now), now)
 
     def returned(self) -> None:
@@ -548,6 +604,32 @@ class PartitionQueue(RecordQueue):
         now = self.loop.time()
         self.apply(self.ledger.purge(now), now)
 
+    # ------------------------------------------------------------------ transactions
+    def entered(self, number: int, identity: tuple[int, int]) -> None:
+        """Stamp the batches of this transaction with this identity from now on."""
+        self._entered = number
+        self.texts.aborted = None
+        self.ledger.enrol(identity)
+
+    def ready(self) -> None:
+        """Look at the partition again: it was let into the transaction."""
+        if self.ledger.entries:
+            self._destination.ready(self)
+
+    def abandon(self, error: AiokprodError) -> bool:
+        """Fail everything with this error: the transaction is aborted. True: the answers to some of it are due."""
+        now = self.loop.time()
+        self.texts.aborted = error
+        actions, flying = self.ledger.abandon(now)
+        self._abandoned += flying
+        self.apply(actions, now)
+        return self.has_abandoned()
+
+    def has_abandoned(self) -> bool:
+        """Return whether answers to abandoned batches are due."""
+        self._abandoned = [entry for entry in self._abandoned if entry.is_flying]
+        return bool(self._abandoned)
+
     def apply(self, actions: list[Action], now: float) -> None:
         """Carry out what the ledger decided: the books first, what it leads to afterwards.
 
@@ -574,15 +656,17 @@ class PartitionQueue(RecordQueue):
                     why = f"{self.topic}-{self.partition} was answered {name_of(action.code)}"
                     effects.later(partial(self._retries.want_metadata, why))
                 elif isinstance(action, Abort):
-                    # Its owner is the transaction. Without one nothing can end what is open at the coordinator.
-                    effects.later(
-                        partial(self._effects.crashed, AssertionError("a ledger aborts, and there is no transaction"))
-                    )
+                    scope = self._scope
+                    assert scope is not None, "a ledger aborts, and there is no transaction"
+                    scope.lost()  # its numbers do not follow each other any more, as if one of them were lost
+                    effects.later(partial(scope.failed, self.texts.aborted_by_ledger()))
                 else:
                     assert_never(action)
             if self.open_batch is not None and self.open_batch.is_finished:
                 # All its records expired before it was sealed, and its entry is gone: the next record needs another batch.
                 self.open_batch = None
+            if self._abandoned and self._scope is not None and not self.has_abandoned():
+                effects.later(self._scope.landed)
             # The chaser came back before the loss was told (see `returned`). It has been told now, to the last batch.
             if self._is_return_due and not self.ledger.is_flying:
                 effects.later(self.returned)
@@ -658,7 +742,7 @@ class PartitionQueue(RecordQueue):
                 if unwatched:
                     kept = batch.keep(unwatched, segment) if self._settings.keep_failed_records else None
                     self._reports.failed(segment.error, len(unwatched), kept, segment.errors_of(unwatched))
-            self._reports.undelivered(self.topic, self.partition, segment.error.persistence, count)
+            self._reports.undelivered(self.topic, self.partition, segment.error, count)
         freed = batch.settle(segment)
         self._reports.settled(batch, segment.first, segment.last)
         # A split batch is one batch here: it is finished with the last of its parts (faults: I10).

@@ -85,6 +85,7 @@ class Parking:
         self.last_dispatcher: TopicDispatcher | None = None
         self.parked_for_topics = 0  # records that have room, and wait for their topic or partition
         self.is_open = True
+        self._is_closed = False  # for good; a transactional producer takes records only inside a transaction
         self._refusal: Callable[[], AiokprodError] = AiokprodError  # why nothing is taken, once it is not open
         self.patience = WAITS_IF_IT_MAY  # of the record that is being taken; set around one call of `send`
         self._config = config
@@ -399,7 +400,8 @@ class Parking:
             known = self._client.last_error(topic)
             if known is not None and is_topic_refused(known[0]) and self._client.last_answered(topic) >= asked:
                 raise self.unknown_topic(topic, self._clock() - now)
-            self.check_open()  # a `close()` meanwhile says nothing of the topic
+            if self._is_closed:  # a `close()` meanwhile says nothing of the topic
+                raise self._refusal()
             left = deadline - self._clock()
             if left <= 0:
                 raise self.unknown_topic(topic, self._clock() - now)
@@ -468,7 +470,7 @@ class Parking:
             dispatcher.forget(record)
             self.forget_unneeded(dispatcher)
         self._metrics.records_failed.add(1)
-        self._reports.undelivered(record.topic, record.partition, error.persistence, 1)
+        self._reports.undelivered(record.topic, record.partition, error, 1)
         self._reports.settled(record, 0, 1)
         delivery, record.delivery = record.delivery, None
         if (delivery is None or not is_watched(delivery)) and not isinstance(error, RecordRecalledError):
@@ -523,6 +525,10 @@ class Parking:
             error.persistence = Persistence.POSSIBLY_PERSISTED
             is_heard = is_watched(delivery) or holder.is_heard(index)
             delivery._settle_here(error)  # pyright: ignore[reportPrivateUsage] - users are not shown it
+            if self._reports.on_failure is not None:
+                self._reports.on_failure(
+                    error
+                )  # the caller is told a failure: a transaction must not be committed then
             holder.note_told(index)
             if not is_heard:
                 kept = None
@@ -620,10 +626,17 @@ class Parking:
     def close(self, error: Callable[[], AiokprodError]) -> None:
         """Take nothing more: tasks that wait for room fail; records that were accepted go on (faults: M5)."""
         self.is_open = False
+        self._is_closed = True
         self._refusal = error
         self.effects.begin()
         self.gate.abandon(error)
         self.effects.end()
+
+    def take_records(self, is_open: bool, refusal: Callable[[], AiokprodError]) -> None:
+        """Take records, or refuse them with this error: a transaction has begun, or does not take any more."""
+        if not self._is_closed:
+            self.is_open = is_open
+            self._refusal = refusal
 
     def fail_all(self, of_record: Callable[[ParkedRecord], AiokprodError]) -> None:
         """Fail every parked record, whatever it waits for."""

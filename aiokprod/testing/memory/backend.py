@@ -26,6 +26,8 @@ from aiokprod.testing.memory.log import MemoryLog
 from aiokprod.testing.memory.parking import MemoryParking
 from aiokprod.testing.memory.partition import MemoryPartition
 from aiokprod.testing.memory.script import Script
+from aiokprod.testing.memory.transactions import memory_transactor
+from aiokprod.transactions.transactor import Transactor
 
 
 class MemoryBackend(Backend):
@@ -37,6 +39,12 @@ class MemoryBackend(Backend):
         self.broker = MemoryBroker(context.loop, script, context.effects.crashed)
         self._context = context
         self._records = log
+        self.transactor: Transactor | None = None
+        self._enter: Callable[[tuple[str, int]], object] | None = None
+        if context.config.transactional_id is not None:
+            log.end_transaction(commits=False)  # a start ends the transaction that the one before has left open
+            transactor = memory_transactor(context, self.client, log, self.parking, self.broker.partitions)
+            self.transactor, self._enter = transactor, transactor.enter
         self._script = script
 
     # ------------------------------------------------------------------ asked by Parking
@@ -53,6 +61,7 @@ class MemoryBackend(Backend):
             self.broker.came,
             self.broker.look_at,
             on_new_batch,
+            self._enter,
         )
         self.broker.partitions.append(partition)
         return partition

@@ -49,6 +49,7 @@ class MemoryLog:
     def __init__(self, topics: Mapping[str, int], *, auto_create: bool) -> None:
         self._topics: dict[str, TopicSnapshot] = {}
         self._records: list[MemoryRecord] = []
+        self._uncommitted: list[MemoryRecord] = []  # of the transaction that is open
         self._ends: dict[tuple[str, int], int] = {}
         self._auto_create = auto_create
         for name, partitions in topics.items():
@@ -81,11 +82,14 @@ class MemoryLog:
         key: tuple[bytes | None, Any],
         headers: tuple[tuple[str, bytes | None], ...],
         timestamp_ms: int,
+        *,
+        in_transaction: bool = False,
     ) -> int:
         """Keep a record and return its offset; `value` and `key`: the bytes, and the object before the serializer."""
         offset = self._ends.get((topic, partition), 0)
         self._ends[topic, partition] = offset + 1
-        self._records.append(
+        records = self._uncommitted if in_transaction else self._records
+        records.append(
             MemoryRecord(
                 topic=topic,
                 partition=partition,
@@ -100,9 +104,16 @@ class MemoryLog:
         )
         return offset
 
+    def end_transaction(self, *, commits: bool) -> None:
+        """Show the records of the transaction, or forget them."""
+        if commits:
+            self._records += self._uncommitted
+        self._uncommitted = []
+
     def clear(self) -> None:
         """Forget the records; offsets go on."""
         self._records = []
+        self._uncommitted = []
 
     def __iter__(self) -> Iterator[MemoryRecord]:
         return iter(self._records.copy())

@@ -38,6 +38,7 @@ class MemoryPartition(RecordQueue):
         came: Callable[[PendingRecord], None],
         look_at: Callable[[float], None],
         on_new_batch: Callable[[int], None],
+        enter: Callable[[tuple[str, int]], object] | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -54,6 +55,7 @@ class MemoryPartition(RecordQueue):
         self._came = came
         self._look_at = look_at
         self._on_new_batch = on_new_batch
+        self._enter = enter  # of a transactional producer: told of each record that is to be written
         self._pending: OrderedDict[int, PendingRecord] = (
             OrderedDict()
         )  # by number: a recall takes one out of the middle
@@ -151,8 +153,16 @@ class MemoryPartition(RecordQueue):
         if scripted is not None:
             self._fail(record, scripted.clone(), 1)
             return
+        if self._enter is not None:
+            self._enter((self.topic, self.partition))
         offset = self._log.append(
-            self.topic, self.partition, record.value, record.key, record.headers, record.timestamp_ms
+            self.topic,
+            self.partition,
+            record.value,
+            record.key,
+            record.headers,
+            record.timestamp_ms,
+            in_transaction=self._enter is not None,
         )
         known = offset if self._settings.acks else None  # acks=0: no broker tells
         metadata = RecordMetadata(self.topic, self.partition, known, record.timestamp_ms, TimestampType.CREATE_TIME)
@@ -194,7 +204,7 @@ class MemoryPartition(RecordQueue):
                     ),
                 )
             self._reports.failed(error, 1, kept)
-        self._reports.undelivered(self.topic, self.partition, error.persistence, 1)
+        self._reports.undelivered(self.topic, self.partition, error, 1)
         record.settle(error, error.attempts, now)
         self._reports.settled(record, 0, 1)
         self._finish(record)

@@ -111,8 +111,6 @@ def test_two_names_of_one_option_may_agree_and_may_not_differ() -> None:
     ("name", "says"),
     [
         ("statistics.interval.ms", "metrics"),
-        ("transactional.id", "transactions"),
-        ("transactional_id", "transactions"),
         ("queue.buffering.max.messages", "buffer_memory"),
         ("dr_cb", "on_delivery_error"),
         ("dr_msg_cb", "add_done_callback"),

@@ -134,7 +134,7 @@ class NotIdempotentWithFiveInFlight(Ledger):
 class ATransactionalLedgerBumpsByItself(Ledger):
     """A ledger with R10 off."""
 
-    def _abort(self) -> None:
+    def _abort(self, head: Entry | None = None) -> None:
         self._bump(fresh=False)
 
 

@@ -40,11 +40,13 @@ def test_an_api_the_broker_does_not_know_is_an_error() -> None:
 def test_entries_that_make_no_sense_are_dropped() -> None:  # faults: H15
     response = ApiVersionsResponse(
         api_keys=[ApiVersion(0, 3, 13), ApiVersion(1, 5, 4), ApiVersion(2, -1, 4), ApiVersion(-7, 0, 0)],
+        finalized_features_epoch=7,
         finalized_features=[FinalizedFeatureKey("transaction.version", 2, 0)],
     )
     versions = ApiVersions.from_response(response)
     assert versions.ranges == {0: (3, 13), -7: (0, 0)}
     assert versions.finalized_features == {"transaction.version": 2}
+    assert versions.features_epoch == 7
 
 
 def test_without_features_there_are_none() -> None:

@@ -19,6 +19,8 @@ from aiokprod.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
+CONSUMER: Final = -1
+"""The replica id in the request of a consumer."""
 LATEST: Final = -1
 EARLIEST: Final = -2
 NEWEST_TIMESTAMP: Final = -3
@@ -36,6 +38,8 @@ def list_offsets_items(_call: Call, request: ListOffsetsRequest) -> Items:
 def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Answer every partition."""
     response = ListOffsetsResponse()
+    # The isolation level is a consumer's: a request with the id of a replica is told the end of the log.
+    is_stable = request.isolation_level == READ_COMMITTED and request.replica_id == CONSUMER
     for data in request.topics:
         topic = call.broker.state.topics.get(data.name)
         answers = ListOffsetsTopicResponse(name=data.name)
@@ -47,7 +51,7 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
                 if partition is None:
                     raise RefusalError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 check_leader(call, partition, asked.current_leader_epoch)
-                answer.offset, answer.timestamp = _look_up(partition, asked, request.isolation_level)
+                answer.offset, answer.timestamp = _look_up(partition, asked, is_stable)
                 if call.version >= WITH_LEADER_EPOCH and answer.offset >= 0:
                     answer.leader_epoch = partition.leader_epoch
             except RefusalError as refusal:
@@ -57,9 +61,9 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
     return response
 
 
-def _look_up(partition: Partition, asked: ListOffsetsPartition, isolation_level: int) -> tuple[int, int]:
+def _look_up(partition: Partition, asked: ListOffsetsPartition, is_stable: bool) -> tuple[int, int]:
     log = partition.log
-    up_to = partition.last_stable_offset if isolation_level == READ_COMMITTED else partition.high_watermark
+    up_to = partition.last_stable_offset if is_stable else partition.high_watermark
     if asked.timestamp == LATEST:
         return up_to, -1  # broker: 12.1
     if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):

@@ -191,6 +191,8 @@ class TransactionCoordinator:
         if found.is_ongoing:
             found.move(_State.PREPARE_COMMIT if commits else _State.PREPARE_ABORT, now_ms)
             return found.identity
+        if found.is_completing:
+            return ErrorCode.CONCURRENT_TRANSACTIONS  # broker: 10.4e
         return _repeated(found, commits)
 
     def end_and_bump(
@@ -211,8 +213,13 @@ class TransactionCoordinator:
         if who.producer_id != found.producer_id and not over_the_end:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         is_retry = over_the_end or found.epoch == who.epoch + 1
-        if found.is_completing or (is_retry and found.state in (_State.COMPLETE_COMMIT, _State.COMPLETE_ABORT)):
-            return _repeated(found, commits) if is_retry else ErrorCode.PRODUCER_FENCED
+        if found.is_completing:
+            # The owner of either epoch is told to wait, whatever verdict it asks for: its next transaction may be over before
+            # the markers of this one are written. broker: 10.4e
+            owns = is_retry or who == found.next_identity
+            return ErrorCode.CONCURRENT_TRANSACTIONS if owns else ErrorCode.PRODUCER_FENCED
+        if is_retry and found.state in (_State.COMPLETE_COMMIT, _State.COMPLETE_ABORT):
+            return _repeated(found, commits)
         if who.epoch != found.epoch:
             return ErrorCode.PRODUCER_FENCED  # broker: 10.4c, 11.5
         if not found.is_ongoing and commits:
@@ -276,12 +283,8 @@ def _may_recover(found: TransactionMetadata, expected: ProducerIdentity) -> bool
 
 
 def _repeated(found: TransactionMetadata, commits: bool) -> IdentityAnswer:
-    """Return the answer if no transaction is open: 0 if this verdict was carried out, 51 while it is, else 48."""
+    """Return the answer if no transaction is open or ending: 0 if this verdict was carried out, else 48."""
     match found.state:
-        case TransactionState.PREPARE_COMMIT if commits:
-            return ErrorCode.CONCURRENT_TRANSACTIONS
-        case TransactionState.PREPARE_ABORT if not commits:
-            return ErrorCode.CONCURRENT_TRANSACTIONS
         case TransactionState.COMPLETE_COMMIT if commits:
             return found.identity
         case TransactionState.COMPLETE_ABORT if not commits:

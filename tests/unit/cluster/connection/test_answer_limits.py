@@ -32,8 +32,11 @@ from aiokprod.cluster.metadata.snapshot import (
 from aiokprod.errors import ConnectionLostError, ProtocolError
 from aiokprod.wire.exchange import ANY_SIZE
 from aiokprod.wire.frames import encode_response
+from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from aiokprod.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from aiokprod.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aiokprod.wire.messages.create_topics import CreateTopicsRequest
+from aiokprod.wire.messages.end_txn import EndTxnRequest
 from aiokprod.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -62,11 +65,18 @@ from aiokprod.wire.messages.metadata import (
 )
 from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest
+from aiokprod.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from aiokprod.wire.metadata_slices import decode_metadata_slices
 
 MIB = 1024 * 1024
 SMALL = [
+    AddOffsetsToTxnRequest,
     ApiVersionsRequest,
+    EndTxnRequest,
     FindCoordinatorRequest,
     InitProducerIdRequest,
     SaslAuthenticateRequest,
@@ -78,6 +88,16 @@ SMALL = [
 def test_answers_with_a_handful_of_numbers_are_small(kind: Any) -> None:  # faults: H25
     assert answer_bytes(kind()) == SMALL_BYTES
     assert answer_elements(kind()) == 10_000
+
+
+def test_answers_about_the_partitions_of_a_transaction_grow_with_them() -> None:  # faults: H25
+    added = AddPartitionsToTxnRequest(v3_and_below_topics=[AddPartitionsToTxnTopic("t", list(range(1000)))])
+    offsets = TxnOffsetCommitRequest(
+        topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(number) for number in range(1000)])]
+    )
+    for asked in (added, offsets):
+        assert answer_bytes(asked) == SMALL_BYTES + 1000 * 512
+        assert answer_elements(asked) == 12_000
 
 
 def test_api_versions_of_any_kafka_are_far_below_the_limit() -> None:

@@ -81,12 +81,12 @@ def test_a_failure_that_is_told_outside_of_a_state_change_makes_one() -> None:
 def test_the_report_of_a_close_counts_what_fails_from_its_beginning_on() -> None:
     async def scenario() -> None:
         reports = Desk().reports
-        reports.undelivered("t", 0, Persistence.NOT_PERSISTED, 1)
+        reports.left("t", 0, Persistence.NOT_PERSISTED, 1)
         reports.is_ending = True
-        reports.undelivered("t", 0, Persistence.NOT_PERSISTED, 2)
-        reports.undelivered("t", 0, Persistence.NOT_PERSISTED, 3)
-        reports.undelivered("t", 1, Persistence.POSSIBLY_PERSISTED, 1)
-        reports.undelivered("t", 1, None, 1)
+        reports.left("t", 0, Persistence.NOT_PERSISTED, 2)
+        reports.left("t", 0, Persistence.NOT_PERSISTED, 3)
+        reports.left("t", 1, Persistence.POSSIBLY_PERSISTED, 1)
+        reports.left("t", 1, None, 1)
         assert reports.close_report(0.0).undelivered == {
             ("t", 0, Persistence.NOT_PERSISTED): 5,
             ("t", 1, Persistence.POSSIBLY_PERSISTED): 1,

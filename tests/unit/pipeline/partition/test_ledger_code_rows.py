@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from ledger_desk import DELIVERY_TIMEOUT_S, OTHER_TOPIC_ID, TOPIC_ID, Desk, numbers
+from ledger_desk import DELIVERY_TIMEOUT_S, IDENTITY, OTHER_TOPIC_ID, TOPIC_ID, Desk, numbers
 
-from aiokprod.pipeline.partition.ledger import Entry, Outcome
+from aiokprod.pipeline.partition.ledger import Entry, Outcome, Reason, Settle
 from aiokprod.pipeline.partition.size_limit import SHARE
 from aiokprod.wire.reader import ZERO_UUID
 
@@ -502,3 +502,121 @@ def test_a_transaction_fails_as_a_whole_and_asks_for_its_abort(code: int) -> Non
     assert desk.records(NOT, POSSIBLY) == [1, 2]
     assert desk.fly() == []
     assert not desk.ledger.entries
+
+
+def test_in_a_transaction_the_refused_batch_has_the_reason_and_the_others_are_aborted() -> None:
+    """faults: X11, ledger R10"""
+    desk = Desk(transactional=True)
+    desk.warm()
+    first, second = desk.send(), desk.send()
+    desk.fly()
+    desk.answer(first, 44)
+    desk.answer(second, OUT_OF_ORDER)
+    desk.returned()
+    assert [(settle.outcome, settle.why) for settle in desk.settled[1:]] == [
+        (NOT, Reason.REJECTED),
+        (NOT, Reason.ABORT),
+    ]
+    assert desk.aborts == 1
+
+
+def test_in_a_transaction_records_refused_by_name_have_the_reason() -> None:
+    """faults: X11, ledger R4.1, R10"""
+    desk = Desk(transactional=True)
+    batch = desk.send(4)
+    desk.fly()
+    desk.answer(batch, 87, named=(1, 3))
+    desk.returned()
+    rejected, aborted = desk.settled
+    assert (rejected.why, rejected.ranges, rejected.named) == (Reason.REJECTED, [(1, 2), (3, 4)], (1, 3))
+    assert (aborted.why, aborted.ranges) == (Reason.ABORT, [(0, 1), (2, 3)])
+
+
+def test_in_a_transaction_a_batch_in_doubt_that_is_refused_is_possibly_written() -> None:
+    """faults: X11, ledger R4.6, R10"""
+    desk = Desk(transactional=True)
+    batch = desk.send()
+    desk.fly()
+    desk.lose(batch)
+    desk.backoff()
+    desk.fly()
+    desk.answer(batch, 44)
+    desk.returned()
+    assert [(settle.outcome, settle.why) for settle in desk.settled] == [(POSSIBLY, Reason.FATAL)]
+
+
+def test_in_a_transaction_a_batch_that_is_too_large_goes_in_parts() -> None:
+    """faults: I10, ledger R4.4"""
+    desk = Desk(transactional=True)
+    batch = desk.send(64)
+    desk.fly()
+    desk.answer(batch, 10)
+    desk.returned()
+    parts = desk.fly()
+    assert parts
+    assert not desk.aborts
+    offset = 0
+    while parts:
+        for part in parts:
+            desk.answer(part, 0, offset)
+            offset += part.count
+        parts = desk.fly()
+    assert offset == 64
+
+
+def test_numbers_go_on_under_the_identity_of_the_transaction_before() -> None:
+    """broker: 10.3b, ledger R10"""
+    desk = Desk(transactional=True)
+    desk.warm()
+    desk.ledger.enrol(IDENTITY)
+    entry = desk.send()
+    assert desk.fly() == [entry]
+    assert (entry.identity, entry.first_sequence) == (IDENTITY, 1)
+
+
+def test_numbers_begin_at_0_under_another_identity() -> None:
+    """broker: 1.7, 10.3, ledger R10"""
+    desk = Desk(transactional=True)
+    desk.warm()
+    desk.ledger.enrol((IDENTITY[0], IDENTITY[1] + 1))
+    first, second = desk.send(), desk.send()
+    assert desk.fly() == [first], "one is in flight until the first acknowledgement"
+    assert (first.identity, first.first_sequence) == ((IDENTITY[0], IDENTITY[1] + 1), 0)
+    desk.answer(first, 0, 1)
+    assert desk.fly() == [second]
+
+
+def test_an_abandoned_ledger_has_failed_everything_and_ignores_late_answers() -> None:
+    """faults: X12, ledger R10"""
+    desk = Desk(transactional=True)
+    desk.warm()
+    flying = desk.send()
+    desk.send()
+    assert desk.take() is flying
+    actions, due = desk.ledger.abandon(desk.now)
+    assert due == [flying]
+    assert [(a.outcome, a.why) for a in actions if isinstance(a, Settle)] == [
+        (POSSIBLY, Reason.ABORT), (NOT, Reason.ABORT)
+    ]  # fmt: skip
+    assert desk.ledger.identity is None, "numbers were given out: none may follow them"
+    desk.answer(flying, 0, 5)
+    assert not flying.is_flying
+    assert len(desk.settled) == 1, "of the batch that was delivered before"
+    desk.ledger.enrol((IDENTITY[0], IDENTITY[1] + 1))
+    later = desk.send()
+    assert desk.fly() == [later]
+    assert later.first_sequence == 0
+
+
+def test_an_abandoned_ledger_that_gave_out_no_number_goes_on_behind_its_last() -> None:
+    """ledger R10"""
+    desk = Desk(transactional=True)
+    desk.warm()
+    desk.send()
+    _, due = desk.ledger.abandon(desk.now)
+    assert due == []
+    assert desk.ledger.identity == IDENTITY
+    desk.ledger.enrol(IDENTITY)
+    later = desk.send()
+    assert desk.fly() == [later]
+    assert later.first_sequence == 1

@@ -19,6 +19,7 @@ from aiokprod.errors import (
     RecordOvertakenError,
     RecordTooLargeError,
     TopicAuthorizationError,
+    TransactionAbortedError,
     UndeliveredAtCloseError,
 )
 from aiokprod.model import Persistence
@@ -53,7 +54,7 @@ def test_old_timestamps_and_a_new_identity_are_told_apart() -> None:
     [
         (Reason.DEADLINE, DeliveryTimeoutError),
         (Reason.PURGE, UndeliveredAtCloseError),
-        (Reason.ABORT, UndeliveredAtCloseError),
+        (Reason.ABORT, TransactionAbortedError),
         (Reason.OVERTAKEN, RecordOvertakenError),
         (Reason.BUMP, IdentityLostError),
         (Reason.OLD, IdentityLostError),

@@ -252,7 +252,9 @@ def test_readers_of_committed_records_and_the_others() -> None:  # broker: 12.1,
 
         async def latest(level: int) -> int:
             asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
-            request = ListOffsetsRequest(isolation_level=level, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
+            request = ListOffsetsRequest(
+                replica_id=-1, isolation_level=level, topics=[ListOffsetsTopic(name="t", partitions=[asked])]
+            )
             answer = await raw.ask(request, ListOffsetsResponse, 7)
             offset: int = answer.topics[0].partitions[0].offset
             return offset

@@ -149,8 +149,8 @@ TABLE: dict[int, dict[str, dict[str, str]]] = {
         "unknown": UNKNOWN,
         "Empty": {**EMPTY, "abort": "48"},
         "Ongoing": {**ONGOING, "commit": "+0 PrepareCommit", "abort": "+0 PrepareAbort"},
-        "PrepareCommit": {**COMPLETING, "commit": "51", "abort": "48", "commit stale": "90", "abort stale": "90"},
-        "PrepareAbort": {**COMPLETING, "commit": "48", "abort": "51", "commit stale": "90", "abort stale": "90"},
+        "PrepareCommit": {**COMPLETING, "commit": "51", "abort": "51", "commit stale": "90", "abort stale": "90"},
+        "PrepareAbort": {**COMPLETING, "commit": "51", "abort": "51", "commit stale": "90", "abort stale": "90"},
         "CompleteCommit": {
             **COMPLETE, "init stale": "90", "commit": "+0", "abort": "48", "commit stale": "90", "abort stale": "90",
         },
@@ -162,9 +162,9 @@ TABLE: dict[int, dict[str, dict[str, str]]] = {
         "unknown": UNKNOWN,
         "Empty": {**EMPTY, "abort": "+1 PrepareAbort"},
         "Ongoing": {**ONGOING, "commit": "+1 PrepareCommit", "abort": "+1 PrepareAbort"},
-        # The client has the new epoch already; the request repeated is the one with the epoch before.
-        "PrepareCommit": {**COMPLETING, "commit": "90", "abort": "90", "commit stale": "51", "abort stale": "48"},
-        "PrepareAbort": {**COMPLETING, "commit": "90", "abort": "90", "commit stale": "48", "abort stale": "51"},
+        # The client has the new epoch already; the request repeated is the one with the epoch before. broker: 10.4e
+        "PrepareCommit": {**COMPLETING, "commit": "51", "abort": "51", "commit stale": "51", "abort stale": "51"},
+        "PrepareAbort": {**COMPLETING, "commit": "51", "abort": "51", "commit stale": "51", "abort stale": "51"},
         "CompleteCommit": {
             **COMPLETE, "init stale": "+0 Empty", "commit": "48", "abort": "+1 PrepareAbort", "commit stale": "+0",
             "abort stale": "48",
@@ -291,7 +291,7 @@ def test_the_end_of_a_transaction_replaces_an_exhausted_producer_id() -> None:
     fresh = machine.end(last, True)
     assert fresh == ProducerIdentity(PRODUCER_ID + 1, 0)
     assert machine.metadata.identity == ProducerIdentity(PRODUCER_ID, LAST_EPOCH + 1)  # what the marker carries
-    assert machine.end(last, True) == 51 and machine.end(last, False) == 48
+    assert machine.end(last, True) == 51 and machine.end(last, False) == 51
     assert isinstance(fresh, ProducerIdentity) and machine.add(fresh) == 51
     machine.coordinator.complete("tx", NOW_MS)
     assert machine.end(last, True) == fresh and machine.end(last, False) == 48

@@ -1,0 +1,133 @@
+"""The errors of transactions: from the machine's causes and refusals to what users are told. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+from aiokprod.errors import (
+    AiokprodError,
+    BrokerAnswerError,
+    BrokerRejectedError,
+    ClusterAuthorizationError,
+    ConfigError,
+    OffsetCommitRefusedError,
+    ProducerClosedError,
+    ProducerFencedError,
+    RequestTimeoutError,
+    TopicAuthorizationError,
+    TransactionAbortedError,
+    TransactionTimeoutError,
+    UnsupportedVersionError,
+    UsageError,
+)
+from aiokprod.model import Persistence
+from aiokprod.transactions.machine_actions import Cause, Partition, Reason, Refusal
+from aiokprod.wire.codes import ErrorCode, name_of
+
+_USAGE: Final = {
+    Refusal.NOT_INITIALISED: "the transactional id is not taken yet: await start() first",
+    Refusal.ALREADY_INITIALISED: "the transactional id is taken already",
+    Refusal.NOT_IN_TRANSACTION: (
+        "no transaction is open: send inside `async with producer.transaction()`, or call begin_transaction() first"
+    ),
+    Refusal.IN_TRANSACTION: "a transaction is open already: commit or abort it first",
+    Refusal.ABORTABLE: "the transaction can only be aborted: call abort_transaction()",
+    Refusal.COMMITTING: "the transaction is being committed: await the end of that commit_transaction() first",
+    Refusal.ABORTING: "the transaction is being aborted: await the end of that abort_transaction() first",
+    Refusal.UNKNOWN: (
+        "it is not known how the last transaction ended: call commit_transaction() or abort_transaction() again, until one of"
+        " them tells"
+    ),
+    Refusal.FENCED: "another instance has taken the transactional id: close() this producer",
+    Refusal.FAILED: "the coordinator refuses the transactional id: close() this producer",
+    Refusal.CLOSED: "the producer is closed, or is being closed",
+}
+
+
+def usage_error(refusal: Refusal) -> UsageError:
+    """Return the error of a call that means nothing in the state of the transaction."""
+    if refusal is Refusal.CLOSED:
+        return ProducerClosedError(_USAGE[refusal])
+    return UsageError(_USAGE[refusal])
+
+
+def error_of(cause: Cause, transactional_id: str, partition: Partition | None = None) -> AiokprodError:
+    """Return the error of a transaction, or of an id, that this ended.
+
+    Args:
+        cause: what the state machine says.
+        transactional_id: of the producer.
+        partition: the one that was refused, if the cause is about one.
+    """
+    error = _error_of(cause, transactional_id, partition)
+    if error.code is None:
+        error.code = cause.code
+    return error
+
+
+def _error_of(cause: Cause, transactional_id: str, partition: Partition | None) -> AiokprodError:
+    code = cause.code
+    answer = "an error" if code is None else name_of(code)
+    match cause.reason:
+        case Reason.ASKED:
+            return TransactionAbortedError("the transaction was aborted")
+        case Reason.RECORD_FAILED:
+            return TransactionAbortedError("a record of the transaction has failed")
+        case Reason.PARTITION_REFUSED:
+            return _refused_partition(answer, code, partition)
+        case Reason.OFFSETS_REFUSED:
+            return OffsetCommitRefusedError(f"the offsets were not taken into the transaction: {answer}")
+        case Reason.GROUP_MOVED_ON:
+            return OffsetCommitRefusedError(f"the group has moved on since the records were read: {answer}")
+        case Reason.TIMED_OUT:
+            return TransactionTimeoutError(
+                "the coordinator has aborted the transaction, which was open for longer than transaction_timeout_ms"
+            )
+        case Reason.DEADLINE:
+            return TransactionTimeoutError("the time of the call was over before the coordinator was asked to commit")
+        case Reason.FENCED:
+            return ProducerFencedError(
+                f"another instance has taken the transactional id {transactional_id!r}",
+                persistence=Persistence.NOT_PERSISTED,
+            )
+        case Reason.FENCED_OR_TIMED_OUT:
+            return ProducerFencedError(
+                f"another instance has taken the transactional id {transactional_id!r}, or the transaction was open for"
+                " longer than transaction_timeout_ms, which brokers below transaction.version 2 answer in the same way; in"
+                " that case close() and start() take the id again",
+                persistence=Persistence.NOT_PERSISTED,
+            )
+        case Reason.NOT_AUTHORIZED:
+            error = ClusterAuthorizationError(
+                f"{answer}: this principal may not use the transactional id {transactional_id!r}"
+            )
+            error.advice = "Grant this principal WRITE and DESCRIBE on the transactional id."
+            error.__notes__ = [error.advice]
+            return error
+        case Reason.BAD_TIMEOUT:
+            return ConfigError(
+                "transaction_timeout_ms is larger than the brokers allow (transaction.max.timeout.ms, 900000 by default)"
+            )
+        case Reason.UNUSABLE:
+            if code == ErrorCode.UNSUPPORTED_VERSION:
+                return UnsupportedVersionError(f"the coordinator of {transactional_id!r} is too old for this: {answer}")
+            return BrokerAnswerError(f"the coordinator of {transactional_id!r} cannot be used: {answer}")
+        case Reason.CLOSED:
+            return ProducerClosedError("the producer was closed")
+        case _:
+            assert_never(cause.reason)
+
+
+def _refused_partition(answer: str, code: int | None, partition: Partition | None) -> AiokprodError:
+    topic, number = (None, None) if partition is None else partition
+    text = f"the partition was not taken into the transaction: {answer}"
+    kind = TopicAuthorizationError if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else BrokerRejectedError
+    return kind(text, topic=topic, partition=number, persistence=Persistence.NOT_PERSISTED)
+
+
+def not_in_time(transactional_id: str, trouble: AiokprodError | None) -> AiokprodError:
+    """Return the error of a start whose time was over before the id was taken."""
+    why = "" if trouble is None else f"; last: {trouble.message}"
+    error = RequestTimeoutError(f"the transactional id {transactional_id!r} was not given in time{why}")
+    error.__cause__ = trouble
+    return error

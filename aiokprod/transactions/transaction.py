@@ -1,0 +1,103 @@
+"""`Transaction`: one transaction of a producer, as an `async with` block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from aiokprod.errors import (
+    AiokprodError,
+    ProducerFailedError,
+    TransactionAbortedError,
+    TransactionOutcomeUnknownError,
+    UsageError,
+)
+from aiokprod.model import TransactionOutcome
+from aiokprod.transactions.offsets import GroupMetadata, offsets_of
+from aiokprod.transactions.transactor import Transactor
+
+
+class Transaction:
+    """A transaction of a producer: made by `producer.transaction()`, begun and ended by `async with`.
+
+    Its normal end commits. An exception of the block, cancellation included, aborts and is raised. A commit that is refused is
+    aborted too, and `TransactionAbortedError` says why; so nothing is left to do after the block, unless it raises
+    `TransactionOutcomeUnknownError`.
+
+    Args:
+        transactor: returns the transactions of the producer, which makes this object.
+    """
+
+    def __init__(self, transactor: Callable[[], Transactor]) -> None:
+        self.number = 0
+        self.outcome: TransactionOutcome | None = None
+        """COMMITTED, ABORTED or UNKNOWN; None while the transaction is open. The truth about all its records and offsets."""
+        self._transactor = transactor
+        self._is_begun = False
+
+    async def __aenter__(self) -> Self:
+        """Begin the transaction; nothing is sent.
+
+        Raises:
+            UsageError: another one is open, its end is not known, or this one was used before.
+        """
+        if self._is_begun:
+            raise UsageError("a transaction is used once: call producer.transaction() for the next one")
+        self._transactor().begin(self)
+        self._is_begun = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self._abort_after(error)
+            return
+        if self.outcome is not None:
+            return  # the block has ended it in the long form
+        transactor = self._transactor()
+        refused: AiokprodError
+        try:
+            await transactor.commit(None)
+        except (ProducerFailedError, TransactionOutcomeUnknownError, UsageError):
+            raise
+        except AiokprodError as cause:
+            refused = cause
+        else:
+            return
+        await transactor.abort(None)
+        aborted = TransactionAbortedError("the transaction was aborted, as it could not be committed")
+        raise aborted from refused
+
+    async def send_offsets(self, offsets: object, group: object) -> None:
+        """Take offsets of a consumer group into the transaction; see `Producer.send_offsets_to_transaction`.
+
+        Args:
+            offsets: mapping from (topic, partition) to the next offset, or what consumers give.
+            group: id of the group, its GroupMetadata, or a consumer.
+
+        Raises:
+            OffsetCommitRefusedError: the group has moved on, or may not be written.
+            TransactionAbortedError: the transaction can only be aborted.
+            UsageError: the transaction is not open.
+
+        Cancellation: stops waiting; the offsets may become part of the transaction.
+        """
+        taken, metadata = offsets_of(offsets), GroupMetadata.of(group)
+        if not self._is_begun or self.outcome is not None:
+            raise UsageError("the transaction is not open: send its offsets inside its block")
+        await self._transactor().send_offsets(taken, metadata)
+
+    async def _abort_after(self, error: BaseException) -> None:
+        """Abort, as the block has raised; its exception is the one that is told."""
+        if self.outcome is not None:
+            return
+        try:
+            await self._transactor().abort(None)
+        except AiokprodError as trouble:
+            error.add_note(f"the transaction could not be aborted ({type(trouble).__name__}): {trouble}")
+
+    def __repr__(self) -> str:
+        outcome = "open" if self._is_begun else "not begun"
+        return f"<Transaction {outcome if self.outcome is None else self.outcome.value}>"

@@ -1,0 +1,259 @@
+"""Coordinators: found, kept, and looked up again when they are gone; versions; pauses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from aiokprod.cluster.client import ClusterClient, ClusterListener
+from aiokprod.config import ProducerConfig
+from aiokprod.metrics import Metrics
+from aiokprod.testing import MockCluster
+from aiokprod.testing.virtual import VirtualNetwork, run_virtual
+from aiokprod.transactions.coordinator import (
+    FIRST_VERSION,
+    SECOND_VERSION,
+    CoordinatorKind,
+    Coordinators,
+    NoAnswer,
+    RetryPace,
+    codes_of,
+)
+from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from aiokprod.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from aiokprod.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aiokprod.wire.messages.metadata import MetadataResponse
+from aiokprod.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+INIT = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
+Scenario = Callable[[MockCluster, ClusterClient, Coordinators], Awaitable[None]]
+
+
+class Deaf(ClusterListener):
+    """A listener that nothing is of interest to."""
+
+    def snapshot_changed(self, old: Any, new: Any) -> None:
+        pass
+
+    def connection_ready(self, node_id: int, connection: Any) -> None:
+        pass
+
+    def dial_failed(self, node_id: int, error: Exception) -> None:
+        pass
+
+    def crashed(self, cause: BaseException) -> None:
+        raise cause
+
+
+def run(scenario: Scenario, **options: Any) -> None:
+    async def whole(network: VirtualNetwork, random: Random) -> None:
+        async with MockCluster(brokers=3, network=network, seed=1, **options) as cluster:
+            config = ProducerConfig(bootstrap_servers=cluster.bootstrap_servers, dialer=network.dial)
+            client = ClusterClient(config, Metrics(), Deaf(), random=random)
+            await client.start(5.0)
+            try:
+                await scenario(cluster, client, Coordinators(client, 10.0))
+            finally:
+                await client.close()
+
+    run_virtual(whole, seed=1)
+
+
+async def ask(coordinators: Coordinators) -> Any:
+    return await coordinators.ask(CoordinatorKind.TRANSACTION, "tx", INIT, FIRST_VERSION[InitProducerIdRequest])
+
+
+async def init(coordinators: Coordinators) -> InitProducerIdResponse:
+    answer = await ask(coordinators)
+    assert isinstance(answer, InitProducerIdResponse)
+    return answer
+
+
+async def lost(coordinators: Coordinators) -> NoAnswer:
+    answer = await ask(coordinators)
+    assert isinstance(answer, NoAnswer)
+    return answer
+
+
+def test_a_coordinator_is_found_once_and_kept() -> None:
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        for _ in range(3):
+            assert (await init(coordinators)).error_code == 0
+        assert coordinators.known(CoordinatorKind.TRANSACTION, "tx") == cluster.coordinator("tx")
+        assert cluster.requests_seen("FindCoordinator") == 1
+        assert {seen.broker for seen in cluster.requests("InitProducerId")} == {cluster.coordinator("tx")}
+
+    run(scenario)
+
+
+def test_groups_and_transactional_ids_of_one_name_are_two() -> None:
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        cluster.move_coordinator("tx", 1)
+        cluster.move_group_coordinator("tx", 2)
+        await init(coordinators)
+        request = AddOffsetsToTxnRequest(transactional_id="tx", group_id="tx")
+        answer = await coordinators.ask(CoordinatorKind.GROUP, "tx", request, 3)
+        assert list(codes_of(answer)) == [16]
+        assert coordinators.known(CoordinatorKind.TRANSACTION, "tx") == 1
+        assert coordinators.known(CoordinatorKind.GROUP, "tx") is None
+
+    run(scenario)
+
+
+def test_one_that_has_moved_is_looked_up_again() -> None:  # faults: X2
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        await init(coordinators)
+        node = cluster.coordinator("tx") % 3 + 1
+        cluster.move_coordinator("tx", node)
+        assert (await init(coordinators)).error_code == 16
+        assert (await init(coordinators)).error_code == 0
+        assert coordinators.known(CoordinatorKind.TRANSACTION, "tx") == node
+
+    run(scenario)
+
+
+def test_one_that_loads_is_looked_up_again() -> None:  # faults: X2
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        cluster.load_coordinator("tx")
+        assert (await init(coordinators)).error_code == 14
+        assert coordinators.known(CoordinatorKind.TRANSACTION, "tx") is None
+        cluster.load_coordinator("tx", is_loading=False)
+        assert (await init(coordinators)).error_code == 0
+
+    run(scenario)
+
+
+def test_one_that_is_silent_is_looked_up_again() -> None:
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        await init(coordinators)
+        cluster.blackhole_next("InitProducerId")
+        silent = await lost(coordinators)
+        assert silent.is_written
+        assert silent.code is None
+        assert coordinators.known(CoordinatorKind.TRANSACTION, "tx") is None
+        assert (await init(coordinators)).error_code == 0
+
+    run(scenario)
+
+
+def test_an_answer_that_is_lost_may_have_been_acted_on() -> None:  # faults: X5
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        cluster.drop_answer("InitProducerId")
+        assert (await lost(coordinators)).is_written
+        assert (await init(coordinators)).producer_epoch == 1
+
+    run(scenario)
+
+
+def test_one_that_dies_is_looked_up_again_where_it_moved_to() -> None:  # faults: X4
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        await init(coordinators)
+        node = cluster.coordinator("tx")
+        cluster.stop_broker(node)
+        await asyncio.sleep(1.0)  # virtual: the end of the connection is known
+        dead = await lost(coordinators)
+        assert not dead.is_written
+        assert dead.code is None
+        while isinstance(await ask(coordinators), NoAnswer):
+            await asyncio.sleep(0.1)
+        assert coordinators.known(CoordinatorKind.TRANSACTION, "tx") not in (None, node)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("code", "told"), [(53, 53), (30, 30), (42, 42), (15, None), (14, None), (-1, None), (7, None)]
+)
+def test_a_refused_look_up_has_its_code_if_it_is_for_good(code: int, told: int | None) -> None:
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        cluster.fail_next("FindCoordinator", code)
+        refused = await lost(coordinators)
+        assert (refused.code, refused.is_written) == (told, False)
+        assert refused.error.code == code
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("versions", "sent"), [(FIRST_VERSION, 4), (SECOND_VERSION, 5)])
+def test_the_version_of_the_protocol_caps_each_request(versions: dict[type, int], sent: int) -> None:
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        identity = await init(coordinators)
+        request = EndTxnRequest("tx", identity.producer_id, identity.producer_epoch, committed=True)
+        await coordinators.ask(CoordinatorKind.TRANSACTION, "tx", request, versions[EndTxnRequest])
+        assert [seen.version for seen in cluster.requests("EndTxn")] == [sent]
+        assert [seen.version for seen in cluster.requests("InitProducerId")] == [5]
+        assert [seen.version for seen in cluster.requests("FindCoordinator")] == [3]
+
+    run(scenario)
+
+
+def test_what_a_version_cannot_carry_is_not_sent() -> None:
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        request = InitProducerIdRequest("tx", 60_000, producer_id=1, producer_epoch=1)
+        answer = await coordinators.ask(CoordinatorKind.TRANSACTION, "tx", request, 2)
+        assert isinstance(answer, NoAnswer)
+        assert (answer.code, answer.is_written) == (35, False)
+        assert not cluster.requests_seen("InitProducerId")
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("options", "version"), [({}, 2), ({"transaction_version": 1}, 1), ({"kafka_version": "2.8"}, 0)]
+)
+def test_the_client_tells_the_version_of_transactions(options: dict[str, Any], version: int) -> None:
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        await init(coordinators)
+        assert client.finalized_features.get("transaction.version", 0) == version
+
+    run(scenario, **options)
+
+
+def test_the_codes_of_every_answer_are_found() -> None:
+    added = AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            AddPartitionsToTxnTopicResult("t", [AddPartitionsToTxnPartitionResult(n, 50 + n) for n in range(2)]),
+            AddPartitionsToTxnTopicResult("u", [AddPartitionsToTxnPartitionResult(0, 3)]),
+        ]
+    )
+    offsets = TxnOffsetCommitResponse(
+        topics=[TxnOffsetCommitResponseTopic("t", [TxnOffsetCommitResponsePartition(0, 16)])]
+    )
+    assert list(codes_of(added)) == [50, 51, 3]
+    assert list(codes_of(offsets)) == [16]
+    for answer in (InitProducerIdResponse, AddOffsetsToTxnResponse, EndTxnResponse):
+        assert list(codes_of(answer(error_code=7))) == [7]
+    with pytest.raises(TypeError, match="MetadataResponse"):
+        codes_of(MetadataResponse())
+
+
+class Middle(Random):
+    """No jitter."""
+
+    def random(self) -> float:
+        return 0.5
+
+
+def test_the_first_pause_after_a_concurrent_transaction_is_short() -> None:  # faults: X3
+    pace = RetryPace(ProducerConfig(bootstrap_servers="b:1"), Middle())
+    assert [round(pace.concurrent_s(attempt), 3) for attempt in (1, 2, 3, 9)] == [0.02, 0.04, 0.08, 1.0]
+    assert [round(pace.usual_s(attempt), 3) for attempt in (1, 2, 3, 9)] == [0.1, 0.2, 0.4, 1.0]
+
+
+def test_pauses_are_never_nothing() -> None:
+    config = ProducerConfig(bootstrap_servers="b:1", retry_backoff_ms=0, retry_backoff_max_ms=0)
+    pace = RetryPace(config, Random(1))
+    assert min(pace.usual_s(1), pace.concurrent_s(1)) > 0.005

@@ -1,0 +1,54 @@
+"""Codes: what is done about each, by request."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokprod.transactions.machine_actions import NO_ANSWER, Reason
+from aiokprod.transactions.machine_codes import OTHERWISE, RETRIED, TABLE, Judgement, Kind, Request, judge
+from aiokprod.wire.codes import ErrorCode
+
+
+@pytest.mark.parametrize("request_", Request, ids=lambda request: request.value)
+def test_a_moved_or_busy_coordinator_is_asked_again(request_: Request) -> None:
+    # faults: X2, X3
+    assert all(judge(request_, code).kind is kind for code, kind in RETRIED.items())
+    assert {RETRIED[code] for code in (14, 15, 16)} == {Kind.MOVED}
+    assert judge(request_, ErrorCode.CONCURRENT_TRANSACTIONS).kind is Kind.CONCURRENT
+
+
+@pytest.mark.parametrize("request_", Request, ids=lambda request: request.value)
+def test_old_epochs_and_refusals_of_the_id_have_one_meaning_everywhere(request_: Request) -> None:
+    assert judge(request_, 47).kind is judge(request_, 90).kind is Kind.FENCED
+    assert judge(request_, 53) == Judgement(Kind.FATAL, Reason.NOT_AUTHORIZED)
+    assert judge(request_, 35).kind is Kind.FATAL
+    assert judge(request_, 0).kind is Kind.DONE
+
+
+def test_an_unknown_server_error_of_end_txn_is_not_success() -> None:
+    # faults: X18
+    assert judge(Request.END, ErrorCode.UNKNOWN_SERVER_ERROR).kind is Kind.AGAIN
+
+
+def test_an_unknown_code_ends_nothing_at_end_txn_and_the_transaction_elsewhere() -> None:
+    assert judge(Request.END, 9999).kind is Kind.AGAIN
+    assert judge(Request.OFFSET_COMMIT, 9999).kind is Kind.ABORTABLE
+    assert judge(Request.INIT_PRODUCER_ID, 9999).kind is Kind.FATAL
+    assert set(OTHERWISE) == set(TABLE) == set(Request)
+
+
+@pytest.mark.parametrize("code", [22, 25, 27, 82, 110, 113])
+def test_a_group_that_has_moved_on_makes_the_transaction_abortable(code: int) -> None:
+    # faults: X17
+    assert judge(Request.OFFSET_COMMIT, code) == Judgement(Kind.ABORTABLE, Reason.GROUP_MOVED_ON)
+
+
+def test_a_partition_that_was_not_attempted_is_asked_for_apart_from_the_bad_one() -> None:
+    assert judge(Request.ADD_PARTITIONS, ErrorCode.OPERATION_NOT_ATTEMPTED).kind is Kind.APART
+    assert judge(Request.ADD_PARTITIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION).kind is Kind.UNKNOWN_PARTITION
+    assert judge(Request.ADD_PARTITIONS, ErrorCode.TOPIC_AUTHORIZATION_FAILED).reason is Reason.PARTITION_REFUSED
+    assert judge(Request.ADD_PARTITIONS, NO_ANSWER).kind is Kind.AGAIN
+
+
+def test_a_timeout_above_the_brokers_is_named() -> None:
+    assert judge(Request.INIT_PRODUCER_ID, 50) == Judgement(Kind.FATAL, Reason.BAD_TIMEOUT)
