@@ -8,6 +8,7 @@ prints the tests of a module.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,13 @@ def test_each_test_file_is_named_for_a_module_or_its_package() -> None:
     assert not lost, (
         f"named for no module of the folder that they mirror: {[str(test.relative_to(ROOT)) for test in lost]}"
     )
+
+
+def test_no_two_files_below_tests_share_a_name() -> None:
+    """pytest imports them by their name alone: a second one fails, and so does each import of a helper with two files."""
+    each_may_have = {"conftest.py", "__init__.py", "__main__.py"}
+    counts = Counter(path.name for path in TESTS.parent.rglob("*.py") if path.name not in each_may_have)
+    assert [name for name, count in counts.items() if count > 1] == []
 
 
 def test_each_module_has_tests() -> None:

@@ -12,6 +12,8 @@ import pytest
 from aiokprod.errors import RecordTypeError
 from aiokprod.transactions.offsets import GroupMetadata, Offset, offset_topics, offsets_of
 
+NO_OBJECT_OF_OURS = SimpleNamespace()
+"""An object without anything that is asked for; its repr, the name of a test, is the same in each process."""
 TopicPartition = namedtuple("TopicPartition", ["topic", "partition"])
 OffsetAndMetadata = namedtuple("OffsetAndMetadata", ["offset", "metadata"])
 
@@ -47,7 +49,7 @@ def test_metadata_and_leader_epoch_are_kept() -> None:
 @pytest.mark.parametrize(
     "offsets",
     [None, 5, "t", b"t", {"t": 1}, {("t",): 1}, {("t", "1"): 1}, {("t", -1): 1}, {("t", True): 1}, {("", 1): 1},
-     {("t", 1): None}, {("t", 1): "7"}, {("t", 1): True}, {("t", 1): -1}, {("t", 1): 2**63}, [object()], [("t", 1)]],
+     {("t", 1): None}, {("t", 1): "7"}, {("t", 1): True}, {("t", 1): -1}, {("t", 1): 2**63}, [NO_OBJECT_OF_OURS], [("t", 1)]],
     ids=repr,
 )  # fmt: skip
 def test_what_is_no_offset_is_refused(offsets: object) -> None:
@@ -110,7 +112,9 @@ def test_the_group_of_a_kafka_python_consumer_is_read() -> None:
     assert GroupMetadata.of(of_its_own) == GroupMetadata("grp", 4, "member-3", None)
 
 
-@pytest.mark.parametrize("group", [None, "", 7, b"", b"CGMDv2:", b"CGMDv2:\0\0\0\0g\0", object(), {}], ids=repr)
+@pytest.mark.parametrize(
+    "group", [None, "", 7, b"", b"CGMDv2:", b"CGMDv2:\0\0\0\0g\0", NO_OBJECT_OF_OURS, {}], ids=repr
+)
 def test_what_is_no_group_is_refused(group: object) -> None:
     with pytest.raises(RecordTypeError, match="group is"):
         GroupMetadata.of(group)

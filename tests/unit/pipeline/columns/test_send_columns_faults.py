@@ -184,10 +184,13 @@ def test_failures_after_a_cancellation_are_told_by_what_became_of_the_records(ca
                 await sending
             closed = await producer.close(timeout=0.1)
             kinds = {("t", error.partition, error.persistence) for error in errors}
-            assert kinds == {("t", 0, Persistence.NOT_PERSISTED), *closed.undelivered} and len(kinds) == 3
+            # On a slow machine records of the first partition may be left at the end of close(), too.
+            assert kinds == {("t", 0, Persistence.NOT_PERSISTED), *closed.undelivered}
+            of_second = {kind[2]: count for kind, count in closed.undelivered.items() if kind[1] == 1}
+            assert of_second.keys() == {Persistence.NOT_PERSISTED, Persistence.POSSIBLY_PERSISTED}
             told = [record for record in caplog.records if "no caller awaited" in record.msg]
             in_second = [record.getMessage().split()[1] for record in told if record.__dict__["kafka_partition"] == 1]
-            assert sorted(map(int, in_second)) == sorted(closed.undelivered.values())
+            assert sorted(map(int, in_second)) == sorted(of_second.values())
 
     run(scenario())
 
