@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -37,38 +38,38 @@ class Transaction:
         self._is_begun = False
 
     async def __aenter__(self) -> Self:
-        """Begin the transaction; nothing is sent.
+        """Begin the transaction; nothing is sent. First waits for the end of a block whose end was cancelled.
 
         Raises:
             UsageError: another one is open, its end is not known, or this one was used before.
+
+        Cancellation: nothing has begun.
         """
         if self._is_begun:
             raise UsageError("a transaction is used once: call producer.transaction() for the next one")
-        self._transactor().begin(self)
+        transactor = self._transactor()
+        await transactor.ended_in_background()
+        transactor.begin(self)
         self._is_begun = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            await self._abort_after(error)
-            return
         if self.outcome is not None:
             return  # the block has ended it in the long form
         transactor = self._transactor()
-        refused: AiokprodError
         try:
-            await transactor.commit(None)
-        except (ProducerFailedError, TransactionOutcomeUnknownError, UsageError):
+            if error is None:
+                await _commit_or_abort(transactor)
+            else:
+                await _abort_after(transactor, error)
+        except asyncio.CancelledError:
+            # The commit or abort goes on. A commit that is refused then still needs its abort, and the task that would have
+            # called it is gone: without this the next block would be refused.
+            if self.outcome is None:
+                transactor.end_in_background(_commit_or_abort if error is None else _abort)
             raise
-        except AiokprodError as cause:
-            refused = cause
-        else:
-            return
-        await transactor.abort(None)
-        aborted = TransactionAbortedError("the transaction was aborted, as it could not be committed")
-        raise aborted from refused
 
     async def send_offsets(self, offsets: object, group: object) -> None:
         """Take offsets of a consumer group into the transaction; see `Producer.send_offsets_to_transaction`.
@@ -89,15 +90,34 @@ class Transaction:
             raise UsageError("the transaction is not open: send its offsets inside its block")
         await self._transactor().send_offsets(taken, metadata)
 
-    async def _abort_after(self, error: BaseException) -> None:
-        """Abort, as the block has raised; its exception is the one that is told."""
-        if self.outcome is not None:
-            return
-        try:
-            await self._transactor().abort(None)
-        except AiokprodError as trouble:
-            error.add_note(f"the transaction could not be aborted ({type(trouble).__name__}): {trouble}")
-
     def __repr__(self) -> str:
         outcome = "open" if self._is_begun else "not begun"
         return f"<Transaction {outcome if self.outcome is None else self.outcome.value}>"
+
+
+async def _commit_or_abort(transactor: Transactor) -> None:
+    """Commit; abort if that is refused."""
+    refused: AiokprodError
+    try:
+        await transactor.commit(None)
+    except (ProducerFailedError, TransactionOutcomeUnknownError, UsageError):
+        raise
+    except AiokprodError as cause:
+        refused = cause
+    else:
+        return
+    await transactor.abort(None)
+    aborted = TransactionAbortedError("the transaction was aborted, as it could not be committed")
+    raise aborted from refused
+
+
+async def _abort(transactor: Transactor) -> None:
+    await transactor.abort(None)
+
+
+async def _abort_after(transactor: Transactor, error: BaseException) -> None:
+    """Abort, as the block has raised; its exception is the one that is told."""
+    try:
+        await transactor.abort(None)
+    except AiokprodError as trouble:
+        error.add_note(f"the transaction could not be aborted ({type(trouble).__name__}): {trouble}")

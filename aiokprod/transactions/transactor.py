@@ -150,7 +150,7 @@ class Transactor:
         coordinators: Coordinators,
         features: Callable[[], Mapping[str, int]],
         loop: asyncio.AbstractEventLoop,
-        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         random: Random,
         metrics: Metrics,
         crashed: Callable[[BaseException], None],
@@ -193,6 +193,7 @@ class Transactor:
         self._handle: TransactionHandle | None = None  # of the transaction at hand, if it has one
         self._ended_at_close: asyncio.Future[None] | None = None
         self._is_open_at_close = False
+        self._ending: asyncio.Task[None] | None = None  # the end of a block that goes on without its task
 
     # ------------------------------------------------------------------ the id
     async def initialise(self, timeout_s: float | None) -> None:
@@ -299,6 +300,28 @@ class Transactor:
             elif waiting.done() and not waiting.cancelled():
                 self._unseen = waiting.result()
             raise
+
+    def end_in_background(self, end: Callable[[Transactor], Coroutine[Any, Any, None]]) -> None:
+        """Go on with the end of a block whose task was cancelled.
+
+        Args:
+            end: commits or aborts. Its error is told by the outcome of the transaction alone, as no task asks for it.
+        """
+        self._ending = self._spawn(self._end_block(end), "aiokprod-end-of-a-cancelled-block")
+
+    async def _end_block(self, end: Callable[[Transactor], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await end(self)
+        except AiokprodError as trouble:
+            self._log.warned(
+                "cancelled block", f"a block was cancelled at its end, which went on without it: {trouble}"
+            )
+
+    async def ended_in_background(self) -> None:
+        """Wait for the end of a block whose task was cancelled."""
+        if self._ending is not None:
+            await asyncio.wait([self._ending])
+            self._ending = None
 
     async def _until_begun(self) -> None:
         """Wait until the id is taken: the transaction was begun before that."""
