@@ -15,6 +15,7 @@ ProducerInterceptor the base class of hooks that see each record
 Health, CloseReport the state of a producer, and the records that close() could not deliver
 Transaction         records and offsets that become visible together: TransactionOutcome says whether they did;
                     GroupMetadata names the consumer whose offsets are part of it
+exactly_once        reads batches of a consumer, and commits each with the records that are made of it
 Reader              reads records back, for tests and tools
 
 Modules with more: aiokprod.serializers, aiokprod.testing (a producer in memory, a mock cluster, a real one),
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     compiled: bool
     from aiokprod import errors as errors
     from aiokprod.config import ProducerConfig as ProducerConfig
+    from aiokprod.consuming.exactly_once import exactly_once as exactly_once
     from aiokprod.delivery_type import Delivery as Delivery
     from aiokprod.errors import AiokprodError as AiokprodError
     from aiokprod.errors import BufferFullError as BufferFullError
@@ -91,6 +93,7 @@ _WHERE = {
     "DeliveryError": "errors",
     "SendManyError": "errors",
     "Reader": "reader",
+    "exactly_once": "consuming.exactly_once",
 }
 __all__ = [
     "AiokprodError",
@@ -122,6 +125,7 @@ __all__ = [
     "TransactionOutcome",
     "compiled",
     "errors",
+    "exactly_once",
 ]
 
 

@@ -32,6 +32,7 @@ from aiokprod.wire.messages.add_partitions_to_txn import AddPartitionsToTxnReque
 from aiokprod.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aiokprod.wire.messages.offset_fetch import OffsetFetchResponse
 from aiokprod.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 GONE: Final = frozenset(
@@ -209,5 +210,10 @@ def codes_of(answer: object) -> Iterable[int]:
             ]
         case TxnOffsetCommitResponse():
             return [partition.error_code for topic in answer.topics for partition in topic.partitions]
+        case OffsetFetchResponse():
+            return [
+                answer.error_code,
+                *(partition.error_code for topic in answer.topics for partition in topic.partitions),
+            ]
         case _:
             raise TypeError(f"{type(answer).__name__} is not an answer of a coordinator")

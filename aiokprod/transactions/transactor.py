@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from functools import partial
 from math import inf
 from random import Random
@@ -40,6 +40,7 @@ from aiokprod.transactions.coordinator import (
     RetryPace,
 )
 from aiokprod.transactions.errors_of_causes import error_of, not_in_time, usage_error
+from aiokprod.transactions.group_offsets import stable_offsets
 from aiokprod.transactions.machine import TransactionMachine
 from aiokprod.transactions.machine_actions import (
     NO_ANSWER,
@@ -169,10 +170,10 @@ class Transactor:
         self._metrics = metrics
         self._crashed = crashed
         self._log = StateLog(f"transactional id {self._id!r}", client_id=config.client_id)
-        pace = RetryPace(config, random)
+        self._pace = RetryPace(config, random)
         self._machine = TransactionMachine(
-            retry_delay=pace.usual_s,
-            concurrent_delay=pace.concurrent_s,
+            retry_delay=self._pace.usual_s,
+            concurrent_delay=self._pace.concurrent_s,
             transaction_timeout_s=config.transaction_timeout_ms / 1000,
         )
         self._told = State.UNINITIALISED  # the last state that was logged
@@ -241,6 +242,17 @@ class Transactor:
             self._sync()
             return
         self._begin(handle)
+
+    def check_idle(self) -> None:
+        """Check that no transaction is open, nor one whose end is not known.
+
+        Raises:
+            UsageError: one is.
+        """
+        if self._machine.state is State.UNKNOWN:
+            raise usage_error(Refusal.UNKNOWN)
+        if self._begins_early or self._machine.state in OPEN:
+            raise usage_error(Refusal.IN_TRANSACTION)
 
     def _begin(self, handle: TransactionHandle | None) -> None:
         # By the finalized feature, not by what brokers offer: one request of the second version wedges the id for good where
@@ -357,6 +369,12 @@ class Transactor:
         self._offsets[number] = (offsets, group, done)
         self._apply(actions)
         await asyncio.shield(done)
+
+    async def committed_offsets(
+        self, group: str, partitions: Collection[Partition], waits: Callable[[str], None]
+    ) -> dict[Partition, int]:
+        """Return the committed offsets of a group, stable ones. See `stable_offsets`."""
+        return await stable_offsets(self._coordinators, self._pace, group, partitions, waits)
 
     async def close(self, timeout_s: float | None) -> None:
         """End what is open: a commit that was asked for goes on, everything else is aborted.

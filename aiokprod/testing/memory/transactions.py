@@ -22,6 +22,12 @@ from aiokprod.transactions.machine_actions import Mode, Partition
 from aiokprod.transactions.transactor import Transactor
 from aiokprod.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from aiokprod.wire.messages.init_producer_id import InitProducerIdResponse
+from aiokprod.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
 from aiokprod.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -44,6 +50,8 @@ class MemoryCoordinators(Coordinators):
             return EndTxnResponse(producer_id=message.producer_id, producer_epoch=message.producer_epoch + 1)
         if isinstance(message, TxnOffsetCommitRequest):
             return _taken(message)
+        if isinstance(message, OffsetFetchRequest):
+            return _without_offsets(message)
         return InitProducerIdResponse(producer_id=1, producer_epoch=0)
 
 
@@ -55,6 +63,18 @@ def _taken(message: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
                 [TxnOffsetCommitResponsePartition(partition.partition_index) for partition in topic.partitions],
             )
             for topic in message.topics
+        ]
+    )
+
+
+def _without_offsets(message: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Answer that nothing is committed: groups are not kept here, so a consumer in a test stays where it is."""
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                topic.name, [OffsetFetchResponsePartition(number, -1) for number in topic.partition_indexes]
+            )
+            for topic in message.topics or ()
         ]
     )
 

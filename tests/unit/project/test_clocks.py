@@ -21,7 +21,17 @@ VIRTUAL = (
     "played",  # tests/unit/testing/virtual/test_virtual_threads.py
     "VirtualNetwork",
 )
-VIRTUAL_RIGS = ("virtual_rig", "virtual_time", "metadata_rig", "pool_rig", "cost_scenarios", "small_world", "txn_rig")
+VIRTUAL_RIGS = (
+    "virtual_rig",
+    "virtual_time",
+    "metadata_rig",
+    "pool_rig",
+    "cost_scenarios",
+    "small_world",
+    "txn_rig",
+    "consuming_rig",
+    "fake_group",
+)
 """Modules that only run scenarios in virtual time."""
 REAL = re.compile(r"asyncio\.run\(|asyncio\.Runner|uvloop\.run|both_loops|from rig import .*\brun\b(?!_)")
 """What modules have that also run scenarios on the real clock: there each function has to name its runner."""

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SOURCES, TESTS = ROOT / "aiokprod", ROOT / "tests" / "unit"
 WITHOUT_A_MODULE = {"behaviour", "project"}
 """Folders whose tests are of several modules together, and of the repository: its pages, words, docstrings and build."""
-MIRRORED = ("cluster", "config", "pipeline", "records", "transactions", "wire")
+MIRRORED = ("cluster", "config", "consuming", "pipeline", "records", "transactions", "wire")
 """Packages whose every module has tests at its own path, or a line in `TESTED_THROUGH`. So have the modules beside them."""
 GENERATED = SOURCES / "wire" / "messages"
 TESTED_THROUGH = {
@@ -32,6 +32,7 @@ TESTED_THROUGH = {
     "cluster/metadata/cache.py": "cluster/metadata/test_metadata_outcomes.py",
     "cluster/metadata/slices.py": "cluster/metadata/test_snapshot.py",
     "cluster/parts.py": "cluster/test_client_start.py",
+    "consuming/source.py": "consuming/test_aiokafka_source.py",
     "config/command_line.py": "cli/test_cli_demo.py",
     "config/foreign_names.py": "config/test_mapping.py",
     "config/option_texts.py": "config/test_properties_files.py",

@@ -1,0 +1,1 @@
+"""Consume, transform, produce: each record that a consumer reads has its effect once (docs/exactly_once.md)."""

@@ -1,0 +1,159 @@
+"""`ConfluentSource`: confluent-kafka's `Consumer`, or its `AIOConsumer`, as a `Source`.
+
+Its calls block, so each runs in a thread; one at a time, and to its end, even if the task that waits is cancelled: a `consume`
+that went on beside a `seek` would move the position again. Partitions are taken away only within `consume`. The generation
+changes in the background, so it is compared after each `consume` with the one from before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from aiokprod.consuming.source import Place, Reading, Source
+from aiokprod.errors import ClusterError, ConfigError, RecordTypeError, UsageError
+from aiokprod.transactions.machine_actions import Partition
+from aiokprod.transactions.offsets import GroupMetadata, Offset
+
+T = TypeVar("T")
+
+NEEDED: Final = ("consume", "consumer_group_metadata", "assignment", "seek", "store_offsets")
+INVALID_ARGUMENT: Final = -186
+"""librdkafka's code for `store_offsets` of a consumer that stores them by itself."""
+END_OF_PARTITION: Final = -191
+PASSES: Final = frozenset({END_OF_PARTITION, -195, -187, -193, -185, -147})
+"""librdkafka's codes of events after which it goes on by itself: the end of a partition; a lost connection, all brokers down, a
+name not resolved, a timeout; a poll that came too late, after which it joins the group again."""
+NOT_NOW: Final = frozenset({-172, -190, -185})
+"""librdkafka's codes for a `seek` of a partition that is not fetched yet, or not any more, or is slow."""
+
+
+def is_confluent(consumer: object) -> bool:
+    """Return whether this is a consumer of confluent-kafka's shape."""
+    return all(callable(getattr(consumer, name, None)) for name in NEEDED)
+
+
+class ConfluentSource(Source):
+    """A `Consumer` or an `AIOConsumer` that has subscribed.
+
+    Args:
+        consumer: with `enable.auto.offset.store` false.
+    """
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+        self._is_async = inspect.iscoroutinefunction(consumer.consume)
+        self._running: asyncio.Task[Any] | None = None  # the last call; the next one waits for its end
+
+    async def check(self) -> None:
+        """Check that it does not commit by itself, and has subscribed."""
+        await self._alone(self._check)
+
+    async def _check(self) -> None:
+        try:
+            await self._ask("store_offsets", offsets=[])
+        except Exception as error:
+            if code_of(error) != INVALID_ARGUMENT:
+                raise
+            raise ConfigError(
+                'the consumer may commit by itself, also what is aborted later: give it "enable.auto.commit": False and'
+                ' "enable.auto.offset.store": False (confluent-kafka shows only the second one, and without it the first one'
+                " commits nothing)"
+            ) from error
+        self.group_id = GroupMetadata.of(await self._ask("consumer_group_metadata")).group_id
+        if await self._ask("assignment") and await self._look() is None:
+            raise UsageError(
+                "the consumer has partitions by assign(), so no coordinator could check that they are still its own: use"
+                " subscribe()"
+            )
+
+    async def place(self) -> Place | None:
+        """Return the place, once the call before is over."""
+        return await self._alone(self._look)
+
+    async def _look(self) -> Place | None:
+        member = GroupMetadata.of(await self._ask("consumer_group_metadata"))
+        partitions = frozenset((tp.topic, tp.partition) for tp in await self._ask("assignment"))
+        # Without a generation it was thrown out, and a commit would not be checked.
+        if not partitions or member.generation_id <= 0 or not member.member_id:
+            return None
+        return Place(member, partitions)
+
+    async def read(self, max_records: int, timeout_s: float) -> Reading:
+        """Wait for one record, then take what is there; also serve rebalances."""
+        return await self._alone(lambda: self._read(max_records, timeout_s))
+
+    async def _read(self, max_records: int, timeout_s: float) -> Reading:
+        try:
+            messages = list(await self._ask("consume", 1, timeout_s))
+        except NotImplementedError as error:
+            raise RecordTypeError(
+                f"{type(self._consumer).__name__} has no consume(): pass a Consumer, and deserialize in the loop"
+            ) from error
+        if messages and max_records > 1:
+            messages += await self._ask("consume", max_records - 1, 0)
+        records: list[Any] = []
+        for message in messages:
+            event = message.error()
+            if event is None:
+                records.append(message)
+            elif event.code() not in PASSES:
+                raise ClusterError(f"the consumer cannot read: {event.name()}: {event.str()}")
+        return Reading(records, await self._look())
+
+    async def seek(self, place: Place, positions: Mapping[Partition, int]) -> bool:
+        """Read on from these offsets; a partition that is not fetched yet cannot be moved."""
+        return await self._alone(lambda: self._seek(place, positions))
+
+    async def _seek(self, place: Place, positions: Mapping[Partition, int]) -> bool:
+        for tp in await self._ask("assignment"):
+            offset = positions.get((tp.topic, tp.partition))
+            if offset is None:
+                continue
+            try:
+                await self._ask("seek", type(tp)(tp.topic, tp.partition, offset))
+            except Exception as error:
+                if code_of(error) not in NOT_NOW:
+                    raise
+                return False
+        return await self._look() == place
+
+    def position_of(self, record: Any) -> tuple[Partition, Offset]:
+        """Return the partition of a record, and the next offset."""
+        epoch = record.leader_epoch()
+        offset = Offset(record.offset() + 1, leader_epoch=-1 if epoch is None else epoch)
+        return (record.topic(), record.partition()), offset
+
+    async def _ask(self, name: str, *arguments: Any, **named: Any) -> Any:
+        call = getattr(self._consumer, name)
+        if self._is_async:
+            return await call(*arguments, **named)
+        return await asyncio.to_thread(call, *arguments, **named)
+
+    async def _alone(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run the work after the one before it, and to its end."""
+        before = self._running
+
+        async def run() -> T:
+            if before is not None:
+                await asyncio.wait([before])
+            return await work()
+
+        task = self._running = asyncio.create_task(run(), name="aiokprod-confluent-consumer")
+        task.add_done_callback(_retrieve)
+        return await asyncio.shield(task)
+
+
+def code_of(error: BaseException) -> int | None:
+    """Return the code in an exception of confluent-kafka; None: it has none."""
+    code = getattr(error.args[0] if error.args else None, "code", None)
+    found = code() if callable(code) else None
+    return found if isinstance(found, int) else None
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Mark the exception of a call as seen: perhaps its task was cancelled."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,174 @@
+"""confluent-kafka's consumers, blocking and awaitable."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from consuming_rig import Rig, copy, run
+from fake_group import AsyncConfluentMember, ConfluentMember, KafkaError, KafkaException
+
+from aiokprod import exactly_once
+from aiokprod.consuming.confluent_source import ConfluentSource, code_of, is_confluent
+from aiokprod.errors import ClusterError, ConfigError, RecordTypeError, UsageError
+from aiokprod.transactions.offsets import GroupMetadata, Offset
+
+EVERY = pytest.mark.parametrize("shape", [ConfluentMember, AsyncConfluentMember], ids=["blocking", "aio"])
+
+
+@EVERY
+def test_batches_are_copied_and_positions_are_those_of_committed_offsets(shape: Any) -> None:
+    async def scenario(rig: Rig) -> None:
+        member = shape(rig.group)
+        rig.group.join(member)
+        member.not_yet = 2  # partitions are not fetched yet
+        async with rig.producer() as producer:
+            await copy(rig, member, producer, until=20)
+        assert await rig.output() == rig.group.input
+        assert await rig.offsets() == {("in", 0): 10, ("in", 1): 10}
+        assert rig.group.unchecked == 0
+        assert member.not_yet == 0
+
+    run(scenario)
+
+
+@EVERY
+def test_a_place_is_a_generation_with_partitions(shape: Any) -> None:
+    async def scenario(rig: Rig) -> None:
+        member = shape(rig.group)
+        source = ConfluentSource(member)
+        await source.check()
+        assert source.group_id == "g"
+        assert await source.place() is None
+        rig.group.join(member)
+        reading = await source.read(3, 1.0)
+        assert len(reading.records) == 3
+        assert source.position_of(reading.records[2]) == (("in", 0), Offset(3, "", 3))
+        place = reading.place
+        assert place is not None and place.member == GroupMetadata("g", 1, "c")
+        assert await source.place() == place
+        assert await source.seek(place, {("in", 0): 1, ("in", 9): 1})
+        assert member.sought == [("in", 0, 1)]
+        assert (await source.read(1, 1.0)).records[0].offset() == 1
+        rig.group.rebalance()
+        assert (await source.read(1, 1.0)).place != place
+        assert not await source.seek(place, {})
+        member.generation = -1  # thrown out, and its partitions not given back yet
+        assert await source.place() is None
+
+    run(scenario)
+
+
+@EVERY
+def test_a_call_goes_on_when_its_task_is_cancelled_and_the_next_one_comes_after_it(shape: Any) -> None:
+    async def scenario(rig: Rig) -> None:
+        member = shape(rig.group)
+        rig.group.join(member)
+        source = ConfluentSource(member)
+        place = (await source.read(1, 1.0)).place
+        assert place is not None
+        member.calls.clear()
+        before = source._running
+        reading = asyncio.create_task(source.read(2, 1.0))
+        while source._running is before:
+            await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert await source.seek(place, {("in", 0): 0})
+        assert member.calls == ["consume", "consume", "seek"]
+        assert [record.offset() for record in (await source.read(2, 1.0)).records] == [0, 1]
+
+    run(scenario)
+
+
+@EVERY
+def test_a_consumer_that_may_commit_by_itself_is_refused(shape: Any) -> None:
+    async def scenario(rig: Rig) -> None:
+        async with rig.producer() as producer:
+            with pytest.raises(ConfigError, match=r"enable\.auto\.offset\.store"):
+                await exactly_once(shape(rig.group, stores=True), producer).__aenter__()
+
+    run(scenario)
+
+
+@EVERY
+def test_partitions_by_hand_are_refused(shape: Any) -> None:
+    async def scenario(rig: Rig) -> None:
+        async with rig.producer() as producer:
+            member = shape(rig.group, member=False)
+            member.positions = {("in", 0): 0}
+            with pytest.raises(UsageError, match="subscribe"):
+                await exactly_once(member, producer).__aenter__()
+
+    run(scenario)
+
+
+@EVERY
+@pytest.mark.parametrize("code", [-191, -195, -187, -193, -185, -147])
+def test_events_that_pass_are_no_records(shape: Any, code: int) -> None:
+    async def scenario(rig: Rig) -> None:
+        member = shape(rig.group)
+        member.events = [KafkaError(code)] * 3
+        rig.group.join(member)
+        async with rig.producer() as producer:
+            await copy(rig, member, producer, until=20)
+        assert await rig.output() == rig.group.input
+
+    run(scenario)
+
+
+@EVERY
+@pytest.mark.parametrize("code", [29, 3, -150, -196])
+def test_errors_of_the_consumer_are_raised(shape: Any, code: int) -> None:
+    async def scenario(rig: Rig) -> None:
+        member = shape(rig.group)
+        rig.group.join(member)
+        async with rig.producer() as producer:
+            await copy(rig, member, producer, until=3)
+            member.events = [KafkaError(code)]
+            with pytest.raises(ClusterError, match=f"_{code}: in a test"):
+                await copy(rig, member, producer, until=20)
+
+    run(scenario)
+
+
+def test_a_consumer_without_consume_is_named() -> None:
+    async def scenario(rig: Rig) -> None:
+        class DeserializingConsumer(ConfluentMember):
+            def consume(self, *_: object) -> Any:
+                raise NotImplementedError
+
+        async with rig.producer() as producer:
+            with pytest.raises(RecordTypeError, match="DeserializingConsumer"):
+                await copy(rig, DeserializingConsumer(rig.group), producer, until=1)
+
+    run(scenario)
+
+
+def test_codes_of_exceptions() -> None:
+    assert code_of(KafkaException(KafkaError(-186))) == -186
+    assert code_of(KafkaException()) is code_of(KeyError("code")) is None
+
+
+def test_the_real_consumer_is_known() -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    options = {"bootstrap.servers": "localhost:1", "group.id": "g", "log_level": 0, "enable.auto.commit": False}
+    silent = confluent_kafka.Consumer(options | {"enable.auto.offset.store": False})
+    stores = confluent_kafka.Consumer(options)
+
+    async def scenario(rig: Rig) -> None:
+        for consumer in (silent, stores):
+            assert is_confluent(consumer)
+        source = ConfluentSource(silent)
+        await source.check()
+        assert (source.group_id, await source.place()) == ("g", None)
+        with pytest.raises(ConfigError, match=r"enable\.auto\.offset\.store"):
+            await ConfluentSource(stores).check()
+
+    try:
+        run(scenario)
+    finally:
+        silent.close()
+        stores.close()

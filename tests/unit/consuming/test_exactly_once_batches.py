@@ -1,0 +1,347 @@
+"""One consumer and one producer: batches, failures, ends of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from consuming_rig import Rig, copy, run
+from fake_group import AiokafkaMember
+
+from aiokprod import TransactionOutcome, exactly_once
+from aiokprod.errors import (
+    BrokerRejectedError,
+    ConfigError,
+    OffsetCommitRefusedError,
+    ProducerFencedError,
+    RecordTypeError,
+    TransactionAbortedError,
+    UsageError,
+)
+
+
+def test_each_batch_is_one_transaction_with_its_offsets() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        async with rig.producer() as producer:
+            assert await copy(rig, consumer, producer, until=20, max_records=6) == 4
+        assert await rig.output() == rig.group.input
+        assert await rig.offsets() == {("in", 0): 10, ("in", 1): 10}
+        assert rig.cluster.requests_seen("EndTxn") == 4
+        assert rig.group.unchecked == 0
+        await consumer.stop()
+
+    run(scenario)
+
+
+def test_polls_without_records_make_no_transaction() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        async with rig.producer() as producer:
+
+            async def loop() -> None:
+                async with exactly_once(consumer, producer, timeout=0.1) as batches:
+                    async for _ in batches:
+                        raise AssertionError
+
+            task = asyncio.create_task(loop())
+            await asyncio.sleep(100)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert not rig.cluster.requests_seen("EndTxn")
+        await consumer.stop()
+
+    run(scenario, each=0)
+
+
+def test_an_exception_of_the_body_aborts_and_the_consumer_goes_back() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        async with rig.producer() as producer:
+            with pytest.raises(ZeroDivisionError):
+                async with exactly_once(consumer, producer, max_records=4) as batches:
+                    async for records in batches:
+                        for record in records:
+                            producer.send("out", record.value)
+                        if records[0].offset:
+                            raise ZeroDivisionError
+            assert await rig.offsets() == {("in", 0): 4}
+            assert consumer.positions == {("in", 0): 4, ("in", 1): 0}
+            await copy(rig, consumer, producer, until=16)
+        assert await rig.output() == rig.group.input
+        await consumer.stop()
+
+    run(scenario)
+
+
+def test_break_leaves_the_batch_for_the_next_loop() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        async with rig.producer() as producer:
+            async with exactly_once(consumer, producer) as batches:
+                async for records in batches:
+                    producer.send("out", records[0].value)
+                    break
+            assert await rig.output() == []
+            await copy(rig, consumer, producer, until=20)
+        assert await rig.output() == rig.group.input
+        await consumer.stop()
+
+    run(scenario)
+
+
+def test_a_consumer_without_committed_offsets_goes_back_to_where_it_began() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        async with rig.producer() as producer:
+            with pytest.raises(KeyError):
+                async with exactly_once(consumer, producer, max_records=4) as batches:
+                    async for records in batches:
+                        assert [record.offset for record in records] == [0, 1, 2, 3]
+                        raise KeyError
+            assert consumer.positions[records[0].topic, records[0].partition] == 0
+        await consumer.stop()
+
+    run(scenario, partitions=1)
+
+
+def test_offsets_whose_commit_is_not_finished_are_waited_for() -> None:
+    """The consumer's own look-up gives earlier offsets: records would be doubled."""
+
+    async def scenario(rig: Rig) -> None:
+        first = rig.member("a")
+        async with rig.producer("one") as producer:
+            await copy(rig, first, producer, until=5, max_records=5)
+        await first.stop()
+        second = rig.member("b")  # joins while the marker is on its way
+        async with rig.producer("two") as producer:
+            await copy(rig, second, producer, until=5, max_records=5)
+        assert second.sought, "it was put to the committed offsets"
+        assert await rig.output() == rig.group.input
+        await second.stop()
+
+    run(scenario, partitions=1, transaction_completion_ms=3000)
+
+
+@pytest.mark.parametrize("code", [22, 25, 27, 82, 113])
+def test_a_refusal_because_the_group_has_moved_on_runs_the_batch_again(code: int) -> None:
+    """faults: X17"""
+
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        rig.cluster.fail_next("TxnOffsetCommit", code, times=15)
+        async with rig.producer() as producer:
+            await copy(rig, consumer, producer, until=20 + 15 * 3)
+        assert await rig.output() == rig.group.input
+        await consumer.stop()
+
+    run(scenario)
+
+
+def test_a_refusal_for_good_is_raised_and_the_consumer_goes_back() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        rig.cluster.fail_next("TxnOffsetCommit", 30)
+        async with rig.producer() as producer:
+            with pytest.raises(OffsetCommitRefusedError):
+                await copy(rig, consumer, producer, until=20)
+            assert consumer.positions == {("in", 0): 0, ("in", 1): 0}
+            await copy(rig, consumer, producer, until=20)
+        assert await rig.output() == rig.group.input
+        await consumer.stop()
+
+    run(scenario)
+
+
+def test_a_record_that_the_broker_rejects_is_raised() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        rig.cluster.fail_next("Produce", 87)
+        async with rig.producer() as producer:
+            with pytest.raises((BrokerRejectedError, TransactionAbortedError)):
+                await copy(rig, consumer, producer, until=20)
+            assert await rig.offsets() == {}
+            assert consumer.positions == {("in", 0): 0, ("in", 1): 0}
+        await consumer.stop()
+
+    run(scenario)
+
+
+def test_a_record_that_was_too_slow_runs_the_batch_again_and_not_for_ever() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        slow = {"delivery_timeout_ms": 2000, "request_timeout_ms": 1000, "linger_ms": 0}
+        async with rig.producer(**slow) as producer:
+            rig.cluster.fail_next("Produce", 7, times=40)
+            await copy(rig, consumer, producer, until=20 + 3)
+            rig.cluster.fail_next("Produce", 7, times=None)
+            consumer.positions = dict.fromkeys(consumer.positions, 0)
+        assert await rig.output() == rig.group.input
+        await consumer.stop()
+
+    run(scenario)
+
+
+def test_an_unknown_end_is_asked_for_until_it_is_known() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        quick = {"delivery_timeout_ms": 2000, "request_timeout_ms": 1000, "max_block_ms": 1000, "linger_ms": 0}
+        async with rig.producer(**quick) as producer:
+            rig.cluster.drop_answer("EndTxn", times=8)
+            await copy(rig, consumer, producer, until=20)
+        assert await rig.output() == rig.group.input
+        await consumer.stop()
+
+    run(scenario)
+
+
+def test_a_fence_is_fatal() -> None:
+    """faults: X1"""
+
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        async with rig.producer() as producer:
+            with pytest.raises(ProducerFencedError):
+                async with exactly_once(consumer, producer, max_records=3) as batches:
+                    async for records in batches:
+                        for record in records:
+                            producer.send("out", record.value)
+                        if records[0].offset >= 3:
+                            await producer.flush()
+                            async with rig.producer(client_id="other"):
+                                pass
+        assert len(await rig.output()) == 3
+        await consumer.stop()
+
+    run(scenario)
+
+
+def test_a_commit_that_was_cancelled_goes_on() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        async with rig.producer() as producer:
+            rule = rig.cluster.hold("EndTxn", before_serving=True)
+            task = asyncio.create_task(copy(rig, consumer, producer, until=20, max_records=20))
+            while not rig.cluster.requests_seen("EndTxn"):
+                await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.sleep(1)
+            assert not task.done(), "it waits for the end of the commit"
+            rig.cluster.release(rule)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert consumer.positions == {("in", 0): 10, ("in", 1): 10}
+        assert await rig.output() == rig.group.input
+        await consumer.stop()
+
+    run(scenario)
+
+
+def test_partitions_by_hand_are_read_without_a_member() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = AiokafkaMember(rig.group)
+        consumer.assigned_by_hand()
+        async with rig.producer() as producer:
+            await copy(rig, consumer, producer, until=20)
+        assert await rig.output() == rig.group.input
+        assert rig.group.unchecked > 0
+
+    run(scenario)
+
+
+# ---------------------------------------------------------------------- wrong calls
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"max_records": 0}, ConfigError, "max_records"),
+        ({"max_records": -1}, ConfigError, "max_records"),
+        ({"max_records": True}, ConfigError, "max_records"),
+        ({"max_records": "5"}, ConfigError, "max_records"),
+        ({"timeout": 0}, ConfigError, "timeout"),
+        ({"timeout": -1}, ConfigError, "timeout"),
+        ({"timeout": float("nan")}, ConfigError, "timeout"),
+        ({"timeout": float("inf")}, ConfigError, "timeout"),
+        ({"timeout": None}, ConfigError, "timeout"),
+        ({"consumer": object()}, RecordTypeError, "AIOKafkaConsumer"),
+        ({"consumer": None}, RecordTypeError, "NoneType"),
+        ({"producer": "p"}, RecordTypeError, "Producer"),
+        ({"consumer": {"enable_auto_commit": True}}, ConfigError, "enable_auto_commit"),
+        ({"consumer": {"isolation_level": "read_uncommitted"}}, ConfigError, "isolation_level"),
+        ({"consumer": {"group_id": None}}, UsageError, "group_id"),
+        ({"producer": {"transactional_id": None}}, UsageError, "transactional_id"),
+    ],
+    ids=lambda value: repr(value) if isinstance(value, dict) and "object" not in repr(value) else None,
+)
+def test_a_wrong_set_up_is_refused_at_once(options: dict[str, Any], error: type[Exception], text: str) -> None:
+    async def scenario(rig: Rig) -> None:
+        given = dict(options)
+        consumer = given.pop("consumer", {})
+        if isinstance(consumer, dict):
+            consumer = AiokafkaMember(rig.group, **consumer)
+        producer = given.pop("producer", {})
+        if isinstance(producer, dict):
+            producer = rig.producer(**producer)
+        with pytest.raises(error, match=text):
+            exactly_once(consumer, producer, **given)
+
+    run(scenario)
+
+
+def test_calls_in_the_wrong_order_are_refused() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        producer = rig.producer()
+        batches = exactly_once(consumer, producer)
+        with pytest.raises(UsageError, match="not been started"):
+            await batches.__aenter__()
+        with pytest.raises(UsageError, match="inside `async with"):
+            aiter(batches)
+        with pytest.raises(UsageError, match="inside `async with"):
+            await anext(batches)
+        async with producer:
+            producer.begin_transaction()
+            with pytest.raises(UsageError, match="open already"):
+                await batches.__aenter__()
+            await producer.abort_transaction()
+            unstarted = AiokafkaMember(rig.group)
+            unstarted._coordinator = None
+            with pytest.raises(UsageError, match="start"):
+                await exactly_once(unstarted, producer).__aenter__()
+            unsubscribed = AiokafkaMember(rig.group)
+            unsubscribed._subscription.subscription = None
+            with pytest.raises(UsageError, match="topics"):
+                await exactly_once(unsubscribed, producer).__aenter__()
+            async with batches:
+                with pytest.raises(UsageError, match="async for"):
+                    await anext(batches)
+                aiter(batches)
+                with pytest.raises(UsageError, match="one loop"):
+                    aiter(batches)
+                waiting = asyncio.create_task(anext(batches))
+                await asyncio.sleep(0)
+                with pytest.raises(UsageError, match="another task"):
+                    await anext(batches)
+                assert len(await waiting) == 20
+                assert repr(batches) == "<ExactlyOnceBatches open>"
+            with pytest.raises(UsageError, match="used once"):
+                await batches.__aenter__()
+        await consumer.stop()
+
+    run(scenario)
+
+
+def test_a_body_that_ends_the_transaction_is_refused() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        async with rig.producer() as producer:
+            with pytest.raises(UsageError, match="leave that to exactly_once"):
+                async with exactly_once(consumer, producer) as batches:
+                    async for _ in batches:
+                        assert await producer.abort_transaction() is TransactionOutcome.ABORTED
+            assert await copy(rig, consumer, producer, until=20) > 0
+        assert await rig.output() == rig.group.input
+        await consumer.stop()
+
+    run(scenario)
