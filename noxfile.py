@@ -134,12 +134,22 @@ def ledger(session: nox.Session) -> None:
 
 
 @nox.session
+def transactions(session: nox.Session) -> None:
+    """Explore the transaction machine: 200,000 random schedules (or `-- N`), and small worlds with two faults (or `-- N FAULTS`)."""
+    install(session, "test")
+    words = (*session.posargs, *("200000", "2")[len(session.posargs) :])
+    env = {"AIOKPROD_TRANSACTION_SEEDS": words[0], "AIOKPROD_TRANSACTION_FAULTS": words[1]}
+    session.run("pytest", "tests/unit/transactions/test_machine_exploration.py", env=env)
+
+
+@nox.session
 def simulation(session: nox.Session) -> None:
     """Run the whole producer in virtual time: 100,000 seeds (or `-- --seeds N`, and `--first N` to replay one)."""
     install(session, "test")
     words = dict(zip(session.posargs[::2], session.posargs[1::2], strict=False))
     env = {"AIOKPROD_SEEDS": words.get("--seeds", "100000"), "AIOKPROD_FIRST_SEED": words.get("--first", "0")}
-    session.run("pytest", "tests/simulation/test_simulation.py", "-n", "auto", env=env)
+    worlds = ("tests/simulation/test_simulation.py", "tests/simulation/test_transactional_worlds.py")
+    session.run("pytest", *worlds, "-n", "auto", env=env)
 
 
 @nox.session

@@ -70,19 +70,22 @@ class World:
         self.loop = asyncio.get_running_loop()
         self.partitions = random.choice([1, 1, 2, 4])
         self.is_idempotent = random.random() < 0.85
-        self.cluster = MockCluster(
-            brokers=3,
-            network=network,
-            seed=random.getrandbits(32),
-            now_ms=lambda: int(1000 * self.loop.wall_s()),  # type: ignore[attr-defined]
-            auto_create_topics=False,
-        )
+        self.cluster = self._make_cluster(seed=random.getrandbits(32))
         self.down: set[int] = set()
         self.healed_at = 0.0
         self.metadata_asked_at: list[float] = []
         self.cluster.counters.watchers.add(self._note_request)
         self.book = SendBook(self.loop.time)
         run.sends = self.book.sends
+
+    def _make_cluster(self, **options: Any) -> MockCluster:
+        return MockCluster(
+            brokers=3,
+            network=self.network,
+            now_ms=lambda: int(1000 * self.loop.wall_s()),  # type: ignore[attr-defined]
+            auto_create_topics=False,
+            **options,
+        )
 
     async def play(self) -> None:
         random, run = self.random, self.run
@@ -192,14 +195,16 @@ class World:
         return delivery
 
     # ------------------------------------------------------------------ faults
-    async def _nemesis(self) -> None:
-        random = self.random
-        faults: list[Callable[[], str]] = [
+    def _faults(self) -> list[Callable[[], str]]:
+        return [
             self._fail, self._fail, self._fail, self._drop, self._drop, self._omit, self._delay, self._throttle, self._move,
             self._move, self._leaderless, self._kill, self._start, self._start, self._silence, self._reset, self._close,
             self._forget, self._shrink, self._stop, self._refuse_metadata, self._late_and_moved, self._late_and_moved,
             self._old_identity, self._refuse_connections,
         ]  # fmt: skip
+
+    async def _nemesis(self) -> None:
+        random, faults = self.random, self._faults()
         for _ in range(random.choice([0, 3, 10, 30])):
             await asyncio.sleep(random.choice([0.0, 0.002, 0.02, 0.2, 1.0]))
             fault = random.choice(faults)()

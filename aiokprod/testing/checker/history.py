@@ -82,6 +82,11 @@ class Kind(StrEnum):
     LEAKED_SOCKETS = "leaked sockets"
     STORM = "storm"  # too many requests or connections at once
     STALL = "stall"  # the event loop did not turn
+    ABORTED_READ = "aborted record read"  # read as committed, and its transaction was told aborted
+    TORN = "torn transaction"  # some of its records are read as committed, and others are not
+    COMMITTED_WITH_FAILURE = "committed with a failure"  # a record of it failed, and it was told committed
+    DIRTY_OFFSET = "dirty offset"  # a committed offset of a transaction that was not committed
+    LOST_OFFSET = "lost offset"  # a transaction was told committed, and its offset is not there
 
 
 @dataclass(frozen=True, slots=True)

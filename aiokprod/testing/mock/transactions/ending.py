@@ -34,6 +34,7 @@ class Ending:
         "_commits",
         "_done",
         "_has_begun",
+        "_is_done",
         "_is_looking",
         "_now_ms",
         "_offset_logs",
@@ -55,6 +56,7 @@ class Ending:
         self._now_ms = now_ms
         self._done = done
         self._has_begun = False
+        self._is_done = False
         self._is_looking = False
         self._offset_logs = [index for topic, index in sorted(metadata.partitions) if topic == OFFSETS_TOPIC]
         self._waiting = [
@@ -85,8 +87,9 @@ class Ending:
         self._waiting.clear()
 
     def _look(self) -> None:
-        if self._is_looking:
-            return  # our own marker has changed a partition
+        # Our own marker has changed a partition; or the marker of another transaction has, and we have looked within that.
+        if self._is_looking or self._is_done:
+            return
         self._is_looking = True
         for one in self._waiting:
             self._write(one)
@@ -95,6 +98,7 @@ class Ending:
             one.partition.watchers.discard(self._look)
             self._waiting.remove(one)
         if not self._waiting:
+            self._is_done = True
             self._done()
 
     def _write(self, one: _Waiting) -> None:
