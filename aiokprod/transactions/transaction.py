@@ -23,7 +23,7 @@ class Transaction:
 
     Its normal end commits. An exception of the block, cancellation included, aborts and is raised. A commit that is refused is
     aborted too, and `TransactionAbortedError` says why; so nothing is left to do after the block, unless it raises
-    `TransactionOutcomeUnknownError`.
+    `TransactionOutcomeUnknownError`. A transaction that the block has prepared is left as it is (`prepare_transaction`).
 
     Args:
         transactor: returns the transactions of the producer, which makes this object.
@@ -57,6 +57,8 @@ class Transaction:
         if self.outcome is not None:
             return  # the block has ended it in the long form
         transactor = self._transactor()
+        if transactor.is_prepared(self.number):
+            return  # its end is the business of the block's caller
         refused: AiokprodError
         try:
             await transactor.commit(None)
@@ -94,7 +96,12 @@ class Transaction:
         if self.outcome is not None:
             return
         try:
-            await self._transactor().abort(None)
+            transactor = self._transactor()
+            if transactor.is_prepared(self.number):
+                # The block may have given it away: perhaps it is committed by now.
+                error.add_note("the transaction is prepared, and was not aborted: end_transaction() ends it")
+                return
+            await transactor.abort(None)
         except AiokprodError as trouble:
             error.add_note(f"the transaction could not be aborted ({type(trouble).__name__}): {trouble}")
 
