@@ -14,7 +14,8 @@ errors              all errors; Persistence says whether a failed record may be 
 ProducerInterceptor the base class of hooks that see each record
 Health, CloseReport the state of a producer, and the records that close() could not deliver
 Transaction         records and offsets that become visible together: TransactionOutcome says whether they did;
-                    GroupMetadata names the consumer whose offsets are part of it
+                    GroupMetadata names the consumer whose offsets are part of it; end_transaction ends a
+                    PreparedTransaction from another process
 exactly_once        reads batches of a consumer, and commits each with the records that are made of it
 Reader              reads records back, for tests and tools
 
@@ -57,7 +58,10 @@ if TYPE_CHECKING:
     from aiokprod.records.columns import BytesColumn as BytesColumn
     from aiokprod.records.columns import HeadersColumn as HeadersColumn
     from aiokprod.records.columns import IntColumn as IntColumn
+    from aiokprod.transactions.end_transaction import end_transaction as end_transaction
     from aiokprod.transactions.offsets import GroupMetadata as GroupMetadata
+    from aiokprod.transactions.prepared import PreparedPartition as PreparedPartition
+    from aiokprod.transactions.prepared import PreparedTransaction as PreparedTransaction
     from aiokprod.transactions.transaction import Transaction as Transaction
     from aiokprod.version import __version__ as __version__
 
@@ -76,6 +80,9 @@ _WHERE = {
     "TransactionOutcome": "model",
     "Transaction": "transactions.transaction",
     "GroupMetadata": "transactions.offsets",
+    "PreparedPartition": "transactions.prepared",
+    "PreparedTransaction": "transactions.prepared",
+    "end_transaction": "transactions.end_transaction",
     "SendReport": "errors",
     "CloseReport": "model",
     "Health": "model",
@@ -110,6 +117,8 @@ __all__ = [
     "Health",
     "IntColumn",
     "Persistence",
+    "PreparedPartition",
+    "PreparedTransaction",
     "Producer",
     "ProducerConfig",
     "ProducerInterceptor",
@@ -124,6 +133,7 @@ __all__ = [
     "Transaction",
     "TransactionOutcome",
     "compiled",
+    "end_transaction",
     "errors",
     "exactly_once",
 ]

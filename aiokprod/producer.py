@@ -54,6 +54,7 @@ from aiokprod.records.columns import BytesColumn, HeadersColumn
 from aiokprod.records.compression import check_codec
 from aiokprod.thread_sends import send_from_thread
 from aiokprod.transactions.offsets import GroupMetadata, offsets_of
+from aiokprod.transactions.prepared import PreparedTransaction
 from aiokprod.transactions.transaction import Transaction
 from aiokprod.transactions.transactor import Transactor
 from aiokprod.wire.messages.metadata import MetadataRequest
@@ -558,6 +559,37 @@ class Producer(_Base):
         """
         check_timeout("timeout of abort_transaction()", timeout)
         return await self._transactor().abort(None if timeout is None else checked_seconds(timeout))
+
+    async def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
+        """Deliver what was sent in the transaction, and leave its end to another process: see docs/transactions.md.
+
+            prepared = await producer.prepare_transaction()
+            store(prepared.to_json())                                   # then, anywhere:
+            is_committed = await end_transaction("localhost:9092", prepared, commit=True)
+
+        Until its end, readers of committed records wait before its first record; after `transaction_timeout_ms` (900,000 at
+        most, by default) its coordinator aborts it. The next `start()` with this `transactional_id` aborts it, too.
+
+        Afterwards this producer sends nothing and begins nothing. `commit_transaction()` and `abort_transaction()` end the
+        transaction here, and the producer goes on. `close()` leaves it as it is. Another call returns the same value.
+
+        Args:
+            timeout: seconds; None is as long as for a commit.
+
+        Returns:
+            All that `end_transaction` needs.
+
+        Raises:
+            DeliveryError, TransactionAbortedError, TransactionTimeoutError, OffsetCommitRefusedError: as for
+                `commit_transaction`; not prepared, call `abort_transaction()`.
+            ProducerFencedError: another instance has taken the `transactional_id`.
+            UsageError: no transaction is open, or it is being ended.
+            ConfigError: `timeout` is not a number of seconds, or is negative.
+
+        Cancellation: stops waiting; the preparation goes on, and the next call returns it. A `close()` before that aborts.
+        """
+        check_timeout("timeout of prepare_transaction()", timeout)
+        return await self._transactor().prepare(None if timeout is None else checked_seconds(timeout))
 
     async def send_offsets_to_transaction(self, offsets: object, group: object) -> None:
         """Take offsets of a consumer group into the transaction: they are committed with its records. Source: KIP-447.

@@ -16,6 +16,7 @@ from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.partition_queue import PartitionQueue, TransactionScope
 from aiokprod.pipeline.sending.parking import Parking
 from aiokprod.transactions.machine_actions import Entrance, Mode, Partition, Refusal
+from aiokprod.transactions.prepared import PreparedPartition
 from aiokprod.transactions.transactor import Transactor
 from aiokprod.wire.messages.produce import ProduceRequest
 
@@ -133,6 +134,11 @@ class TransactionalPartitions(TransactionScope):
         # one a batch that comes late could fall into the next transaction, which begins when nothing is in flight.
         self._is_draining = mode is Mode.VERSION_1 and any(queue.has_abandoned() for queue in self._partitions)
         return self._is_draining
+
+    def written(self) -> tuple[PreparedPartition, ...]:
+        """Return what was written in the transaction at hand, by partition."""
+        found = ((queue, queue.written(self.number)) for queue in self._partitions)
+        return tuple(PreparedPartition(queue.topic, queue.partition, *each) for queue, each in found if each[2])
 
     def __repr__(self) -> str:
         return f"<TransactionalPartitions of {self.number}, {len(self._waiting)} waiting>"

@@ -38,6 +38,11 @@ _USAGE: Final = {
         "it is not known how the last transaction ended: call commit_transaction() or abort_transaction() again, until one of"
         " them tells"
     ),
+    Refusal.PREPARING: "the transaction is being prepared: await the end of that prepare_transaction() first",
+    Refusal.PREPARED: (
+        "the transaction is prepared: end it by commit_transaction() or abort_transaction(), or close() this producer and leave"
+        " its end to end_transaction()"
+    ),
     Refusal.FENCED: "another instance has taken the transactional id: close() this producer",
     Refusal.FAILED: "the coordinator refuses the transactional id: close() this producer",
     Refusal.CLOSED: "the producer is closed, or is being closed",

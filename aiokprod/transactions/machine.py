@@ -39,6 +39,7 @@ from aiokprod.transactions.machine_actions import (
     OffsetsDone,
     Outcome,
     Partition,
+    Prepared,
     Reason,
     Refusal,
     Release,
@@ -151,15 +152,36 @@ class TransactionMachine:
         """
         if self.state is State.UNKNOWN and self._close_deadline is None:
             return self._ask_on(self._unknown_verdict(), now, deadline)
+        refusal = self._why_not(State.OPEN, State.COMMITTING, State.PREPARED)
+        if refusal is not None:
+            return refusal
+        if self.state is State.COMMITTING and self._work.is_preparing:
+            return Refusal.PREPARING
+        return self._settle_all(now, deadline)
+
+    def prepare(self, now: float, deadline: float) -> list[Action] | Refusal:
+        """Settle everything as a commit does, and ask for no end. `Prepared` or `CommitRefused` follows.
+
+        While it goes on, it joins (no actions).
+        """
         refusal = self._why_not(State.OPEN, State.COMMITTING)
         if refusal is not None:
             return refusal
+        if self.state is State.COMMITTING and not self._work.is_preparing:
+            return Refusal.COMMITTING
+        self._work.is_preparing = True
+        return self._settle_all(now, deadline)
+
+    def _settle_all(self, now: float, deadline: float) -> list[Action]:
         if self.state is State.COMMITTING:
             self._deadline = max(self._deadline, deadline)
             return self._go_on(now)
+        if self.state is State.OPEN:
+            self._out.append(Flush(self.transaction))
+        else:
+            self._work.is_preparing = False  # all of a prepared one is settled
         self.state = State.COMMITTING
         self._deadline = deadline
-        self._out.append(Flush(self.transaction))
         return self._go_on(now)
 
     def abort(self, now: float, deadline: float) -> list[Action] | Refusal:
@@ -172,7 +194,7 @@ class TransactionMachine:
             # transaction in the same epoch behind a commit that was done, and the abort of that one would succeed.
             asked = self._unknown_verdict()
             return self._ask_on(Verdict.ABORT if self.mode is Mode.VERSION_2 else asked, now, deadline)
-        refusal = self._why_not(State.OPEN, State.ABORTABLE, State.ABORTING)
+        refusal = self._why_not(State.OPEN, State.ABORTABLE, State.ABORTING, State.PREPARED)
         if refusal is not None:
             return refusal
         if self.state is State.ABORTING:
@@ -181,8 +203,11 @@ class TransactionMachine:
         self._start_abort(deadline)
         return self._go_on(now)
 
-    def close(self, now: float, deadline: float) -> list[Action]:
-        """End what is open, by the deadline at the latest; `Closed` follows. All other user calls are refused from now on."""
+    def close(self, now: float, deadline: float, *, keeps_prepared: bool = True) -> list[Action]:
+        """End what is open, by the deadline at the latest; `Closed` follows. All other user calls are refused from now on.
+
+        `keeps_prepared` False: a transaction that is prepared, or being prepared, is aborted too. No caller has heard of it.
+        """
         if self._close_deadline is not None:
             self._close_deadline = self._deadline = min(self._close_deadline, deadline)
             return self._go_on(now)
@@ -190,8 +215,10 @@ class TransactionMachine:
         state = self.state
         if state is State.INITIALISING:
             self._stop_initialising(Cause(Reason.CLOSED))
-        elif state is State.OPEN or state is State.ABORTABLE:
+        elif state is State.OPEN or state is State.ABORTABLE or (state is State.PREPARED and not keeps_prepared):
             self._start_abort(deadline)
+        elif state is State.COMMITTING and self._work.is_preparing and not keeps_prepared:
+            self._make_abortable(Cause(Reason.CLOSED))
         elif state is State.UNKNOWN:
             self._resume(self._unknown_verdict(), deadline)
         elif state in ENDING:
@@ -252,6 +279,11 @@ class TransactionMachine:
         if transaction == self._undrained:
             self._undrained = None
         return self._go_on(now)
+
+    @property
+    def is_touched(self) -> bool:
+        """True: the coordinator may know of the transaction at hand; False: it is empty, and nothing has to be ended."""
+        return self._work.is_touched
 
     # ------------------------------------------------------------------ answers
     def init_answered(self, ticket: int, code: int, producer_id: int, epoch: int, now: float) -> list[Action]:
@@ -438,10 +470,22 @@ class TransactionMachine:
         work = self._work
         # T4: every record is settled, all offsets are taken, no partition is being added.
         if work.end is None and work.flushed and not work.offsets and work.adds.ticket is None:
-            if work.is_touched:
+            if work.is_preparing:
+                self._prepared()
+            elif work.is_touched:
                 work.end = EndJob(Verdict.COMMIT)
             else:  # T3: a commit of nothing is refused (broker: 10.5)
                 self._finish(Outcome.COMMITTED)
+
+    def _prepared(self) -> None:
+        """Leave the end to others."""
+        self.state = State.PREPARED
+        work = self._work
+        if work.is_touched:
+            # From now on another process may commit it at any time (T5), and repeat that late, which on version 1 would act on
+            # the next transaction in this epoch (T8; broker: 10.4c, 11.1).
+            work.commit_may_be_done = work.is_haunted = True
+        self._out.append(Prepared(self.transaction))
 
     def _go_on_aborting(self) -> None:
         work = self._work
@@ -752,6 +796,8 @@ def _refusal_in(state: State) -> Refusal:
             return Refusal.ABORTING
         case State.UNKNOWN:
             return Refusal.UNKNOWN
+        case State.PREPARED:
+            return Refusal.PREPARED
         case State.FENCED:
             return Refusal.FENCED
         case State.FAILED:

@@ -51,6 +51,8 @@ class State(Enum):
     """Queued records have failed; EndTxn(abort) is asked for until the deadline."""
     UNKNOWN = "unknown"
     """The deadline has passed with an EndTxn unanswered. `commit` or `abort` goes on asking."""
+    PREPARED = "prepared"
+    """All is written, and no end was asked for: another process may ask for it, or `commit` or `abort`."""
     FENCED = "fenced"
     """Another instance has the id; on version 1 it may have been the coordinator's timeout. Final."""
     FAILED = "failed"
@@ -110,6 +112,10 @@ class Refusal(Enum):
     ABORTING = "aborting"
     UNKNOWN = "unknown"
     """The end of the last transaction is not known: `commit` or `abort` first."""
+    PREPARING = "preparing"
+    """The transaction is being prepared: await that first."""
+    PREPARED = "prepared"
+    """The transaction is prepared: only its end goes on."""
     FENCED = "fenced"
     FAILED = "failed"
     CLOSED = "closed"
@@ -255,6 +261,12 @@ class Ended(NamedTuple):
     cause: Cause
 
 
+class Prepared(NamedTuple):
+    """The transaction is prepared: every record and offset is settled well, and nothing ends it but a further call."""
+
+    transaction: int
+
+
 class LostId(NamedTuple):
     """The state is FENCED or FAILED now; nothing will work with this producer."""
 
@@ -295,6 +307,7 @@ Action: TypeAlias = (
     | OffsetsDone
     | CommitRefused
     | Ended
+    | Prepared
     | LostId
     | TimeoutNear
     | WakeAt

@@ -112,6 +112,7 @@ class Work:
         self.offsets: deque[OffsetsJob] = deque()  # one at a time, in the order of the calls
         self.end: EndJob | None = None
         self.flushed = False
+        self.is_preparing = False  # no end is asked for when everything is settled
         # The coordinator may know of the transaction: something was asked of it, or may have been written.
         self.is_touched = False
         self.is_stamped = False  # batches may have been stamped

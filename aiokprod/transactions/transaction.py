@@ -24,7 +24,7 @@ class Transaction:
 
     Its normal end commits. An exception of the block, cancellation included, aborts and is raised. A commit that is refused is
     aborted too, and `TransactionAbortedError` says why; so nothing is left to do after the block, unless it raises
-    `TransactionOutcomeUnknownError`.
+    `TransactionOutcomeUnknownError`. A transaction that the block has prepared is left as it is (`prepare_transaction`).
 
     Args:
         transactor: returns the transactions of the producer, which makes this object.
@@ -59,6 +59,12 @@ class Transaction:
         if self.outcome is not None:
             return  # the block has ended it in the long form
         transactor = self._transactor()
+<<<<<<< HEAD
+=======
+        if transactor.is_prepared(self.number):
+            return  # its end is the business of the block's caller
+        refused: AiokprodError
+>>>>>>> wt-admin
         try:
             if error is None:
                 await _commit_or_abort(transactor)
@@ -90,6 +96,23 @@ class Transaction:
             raise UsageError("the transaction is not open: send its offsets inside its block")
         await self._transactor().send_offsets(taken, metadata)
 
+<<<<<<< HEAD
+=======
+    async def _abort_after(self, error: BaseException) -> None:
+        """Abort, as the block has raised; its exception is the one that is told."""
+        if self.outcome is not None:
+            return
+        try:
+            transactor = self._transactor()
+            if transactor.is_prepared(self.number):
+                # The block may have given it away: perhaps it is committed by now.
+                error.add_note("the transaction is prepared, and was not aborted: end_transaction() ends it")
+                return
+            await transactor.abort(None)
+        except AiokprodError as trouble:
+            error.add_note(f"the transaction could not be aborted ({type(trouble).__name__}): {trouble}")
+
+>>>>>>> wt-admin
     def __repr__(self) -> str:
         outcome = "open" if self._is_begun else "not begun"
         return f"<Transaction {outcome if self.outcome is None else self.outcome.value}>"

@@ -61,6 +61,7 @@ from aiokprod.transactions.machine_actions import (
     OffsetsDone,
     Outcome,
     Partition,
+    Prepared,
     Reason,
     Refusal,
     Release,
@@ -76,6 +77,7 @@ from aiokprod.transactions.machine_actions import (
     WakeAt,
 )
 from aiokprod.transactions.offsets import GroupMetadata, Offsets, offset_topics
+from aiokprod.transactions.prepared import PreparedPartition, PreparedTransaction
 from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aiokprod.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from aiokprod.wire.messages.end_txn import EndTxnRequest
@@ -122,13 +124,18 @@ class Records(Protocol):
         """Fail what has no outcome yet. True: answers to some of it are due; `Transactor.drained` follows."""
         ...
 
+    def written(self) -> tuple[PreparedPartition, ...]:
+        """Return what was written in the transaction at hand, by partition."""
+        ...
+
 
 class _Result(NamedTuple):
     """The end of a commit or an abort, as its callers are told."""
 
     outcome: Outcome | None
-    """None: a commit was refused, and nothing has ended."""
+    """None: a commit was refused, or the transaction is prepared, and nothing has ended."""
     cause: Cause
+    is_prepared: bool = False
 
 
 class Transactor:
@@ -192,6 +199,7 @@ class Transactor:
         self._fatal: AiokprodError | None = None  # why the id is lost
         self._trouble: AiokprodError | None = None  # the last request that was not answered
         self._handle: TransactionHandle | None = None  # of the transaction at hand, if it has one
+        self._told_prepared = 0  # the last transaction that a caller has in hand as prepared
         self._ended_at_close: asyncio.Future[None] | None = None
         self._is_open_at_close = False
         self._ending: asyncio.Task[None] | None = None  # the end of a block that goes on without its task
@@ -300,6 +308,10 @@ class Transactor:
             raise self._first_cause()
         if isinstance(actions, Refusal):
             raise self.refused(actions)
+        return await self._result_of(actions)
+
+    async def _result_of(self, actions: list[Action]) -> _Result:
+        """Carry out the actions of a call, and wait for its end."""
         self._unseen = None
         waiting: asyncio.Future[_Result] = self._loop.create_future()
         self._waiting.append(waiting)
@@ -313,6 +325,7 @@ class Transactor:
                 self._unseen = waiting.result()
             raise
 
+<<<<<<< HEAD
     def end_in_background(self, end: Callable[[Transactor], Coroutine[Any, Any, None]]) -> None:
         """Go on with the end of a block whose task was cancelled.
 
@@ -334,6 +347,31 @@ class Transactor:
         if self._ending is not None:
             await asyncio.wait([self._ending])
             self._ending = None
+=======
+    async def prepare(self, timeout_s: float | None) -> PreparedTransaction:
+        """Send what is left, and leave the end to others. See `Producer.prepare_transaction`."""
+        if self._begins_early:
+            await self._until_begun()
+        if self._machine.state is not State.PREPARED:
+            now = self._loop.time()
+            actions = self._machine.prepare(now, now + (self._end_s if timeout_s is None else timeout_s))
+            if actions is Refusal.ABORTABLE:
+                raise self._first_cause()
+            if isinstance(actions, Refusal):
+                raise self.refused(actions)
+            result = await self._result_of(actions)
+            if not result.is_prepared:
+                raise self._error_of(result)
+        self._told_prepared = self._machine.transaction
+        producer_id, epoch = self._machine.identity or (-1, -1)
+        return PreparedTransaction(
+            self._id, producer_id, epoch, self._machine.mode.value, self.records.written(), self._machine.is_touched
+        )
+
+    def is_prepared(self, number: int) -> bool:
+        """Return whether this transaction is the one at hand and is prepared, and a caller knows it."""
+        return self._machine.state is State.PREPARED and number == self._machine.transaction == self._told_prepared
+>>>>>>> wt-admin
 
     async def _until_begun(self) -> None:
         """Wait until the id is taken: the transaction was begun before that."""
@@ -388,7 +426,10 @@ class Transactor:
             self._is_open_at_close = self._begins_early or self._machine.state in OPEN
         if self._begins_early:
             self._abort_early()
-        self._apply(self._machine.close(now, now + (self._end_s if timeout_s is None else timeout_s)))
+        # A caller that waits gets it. One that was cancelled has nothing to end it by, and readers would wait for its timeout.
+        keeps_prepared = bool(self._waiting) or self._told_prepared == self._machine.transaction
+        deadline = now + (self._end_s if timeout_s is None else timeout_s)
+        self._apply(self._machine.close(now, deadline, keeps_prepared=keeps_prepared))
         await asyncio.shield(self._ended_at_close)
 
     def outcome_at_close(self) -> TransactionOutcome | None:
@@ -505,6 +546,8 @@ class Transactor:
                 self._tell(_Result(None, action.cause))
             case Ended():
                 self._ended(action)
+            case Prepared():
+                self._tell(_Result(None, Cause(Reason.ASKED), is_prepared=True))
             case LostId():
                 self._lost_id(action.cause)
             case TimeoutNear():

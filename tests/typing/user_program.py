@@ -10,12 +10,14 @@ from typing import assert_type
 from aiokprod import (
     Delivery,
     GroupMetadata,
+    PreparedTransaction,
     Producer,
     ProducerConfig,
     Record,
     RecordMetadata,
     Transaction,
     TransactionOutcome,
+    end_transaction,
 )
 from aiokprod.testing import MemoryProducer
 
@@ -76,6 +78,9 @@ async def transactions(producer: Producer) -> TransactionOutcome | None:
     await producer.send_offsets_to_transaction({("in", 0): 5}, "group")
     await producer.commit_transaction(timeout=5)
     outcome: TransactionOutcome = await producer.abort_transaction()
+    prepared: PreparedTransaction = await producer.prepare_transaction(timeout=5)
+    is_committed: bool = await end_transaction("localhost:9092", prepared, commit=True, security_protocol="PLAINTEXT")
+    print(is_committed, prepared.partitions[0].last_offset)
     return transaction.outcome or outcome
 
 

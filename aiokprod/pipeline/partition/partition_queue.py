@@ -205,6 +205,9 @@ class PartitionQueue(RecordQueue):
         self._entered = 0  # the number of the last transaction that it was let into
         self._stamped = 0  # of the last one of which it has written something
         self._abandoned: list[Entry] = []  # of an aborted transaction, in flight
+        # What it has written in that transaction: the first and the last offset (-1: not told by a broker), and the count.
+        self._written_first = self._written_last = -1
+        self._written_count = 0
         self._settings = context.settings
         self._effects = context.effects
         self._flushes = context.flushes
@@ -608,6 +611,8 @@ class PartitionQueue(RecordQueue):
     def entered(self, number: int, identity: tuple[int, int]) -> None:
         """Stamp the batches of this transaction with this identity from now on."""
         self._entered = number
+        self._written_first = self._written_last = -1
+        self._written_count = 0
         self.texts.aborted = None
         self.ledger.enrol(identity)
 
@@ -615,6 +620,19 @@ class PartitionQueue(RecordQueue):
         """Look at the partition again: it was let into the transaction."""
         if self.ledger.entries:
             self._destination.ready(self)
+
+    def written(self, number: int) -> tuple[int, int, int]:
+        """Return the first and the last offset that it wrote in this transaction (-1: not told), and the count of records."""
+        if self._entered != number:
+            return -1, -1, 0
+        return self._written_first, self._written_last, self._written_count
+
+    def _note_written(self, offset: int, count: int) -> None:
+        self._written_count += count
+        if offset >= 0:
+            if self._written_first < 0 or offset < self._written_first:
+                self._written_first = offset
+            self._written_last = max(self._written_last, offset + count - 1)
 
     def abandon(self, error: AiokprodError) -> bool:
         """Fail everything with this error: the transaction is aborted. True: the answers to some of it are due."""
@@ -706,6 +724,8 @@ class PartitionQueue(RecordQueue):
         if action.outcome != Outcome.DELIVERED:
             # One error for all ranges: made per record it would cost more than the records (faults: M13).
             error = self.texts.error_of(action, now - batch.opened_at)
+        elif self._scope is not None:
+            self._note_written(offset, sum([last - first for first, last in action.ranges]))
         for first, last in action.ranges:
             segment = Segment(first, last, offset, self._append_time_ms, error, action.attempts, now)
             self._settle_segment(batch, segment, False)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from aiokprod.config import ProducerConfig, ProducerOptions
-from aiokprod.errors import AiokprodError
+from aiokprod.errors import AiokprodError, UsageError
 from aiokprod.pipeline.backend import Backend
 from aiokprod.pipeline.columns.send_columns import ColumnsSend
 from aiokprod.pipeline.partition.context import PipelineContext
@@ -21,6 +21,7 @@ from aiokprod.testing.memory.backend import MemoryBackend
 from aiokprod.testing.memory.columns import MemoryColumnsSend
 from aiokprod.testing.memory.log import MemoryLog, MemoryRecord
 from aiokprod.testing.memory.script import Script
+from aiokprod.transactions.prepared import PreparedTransaction
 
 NOWHERE = "memory:9092"  # bootstrap_servers, when none are given; the name is never resolved
 
@@ -70,6 +71,25 @@ class MemoryProducer(Producer):
 
     def _make_backend(self, context: PipelineContext) -> Backend:
         return MemoryBackend(context, self._records, self._script)
+
+    async def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
+        """Refuse the call: the records are in the memory of this process, where no other one could end their transaction.
+
+        Args:
+            timeout: seconds; not looked at.
+
+        Returns:
+            Nothing: it always raises.
+
+        Raises:
+            UsageError: always; commit or abort instead, or test with a `MockCluster`.
+
+        Cancellation: does nothing, as nothing is waited for.
+        """
+        raise UsageError(
+            "a MemoryProducer prepares no transaction, as there is no cluster at which another process could end it: use"
+            " aiokprod.testing.MockCluster in this test"
+        )
 
     def _make_columns_send(self, pipeline: Pipeline, topic: str, table: ColumnTable, placements: bool) -> ColumnsSend:
         return MemoryColumnsSend(

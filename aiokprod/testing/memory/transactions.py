@@ -19,6 +19,7 @@ from aiokprod.testing.memory.log import MemoryLog
 from aiokprod.testing.memory.partition import MemoryPartition
 from aiokprod.transactions.coordinator import CoordinatorKind, Coordinators
 from aiokprod.transactions.machine_actions import Mode, Partition
+from aiokprod.transactions.prepared import PreparedPartition
 from aiokprod.transactions.transactor import Transactor
 from aiokprod.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from aiokprod.wire.messages.init_producer_id import InitProducerIdResponse
@@ -116,6 +117,10 @@ class MemoryRecords:
         finally:
             self._effects.end()
         return False
+
+    def written(self) -> tuple[PreparedPartition, ...]:
+        """Return nothing: a transaction of a MemoryProducer is not prepared."""
+        return ()
 
 
 def memory_transactor(

@@ -24,6 +24,7 @@ from aiokprod.transactions.machine_actions import (
     Mode,
     OffsetsDone,
     Outcome,
+    Prepared,
     Reason,
     Refusal,
     Release,
@@ -437,3 +438,96 @@ def test_close_lets_a_commit_end_and_aborts_it_when_it_is_refused(mode: Mode) ->
     out = told(made.fail(29))
     assert CommitRefused(1, Cause(Reason.RECORD_FAILED, 29)) in out
     assert made.machine.state is State.ABORTING
+
+
+# ---------------------------------------------------------------------- prepared
+@both
+def test_a_prepared_transaction_is_flushed_and_nothing_is_asked_for(mode: Mode) -> None:
+    made = desk(mode, "stamp")
+    assert told(made.did(made.machine.prepare(0.0, DEADLINE))) == [Flush(1)]
+    assert told(made.did(made.machine.prepare(0.0, DEADLINE))) == [], "a second call joins"
+    assert made.machine.commit(0.0, DEADLINE) is Refusal.PREPARING
+    assert made.machine.abort(0.0, DEADLINE) is Refusal.COMMITTING
+    assert told(made.flush()) == [Prepared(1)]
+    for refused in (made.machine.begin(mode, 0.0), made.machine.may_send(), made.machine.prepare(0.0, DEADLINE)):
+        assert refused is Refusal.PREPARED
+    assert told(made.did(made.machine.close(0.0, DEADLINE))) == [Closed()]
+    assert made.machine.state is State.PREPARED
+
+
+@both
+def test_a_transaction_is_not_prepared_while_it_is_committed(mode: Mode) -> None:
+    assert desk(mode, "end_commit").machine.prepare(0.0, DEADLINE) is Refusal.COMMITTING
+
+
+@both
+def test_a_failed_record_refuses_to_be_prepared(mode: Mode) -> None:
+    made = desk(mode, "stamp", "prepare")
+    assert CommitRefused(1, Cause(Reason.RECORD_FAILED, 29)) in made.fail(29)
+    assert made.machine.prepare(0.0, DEADLINE) is Refusal.ABORTABLE
+
+
+@both
+@pytest.mark.parametrize("call", ["commit", "abort"])
+def test_the_producer_ends_what_it_has_prepared_and_renews_the_epoch(mode: Mode, call: str) -> None:
+    made = desk(mode, "stamp", "prepare", "flush")
+    out = made.did(getattr(made.machine, call)(0.0, DEADLINE))
+    verdict = Verdict(call)
+    outcome = Outcome.COMMITTED if verdict is Verdict.COMMIT else Outcome.ABORTED
+    assert [action.verdict for action in out if isinstance(action, SendEndTxn)] == [verdict]
+    out = made.answer(Request.END, 0)
+    assert [action.outcome for action in out if isinstance(action, Ended)] == [outcome]
+    # Another process may end it once more, and late: on version 1 that would end the next transaction of this epoch.
+    assert any(isinstance(action, TakeIdentity if mode is V2 else SendInitProducerId) for action in out)
+
+
+@both
+def test_an_abort_of_what_another_process_has_committed_tells_so(mode: Mode) -> None:
+    made = desk(mode, "stamp", "prepare", "flush", "abort")
+    asked = [action for action in made.answer(Request.END, 48) if isinstance(action, SendEndTxn)]
+    assert [action.verdict for action in asked] == [Verdict.COMMIT]
+    assert Ended(1, Outcome.COMMITTED, ASKED) in made.answer(Request.END, 0)
+
+
+@both
+def test_a_commit_of_what_another_process_has_aborted_is_refused(mode: Mode) -> None:
+    made = desk(mode, "stamp", "prepare", "flush", "commit")
+    assert CommitRefused(1, Cause(Reason.TIMED_OUT, 48)) in made.answer(Request.END, 48)
+    made.abort()
+    assert any(
+        isinstance(action, Ended) and action.outcome is Outcome.ABORTED for action in made.answer(Request.END, 0)
+    )
+
+
+@both
+def test_a_prepared_transaction_that_is_fenced_may_have_been_committed(mode: Mode) -> None:
+    made = desk(mode, "stamp", "prepare", "flush", "abort")
+    out = made.answer(Request.END, 90)
+    assert [action.outcome for action in out if isinstance(action, Ended)] == [Outcome.UNKNOWN]
+
+
+@both
+def test_an_empty_transaction_is_prepared_and_ended_without_a_request(mode: Mode) -> None:
+    made = desk(mode, "begin", "prepare")
+    assert told(made.flush()) == [Prepared(1)]
+    assert not made.machine.is_touched
+    assert told(made.did(made.machine.commit(0.0, DEADLINE))) == [Ended(1, Outcome.COMMITTED, ASKED)]
+
+
+@both
+def test_a_preparation_that_takes_too_long_can_only_be_aborted(mode: Mode) -> None:
+    made = desk(mode, "stamp", "prepare")
+    assert CommitRefused(1, Cause(Reason.DEADLINE)) in made.expire()
+    assert made.machine.state is State.ABORTABLE
+
+
+@both
+@pytest.mark.parametrize("steps", [("prepare",), ("prepare", "flush")], ids=["preparing", "prepared"])
+def test_what_no_caller_has_heard_of_is_aborted_by_close(mode: Mode, steps: tuple[str, ...]) -> None:
+    made = desk(mode, "stamp", *steps)
+    made.did(made.machine.close(0.0, DEADLINE, keeps_prepared=False))
+    made.drain()
+    assert any(
+        isinstance(action, Ended) and action.outcome is Outcome.ABORTED for action in made.answer(Request.END, 0)
+    )
+    assert made.machine.state is State.READY

@@ -15,6 +15,7 @@ from aiokprod.transactions.machine_actions import (
     LostId,
     Mode,
     Outcome,
+    Prepared,
     Refusal,
     Release,
     SendAddOffsets,
@@ -87,10 +88,12 @@ def test_fenced_and_failed_are_final_and_told_once(mode: Mode) -> None:
 @each_mode
 def test_each_end_that_was_asked_for_is_told_once(mode: Mode) -> None:
     def holds(situation: Situation, name: str, found: Cell) -> bool:
-        told = sum(isinstance(action, Ended | CommitRefused) for action in found.actions)
+        told = sum(isinstance(action, Ended | CommitRefused | Prepared) for action in found.actions)
         if situation.state in ENDING:
-            return told == (found.state not in ENDING) or (name == "close" and told <= 2)
-        return told <= (name in ("abort", "close"))
+            # What was prepared and is closed in vain: the preparation was refused, and the abort goes on.
+            is_refused = name == "close, not kept" and situation.name == "preparing"
+            return told == (found.state not in ENDING or is_refused) or (name == "close" and told <= 2)
+        return told <= (name in ("abort", "close", "close, not kept") or _is_empty_prepared(situation, name))
 
     _walk(mode, holds)
 
@@ -101,7 +104,31 @@ def test_committed_is_told_behind_success_only(mode: Mode) -> None:
         if not any(isinstance(action, Ended) and action.outcome is Outcome.COMMITTED for action in found.actions):
             return True
         empty = situation.name == "nothing asked for" and name == "flushed"
+        if _is_empty_prepared(situation, name):
+            return True
         return situation.state is State.COMMITTING and (empty or name == f"{Request.END.value} 0")
+
+    _walk(mode, holds)
+
+
+def _is_empty_prepared(situation: Situation, name: str) -> bool:
+    return situation.state is State.PREPARED and situation.name == "nothing asked for" and name == "commit"
+
+
+@each_mode
+def test_a_prepared_transaction_is_ended_by_a_call_alone(mode: Mode) -> None:
+    def holds(situation: Situation, name: str, found: Cell) -> bool:
+        if situation.state is State.PREPARED:
+            ends = name in ("commit", "abort", "close, not kept")
+            asked = [action for action in found.actions if isinstance(action, SendEndTxn | SendInitProducerId)]
+            return (found.state is State.PREPARED) is not ends and bool(asked) is (
+                ends and situation.name != "nothing asked for"
+            )
+        # Only what was asked for is prepared, and no end is asked for beside it.
+        if any(isinstance(action, Prepared) for action in found.actions):
+            asked_for = situation.name == "preparing" and name == "flushed"
+            return asked_for and not any(isinstance(action, SendEndTxn) for action in found.actions)
+        return found.state is not State.PREPARED
 
     _walk(mode, holds)
 

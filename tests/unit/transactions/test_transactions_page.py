@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import aiokprod
 import aiokprod.errors
 from aiokprod import Producer, TransactionOutcome
 from aiokprod.testing import MockCluster
@@ -76,10 +77,24 @@ def test_the_third_program_commits_offsets_with_its_records() -> None:
     asyncio.run(scenario())
 
 
+def test_the_program_of_two_processes_commits_what_was_prepared() -> None:
+    async def scenario() -> None:
+        names = names_of(PROGRAMS[3])
+        async with MockCluster(1) as cluster:
+            cluster.create_topic("orders")
+            async with Producer(cluster.bootstrap_servers, transactional_id="tx") as producer:
+                text = await names["write"](producer, [b"1", b"2"])
+            assert not cluster.records("orders", committed=True)
+            assert await names["commit"](cluster.bootstrap_servers, text)
+            assert [record.value for record in cluster.records("orders", committed=True)] == [b"1", b"2"]
+
+    asyncio.run(scenario())
+
+
 def test_what_the_page_names_is_there() -> None:
     for name in re.findall(r"`(\w+Error)`", PAGE):
         assert hasattr(aiokprod.errors, name)
     for call in re.findall(r"`(?:await )?(\w+_transaction)\(", PAGE):
-        assert callable(getattr(Producer, call))
+        assert callable(getattr(aiokprod if call == "end_transaction" else Producer, call))
     for outcome in re.findall(r"`(COMMITTED|ABORTED|UNKNOWN)`", PAGE):
         assert outcome in TransactionOutcome.__members__

@@ -130,6 +130,9 @@ class Desk:
     def commit(self) -> None:
         self.did(self.machine.commit(self.now, DEADLINE))
 
+    def prepare(self) -> None:
+        self.did(self.machine.prepare(self.now, DEADLINE))
+
     def flush(self) -> Out:
         return self.did(self.machine.flushed(self.machine.transaction, self.now))
 
@@ -212,6 +215,13 @@ def _open_while_draining(desk: Desk) -> None:
     desk.add()
 
 
+def _prepare_offsets(desk: Desk) -> None:
+    desk.commit_offsets()
+    desk.prepare()
+    desk.flush()
+    desk.answer(Request.OFFSET_COMMIT, 0)
+
+
 def _fenced(desk: Desk) -> None:
     desk.end_commit()
     desk.answer(Request.END, 90)
@@ -242,8 +252,14 @@ SITUATIONS: Final = (
     Situation(State.COMMITTING, "offsets are sent", _steps("commit_offsets", "commit", "flush")),
     Situation(State.COMMITTING, "ending", _steps("end_commit")),
     Situation(State.COMMITTING, "ending, an EndTxn was lost", _lose_end),
+    Situation(State.COMMITTING, "preparing", _steps("stamp", "prepare")),
+    Situation(State.PREPARED, "nothing asked for", _steps("begin", "prepare", "flush")),
+    Situation(State.PREPARED, "records", _steps("stamp", "prepare", "flush")),
+    Situation(State.PREPARED, "offsets", _prepare_offsets),
     Situation(State.ABORTING, "in flight", _steps("stamp", "abort")),
     Situation(State.ABORTING, "ending", _steps("end_abort")),
+    Situation(State.COMMITTING, "ending what was prepared", _steps("stamp", "prepare", "flush", "commit")),
+    Situation(State.ABORTING, "ending what was prepared", _steps("stamp", "prepare", "flush", "abort")),
     Situation(State.ABORTING, "ending, behind a commit", _steps("end_commit", "expire", "abort"), V2),
     Situation(State.UNKNOWN, "behind a commit", _steps("end_commit", "expire")),
     Situation(State.UNKNOWN, "behind an abort", _steps("end_abort", "expire")),
@@ -260,7 +276,9 @@ CALLS: Final[dict[str, Event]] = {
     "send_offsets": lambda desk: desk.machine.send_offsets("g", desk.now),
     "commit": lambda desk: desk.machine.commit(desk.now, DEADLINE),
     "abort": lambda desk: desk.machine.abort(desk.now, DEADLINE),
+    "prepare": lambda desk: desk.machine.prepare(desk.now, DEADLINE),
     "close": lambda desk: desk.machine.close(desk.now, DEADLINE),
+    "close, not kept": lambda desk: desk.machine.close(desk.now, DEADLINE, keeps_prepared=False),
 }
 NEWS: Final[dict[str, Event]] = {
     "turn_ended": lambda desk: desk.machine.turn_ended(desk.now),
