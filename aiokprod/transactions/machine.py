@@ -293,7 +293,7 @@ class TransactionMachine:
             return []
         judgement = judge(Request.INIT_PRODUCER_ID, code)
         kind = judgement.kind
-        if kind is Kind.DONE and producer_id >= 0 and epoch >= 0:
+        if kind is Kind.DONE and _is_after((producer_id, epoch), job.current):
             self._init = None
             self._next = (producer_id, epoch)
             if self.state is State.INITIALISING:
@@ -619,7 +619,7 @@ class TransactionMachine:
         """Take the success of an EndTxn."""
         self._finish(Outcome.COMMITTED if verdict is Verdict.COMMIT else Outcome.ABORTED)
         if self.mode is Mode.VERSION_2:
-            if identity[0] >= 0 and identity[1] >= 0:
+            if _is_after(identity, self._identity()):
                 self._next = identity  # the epoch after, or a new producer id (broker: 9.10; faults: X19)
             else:  # a broken broker: the epoch can be had otherwise (broker: 10.7)
                 self._init = InitJob(self._identity())
@@ -777,6 +777,16 @@ _OFFSET_ORDER: Final = (Kind.FENCED, Kind.FATAL, Kind.ABORTABLE, Kind.MOVED, Kin
 
 def _offset_order(code: int) -> int:
     return _OFFSET_ORDER.index(judge(Request.OFFSET_COMMIT, code).kind)
+
+
+def _is_after(identity: tuple[int, int], former: tuple[int, int]) -> bool:
+    """Return whether an identity of an answer may follow this one.
+
+    In the former epoch, or in one before it, a partition has the sequences from 0 on already: it would answer the batches of the
+    next transaction as duplicates, without keeping them, and the coordinator the EndTxn as a repetition.
+    """
+    producer_id, epoch = identity
+    return producer_id >= 0 and epoch >= 0 and (producer_id != former[0] or epoch > former[1])
 
 
 def _refusal_in(state: State) -> Refusal:

@@ -6,11 +6,13 @@ a group id, or a consumer of aiokafka, confluent-kafka or kafka-python    -> `Gr
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NoReturn, Self, TypeAlias, cast
 
+from aiokprod.config.option_checks import can_be_encoded
 from aiokprod.errors import RecordTypeError
 from aiokprod.transactions.machine_actions import Partition
 from aiokprod.wire.messages.txn_offset_commit import TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
@@ -20,6 +22,11 @@ LIBRDKAFKA: Final = b"CGMDv2:"
 NO_POSITION: Final = -1001
 """librdkafka's offset of a partition from which nothing was read: it is left out."""
 LAST_OFFSET: Final = 2**63 - 1
+LAST_INT32: Final = 2**31 - 1
+LONGEST_TEXT: Final = 2**15 - 1
+"""Bytes of a text in a request (AddOffsetsToTxn and TxnOffsetCommit have older versions with a length of 16 bits)."""
+TEXT: Final = f"a str of at most {LONGEST_TEXT} bytes in UTF-8"
+TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # broker: 8.6
 
 
 class Offset(NamedTuple):
@@ -49,6 +56,21 @@ class GroupMetadata:
     """name that the coordinator gave to the member"""
     group_instance_id: str | None = None
     """name of a static member"""
+
+    def __post_init__(self) -> None:
+        """Refuse what no request can carry: found later, it would end the producer.
+
+        Raises:
+            RecordTypeError: a field is of the wrong type or size.
+        """
+        if not _is_text(self.group_id) or not self.group_id:
+            raise RecordTypeError(f"group_id {_shown(self.group_id)} is not the id of a group: {TEXT}, not empty")
+        if not _is_int32(self.generation_id, least=-1):
+            raise RecordTypeError(f"generation_id {_shown(self.generation_id)} is not a number from -1 to 2**31 - 1")
+        if not _is_text(self.member_id):
+            raise RecordTypeError(f"member_id {_shown(self.member_id)} is not the name of a member: {TEXT}")
+        if self.group_instance_id is not None and not _is_text(self.group_instance_id):
+            raise RecordTypeError(f"group_instance_id {_shown(self.group_instance_id)} is not {TEXT}, or None")
 
     @classmethod
     def of(cls, source: object) -> Self:
@@ -118,8 +140,26 @@ def _of_librdkafka(packed: bytes) -> tuple[str, int, str, str | None]:
         _no_group(packed)
     generation = int.from_bytes(packed[len(LIBRDKAFKA) :][:4], sys.byteorder, signed=True)
     group, member, rest = parts
-    instance = None if rest[0] else rest[1:].rstrip(b"\0").decode()  # the first byte says whether there is none
-    return group.decode(), generation, member.decode(), instance
+    instance = None if rest[0] else rest[1:].rstrip(b"\0")  # the first byte says whether there is none
+    try:
+        return group.decode(), generation, member.decode(), None if instance is None else instance.decode()
+    except UnicodeDecodeError:
+        _no_group(packed)
+
+
+def _is_text(value: object) -> bool:
+    if not isinstance(value, str) or len(value) > LONGEST_TEXT or not can_be_encoded(value):
+        return False
+    return len(value.encode()) <= LONGEST_TEXT
+
+
+def _is_int32(value: object, *, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LAST_INT32
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:80] + "..."
 
 
 def offsets_of(offsets: object) -> Offsets:
@@ -151,9 +191,13 @@ def offsets_of(offsets: object) -> Offsets:
 
 def _partition_of(key: object) -> Partition:
     topic, number = _pair(key)
-    if isinstance(topic, str) and topic and isinstance(number, int) and not isinstance(number, bool) and number >= 0:
-        return topic, number
-    raise RecordTypeError(f"{key!r} is not a topic and a partition")
+    if isinstance(topic, str) and _is_topic(topic) and _is_int32(number, least=0):
+        return topic, cast("int", number)
+    raise RecordTypeError(f"{_shown(key)} is not the name of a topic and the number of a partition")
+
+
+def _is_topic(name: str) -> bool:
+    return TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 def _pair(key: object) -> tuple[object, object]:
@@ -167,13 +211,15 @@ def _pair(key: object) -> tuple[object, object]:
 def _place_of(value: object) -> Offset:
     offset: object = value if isinstance(value, int) else getattr(value, "offset", None)
     if not isinstance(offset, int) or isinstance(offset, bool):
-        raise RecordTypeError(f"{value!r} is not an offset")
+        raise RecordTypeError(f"{_shown(value)} is not an offset")
     metadata: object = getattr(value, "metadata", None)
     epoch: object = getattr(value, "leader_epoch", None)
+    if isinstance(metadata, str) and not _is_text(metadata):
+        raise RecordTypeError(f"the metadata of an offset, {_shown(metadata)}, are not {TEXT}")
     return Offset(
         offset,
         metadata if isinstance(metadata, str) else "",
-        epoch if isinstance(epoch, int) and epoch >= 0 else -1,
+        cast("int", epoch) if _is_int32(epoch, least=0) else -1,
     )
 
 

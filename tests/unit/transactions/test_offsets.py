@@ -49,12 +49,18 @@ def test_metadata_and_leader_epoch_are_kept() -> None:
 @pytest.mark.parametrize(
     "offsets",
     [None, 5, "t", b"t", {"t": 1}, {("t",): 1}, {("t", "1"): 1}, {("t", -1): 1}, {("t", True): 1}, {("", 1): 1},
-     {("t", 1): None}, {("t", 1): "7"}, {("t", 1): True}, {("t", 1): -1}, {("t", 1): 2**63}, [NO_OBJECT_OF_OURS], [("t", 1)]],
-    ids=repr,
+     {("t", 1): None}, {("t", 1): "7"}, {("t", 1): True}, {("t", 1): -1}, {("t", 1): 2**63}, [NO_OBJECT_OF_OURS], [("t", 1)],
+     {("t", 2**31): 1}, {("no topic", 1): 1}, {("..", 1): 1}, {("t" * 250, 1): 1}, {("\ud800", 1): 1},
+     {("t", 1): OffsetAndMetadata(1, "\ud800")}, {("t", 1): OffsetAndMetadata(1, "m" * 2**15)}],
+    ids=lambda offsets: ascii(offsets)[:40],
 )  # fmt: skip
 def test_what_is_no_offset_is_refused(offsets: object) -> None:
     with pytest.raises(RecordTypeError):
         offsets_of(offsets)
+
+
+def test_a_leader_epoch_that_no_request_can_carry_is_left_out() -> None:
+    assert offsets_of({("t", 1): SimpleNamespace(offset=7, leader_epoch=2**31)}) == {("t", 1): Offset(7)}
 
 
 def test_a_request_has_them_by_topic() -> None:
@@ -118,3 +124,19 @@ def test_the_group_of_a_kafka_python_consumer_is_read() -> None:
 def test_what_is_no_group_is_refused(group: object) -> None:
     with pytest.raises(RecordTypeError, match="group is"):
         GroupMetadata.of(group)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"group_id": None}, {"group_id": b"g"}, {"group_id": ""}, {"group_id": "\ud800"}, {"group_id": "g" * 2**15},
+     {"group_id": "\u00e9" * 2**14}, {"generation_id": 2**31}, {"generation_id": -2}, {"generation_id": True},
+     {"generation_id": "5"}, {"member_id": None}, {"member_id": 5}, {"member_id": "\ud800"}, {"group_instance_id": 5},
+     {"group_instance_id": "\ud800"}],
+    ids=lambda field: ascii(field)[:40],
+)  # fmt: skip
+def test_metadata_that_no_request_can_carry_are_refused_by_name(field: dict[str, Any]) -> None:
+    [name] = field
+    with pytest.raises(RecordTypeError, match=name):
+        GroupMetadata(**{"group_id": "g", **field})
+    with pytest.raises(RecordTypeError):
+        GroupMetadata.of(b"CGMDv2:\0\0\0\0\xff\xff\0m\0\1")
