@@ -59,12 +59,10 @@ class Transaction:
         if self.outcome is not None:
             return  # the block has ended it in the long form
         transactor = self._transactor()
-<<<<<<< HEAD
-=======
         if transactor.is_prepared(self.number):
-            return  # its end is the business of the block's caller
-        refused: AiokprodError
->>>>>>> wt-admin
+            if error is not None:  # the block may have given it away: perhaps it is committed by now
+                error.add_note("the transaction is prepared, and was not aborted: end_transaction() ends it")
+            return
         try:
             if error is None:
                 await _commit_or_abort(transactor)
@@ -96,23 +94,6 @@ class Transaction:
             raise UsageError("the transaction is not open: send its offsets inside its block")
         await self._transactor().send_offsets(taken, metadata)
 
-<<<<<<< HEAD
-=======
-    async def _abort_after(self, error: BaseException) -> None:
-        """Abort, as the block has raised; its exception is the one that is told."""
-        if self.outcome is not None:
-            return
-        try:
-            transactor = self._transactor()
-            if transactor.is_prepared(self.number):
-                # The block may have given it away: perhaps it is committed by now.
-                error.add_note("the transaction is prepared, and was not aborted: end_transaction() ends it")
-                return
-            await transactor.abort(None)
-        except AiokprodError as trouble:
-            error.add_note(f"the transaction could not be aborted ({type(trouble).__name__}): {trouble}")
-
->>>>>>> wt-admin
     def __repr__(self) -> str:
         outcome = "open" if self._is_begun else "not begun"
         return f"<Transaction {outcome if self.outcome is None else self.outcome.value}>"

@@ -325,7 +325,6 @@ class Transactor:
                 self._unseen = waiting.result()
             raise
 
-<<<<<<< HEAD
     def end_in_background(self, end: Callable[[Transactor], Coroutine[Any, Any, None]]) -> None:
         """Go on with the end of a block whose task was cancelled.
 
@@ -347,7 +346,7 @@ class Transactor:
         if self._ending is not None:
             await asyncio.wait([self._ending])
             self._ending = None
-=======
+
     async def prepare(self, timeout_s: float | None) -> PreparedTransaction:
         """Send what is left, and leave the end to others. See `Producer.prepare_transaction`."""
         if self._begins_early:
@@ -371,7 +370,6 @@ class Transactor:
     def is_prepared(self, number: int) -> bool:
         """Return whether this transaction is the one at hand and is prepared, and a caller knows it."""
         return self._machine.state is State.PREPARED and number == self._machine.transaction == self._told_prepared
->>>>>>> wt-admin
 
     async def _until_begun(self) -> None:
         """Wait until the id is taken: the transaction was begun before that."""

@@ -1,4 +1,4 @@
-"""exactly_once with the real consumers on a real Kafka: tasks are killed, partitions move, the output is the image of the input.
+"""exactly_once with real consumers on a real Kafka: tasks are killed, partitions move, the output is the image of the input.
 
 Two instances share a group, each with a producer and a `transactional_id` of its own. One of them is cancelled every now and
 then and started again, in the middle of what it does: so both rebalance. At the end each value of the input is in the output
