@@ -738,8 +738,8 @@ def _offset_order(code: int) -> int:
 def _is_after(identity: tuple[int, int], former: tuple[int, int]) -> bool:
     """Return whether an identity of an answer may follow this one.
 
-    In the former epoch, or in one before it, a partition has the sequences from 0 on already: it would answer the batches of the
-    next transaction as duplicates, without keeping them, and the coordinator the EndTxn as a repetition.
+    In the former epoch, or in one before it, a partition has the sequences from 0 on already: it would answer the batches of
+    the next transaction as duplicates, without keeping them, and the coordinator the EndTxn as a repetition.
     """
     producer_id, epoch = identity
     return producer_id >= 0 and epoch >= 0 and (producer_id != former[0] or epoch > former[1])
