@@ -29,7 +29,7 @@ class TransactionHandle(Protocol):
 
 
 class EarlyTransaction:
-    """What was asked of a transaction before the id was taken.
+    """A transaction that waits for its id, with what was asked of it.
 
     Args:
         handle: of the user; None in the long form.
