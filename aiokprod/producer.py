@@ -609,6 +609,7 @@ class Producer(_Base):
             OffsetCommitRefusedError: the group has moved on (its generation, member or instance), or may not be written. Call
                 `abort_transaction()`, and read the records again.
             TransactionAbortedError: the transaction can only be aborted.
+            TransactionTimeoutError: they were not taken within `max_block_ms`; the transaction can only be aborted.
             ProducerFencedError: another instance has taken the `transactional_id`.
             UsageError: no transaction is open, or it is being ended.
             RecordTypeError: an argument is something else; nothing was sent.

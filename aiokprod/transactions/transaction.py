@@ -34,6 +34,7 @@ class Transaction:
         self.number = 0
         self.outcome: TransactionOutcome | None = None
         """COMMITTED, ABORTED or UNKNOWN; None while the transaction is open. The truth about all its records and offsets."""
+        self.ended_by: AiokprodError | None = None
         self._transactor = transactor
         self._is_begun = False
 
@@ -56,9 +57,17 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.outcome is not None:
-            return  # the block has ended it in the long form
-        transactor = self._transactor()
+        if self.outcome is not None:  # the block has ended it in the long form, or the producer has
+            if error is None and self.ended_by is not None and self.outcome is not TransactionOutcome.COMMITTED:
+                raise self.ended_by
+            return
+        try:
+            transactor = self._transactor()
+        except AiokprodError as unusable:
+            if error is None:
+                raise
+            _note(error, unusable)
+            return
         if transactor.is_prepared(self.number):
             if error is not None:  # the block may have given it away: perhaps it is committed by now
                 error.add_note("the transaction is prepared, and was not aborted: end_transaction() ends it")
@@ -85,6 +94,7 @@ class Transaction:
         Raises:
             OffsetCommitRefusedError: the group has moved on, or may not be written.
             TransactionAbortedError: the transaction can only be aborted.
+            TransactionTimeoutError: they were not taken within `max_block_ms`; the transaction can only be aborted.
             UsageError: the transaction is not open.
 
         Cancellation: stops waiting; the offsets may become part of the transaction.
@@ -124,4 +134,8 @@ async def _abort_after(transactor: Transactor, error: BaseException) -> None:
     try:
         await transactor.abort(None)
     except AiokprodError as trouble:
-        error.add_note(f"the transaction could not be aborted ({type(trouble).__name__}): {trouble}")
+        _note(error, trouble)
+
+
+def _note(error: BaseException, trouble: AiokprodError) -> None:
+    error.add_note(f"the transaction could not be aborted ({type(trouble).__name__}): {trouble}")

@@ -27,6 +27,7 @@ from aiokprod.errors import (
     RecordRecalledError,
     TransactionAbortedError,
     TransactionOutcomeUnknownError,
+    TransactionTimeoutError,
 )
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
@@ -39,6 +40,7 @@ from aiokprod.transactions.coordinator import (
     NoAnswer,
     RetryPace,
 )
+from aiokprod.transactions.early import EarlyTransaction, TransactionHandle
 from aiokprod.transactions.errors_of_causes import error_of, not_in_time, usage_error
 from aiokprod.transactions.group_offsets import stable_offsets
 from aiokprod.transactions.machine import TransactionMachine
@@ -169,7 +171,8 @@ class Transactor:
         self._id = config.transactional_id
         self._timeout_ms = int(config.transaction_timeout_ms)
         # Enough for every record, and for the coordinator afterwards.
-        self._end_s = config.delivery_timeout + config.max_block_ms / 1000
+        self._block_s = config.max_block_ms / 1000
+        self._end_s = config.delivery_timeout + self._block_s
         self._coordinators = coordinators
         self._features = features
         self._loop = loop
@@ -191,7 +194,9 @@ class Transactor:
         self._turn_is_ending = False
         self._initialised: asyncio.Future[None] | None = None
         self._is_starting = False  # `start` waits for the id, and fails if that is refused
-        self._begins_early = False  # begun before the id was taken, which a start in the background allows
+        self._early: EarlyTransaction | None = (
+            None  # begun before the id was taken, as a start in the background allows
+        )
         self._waiting: list[asyncio.Future[_Result]] = []  # for the end of the transaction
         self._unseen: _Result | None = None  # an end that no caller saw
         self._offsets: dict[int, tuple[Offsets, GroupMetadata, asyncio.Future[None]]] = {}  # by their numbers
@@ -244,12 +249,15 @@ class Transactor:
         Raises:
             UsageError: another one is open, or its end is not known.
         """
-        if self._machine.state in UNSTARTED and not self._begins_early and self._ended_at_close is None:
-            self._begins_early = True
-            self._handle = handle
-            self._sync()
+        if self._machine.state not in UNSTARTED or self._ended_at_close is not None:
+            self._begin(handle)
             return
-        self._begin(handle)
+        if self._early is not None:
+            raise self.refused(self._early.refusal() or Refusal.IN_TRANSACTION)
+        self._failure = self._unseen = None
+        self._handle = handle
+        self._early = EarlyTransaction(handle, self._loop, self._early_is_late)
+        self._sync()
 
     def check_idle(self) -> None:
         """Check that no transaction is open, nor one whose end is not known.
@@ -259,7 +267,7 @@ class Transactor:
         """
         if self._machine.state is State.UNKNOWN:
             raise usage_error(Refusal.UNKNOWN)
-        if self._begins_early or self._machine.state in OPEN:
+        if self._early is not None or self._machine.state in OPEN:
             raise usage_error(Refusal.IN_TRANSACTION)
 
     def _begin(self, handle: TransactionHandle | None) -> None:
@@ -292,18 +300,14 @@ class Transactor:
         return TransactionOutcome(result.outcome.value)
 
     async def _end(self, verdict: Verdict, timeout_s: float | None) -> _Result:
-        if self._begins_early:
-            if verdict is Verdict.ABORT:
-                self._abort_early()
-                return _Result(Outcome.ABORTED, Cause(Reason.ASKED))
-            await self._until_begun()
+        deadline = self._loop.time() + (self._end_s if timeout_s is None else timeout_s)
+        if self._early is not None:
+            return await self._end_early(self._early, verdict, deadline)
         if self._unseen is not None and self._machine.state is State.READY:
             seen, self._unseen = self._unseen, None
             return seen
-        now = self._loop.time()
-        deadline = now + (self._end_s if timeout_s is None else timeout_s)
         call = self._machine.commit if verdict is Verdict.COMMIT else self._machine.abort
-        actions = call(now, deadline)
+        actions = call(self._loop.time(), deadline)
         if actions is Refusal.ABORTABLE:
             raise self._first_cause()
         if isinstance(actions, Refusal):
@@ -313,9 +317,17 @@ class Transactor:
     async def _result_of(self, actions: list[Action]) -> _Result:
         """Carry out the actions of a call, and wait for its end."""
         self._unseen = None
+        waiting = self._new_waiting()
+        self._apply(actions)
+        return await self._result(waiting)
+
+    def _new_waiting(self) -> asyncio.Future[_Result]:
         waiting: asyncio.Future[_Result] = self._loop.create_future()
         self._waiting.append(waiting)
-        self._apply(actions)
+        return waiting
+
+    async def _result(self, waiting: asyncio.Future[_Result]) -> _Result:
+        """Wait for an end. A caller that is cancelled leaves its result to the next call."""
         try:
             return await waiting
         except asyncio.CancelledError:
@@ -349,11 +361,11 @@ class Transactor:
 
     async def prepare(self, timeout_s: float | None) -> PreparedTransaction:
         """Send what is left, and leave the end to others. See `Producer.prepare_transaction`."""
-        if self._begins_early:
-            await self._until_begun()
+        deadline = self._loop.time() + (self._end_s if timeout_s is None else timeout_s)
+        if self._early is not None:
+            await self._until_begun(self._early, deadline)
         if self._machine.state is not State.PREPARED:
-            now = self._loop.time()
-            actions = self._machine.prepare(now, now + (self._end_s if timeout_s is None else timeout_s))
+            actions = self._machine.prepare(self._loop.time(), deadline)
             if actions is Refusal.ABORTABLE:
                 raise self._first_cause()
             if isinstance(actions, Refusal):
@@ -371,40 +383,123 @@ class Transactor:
         """Return whether this transaction is the one at hand and is prepared, and a caller knows it."""
         return self._machine.state is State.PREPARED and number == self._machine.transaction == self._told_prepared
 
-    async def _until_begun(self) -> None:
-        """Wait until the id is taken: the transaction was begun before that."""
-        if self._initialised is None:
-            self._initialised = self._loop.create_future()
-        await asyncio.shield(self._initialised)
+    # ------------------------------------------------------------------ before the id is taken
+    async def _until_begun(self, early: EarlyTransaction, deadline: float) -> None:
+        """Wait until the id is taken."""
+        refusal = early.refusal()
+        if refusal is Refusal.ABORTABLE:
+            raise self._first_cause()
+        if refusal is not None:
+            raise self.refused(refusal)
+        scope = asyncio.timeout_at(deadline)
+        try:
+            async with scope:
+                await early.until_begun()
+        except TimeoutError as over:
+            if not scope.expired() or isinstance(over, AiokprodError):
+                raise
+            self._early_is_late()
+            raise self._first_cause() from None
 
-    def _abort_early(self) -> None:
-        """Abort a transaction that was begun before the id was taken: nothing of it has been sent."""
-        self._begins_early = False
-        if self._handle is not None:
-            self._handle.outcome = TransactionOutcome.ABORTED
+    async def _end_early(self, early: EarlyTransaction, verdict: Verdict, deadline: float) -> _Result:
+        refusal = early.refusal()
+        if verdict is Verdict.ABORT:
+            if refusal is Refusal.COMMITTING:
+                raise self.refused(refusal)
+            self._abort_early(early, Cause(Reason.ASKED))
+            return _Result(Outcome.ABORTED, Cause(Reason.ASKED))
+        if refusal is Refusal.ABORTABLE:
+            raise self._first_cause()
+        early.commit(deadline)
+        waiting = self._new_waiting()
         self._sync()
-        self.records.fail_queued(TransactionAbortedError("the transaction was aborted"), self._machine.mode)
+        return await self._result(waiting)
+
+    def _early_is_late(self) -> None:
+        """Refuse the commit, whose time is over: the id was not taken."""
+        if self._early is not None:
+            error = error_of(Cause(Reason.DEADLINE), self._id)
+            error.__cause__ = self._trouble
+            self._fail_early(self._early, error)
+
+    def _fail_early(self, early: EarlyTransaction, error: AiokprodError) -> None:
+        """Let the transaction be aborted only, as a record of it has failed, for example."""
+        self._failure = error
+        cause = Cause(Reason.RECORD_FAILED)
+        was_committing = early.fail(self._why_aborted(cause))
+        self._sync()
+        self.records.fail_queued(self._why_aborted(cause), self._machine.mode)
+        if was_committing:
+            self._tell(_Result(None, cause))
+            self._unseen = None  # a caller that was cancelled is told by the failure, as each next one
+
+    def _abort_early(self, early: EarlyTransaction, cause: Cause) -> None:
+        """Abort: nothing of the transaction has been sent."""
+        self._early = None
+        early.end(TransactionAbortedError("the transaction was aborted before it had taken the offsets"))
+        if early.handle is not None:
+            early.handle.outcome = TransactionOutcome.ABORTED
+        self._metrics.transactions_aborted.add(1)
+        self._sync()
+        self.records.fail_queued(self._why_aborted(cause), self._machine.mode)
+
+    def _begin_in_time(self, early: EarlyTransaction) -> None:
+        """Begin for good what was begun before the id was taken, and do what was asked of it meanwhile."""
+        early.stop()
+        failure = self._failure
+        self._begin(early.handle)
+        early.begun()
+        now = self._loop.time()
+        if early.is_failed:
+            self._failure = failure
+            self._apply(self._machine.record_failed(self._machine.transaction, None, now))
+            return
+        for offsets, group, done in early.offsets:
+            self._send_offsets(offsets, group, done)
+        if early.is_committing:
+            actions = self._machine.commit(now, early.commit_deadline)
+            assert not isinstance(actions, Refusal), actions
+            self._apply(actions)
+
+    # ------------------------------------------------------------------ offsets
 
     async def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
         """Take offsets of a group into the transaction. See `Producer.send_offsets_to_transaction`."""
-        if self._begins_early:
-            await self._until_begun()
-        refusal = self._machine.may_send()
+        refusal = self._may_send()
         if refusal is not None:
             raise self.refused(refusal)
         if not offsets:
             return
-        taken = self._machine.send_offsets(group.group_id, self._loop.time())
-        if isinstance(taken, Refusal):
-            raise self.refused(taken)
-        number, actions = taken
         done: asyncio.Future[None] = self._loop.create_future()
-        done.add_done_callback(
-            _retrieve
-        )  # a caller that was cancelled asks for it no more; a commit tells the same error
+        # A caller that was cancelled asks for it no more; a commit tells the same error.
+        done.add_done_callback(_retrieve)
+        if self._early is not None:
+            self._early.offsets.append((offsets, group, done))
+        else:
+            self._send_offsets(offsets, group, done)
+        scope = asyncio.timeout(self._block_s)
+        try:
+            async with scope:
+                await asyncio.shield(done)
+        except TimeoutError as over:
+            if not scope.expired() or isinstance(over, AiokprodError):
+                raise
+        else:
+            return
+        text = f"the offsets of group {group.group_id!r} were not taken within {self._block_s:g} s (max_block_ms)"
+        error = TransactionTimeoutError(text)
+        error.__cause__ = self._trouble
+        self.failed(error)
+        raise error
+
+    def _send_offsets(self, offsets: Offsets, group: GroupMetadata, done: asyncio.Future[None]) -> None:
+        taken = self._machine.send_offsets(group.group_id, self._loop.time())
+        assert not isinstance(taken, Refusal), taken
+        number, actions = taken
         self._offsets[number] = (offsets, group, done)
         self._apply(actions)
-        await asyncio.shield(done)
+
+    # ------------------------------------------------------------------ the end of the producer
 
     async def committed_offsets(
         self, group: str, partitions: Collection[Partition], waits: Callable[[str], None]
@@ -421,9 +516,13 @@ class Transactor:
         now = self._loop.time()
         if self._ended_at_close is None:
             self._ended_at_close = self._loop.create_future()
-            self._is_open_at_close = self._begins_early or self._machine.state in OPEN
-        if self._begins_early:
-            self._abort_early()
+            self._is_open_at_close = self._early is not None or self._machine.state in OPEN
+            if self._handle is not None and self._handle.outcome is None:
+                self._handle.ended_by = error_of(Cause(Reason.CLOSED), self._id)
+        if self._early is not None:
+            self._failure = self._failure or error_of(Cause(Reason.CLOSED), self._id)
+            self._abort_early(self._early, Cause(Reason.CLOSED))
+            self._tell(_Result(Outcome.ABORTED, Cause(Reason.CLOSED)))
         # A caller that waits gets it. One that was cancelled has nothing to end it by, and readers would wait for its timeout.
         keeps_prepared = bool(self._waiting) or self._told_prepared == self._machine.transaction
         deadline = now + (self._end_s if timeout_s is None else timeout_s)
@@ -434,10 +533,22 @@ class Transactor:
         """Return how the transaction ended that was open when the producer was closed; None: none was."""
         if not self._is_open_at_close:
             return None
+        return self._outcome_left()
+
+    def _fail_waiting(self, error: AiokprodError) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error.clone())
+
+    def _outcome_left(self) -> TransactionOutcome:
+        """Return how the transaction at hand ends if nothing more is asked for."""
         machine = self._machine
-        if machine.outcome is None:  # the time of `close` was over, or nothing of it had been sent
-            return TransactionOutcome.ABORTED if machine.state in UNSTARTED else TransactionOutcome.UNKNOWN
-        return TransactionOutcome(machine.outcome.value)
+        if machine.outcome is not None:
+            return TransactionOutcome(machine.outcome.value)
+        # Nothing commits a transaction whose commit was not asked for; its timeout aborts it.
+        is_certain = machine.state in (*UNSTARTED, State.OPEN, State.ABORTABLE)
+        return TransactionOutcome.ABORTED if is_certain else TransactionOutcome.UNKNOWN
 
     def is_over(self, number: int) -> bool:
         """Return whether this transaction is not the one at hand any more, or has its outcome."""
@@ -445,10 +556,14 @@ class Transactor:
 
     def fail(self, error: AiokprodError) -> None:
         """Fail everything that waits: the producer has failed, or is closed."""
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_exception(error.clone())
-        self._waiting.clear()
+        early, self._early = self._early, None
+        if early is not None:
+            early.end(error)
+        handle = self._handle
+        if handle is not None and handle.outcome is None:
+            handle.ended_by = handle.ended_by or error.clone()
+            handle.outcome = self._outcome_left()
+        self._fail_waiting(error)
         left = [done for _, _, done in self._offsets.values()]
         self._offsets.clear()
         for future in (*left, self._initialised, self._ended_at_close):
@@ -478,6 +593,10 @@ class Transactor:
 
     def failed(self, error: AiokprodError) -> None:
         """Note that a record of the transaction has failed."""
+        if self._early is not None:
+            if not self._early.is_failed:
+                self._fail_early(self._early, error)
+            return
         if self._failure is None and self._machine.state in (State.OPEN, State.COMMITTING):
             self._failure = error
         self._apply(self._machine.record_failed(self._machine.transaction, error.code, self._loop.time()))
@@ -560,8 +679,7 @@ class Transactor:
     def _sync(self) -> None:
         """Let records in, or refuse them, as the state says; log a change of it."""
         machine = self._machine
-        is_open = self._begins_early or machine.may_send() is None
-        self.records.take_records(is_open, self.refusal)
+        self.records.take_records(self._may_send() is None, self.refusal)
         handle = self._handle
         if handle is not None and handle.number == machine.transaction and machine.outcome is not None:
             handle.outcome = TransactionOutcome(machine.outcome.value)
@@ -573,8 +691,11 @@ class Transactor:
 
     def refusal(self) -> AiokprodError:
         """Return why no record is taken now."""
-        refusal = self._machine.may_send()
-        return self.refused(Refusal.NOT_IN_TRANSACTION if refusal is None else refusal)
+        return self.refused(self._may_send() or Refusal.NOT_IN_TRANSACTION)
+
+    def _may_send(self) -> Refusal | None:
+        """Return why no record can go into a transaction now; None if one can."""
+        return self._machine.may_send() if self._early is None else self._early.refusal()
 
     def refused(self, refusal: Refusal) -> AiokprodError:
         """Return the error of a call that this refuses."""
@@ -584,6 +705,8 @@ class Transactor:
             return error
         if self._fatal is not None:
             return self._fatal.clone()
+        if refusal is Refusal.NOT_INITIALISED:  # of no concern to the user: a transaction may begin before that
+            refusal = Refusal.NOT_IN_TRANSACTION
         return usage_error(refusal)
 
     def _first_cause(self) -> AiokprodError:
@@ -736,9 +859,9 @@ class Transactor:
         self._trouble = None
         if self._initialised is not None and not self._initialised.done():
             self._initialised.set_result(None)
-        if self._begins_early:
-            self._begins_early = False
-            self._begin(self._handle)
+        early, self._early = self._early, None
+        if early is not None:
+            self._begin_in_time(early)
 
     def _stayed_down(self, cause: Cause) -> None:
         if cause.reason is Reason.DEADLINE:
@@ -748,6 +871,7 @@ class Transactor:
         if self._initialised is not None and not self._initialised.done():
             self._initialised.set_exception(error)
             self._initialised.exception()
+        self._fail_waiting(error)  # for an early commit
 
     def _lost_id(self, cause: Cause) -> None:
         error = self._fatal = error_of(cause, self._id)
@@ -824,13 +948,6 @@ class Transactor:
 
     def __repr__(self) -> str:
         return f"<Transactor {self._id!r} {self._machine.state.value}, transaction {self._machine.transaction}>"
-
-
-class TransactionHandle(Protocol):
-    """The object that a user has of a transaction."""
-
-    number: int
-    outcome: TransactionOutcome | None
 
 
 def _text_of(cause: Cause) -> str:

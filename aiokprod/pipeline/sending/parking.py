@@ -522,13 +522,13 @@ class Parking:
         if not holder.withdraw(index, error) and isinstance(holder, ProducerBatch):
             # Stamped: its numbers cover the records behind it, so it cannot leave, and may be written. Asked before the
             # handle settles, which makes it a watched one.
-            error.persistence = Persistence.POSSIBLY_PERSISTED
+            # A transaction is not committed once a caller was told a failure (below): no reader of committed records sees it.
+            if self._reports.on_failure is None:
+                error.persistence = Persistence.POSSIBLY_PERSISTED
             is_heard = is_watched(delivery) or holder.is_heard(index)
             delivery._settle_here(error)  # pyright: ignore[reportPrivateUsage] - users are not shown it
             if self._reports.on_failure is not None:
-                self._reports.on_failure(
-                    error
-                )  # the caller is told a failure: a transaction must not be committed then
+                self._reports.on_failure(error)
             holder.note_told(index)
             if not is_heard:
                 kept = None

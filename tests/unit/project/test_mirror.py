@@ -64,6 +64,7 @@ TESTED_THROUGH = {
     "randomness.py": "test_backoff.py",
     "records/column_rows.py": "records/test_vectorised.py",
     "thread_sends.py": "pipeline/behaviour/test_thread_sends.py",
+    "transactions/early.py": "transactions/behaviour/test_transactions_begun_early.py",
     "transactions/errors_of_causes.py": "transactions/behaviour/test_transactions_on_mock.py",
     "transactions/log_verdict.py": "transactions/behaviour/test_prepared_transactions.py",
     "transactions/transaction.py": "transactions/behaviour/test_transactions_on_mock.py",

@@ -99,11 +99,11 @@ def test_a_broken_identity_is_asked_for_again(mode: Mode) -> None:
     assert made.machine.state is State.INITIALISING
 
 
-@pytest.mark.parametrize("identity", [WHO, (WHO[0], WHO[1] - 1), (WHO[0], -1), (-1, 5)], ids=str)
-def test_an_end_that_hands_out_no_later_identity_is_followed_by_a_renewal(identity: tuple[int, int]) -> None:
+@pytest.mark.parametrize("given", [WHO, (WHO[0], WHO[1] - 1), (WHO[0], -1), (-1, 5)], ids=str)
+def test_an_end_that_hands_out_no_later_identity_is_followed_by_a_renewal(given: tuple[int, int]) -> None:
     # In an epoch that was used, partitions answer the sequences from 0 on as duplicates and keep nothing.
     made = desk(V2, "end_commit")
-    out = told(made.answer(Request.END, 0, identity))
+    out = told(made.answer(Request.END, 0, given))
     assert out == [Ended(1, Outcome.COMMITTED, ASKED), SendInitProducerId(made.ticket(Request.INIT_PRODUCER_ID), *WHO)]
     assert told(made.answer(Request.INIT_PRODUCER_ID, 0, WHO)) == [], "not by a renewal either: it is asked for again"
     assert told(made.wait()) == [SendInitProducerId(4, *WHO)]

@@ -112,9 +112,12 @@ def test_the_timeout_of_one_send_aborts(version: str) -> None:
         cluster.delay_next("Produce", 3.0, before_serving=True)
         with pytest.raises(TransactionAbortedError) as caught:
             async with producer.transaction():
-                producer.send("t", b"late", timeout=1.0)
+                late = producer.send("t", b"late", timeout=1.0)
                 await asyncio.sleep(5)  # by now it is written, and its caller was told that it failed
         assert isinstance(caught.value.__cause__, SendTimeoutError)
+        error = late.exception()
+        assert error is not None
+        assert error.persistence is Persistence.NOT_PERSISTED, "as each error of a record in a transaction"
         assert await committed(cluster) == []
 
     on(version, scenario)
