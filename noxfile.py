@@ -135,7 +135,7 @@ def ledger(session: nox.Session) -> None:
 
 @nox.session
 def transactions(session: nox.Session) -> None:
-    """Explore the transaction machine: 200,000 random schedules, small worlds with two faults; others: `-- N FAULTS`."""
+    """Explore the transaction machine: 200,000 random schedules, small worlds with 2 faults (or `-- SCHEDULES FAULTS`)."""
     install(session, "test")
     words = (*session.posargs, *("200000", "2")[len(session.posargs) :])
     env = {"AIOKPROD_TRANSACTION_SEEDS": words[0], "AIOKPROD_TRANSACTION_FAULTS": words[1]}

@@ -43,17 +43,21 @@ class DelayedCluster(KafkaCluster):
 
 
 @contextmanager
-def started(brokers: int, round_trip_ms: float) -> Iterator[KafkaCluster]:
-    """Yield brokers (and their proxy) that share one processor, where the machine has two."""
+def started(brokers: int, round_trip_ms: float, transaction_version: int | None = None) -> Iterator[KafkaCluster]:
+    """Yield brokers (and their proxy) that share one processor, where the machine has two.
+
+    `transaction_version`: the finalized feature; None: that of a new cluster.
+    """
     cores = os.sched_getaffinity(0)
     if len(cores) > 1:
         os.sched_setaffinity(0, {BROKER_CORE})  # the brokers inherit it
     try:
         config = {"num.io.threads": "2"}
+        features = None if transaction_version is None else {"transaction.version": transaction_version}
         cluster = (
             DelayedCluster(brokers, round_trip_ms, config)
             if round_trip_ms
-            else KafkaCluster(brokers=brokers, config=config)
+            else KafkaCluster(brokers=brokers, config=config, features=features)
         )
         with cluster:
             os.sched_setaffinity(0, cores)

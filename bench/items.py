@@ -19,6 +19,7 @@ NAMES = {
     KAFKA_PYTHON: "kafka-python",
     JAVA: "Java, ProducerPerformance",
 }
+TRANSACTIONAL_ID = "bench"
 COMPILED, PURE = "compiled", "pure"
 FAST = (
     "not_read",
@@ -62,7 +63,9 @@ class Item:
     round_trip_ms: float = 0.0
     rounds: int = 3
     kind: str = "rates"
-    """The columns: `rates`, `waits` (latencies), `growth` (one client, from few to many)."""
+    """The columns: `rates`, `waits` (latencies), `growth` (one client, from few to many), `commits` (of transactions)."""
+    transaction_version: int | None = None
+    """The finalized feature of the brokers; None: that of a new cluster."""
 
 
 def ours(way: str, count: int, title: str = "", settings: Mapping[str, Any] | None = None) -> list[Entry]:
@@ -230,6 +233,46 @@ def grown(title: str, way: str, points: dict[str, dict[str, Any]], java: bool = 
     ]
 
 
+def transactions(version: int, per_transaction: int, counts: tuple[int, int, int]) -> Item:
+    """Return the table of transactions of so many records; 0: of 100 ms at full load.
+
+    Java's tool ends transactions by time alone, and tells no latency of commits.
+    """
+    ours_count, callback, aiokafka = counts
+    by_time = per_transaction == 0
+    common = {"transaction_ms": 100} if by_time else {"per_transaction": per_transaction}
+    ids, dotted = {"transactional_id": TRANSACTIONAL_ID}, {"transactional.id": TRANSACTIONAL_ID}
+    entries = [
+        *ours("transactions", ours_count, settings=ids),
+        Entry(CALLBACK, "transactions", callback, dotted),
+        Entry(AIOKAFKA, "transactions", aiokafka, ids),
+    ]
+    if by_time:
+        entries.append(Entry(JAVA, "transactions", ours_count, dotted))
+    if by_time or per_transaction >= 10_000:
+        no_transactions = {"per_transaction": 0, "transaction_ms": 0}
+        entries += [
+            Entry(AIOKPROD, "firehose", ours_count, title="no transactions", form=form, own=no_transactions)
+            for form in FORMS
+        ]
+    of = "of 100 ms at full load" if by_time else f"of {per_transaction:,} record{'s' * (per_transaction > 1)}"
+    title = f"Transactions {of}: 100 B values, 6 partitions, transaction.version {version}"
+    return Item(title, tuple(entries), common, kind="commits", transaction_version=version)
+
+
+def all_transactions() -> list[Item]:
+    return [
+        transactions(version, size, counts)
+        for version in (2, 1)
+        for size, counts in {
+            1: (2_000, 2_000, 1_000),
+            100: (100_000, 100_000, 30_000),
+            10_000: (1_000_000, 1_000_000, 150_000),
+            0: (1_000_000, 1_000_000, 150_000),
+        }.items()
+    ]
+
+
 MANY = (1, 10, 100, 1_000)
 
 
@@ -277,4 +320,5 @@ ITEMS: dict[str, Callable[[], list[Item]]] = {
     "open_loop": lambda: [open_loop()],
     "round_trip": lambda: [far_away()],
     "growth": growth,
+    "transactions": all_transactions,
 }

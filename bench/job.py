@@ -27,6 +27,8 @@ class Job:
         linger_ms: None leaves the client its default.
         tasks: tasks that await sends at the same time, where the way has tasks.
         topics: if more than one, records go round robin over `TOPIC-0`, `TOPIC-1`, ...
+        per_transaction: records of a transaction, where the way has transactions; 0: by time.
+        transaction_ms: duration of a transaction at full load, if they are by time.
         seconds: duration of an open loop; its rate is a share of the client's maximum, which is measured first.
         core: the processor the client stays on; None: any.
         settings: options of the client besides those that every client gets.
@@ -44,6 +46,8 @@ class Job:
     linger_ms: int | None = 5
     tasks: int = 1
     topics: int = 1
+    per_transaction: int = 0
+    transaction_ms: int = 0
     seconds: float = 4.0
     core: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
@@ -69,6 +73,13 @@ class Job:
 
     def header_list(self) -> list[tuple[str, bytes]]:
         return [(f"header-{number}", b"0123456789abcdef") for number in range(self.headers)]
+
+    def transaction_sizes(self) -> Iterator[int]:
+        """Yield the number of records of each transaction."""
+        left = self.count
+        while left > 0:
+            yield min(left, self.per_transaction)
+            left -= self.per_transaction
 
     def rows(self) -> Iterator[Row]:
         """Yield the records; the keys are used in turn."""

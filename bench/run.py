@@ -50,16 +50,19 @@ class Bench:
         self.minutes = minutes
         self.turns = Turns(compiled)
         self.results: dict[str, Any] = {"machine": machine.facts(), "tables": [], "durations_s": {}}
-        self._brokers: tuple[int, float] | None = None
+        self._brokers: tuple[int, float, int | None] | None = None
         self._stack = ExitStack()
         self._cluster: KafkaCluster | None = None
 
-    def cluster(self, brokers: int = 1, round_trip_ms: float = 0.0) -> KafkaCluster:
+    def cluster(
+        self, brokers: int = 1, round_trip_ms: float = 0.0, transaction_version: int | None = None
+    ) -> KafkaCluster:
         """Return brokers of this kind; stop others that are up."""
-        if self._brokers != (brokers, round_trip_ms) or self._cluster is None:
+        kind = (brokers, round_trip_ms, transaction_version)
+        if self._brokers != kind or self._cluster is None:
             self.close()
-            self._cluster = self._stack.enter_context(started(brokers, round_trip_ms))
-            self._brokers = (brokers, round_trip_ms)
+            self._cluster = self._stack.enter_context(started(*kind))
+            self._brokers = kind
         return self._cluster
 
     def close(self) -> None:
@@ -78,7 +81,7 @@ class Bench:
 
     def table(self, item: Item) -> Table:
         table = Table(item.title, item.kind, [entry.name for entry in item.entries])
-        cluster = self.cluster(item.brokers, item.round_trip_ms)
+        cluster = self.cluster(item.brokers, item.round_trip_ms, item.transaction_version)
         for _ in range(self.rounds or item.rounds):
             for entry in item.entries:
                 measured = self.turns.take(cluster, item, entry, self.scale)
@@ -98,12 +101,13 @@ EXTRAS: dict[str, Extra] = {
 }
 ALONE = ("slope",)
 ALL = [
-    *(name for name in ITEMS if name not in ("growth", "round_trip")),
+    *(name for name in ITEMS if name not in ("growth", "round_trip", "transactions")),
     "startup",
     "fastapi",
     "growth",
     "round_trip",
     "memory",
+    "transactions",
 ]
 """Measure all items, first those that share one broker."""
 

@@ -61,6 +61,15 @@ def proxy_busy(run: Measured) -> float:
     return run.proxy_cpu_s / run.seconds * 100
 
 
+def commit_p50(run: Measured) -> float | None:
+    """Return the median time of a commit, with the delivery of what is left, in milliseconds."""
+    return run.p50_ms
+
+
+def commit_p99(run: Measured) -> float | None:
+    return run.p99_ms
+
+
 def spread(values: Sequence[float], form: str) -> str:
     """Return the median, with the minimum and the maximum."""
     if not values:
@@ -86,13 +95,17 @@ def markdown(tables: Sequence[Table]) -> str:
 
 
 def rates_or_waits(table: Table) -> str:
-    waits = table.kind == "waits"
+    waits, commits = table.kind == "waits", table.kind == "commits"
     head = ["client", "records/s", "CPU per record, µs"]
+    head += ["commit p50, ms", "commit p99, ms"] if commits else []
     head += ["p50, ms", "p99, ms", "p99.9, ms", "longest stall, ms"] if waits else ["brokers' processor"]
     head += ["rate, compiled : its", "rate, pure : its", "CPU, its : compiled", "CPU, its : pure"]
+    head += ["commit p50, compiled : its", "commit p50, pure : its"] if commits else []
     rows = []
     for name in table.names:
         cells = [name, spread(table.values(name, rate), ",.0f"), spread(table.values(name, cpu_us), ".2f")]
+        if commits:
+            cells += [spread(table.values(name, of), ".2f") for of in (commit_p50, commit_p99)]
         if waits:
             times: list[Of] = [lambda run: run.p50_ms, lambda run: run.p99_ms, lambda run: run.p999_ms]
             cells += [spread(table.values(name, of), ".2f") for of in times]
@@ -102,6 +115,11 @@ def rates_or_waits(table: Table) -> str:
             cells.append(f"{table.middle(name, busy):.0f} %" + (f", proxy {proxy:.0f} %" if proxy else ""))
         cells += [spread(table.ratios(form, name, rate), ".2f") for form in table.names[:2]]
         cells += [spread([1 / each for each in table.ratios(form, name, cpu_us)], ".2f") for form in table.names[:2]]
+        if commits:
+            has_p50 = bool(table.values(name, commit_p50))
+            cells += [
+                spread(table.ratios(form, name, commit_p50) if has_p50 else [], ".2f") for form in table.names[:2]
+            ]
         rows.append(cells)
     return grid(table.title, head, rows)
 

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from itertools import cycle
+from time import perf_counter
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from child import Stopwatch
 from job import Job
 
-from peers import waiting
+from peers import transacting, waiting
 from peers.sources import Rows, arrow, plain
 
 WINDOW = 20_000
@@ -78,6 +79,24 @@ async def open_loop(job: Job, stopwatch: Stopwatch) -> None:
         await waiting.open_loop(job, stopwatch, submit, waiting.nothing)
 
 
+async def transactions(job: Job, stopwatch: Stopwatch) -> None:
+    """Send in transactions, one after another; the latency is that of the commit."""
+    value, topic = job.value(), job.topic
+    async with producer(job) as client:
+        async with client.transaction():
+            await client.send(topic, value)
+        send, note = client.send, stopwatch.latencies_s.append
+        with stopwatch.running():
+            for portions in transacting.transactions(job):
+                await client.begin_transaction()
+                for size in portions:
+                    for _ in range(size):
+                        await send(topic, value)
+                began = perf_counter()
+                await client.commit_transaction()
+                note(perf_counter() - began)
+
+
 WAYS = {
     "firehose": partial(send_all, plain),
     "awaited": awaited,
@@ -86,4 +105,5 @@ WAYS = {
     "open_loop": open_loop,
     "one_at_a_time": one_at_a_time,
     "tasks": tasks,
+    "transactions": transactions,
 }

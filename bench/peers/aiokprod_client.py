@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from itertools import cycle, repeat
+from time import perf_counter
 from typing import Any
 
 from child import Stopwatch
 from job import Job
 
 from aiokprod import Producer, Record
-from peers import waiting
+from peers import transacting, waiting
 
 ROUND = 500  # sends between two waits for room; fewer if records are large
 ROUND_BYTES = 1 << 20
@@ -147,6 +148,25 @@ async def tasks(job: Job, stopwatch: Stopwatch) -> None:
         await waiting.tasks(job, stopwatch, lambda value, key: client.send(job.topic, value, key))
 
 
+async def transactions(job: Job, stopwatch: Stopwatch) -> None:
+    """Send in transactions, one after another; the latency is that of the commit."""
+    value, topic = job.value(), job.topic
+    async with producer(job) as client:
+        async with client.transaction():
+            client.send(topic, value)
+        send, note = client.send, stopwatch.latencies_s.append
+        with stopwatch.running():
+            for portions in transacting.transactions(job):
+                client.begin_transaction()
+                for size in portions:
+                    for _ in range(size):
+                        send(topic, value)
+                    await client.ready()
+                began = perf_counter()
+                await client.commit_transaction()
+                note(perf_counter() - began)
+
+
 WAYS = {
     "firehose": firehose,
     "many_topics": many_topics,
@@ -158,4 +178,5 @@ WAYS = {
     "columns_by_row": columns_by_row,
     "one_at_a_time": one_at_a_time,
     "tasks": tasks,
+    "transactions": transactions,
 }

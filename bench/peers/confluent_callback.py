@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import cycle
+from time import perf_counter
 from typing import Any
 
 from child import Stopwatch
 from confluent_kafka import Message, Producer
 from job import Job
 
-from peers import blocking, bridges, waiting
+from peers import blocking, bridges, transacting, waiting
 from peers.librdkafka import settings_of
 from peers.sources import Rows, arrow, plain
 
@@ -128,6 +129,40 @@ def open_loop(job: Job, stopwatch: Stopwatch) -> None:
     blocking.open_loop(job, stopwatch, submit, client.poll, client.flush)
 
 
+def transactions(job: Job, stopwatch: Stopwatch) -> None:
+    """Send in transactions, one after another; the latency is that of the commit."""
+    client, value, topic = Producer(settings_of(job)), job.value(), job.topic
+    delivered = 0
+
+    def told(error: object, _: object) -> None:
+        nonlocal delivered
+        assert error is None, error
+        delivered += 1
+
+    client.init_transactions()
+    client.begin_transaction()
+    client.produce(topic, value, on_delivery=told)
+    client.commit_transaction()
+    delivered = 0
+    produce, poll, note = client.produce, client.poll, stopwatch.latencies_s.append
+    with stopwatch.running():
+        for portions in transacting.transactions(job):
+            client.begin_transaction()
+            for size in portions:
+                for _ in range(size):
+                    while True:
+                        try:
+                            produce(topic, value, on_delivery=told)
+                            break
+                        except BufferError:
+                            poll(0.01)
+                poll(0)
+            began = perf_counter()
+            client.commit_transaction()
+            note(perf_counter() - began)
+    assert delivered == job.count, delivered
+
+
 WAYS = {
     "firehose": partial(send_all, plain),
     "not_read": not_read,
@@ -137,4 +172,5 @@ WAYS = {
     "open_loop": open_loop,
     "one_at_a_time": one_at_a_time,
     "tasks": tasks,
+    "transactions": transactions,
 }

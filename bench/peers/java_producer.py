@@ -2,7 +2,7 @@
 
 The virtual machine warms up and compiles during the measurement, as in any program; the cost of its start is measured by
 a run of one record and subtracted. The tool has no keys, no headers and one topic only, and its latencies count from when
-a record was sent, not from when it was due, so it takes no part in the open loop.
+a record was sent, not from when it was due, so it takes no part in the open loop. Its transactions end by time alone.
 """
 
 from __future__ import annotations
@@ -37,10 +37,14 @@ def run(job: Job, count: int) -> tuple[float, str]:
     settings["compression.type"] = job.compression
     if job.linger_ms is not None:
         settings["linger.ms"] = str(job.linger_ms)
+    if job.transaction_ms:
+        transactions = ["--transaction-duration-ms", str(job.transaction_ms)]
+    else:
+        transactions = []
     properties = [f"{name}={value}" for name, value in (settings | job.settings).items()]
     command = [find_java(), "-Xms512m", "-Xmx512m", "-cp", kafka_classpath(DEFAULT_VERSION)]
     command += ["org.apache.kafka.tools.ProducerPerformance", "--topic", job.topic]
-    command += ["--num-records", str(count), "--throughput", "-1", "--producer-props", *properties]
+    command += ["--num-records", str(count), "--throughput", "-1", *transactions, "--producer-props", *properties]
     with NamedTemporaryFile() as values:  # the value that all clients send: to draw one per record would cost extra
         values.write(job.value())
         values.flush()
@@ -52,4 +56,4 @@ def run(job: Job, count: int) -> tuple[float, str]:
     return after.children_user + after.children_system - before.children_user - before.children_system, done.stdout
 
 
-WAYS = {"firehose": firehose}
+WAYS = {"firehose": firehose, "transactions": firehose}

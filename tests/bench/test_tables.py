@@ -8,6 +8,7 @@ from pathlib import Path
 from items import AIOKAFKA, AIOKPROD, ASYNCIO, CALLBACK, COMPILED, ITEMS, JAVA, KAFKA_PYTHON, OUTCOMES, PURE
 from job import Job, Measured
 from memory import slope_of
+from peers.transacting import transactions
 from readme_table import BEGIN, COLUMNS, END, table_of, write_table
 from tables import Table, cpu_us, markdown, rate
 
@@ -72,6 +73,8 @@ def test_every_peer_that_can_is_in_every_table() -> None:
                 can -= {JAVA}
             if name == "outcomes":  # kafka-python's futures and Java's tool read nothing of each record
                 can = can - {AIOKPROD, KAFKA_PYTHON, JAVA} | {OUTCOMES}
+            if name == "transactions":  # of librdkafka the plain client; Java's tool ends transactions by time alone
+                can -= {ASYNCIO, KAFKA_PYTHON} if "transaction_ms" in item.common else {ASYNCIO, KAFKA_PYTHON, JAVA}
             assert {entry.client for entry in item.entries} == can, item.title
 
 
@@ -113,3 +116,26 @@ def test_every_column_of_the_readme_is_of_one_table() -> None:
 def test_the_readme_has_the_marks() -> None:
     text = (Path(__file__).parents[2] / "README.md").read_text()
     assert text.index(BEGIN) < text.index(END)
+
+
+def test_transactions_have_the_time_of_their_commits_beside_that_of_ours() -> None:
+    made = table("commits", "Transactions")
+    for name, p50_ms in zip(made.names, (2.0, 3.0, 4.0), strict=True):
+        for run in made.runs[name]:
+            run.p50_ms, run.p99_ms = p50_ms, 2 * p50_ms
+    for run in made.runs["peer"]:
+        run.p50_ms = run.p99_ms = None  # Java's tool tells none
+    lines = markdown([made]).splitlines()
+    assert "commit p50, ms | commit p99, ms" in lines[2]
+    assert lines[4].startswith("| aiokprod, compiled |") and "| 2.00 (2.00 to 2.00) | 4.00 (4.00 to 4.00) |" in lines[4]
+    assert lines[6].startswith("| peer |") and lines[6].endswith("|  |  |")
+
+
+def test_a_job_is_cut_into_transactions() -> None:
+    def sizes(**fields: int) -> list[list[int]]:
+        job = Job(client="any", way="transactions", servers="any", topic="any", **fields)
+        return [list(portions) for portions in transactions(job)]
+
+    assert sizes(count=5, per_transaction=2) == [[2], [2], [1]]
+    assert sizes(count=1_200, per_transaction=1_100) == [[500, 500, 100], [100]]
+    assert sizes(count=700, transaction_ms=60_000) == [[500, 200]]

@@ -23,13 +23,14 @@ PYTHON = (sys.executable, "-W", "default")  # ResourceWarning is told
 class Client:
     """A workload and its lives. Methods may be called from any thread."""
 
-    def __init__(self, name: str, folder: Path, job: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, folder: Path, job: Mapping[str, Any], program: str = "workload.py") -> None:
         self.name = name
         self.lives: list[str] = []
         self.killed_at: dict[str, float] = {}
         self.away: list[tuple[float, float]] = []  # from when to when we kept its loop from turning
         self._folder = folder
         self._job = dict(job)
+        self._program = program
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._keeper: subprocess.Popen[bytes] | None = None
@@ -46,7 +47,7 @@ class Client:
             job = self._job | {"life": life, "profile": self.name, "turn": len(self.lives) - 1}
             with self.log(life).open("wb") as log:
                 self._process = subprocess.Popen(
-                    [*PYTHON, str(HERE / "workload.py"), json.dumps(job)],
+                    [*PYTHON, str(HERE / self._program), json.dumps(job)],
                     stdin=subprocess.PIPE,
                     stdout=self._keeper.stdin,
                     stderr=log,

@@ -41,16 +41,18 @@ class Nemesis:
         plan: Plan,
         certificates: Certificates,
         pause: Callable[[float], object] = time.sleep,
+        copiers: Sequence[Client] = (),
     ) -> None:
         self.done: list[Done] = []
         self._cluster = cluster
         self._clients = clients
+        self._processes = [*clients, *copiers]
         self._plan = plan
         self._pause = pause
         self._admin_lock = threading.Lock()
         self._new_topics: list[str] = []
         self._stop = threading.Event()
-        self._changes = Changes(cluster, clients, certificates, self._admin_lock, pause)
+        self._changes = Changes(cluster, self._processes, certificates, self._admin_lock, pause)
         self._work: dict[str, Callable[[Injection, Done], None]] = {
             "kill": self._kill,
             "terminate": self._terminate,
@@ -266,20 +268,24 @@ class Nemesis:
         done.met, of = harm(proxies, injection, self._pause)
         done.text = f"{injection.kind} (broker {injection.node}, {injection.chance:.0%}) met {done.met} {of}"
 
+    def _process(self, injection: Injection) -> Client:
+        """Return the process that a fault of clients meets: a workload or a copier."""
+        return self._processes[injection.seed % len(self._processes)]
+
     def _freeze_client(self, injection: Injection, done: Done) -> None:
-        client = self._clients[injection.client]
+        client = self._process(injection)
         done.text = f"SIGSTOP client {client.name} for {injection.seconds} s"
         client.freeze(injection.seconds)
         done.met = 1
 
     def _block_loop(self, injection: Injection, done: Done) -> None:
-        client = self._clients[injection.client]
+        client = self._process(injection)
         done.text = f"block the loop of {client.name} for {injection.seconds} s"
         client.block(injection.seconds)
         done.met = 1
 
     def _kill_client(self, injection: Injection, done: Done) -> None:
-        client = self._clients[injection.client]
+        client = self._process(injection)
         done.text = f"kill -9 client {client.name}"
         client.kill()
         done.met = 1

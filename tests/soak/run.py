@@ -17,14 +17,16 @@ from book import Book
 from certificates import Certificates
 from changes import QUOTA_WINDOWS
 from clients import Client
+from copiers import copiers_of, read_copies, until_copied
 from evidence import Evidence, Life, Verdict
 from figures import figures_of, throttled_ms
+from image import Copies, complaints_of_copies
 from names import ADDRESSES, NAME
 from nemesis import Nemesis
 from plan import LONG_FROM_MINUTES, Plan, form_for
 from profiles import LOGIN, PLAIN, PROFILES, TLS, TOPICS, VOLATILE
 from read_back import read_topics
-from verdict import CANARY, complaints_of
+from verdict import CANARY, COVERED_FROM_S, complaints_of
 
 from aiokprod.testing import KafkaCluster
 from aiokprod.testing.kafka_cluster import ClusterSecurity
@@ -47,6 +49,8 @@ class Soak:
     profiles: tuple[str, ...] = tuple(each.name for each in PROFILES)
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
     plan: Plan | None = None
+    copies: bool = True
+    """Consume, transform and produce in transactions beside the workloads (W2)."""
 
     def run(self, keep: Path | None = None) -> tuple[Evidence, Verdict]:
         """Run the soak: its minutes and what start, drain and reading back take.
@@ -75,15 +79,22 @@ class Soak:
         ) as cluster:
             for topic, partitions in TOPICS.items():
                 cluster.create_topic(topic, partitions)
-            evidence = self._run_on(cluster, folder, certificates)
+            evidence, copies = self._run_on(cluster, folder, certificates)
             print(f"{len(evidence.log):,} records read back; the verdict:")
-            verdict = Verdict(complaints_of(evidence), figures_of(evidence))
+            complaints = [*complaints_of(evidence)]
+            figures = figures_of(evidence)
+            if copies is not None:
+                complaints += complaints_of_copies(copies, COVERED_FROM_S)
+                figures |= copies.figures()
+            verdict = Verdict(complaints, figures)
             if keep is not None and not verdict.is_good:
                 keep_batches(cluster, folder, verdict.complaints)
                 shutil.copytree(folder, keep, dirs_exist_ok=True)
         return evidence, verdict
 
-    def _run_on(self, cluster: KafkaCluster, folder: Path, certificates: Certificates) -> Evidence:
+    def _run_on(
+        self, cluster: KafkaCluster, folder: Path, certificates: Certificates
+    ) -> tuple[Evidence, Copies | None]:
         job = {
             "address": ADDRESSES[0],
             "rate": self.rate,
@@ -101,21 +112,25 @@ class Soak:
             for each in PROFILES
             if each.name in self.profiles
         ]
+        copiers = copiers_of(cluster, folder, job | {"servers": cluster.bootstrap_for(PLAIN)}) if self.copies else []
         plan = self.plan or Plan(self.seed, form_for(self.minutes), clients=len(clients))
-        nemesis = Nemesis(cluster, clients, plan, certificates)
+        nemesis = Nemesis(cluster, clients, plan, certificates, copiers=copiers)
         dials: list[tuple[float, dict[int, int]]] = []
         try:
-            for client in clients:
+            for client in (*clients, *copiers):
                 client.start()
-            _under_way(clients)
+            _under_way([*clients, *copiers])
             time.sleep(CALM_S)
             began = time.monotonic()
             with _counting(cluster, dials):
                 nemesis.run(self.minutes * 60)
                 ended = time.monotonic()
                 statuses = _drain(clients)
+                if copiers:
+                    until_copied(cluster, DRAIN_S)
+                    statuses |= _drain(copiers)
         finally:
-            for client in clients:
+            for client in (*clients, *copiers):
                 client.end()
         print(f"drained in {time.monotonic() - ended:.1f} s; reading back")
         timeout_s = 120 + 60 * self.minutes
@@ -139,7 +154,8 @@ class Soak:
             if injection.kind == "quota" and injection.failure is None:
                 injection.met = throttled_ms(evidence, injection)
                 injection.text += f"; it was told to wait {injection.met} ms"
-        return evidence
+        copies = read_copies(cluster, copiers, statuses, log, ended - began) if copiers else None
+        return evidence, copies
 
     def _broker_options(self) -> dict[str, str]:
         """Return the options of the brokers; with half of the seeds they forget idle producers soon."""

@@ -36,6 +36,7 @@ def test_a_producer_that_tells_before_the_broker_has_and_one_that_does_not_numbe
         profiles=("five", "one", "mixed", "churn"),
         options={"five": early, "one": unnumbered, "mixed": early},
         plan=InTurn("cut requests", "cut answers"),
+        copies=False,
     )
     evidence, verdict = soak.run(tmp_path / "books")
     lost = [each.text for each in verdict.complaints if each.check == "lost"]

@@ -1,0 +1,126 @@
+"""What a producer takes from a coordinator and sends to it: epochs, ids and versions of each protocol."""
+
+from __future__ import annotations
+
+import pytest
+from txn_rig import CLUSTERS, ID, committed, run
+
+from aiokprod import Producer
+from aiokprod.testing import MockCluster
+from aiokprod.testing.mock.transactions.metadata import LAST_EPOCH
+from aiokprod.wire.messages.find_coordinator import FindCoordinatorResponse
+
+PRODUCE, END_TXN, ADD_PARTITIONS, OFFSET_COMMIT = 0, 26, 24, 28
+
+
+def versions_seen(cluster: MockCluster) -> dict[int, set[int]]:
+    """Return the versions of requests about transactions, by their APIs."""
+    seen: dict[int, set[int]] = {}
+    for request in cluster.counters.recent:
+        seen.setdefault(request.api_key, set()).add(request.version)
+    return {key: seen[key] for key in (PRODUCE, END_TXN, ADD_PARTITIONS, OFFSET_COMMIT) if key in seen}
+
+
+async def one(producer: Producer, value: bytes) -> None:
+    async with producer.transaction() as transaction:
+        await producer.send("t", value, partition=0)
+        await transaction.send_offsets({("t", 0): 1}, "g")
+
+
+def written(cluster: MockCluster) -> list[tuple[int, int, int]]:
+    """Return producer id, epoch and first sequence of each batch of records in the first partition."""
+    batches = (batch for batch in cluster.log("t", 0) if not batch.is_control)
+    return [(batch.producer_id, batch.producer_epoch, batch.base_sequence) for batch in batches]
+
+
+def test_each_transaction_of_version_two_has_the_next_epoch_and_sequences_from_zero() -> None:
+    """faults: X19"""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        for number in range(3):
+            await one(producer, b"%d" % number)
+        identities = written(cluster)
+        assert [sequence for _, _, sequence in identities] == [0, 0, 0]
+        first = identities[0]
+        assert identities == [(first[0], first[1] + number, 0) for number in range(3)]
+        assert await committed(cluster) == [b"0", b"1", b"2"]
+
+    run(scenario, CLUSTERS["TV2"])
+
+
+def test_a_new_producer_id_at_the_end_of_the_epochs_is_taken() -> None:
+    """faults: X19"""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        await one(producer, b"0")
+        # Not by 32,766 transactions: the coordinator and the producer are both near the end of the epochs.
+        cluster._transactions.coordinator.ids[ID].epoch = LAST_EPOCH - 1
+        await producer.close()
+        await producer.start()
+        await one(producer, b"1")
+        await one(producer, b"2")
+        ids = [producer_id for producer_id, _, _ in written(cluster)]
+        assert len(set(ids)) > 1 and len(written(cluster)) == 3
+        assert written(cluster)[-1][2] == 0
+        assert await committed(cluster) == [b"0", b"1", b"2"]
+
+    run(scenario, CLUSTERS["TV2"])
+
+
+@pytest.mark.parametrize("version", ["TV1", "TV0"])
+def test_the_feature_decides_and_not_what_brokers_offer(version: str) -> None:
+    """faults: X20"""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        await one(producer, b"0")
+        seen = versions_seen(cluster)
+        assert max(seen[PRODUCE]) <= 11 and max(seen[END_TXN]) <= 4
+        assert max(seen[ADD_PARTITIONS]) <= 3 and max(seen[OFFSET_COMMIT]) <= 4
+        cluster.set_transaction_version(2)
+        cluster.close_connections()  # brokers that restart tell it; connections that stay do not
+        await producer.partitions_for("t")
+        await one(producer, b"1")
+        await one(producer, b"2")
+        assert await committed(cluster) == [b"0", b"1", b"2"]
+
+    run(scenario, CLUSTERS[version])
+
+
+@pytest.mark.parametrize(
+    ("node", "host"),
+    [pytest.param(99, "127.0.0.1", id="no broker"), pytest.param(2, "other.example", id="another broker, elsewhere")],
+)
+def test_a_look_up_that_names_the_wrong_coordinator_is_done_again(node: int, host: str) -> None:
+    """faults: H20"""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        def lie(answer: object, version: int) -> object:
+            assert isinstance(answer, FindCoordinatorResponse)
+            answer.node_id, answer.host, answer.port = node, host, 1
+            return answer
+
+        cluster.move_coordinator(ID, 3)
+        told = cluster.rewrite_answer("FindCoordinator", lie, times=2)
+        await one(producer, b"0")
+        assert told.hits == 2
+        assert await committed(cluster) == [b"0"]
+
+    run(scenario, CLUSTERS["TV1"])
+
+
+@pytest.mark.parametrize("version", ["TV2", "TV1"])
+def test_a_broker_of_an_older_release_among_newer_ones(version: str) -> None:
+    """faults: X20"""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        node = cluster.coordinator(ID) % 3 + 1  # not the coordinator yet
+        cluster.cap_versions(node, "EndTxn", 0, 4)
+        cluster.cap_versions(node, "Produce", 3, 11)
+        await one(producer, b"0")
+        if version == "TV1":
+            cluster.move_coordinator(ID, node)
+            cluster.move_leader("t", 0, node)
+            await one(producer, b"1")
+        assert await committed(cluster) == [b"0", b"1"][: 2 if version == "TV1" else 1]
+
+    run(scenario, CLUSTERS[version])
