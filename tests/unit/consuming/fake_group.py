@@ -282,6 +282,9 @@ class Message:
     def value(self) -> bytes:
         return self._record.value
 
+    def key(self) -> None:
+        return None
+
 
 class ConfluentMember(FakeMember):
     """confluent-kafka: partitions change within `consume`; calls block, so they do not wait here."""
