@@ -1,4 +1,4 @@
-"""What a producer takes from a coordinator and sends to it: epochs, ids and versions of each protocol."""
+"""Epochs, ids and versions of each protocol: those that a producer takes from a coordinator, and those it sends."""
 
 from __future__ import annotations
 
