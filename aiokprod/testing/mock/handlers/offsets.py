@@ -1,10 +1,8 @@
-"""TxnOffsetCommit and OffsetCommit, for clients that assign partitions themselves: groups have no members.
-
-A commit in the name of a member is refused as by a group that knows no members.
-"""
+"""TxnOffsetCommit and OffsetCommit: in the name of a member of a group, or of a client that assigns partitions itself."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from aiokprod.testing.mock.cluster_state import RefusalError, Topic
@@ -59,7 +57,8 @@ def _txn_offset_commit(call: Call, request: TxnOffsetCommitRequest, who: Produce
     code = 0
     try:
         call.broker.transactions.groups.check(request.group_id, call.broker.node_id)
-        _check_member(call, request.group_id, request.generation_id, request.member_id, ErrorCode.ILLEGAL_GENERATION)
+        who_commits = _Committer(request.member_id, request.group_instance_id, request.generation_id)
+        _check_member(call, request.group_id, who_commits, ErrorCode.ILLEGAL_GENERATION, in_transaction=True)
         _check_transaction(call, request, who)
     except RefusalError as refusal:
         code = int(refusal.code)
@@ -137,12 +136,14 @@ def offset_commit_items(call: Call, request: OffsetCommitRequest) -> Items:
 
 
 def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Commit the offsets of a group without members."""
+    """Commit the offsets of a group."""
     code = 0
     try:
         call.broker.transactions.groups.check(request.group_id, call.broker.node_id)
-        no_group = ErrorCode.GROUP_ID_NOT_FOUND if call.version >= KNOWS_NO_GROUP else ErrorCode.ILLEGAL_GENERATION
-        _check_member(call, request.group_id, request.generation_id_or_member_epoch, request.member_id, no_group)
+        knows = call.version >= KNOWS_NO_GROUP and call.broker.groups.is_new
+        no_group = ErrorCode.GROUP_ID_NOT_FOUND if knows else ErrorCode.ILLEGAL_GENERATION
+        who = _Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
+        _check_member(call, request.group_id, who, no_group, in_transaction=False)
     except RefusalError as refusal:
         code = int(refusal.code)
     response = OffsetCommitResponse()
@@ -181,12 +182,25 @@ def _name(call: Call, name: str, topic_id: bytes) -> str:
     return topic.name if topic else name
 
 
-def _check_member(call: Call, group: str, generation: int, member: str, no_group: ErrorCode) -> None:
-    if generation < 0:
-        return  # a client that assigns partitions itself may commit while a group is empty, and the mock's always are
-    if not call.broker.transactions.offsets.knows(group):
-        raise RefusalError(no_group)
-    raise RefusalError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member} is no member of {group}")
+@dataclass(frozen=True, slots=True)
+class _Committer:
+    """The member in whose name offsets are committed; generation -1: none."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+
+
+def _check_member(call: Call, group_id: str, who: _Committer, no_group: ErrorCode, *, in_transaction: bool) -> None:
+    groups = call.broker.groups
+    group = groups.find(group_id)
+    if group is None:
+        if who.generation >= 0:
+            raise RefusalError(no_group)
+        groups.check_room(group_id)
+        return
+    group.check_commit(who.member_id, who.instance_id, who.generation, groups.now(), in_transaction=in_transaction)
+    groups.changed(group_id)
 
 
 def _check_partition(topic: Topic | None, index: int) -> None:
