@@ -101,6 +101,7 @@ _TABLE: Final[dict[int, tuple[Shapes, ...]]] = {
     37: (_by_entry("topics", "results"),),
     42: (_by_name("groups_names", "results", "group_id"),),
     44: (_by_entry("resources", "responses", "resource_name"),),
+    69: (_by_name("group_ids", "groups", "group_id"),),
     65: (_by_name("transactional_ids", "transaction_states", "transactional_id"),),
 }
 

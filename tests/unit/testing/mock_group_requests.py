@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from aiokprod.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from aiokprod.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from aiokprod.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from aiokprod.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from aiokprod.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -72,5 +77,11 @@ def group_requests_of(key: int, version: int) -> tuple[Any, Any]:
             return ListGroupsRequest(), ListGroupsResponse
         case 42:
             return DeleteGroupsRequest(groups_names=["g"]), DeleteGroupsResponse
+        case 68:
+            request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", rebalance_timeout_ms=10_000)
+            request.subscribed_topic_names, request.topic_partitions = ["t"], []
+            return request, ConsumerGroupHeartbeatResponse
+        case 69:
+            return ConsumerGroupDescribeRequest(group_ids=["g"]), ConsumerGroupDescribeResponse
         case _:
             return offset_delete("t"), OffsetDeleteResponse

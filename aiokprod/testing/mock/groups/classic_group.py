@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 
 from aiokprod.testing.mock.cluster_state import RefusalError
 from aiokprod.testing.mock.groups.classic_members import (
@@ -23,6 +23,7 @@ from aiokprod.testing.mock.groups.classic_members import (
     Synced,
     SyncReply,
 )
+from aiokprod.testing.mock.groups.group import Committer, Group
 from aiokprod.testing.mock.groups.protocols import CONSUMER, chosen_protocol, subscribed_topics
 from aiokprod.testing.mock.groups.settings import MAX_GROUP_BYTES, GroupSettings
 from aiokprod.wire.codes import ErrorCode
@@ -52,8 +53,10 @@ class _Stored:
     members: tuple[ClassicMember, ...] = ()
 
 
-class ClassicGroup:
+class ClassicGroup(Group):
     """One group of the classic protocol."""
+
+    kind: ClassVar[str] = "classic"
 
     def __init__(self, group_id: str, settings: GroupSettings) -> None:
         self.group_id = group_id
@@ -77,6 +80,21 @@ class ClassicGroup:
 
     def __repr__(self) -> str:
         return f"<ClassicGroup {self.group_id!r} {self.state.value} generation={self.generation} members={len(self.members)}>"
+
+    @property
+    def state_name(self) -> str:
+        """The state, by Kafka's name."""
+        return self.state.value
+
+    @property
+    def type_name(self) -> str:
+        """The protocol type of its members: consumer, connect."""
+        return self.protocol_type
+
+    @property
+    def refuses_deletion_of_offsets(self) -> bool:
+        """True if it has members that are no consumers: their topics are not known."""
+        return bool(self.members) and not self.has_consumers
 
     @property
     def is_empty(self) -> bool:
@@ -410,10 +428,9 @@ class ClassicGroup:
         elif of_members and self.state is not GroupState.EMPTY:
             self._prepare(now)
 
-    def check_commit(
-        self, member_id: str, instance_id: str | None, generation: int, now: float, *, in_transaction: bool
-    ) -> None:
+    def check_commit(self, who: Committer, version: int, now: float, *, in_transaction: bool) -> None:
         """Raise RefusalError unless this member may commit offsets now. A commit is as good as a heartbeat."""
+        member_id, instance_id, generation = who.member_id, who.instance_id, who.generation
         if self.state is GroupState.DEAD:
             raise RefusalError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if generation < 0 and self.state is GroupState.EMPTY:
@@ -430,6 +447,9 @@ class ClassicGroup:
             if self.state is GroupState.COMPLETING:
                 raise RefusalError(ErrorCode.REBALANCE_IN_PROGRESS)
             self._touch(member, now)
+
+    def check_commit_of(self, who: Committer, topic_id: bytes, index: int, *, in_transaction: bool) -> None:
+        """Return: a member may commit the offset of any partition."""
 
     # ------------------------------------------------------------------ the clock
 

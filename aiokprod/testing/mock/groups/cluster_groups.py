@@ -13,6 +13,8 @@ import asyncio
 
 from aiokprod.testing.mock.cluster_state import ClusterState, RefusalError
 from aiokprod.testing.mock.groups.classic_group import ClassicGroup
+from aiokprod.testing.mock.groups.consumer_group import ConsumerGroup
+from aiokprod.testing.mock.groups.group import Group
 from aiokprod.testing.mock.groups.settings import MAX_GROUPS, MAX_ID_BYTES, GroupSettings
 from aiokprod.testing.mock.transactions.directory import CoordinatorDirectory, partition_of
 from aiokprod.testing.mock.transactions.offsets import GroupOffsets
@@ -42,7 +44,7 @@ class ClusterGroups:
         self.directory = directory
         self.offsets = offsets
         self.is_new = is_new
-        self._groups: dict[str, ClassicGroup] = {}
+        self._groups: dict[str, Group] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def __repr__(self) -> str:
@@ -53,26 +55,63 @@ class ClusterGroups:
         """Return the time of the groups' clock, in seconds: the loop's."""
         return asyncio.get_running_loop().time()
 
+    def topics(self) -> dict[str, tuple[bytes, int]]:
+        """Return id and number of partitions of every topic, by name."""
+        return {name: (topic.topic_id, len(topic.partitions)) for name, topic in self.state.topics.items()}
+
     # ------------------------------------------------------------------ groups
 
     def names(self) -> list[str]:
         """Return the ids of all groups, with those that are nothing but offsets."""
         return list(dict.fromkeys([*self._groups, *self.offsets.groups()]))
 
-    def find(self, group_id: str) -> ClassicGroup | None:
-        """Return the group, or None if there is none of this id."""
+    def find(self, group_id: str) -> Group | None:
+        """Return the group, or None if there is none of this id; one that is nothing but offsets is classic."""
         found = self._groups.get(group_id)
         if found is None and self.offsets.knows(group_id):
             found = self._groups[group_id] = ClassicGroup(group_id, self.settings)
         return found
 
-    def find_or_make(self, group_id: str) -> ClassicGroup:
-        """Return the group, a new one if there is none. Raises RefusalError 44 if there are too many."""
+    def find_or_make_classic(self, group_id: str) -> ClassicGroup:
+        """Return the group, for a member of the classic protocol; a new one if there is none, or none with members.
+
+        Raises RefusalError 44 if there are too many, 23 if its members use the other protocol.
+        """
         found = self.find(group_id)
-        if found is None:
-            self.check_room(group_id)
-            found = self._groups[group_id] = ClassicGroup(group_id, self.settings)
-        return found
+        if isinstance(found, ClassicGroup):
+            return found
+        if found is not None and not found.is_empty:
+            raise RefusalError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        made = ClassicGroup(group_id, self.settings)
+        self._put(made)
+        return made
+
+    def find_or_make_consumer(self, group_id: str) -> ConsumerGroup:
+        """Return the group, for a member of the consumer protocol; a new one if there is none, or none with members.
+
+        Raises RefusalError 44 if there are too many, 69 if its members use the other protocol.
+        """
+        found = self.find(group_id)
+        if isinstance(found, ConsumerGroup):
+            return found
+        if found is not None and not found.is_empty:
+            raise RefusalError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        made = ConsumerGroup(group_id, self.settings)
+        self._put(made)
+        return made
+
+    def _put(self, group: Group) -> None:
+        self.check_room(group.group_id)
+        before = self._groups.get(group.group_id)
+        if before is not None:
+            before.die()
+        self._groups[group.group_id] = group
+
+    def forget_unused(self, group_id: str) -> None:
+        """Forget a group of the consumer protocol that was made for a member that was refused."""
+        group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup) and group.is_empty and not group.epoch:
+            del self._groups[group_id]
 
     def check_room(self, group_id: str) -> None:
         """Raise RefusalError unless there may be a group of this id."""
@@ -90,7 +129,7 @@ class ClusterGroups:
         group = self.find(group_id)
         if group is None:
             raise RefusalError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if group.members or not group.is_empty:
+        if not group.is_empty:
             raise RefusalError(ErrorCode.NON_EMPTY_GROUP)
         group.die()
         del self._groups[group_id]

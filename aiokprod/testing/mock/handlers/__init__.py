@@ -12,6 +12,7 @@ from aiokprod.testing.mock.handlers.configs import (
     incremental_alter_configs,
     incremental_alter_configs_items,
 )
+from aiokprod.testing.mock.handlers.consumer_groups import consumer_group_describe, consumer_group_heartbeat
 from aiokprod.testing.mock.handlers.coordinators import find_coordinator
 from aiokprod.testing.mock.handlers.delete_records import delete_records, delete_records_items
 from aiokprod.testing.mock.handlers.fetch import fetch, fetch_items
@@ -47,6 +48,8 @@ from aiokprod.testing.mock.handlers.transactions import (
 from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aiokprod.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from aiokprod.wire.messages.api_versions import ApiVersionsRequest
+from aiokprod.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from aiokprod.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from aiokprod.wire.messages.create_partitions import CreatePartitionsRequest
 from aiokprod.wire.messages.create_topics import CreateTopicsRequest
 from aiokprod.wire.messages.delete_groups import DeleteGroupsRequest
@@ -112,6 +115,8 @@ _TABLE: Final[tuple[AnyApi, ...]] = (
     Api(IncrementalAlterConfigsRequest, incremental_alter_configs, incremental_alter_configs_items),
     Api(OffsetDeleteRequest, offset_delete),
     Api(DescribeClusterRequest, describe_cluster),
+    Api(ConsumerGroupHeartbeatRequest, consumer_group_heartbeat),
+    Api(ConsumerGroupDescribeRequest, consumer_group_describe),
 )
 
 APIS: Final[dict[int, AnyApi]] = {api.key: api for api in _TABLE}

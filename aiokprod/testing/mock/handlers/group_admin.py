@@ -6,6 +6,7 @@ from typing import Final
 
 from aiokprod.testing.mock.cluster_state import RefusalError
 from aiokprod.testing.mock.groups.classic_group import ClassicGroup, GroupState
+from aiokprod.testing.mock.groups.group import Group
 from aiokprod.testing.mock.handlers.api import Call
 from aiokprod.testing.mock.handlers.group_members import check_group
 from aiokprod.wire.codes import ErrorCode
@@ -38,11 +39,12 @@ def _describe(call: Call, group_id: str, asks_operations: bool) -> described.Des
         return described.DescribedGroup(error_code=int(refusal.code), group_id=group_id)
     operations = operations_told(call, asks_operations)
     group = call.broker.groups.find(group_id)
-    if group is None:
+    if not isinstance(group, ClassicGroup):
         is_error = call.version >= TELLS_NO_GROUP
+        why = "not found" if group is None else "is not a classic group"
         return described.DescribedGroup(
             error_code=int(ErrorCode.GROUP_ID_NOT_FOUND) if is_error else 0,
-            error_message=f"Group {group_id} not found." if is_error else None,
+            error_message=f"Group {group_id} {why}." if is_error else None,
             group_id=group_id,
             group_state=GroupState.DEAD.value,
             authorized_operations=operations,
@@ -83,19 +85,19 @@ def list_groups(call: Call, request: listed.ListGroupsRequest) -> listed.ListGro
     groups = call.broker.groups
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    found: list[ClassicGroup] = []
+    found: list[Group] = []
     for name in groups.names():
         group = groups.find(name) if groups.directory.is_led_by(name, call.broker.node_id) else None
-        if group is None or (states and group.state.value.lower() not in states) or (types and "classic" not in types):
+        if group is None or (states and group.state_name.lower() not in states) or (types and group.kind not in types):
             continue
         found.append(group)
     return listed.ListGroupsResponse(
         groups=[
             listed.ListedGroup(
                 group_id=group.group_id,
-                protocol_type=group.protocol_type,
-                group_state=group.state.value if call.version >= 4 else "",
-                group_type="classic" if call.version >= 5 else "",
+                protocol_type=group.type_name,
+                group_state=group.state_name if call.version >= 4 else "",
+                group_type=group.kind if call.version >= 5 else "",
             )
             for group in found
         ]
@@ -126,7 +128,7 @@ def offset_delete(call: Call, request: without.OffsetDeleteRequest) -> without.O
         group = groups.find(request.group_id)
         if group is None:
             raise RefusalError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if group.members and not group.has_consumers:
+        if group.refuses_deletion_of_offsets:
             raise RefusalError(ErrorCode.NON_EMPTY_GROUP)
     except RefusalError as refusal:
         return without.OffsetDeleteResponse(error_code=int(refusal.code))

@@ -75,9 +75,9 @@ def join_group(call: Call, request: JoinGroupRequest) -> Outcome:
             )
             if not shortest <= request.session_timeout_ms <= longest:
                 raise RefusalError(ErrorCode.INVALID_SESSION_TIMEOUT)
-            group = groups.find(request.group_id) if request.member_id else groups.find_or_make(request.group_id)
-            if group is None:
+            if request.member_id and groups.find(request.group_id) is None:
                 raise RefusalError(ErrorCode.UNKNOWN_MEMBER_ID)
+            group = groups.find_or_make_classic(request.group_id)
         except RefusalError as refusal:
             give(_join_answer(call, Joined(code=refusal.code, member_id=request.member_id)))
             return
@@ -166,7 +166,7 @@ def _sync_answer(call: Call, synced: Synced) -> SyncGroupResponse:
 def _group_of_member(call: Call, group_id: str) -> ClassicGroup:
     check_group(call, group_id)
     group = call.broker.groups.find(group_id)
-    if group is None:
+    if not isinstance(group, ClassicGroup):
         raise RefusalError(ErrorCode.UNKNOWN_MEMBER_ID)
     return group
 
@@ -198,7 +198,7 @@ def leave_group(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
     except RefusalError as refusal:
         return LeaveGroupResponse(error_code=int(refusal.code))
     group = groups.find(request.group_id)
-    if group is None:
+    if not isinstance(group, ClassicGroup):
         codes: list[int] = [ErrorCode.UNKNOWN_MEMBER_ID] * len(asked)
     else:
         codes = group.leave(asked, groups.now())

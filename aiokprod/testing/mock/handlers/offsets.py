@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from aiokprod.testing.mock.cluster_state import RefusalError, Topic
+from aiokprod.testing.mock.groups.group import Committer
 from aiokprod.testing.mock.handlers.api import Call, Items, Outcome
 from aiokprod.testing.mock.handlers.transactional_writes import ask_coordinator, when_answered
 from aiokprod.testing.mock.transactions.metadata import ProducerIdentity
@@ -57,7 +57,7 @@ def _txn_offset_commit(call: Call, request: TxnOffsetCommitRequest, who: Produce
     code = 0
     try:
         call.broker.transactions.groups.check(request.group_id, call.broker.node_id)
-        who_commits = _Committer(request.member_id, request.group_instance_id, request.generation_id)
+        who_commits = Committer(request.member_id, request.group_instance_id, request.generation_id)
         _check_member(call, request.group_id, who_commits, ErrorCode.ILLEGAL_GENERATION, in_transaction=True)
         _check_transaction(call, request, who)
     except RefusalError as refusal:
@@ -115,6 +115,8 @@ def _keep(
 ) -> int:
     try:
         call.refuse_by_script(name, one.partition_index)
+        member = Committer(request.member_id, request.group_instance_id, request.generation_id)
+        _check_commit_of(call, request.group_id, member, topic, one.partition_index, in_transaction=True)
         _check_partition(topic, one.partition_index)
         value = _offset(one.committed_offset, one.committed_leader_epoch, one.committed_metadata)
     except RefusalError as refusal:
@@ -138,11 +140,11 @@ def offset_commit_items(call: Call, request: OffsetCommitRequest) -> Items:
 def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit the offsets of a group."""
     code = 0
+    who = Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
     try:
         call.broker.transactions.groups.check(request.group_id, call.broker.node_id)
         knows = call.version >= KNOWS_NO_GROUP and call.broker.groups.is_new
         no_group = ErrorCode.GROUP_ID_NOT_FOUND if knows else ErrorCode.ILLEGAL_GENERATION
-        who = _Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
         _check_member(call, request.group_id, who, no_group, in_transaction=False)
     except RefusalError as refusal:
         code = int(refusal.code)
@@ -156,6 +158,7 @@ def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespo
             try:
                 if not code:
                     call.refuse_by_script(name, one.partition_index)
+                    _check_commit_of(call, request.group_id, who, topic, one.partition_index, in_transaction=False)
                     if topic is None and call.version >= BY_TOPIC_ID:
                         raise RefusalError(ErrorCode.UNKNOWN_TOPIC_ID)
                     _check_partition(topic, one.partition_index)
@@ -182,16 +185,7 @@ def _name(call: Call, name: str, topic_id: bytes) -> str:
     return topic.name if topic else name
 
 
-@dataclass(frozen=True, slots=True)
-class _Committer:
-    """The member in whose name offsets are committed; generation -1: none."""
-
-    member_id: str
-    instance_id: str | None
-    generation: int
-
-
-def _check_member(call: Call, group_id: str, who: _Committer, no_group: ErrorCode, *, in_transaction: bool) -> None:
+def _check_member(call: Call, group_id: str, who: Committer, no_group: ErrorCode, *, in_transaction: bool) -> None:
     groups = call.broker.groups
     group = groups.find(group_id)
     if group is None:
@@ -199,8 +193,16 @@ def _check_member(call: Call, group_id: str, who: _Committer, no_group: ErrorCod
             raise RefusalError(no_group)
         groups.check_room(group_id)
         return
-    group.check_commit(who.member_id, who.instance_id, who.generation, groups.now(), in_transaction=in_transaction)
+    group.check_commit(who, call.version, groups.now(), in_transaction=in_transaction)
     groups.changed(group_id)
+
+
+def _check_commit_of(
+    call: Call, group_id: str, who: Committer, topic: Topic | None, index: int, *, in_transaction: bool
+) -> None:
+    group = call.broker.groups.find(group_id)
+    if group is not None:
+        group.check_commit_of(who, topic.topic_id if topic else b"", index, in_transaction=in_transaction)
 
 
 def _check_partition(topic: Topic | None, index: int) -> None:

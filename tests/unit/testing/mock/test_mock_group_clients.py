@@ -18,8 +18,12 @@ from aiokprod.testing import MockCluster
 
 PARTITIONS = 4
 DEADLINE_S = 30.0
-QUICK = {"group.min.session.timeout.ms": 100}
-"""A killed member is out after a second, so a test on the real clock is short."""
+QUICK = {
+    "group.min.session.timeout.ms": 100,
+    "group.consumer.session.timeout.ms": 1500,
+    "group.consumer.heartbeat.interval.ms": 100,
+}
+"""Sessions are short, so that a test on the real clock is."""
 
 
 async def fill(cluster: MockCluster, count: int, first: int = 0) -> None:
@@ -188,7 +192,8 @@ class Librdkafka:
 
 
 CLASSIC = {"session.timeout.ms": 1000, "heartbeat.interval.ms": 100}
-PROTOCOLS = [pytest.param(CLASSIC, id="classic")]
+CONSUMER = {"group.protocol": "consumer"}
+PROTOCOLS = [pytest.param(CLASSIC, id="classic"), pytest.param(CONSUMER, id="consumer")]
 
 
 def until_shared(*consumers: Librdkafka) -> None:

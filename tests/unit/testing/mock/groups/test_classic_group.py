@@ -10,6 +10,7 @@ import pytest
 from aiokprod.testing.mock.cluster_state import RefusalError
 from aiokprod.testing.mock.groups.classic_group import ClassicGroup, GroupState
 from aiokprod.testing.mock.groups.classic_members import JoinAsk, Joined, Synced
+from aiokprod.testing.mock.groups.group import Committer
 from aiokprod.testing.mock.groups.settings import MAX_GROUP_BYTES, GroupSettings
 
 RANGE = (("range", b"r"),)
@@ -81,7 +82,7 @@ class Rig:
 
     def commit_code(self, member_id: str, generation: int, instance_id: str | None = None, *, txn: bool = False) -> int:
         try:
-            self.group.check_commit(member_id, instance_id, generation, self.now, in_transaction=txn)
+            self.group.check_commit(Committer(member_id, instance_id, generation), 9, self.now, in_transaction=txn)
         except RefusalError as refusal:
             return int(refusal.code)
         return 0
