@@ -19,19 +19,23 @@ from aiokprod.wire.messages.metadata import MetadataRequest, MetadataResponse
 from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-# What a producer and a simple reader need, by Kafka version: (lowest, highest) of each API key.
+# What producers, readers and consumers in groups need, by Kafka version: (lowest, highest) of each API key.
 OFFERED: dict[tuple[int, int], dict[int, tuple[int, int]]] = {
     (2, 8): {
         0: (0, 9), 1: (0, 12), 2: (0, 6), 3: (0, 11), 10: (0, 3), 17: (0, 1), 18: (0, 3), 19: (0, 7), 20: (0, 6), 21: (0, 2),
         22: (0, 4), 24: (0, 3), 25: (0, 3), 26: (0, 3), 28: (0, 3), 36: (0, 2), 37: (0, 3), 60: (0, 0),
+        11: (0, 7), 12: (0, 4), 13: (0, 4), 14: (0, 5), 15: (0, 5), 16: (0, 4), 42: (0, 2), 47: (0, 0),
     },
     (3, 9): {
         0: (0, 11), 1: (0, 17), 2: (0, 9), 3: (0, 12), 10: (0, 6), 17: (0, 1), 18: (0, 4), 19: (0, 7), 20: (0, 6), 21: (0, 2),
         22: (0, 5), 24: (0, 5), 25: (0, 4), 26: (0, 4), 28: (0, 4), 36: (0, 2), 37: (0, 3), 60: (0, 1),
+        11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 5), 16: (0, 5), 42: (0, 2), 47: (0, 0),
     },
     (4, 3): {
         0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 10: (0, 6), 17: (0, 1), 18: (0, 4), 19: (2, 7), 20: (1, 6), 21: (0, 2),
         22: (0, 5), 24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5), 36: (0, 2), 37: (0, 3), 60: (0, 2),
+        11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5), 42: (0, 2), 47: (0, 0),
+        68: (0, 1), 69: (0, 1),
     },
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 from conformance_targets import Target
+from group_asker import GroupAsker
 from wire_batches import now_ms, plain, with_field
 
 from aiokprod.wire.codes import ErrorCode as E
@@ -49,4 +50,13 @@ def test_2_8_says_of_a_topic_it_has_just_created_that_it_has_no_leader(kafka_alo
     request = MetadataRequest(topics=[MetadataRequestTopic(name=f"created-{now_ms()}")], allow_auto_topic_creation=True)
     (topic,) = kafka_alone_2_8.connect().ask(request, MetadataResponse, 9).topics
     assert topic.error_code == E.LEADER_NOT_AVAILABLE
+    kafka_alone_2_8.hang_up()
+
+
+def test_2_8_takes_an_unknown_instance(kafka_alone_2_8: Target) -> None:  # broker: 20.6
+    group = GroupAsker(kafka_alone_2_8)
+    broker = group.connect()
+    one = group.alone(broker)
+    assert group.beat(broker, one, 1, "i") == 0
+    assert group.commit(broker, kafka_alone_2_8.new_topic(), one, 1, group_instance_id="i") == 0
     kafka_alone_2_8.hang_up()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from aiokprod.testing.faults import FaultRules
 from aiokprod.testing.mock.cluster_state import ClusterState
 from aiokprod.testing.mock.counters import Counters
+from aiokprod.testing.mock.groups.cluster_groups import ClusterGroups
 from aiokprod.testing.mock.listening import MemoryNetwork
 from aiokprod.testing.mock.quotas import ClientQuotas
 from aiokprod.testing.mock.transactions.cluster_transactions import ClusterTransactions
@@ -24,6 +25,7 @@ class BrokerSettings:
 
     state: ClusterState
     transactions: ClusterTransactions
+    groups: ClusterGroups
     faults: FaultRules
     counters: Counters
     advertised: Mapping[int, tuple[int, int]]
@@ -48,6 +50,7 @@ class BrokerCore:
         self.node_id = node_id
         self.state = settings.state
         self.transactions = settings.transactions
+        self.groups = settings.groups
         self.faults = settings.faults
         self.counters = settings.counters
         self.advertised = dict(settings.advertised)

@@ -9,8 +9,8 @@ As many as a test likes. Runs on the caller's loop (`async with MockCluster() as
         assert [record.value for record in cluster.records("orders")] == [b"one", b"two"]
 
 What it keeps to is measured: producer state, refusals and their order, duplicate answers, hints, throttling, one
-request of a connection at a time; transactions with their markers, fences and timeouts. What it has not: groups with
-members, log compaction.
+request of a connection at a time; transactions with their markers, fences and timeouts; consumer groups. What it has
+not: log compaction.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from aiokprod.testing.mock.broker_core import BrokerSettings
 from aiokprod.testing.mock.cluster_state import ClusterState, Node
 from aiokprod.testing.mock.coordinator_verbs import CoordinatorVerbs
 from aiokprod.testing.mock.counters import Counters
+from aiokprod.testing.mock.groups.cluster_groups import ClusterGroups
+from aiokprod.testing.mock.groups.settings import GroupSettings
 from aiokprod.testing.mock.handlers import APIS
 from aiokprod.testing.mock.kafka_versions import (
     NEWEST,
@@ -63,6 +65,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
             0 as a cluster that was upgraded; 0 before 4.0.
         transaction_check_interval_ms: milliseconds between two checks of open transactions against their timeouts.
         transaction_completion_ms: milliseconds from the end of a transaction to its markers, which a real broker writes later.
+        group_options: a broker's options of groups, by name: `{"group.min.session.timeout.ms": 100}`; see `GroupSettings`.
         api_versions: what is advertised, by API name: (lowest, highest), or None for not at all. Beyond what the codecs
             know nothing is offered.
         features: finalized features of ApiVersions v3+.
@@ -95,6 +98,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         transaction_version: int | None = None,
         transaction_check_interval_ms: int = 10_000,
         transaction_completion_ms: float = 0.0,
+        group_options: Mapping[str, int] | None = None,
         api_versions: Mapping[str | int, tuple[int, int] | None] | None = None,
         features: Mapping[str, int] | None = None,
         auto_create_topics: bool = True,
@@ -149,10 +153,18 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
             now_ms,
             self._brokers.get,
         )
+        self._groups = ClusterGroups(
+            self._state,
+            GroupSettings.of(group_options or {}),
+            self._transactions.groups,
+            self._transactions.offsets,
+            is_new=release.has_new_groups,
+        )
         self.counters = Counters()
         self._settings = BrokerSettings(
             state=self._state,
             transactions=self._transactions,
+            groups=self._groups,
             faults=self._faults,
             counters=self.counters,
             advertised=_advertised(release, api_versions or {}),
@@ -219,6 +231,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
     async def _close(self) -> None:
         self._faults.clear()
         self._transactions.close()
+        self._groups.close()
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -460,6 +473,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
     def _down(self, node: int, *, abort: bool, elect: bool, lose_uncopied: bool) -> None:
         broker = self.broker(node)
         self._transactions.node_stops(node)
+        self._groups.node_stops(node)
         self._state.node_down(node, elect=elect, lose_uncopied=lose_uncopied)
         broker.stop(abort=abort)
         broker.reserve_port()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -104,6 +105,10 @@ class ClusterState:
     def live_nodes(self) -> list[Node]:
         """Nodes that are up, by id."""
         return [node for _, node in sorted(self.nodes.items()) if node.is_up]
+
+    def new_uuid(self) -> str:
+        """Return a random UUID, as in the ids of a group's members."""
+        return str(uuid.UUID(bytes=self._random.randbytes(16), version=4))
 
     def new_producer_id(self) -> int:
         """Return a producer id that was never given out before."""

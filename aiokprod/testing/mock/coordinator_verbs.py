@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from aiokprod.testing.mock.groups.cluster_groups import ClusterGroups
 from aiokprod.testing.mock.transactions.cluster_transactions import ClusterTransactions
 from aiokprod.testing.mock.transactions.metadata import TransactionMetadata
 from aiokprod.testing.mock.transactions.offsets import CommittedOffset
@@ -18,6 +19,7 @@ class CoordinatorVerbs:
 
     _home: LoopHome
     _transactions: ClusterTransactions
+    _groups: ClusterGroups
 
     def coordinator(self, transactional_id: str) -> int:
         """Return the node id of the coordinator of a transactional id.
@@ -54,7 +56,7 @@ class CoordinatorVerbs:
         self._home.call(lambda: self._transactions.transactional_ids.set_loading(transactional_id, is_loading))
 
     def group_coordinator(self, group: str) -> int:
-        """Return the node id of the broker that keeps the offsets of a group.
+        """Return the node id of the broker that coordinates a group and keeps its offsets.
 
         Args:
             group: id of the consumer group.
@@ -65,7 +67,7 @@ class CoordinatorVerbs:
         return self._home.call(lambda: self._transactions.groups.node_of(group))
 
     def move_group_coordinator(self, group: str, node: int) -> None:
-        """Make another broker keep the offsets of a group.
+        """Make another broker the coordinator of a group; members that wait for a rebalance get NOT_COORDINATOR (16).
 
         Args:
             group: id of the consumer group.
@@ -74,7 +76,7 @@ class CoordinatorVerbs:
         Raises:
             ValueError: there is no broker with this id.
         """
-        self._home.call(lambda: self._transactions.groups.move(group, node))
+        self._home.call(lambda: self._groups.move(group, node))
 
     def load_group_coordinator(self, group: str, is_loading: bool = True) -> None:
         """Make the coordinator of a group answer COORDINATOR_LOAD_IN_PROGRESS (14).

@@ -29,6 +29,9 @@ class KafkaRelease:
     """Whether a partition, before it asks the coordinator about a first write, looks at its epoch: an older one than it
     knows is refused at once, a newer one is no part of the transaction that is open there. Not in 3.9."""
 
+    has_new_groups: bool
+    """Whether groups are kept by the coordinator that came with KIP-848 (KIP-848 itself included), from 4.0 on."""
+
     topic_defaults: Mapping[str, str] = field(default_factory=dict[str, str])
     """Options of topics whose default was another one then."""
 
@@ -82,10 +85,10 @@ _ANY_DIFFERENCE: Final = {"message.timestamp.difference.max.ms": str(2**63 - 1)}
 """One option for both directions until 3.6 (KIP-937); an hour ahead at most from 4.0 on (KIP-1030). broker: 13.7"""
 
 RELEASES: Final[dict[str, KafkaRelease]] = {
-    "2.1": KafkaRelease(_2_1, 0, False, False, _ANY_DIFFERENCE, waits_for_min_insync=False),
-    "2.8": KafkaRelease(_2_8, 0, False, False, _ANY_DIFFERENCE, waits_for_min_insync=False),
-    "3.9": KafkaRelease(_3_9, 0, True, False, _ANY_TIMESTAMP),
-    "4.3": KafkaRelease(None, 2, True, True),
+    "2.1": KafkaRelease(_2_1, 0, False, False, False, _ANY_DIFFERENCE, waits_for_min_insync=False),
+    "2.8": KafkaRelease(_2_8, 0, False, False, False, _ANY_DIFFERENCE, waits_for_min_insync=False),
+    "3.9": KafkaRelease(_3_9, 0, True, False, False, _ANY_TIMESTAMP),
+    "4.3": KafkaRelease(None, 2, True, True, True),
 }
 
 NEWEST: Final = "4.3"

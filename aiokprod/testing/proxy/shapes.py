@@ -82,6 +82,7 @@ _TABLE: Final[dict[int, tuple[Shapes, ...]]] = {
         ),
     ),
     FIND_COORDINATOR: (_by_name("coordinator_keys", "coordinators", "key", lowest=4),),
+    15: (_by_name("groups", "groups", "group_id"),),
     19: (_by_entry("topics", "topics"),),
     DELETE_TOPICS: (
         _by_name("topic_names", "responses", "name", is_topic=True, highest=5),
@@ -98,7 +99,9 @@ _TABLE: Final[dict[int, tuple[Shapes, ...]]] = {
     28: (_BY_PARTITION,),
     32: (_by_entry("resources", "results", "resource_name"),),
     37: (_by_entry("topics", "results"),),
+    42: (_by_name("groups_names", "results", "group_id"),),
     44: (_by_entry("resources", "responses", "resource_name"),),
+    69: (_by_name("group_ids", "groups", "group_id"),),
     65: (_by_name("transactional_ids", "transaction_states", "transactional_id"),),
 }
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from mock_batches import batch
 from mock_client import RawClient, produce_request
+from mock_group_requests import group_requests_of
 from mock_transaction_requests import transaction_requests_of
 
 from aiokprod.testing import MockCluster
@@ -84,6 +85,8 @@ def requests_of(key: int, version: int, cluster: MockCluster) -> tuple[Any, Any]
             return MetadataRequest(topics=[MetadataRequestTopic(name="t")]), MetadataResponse
         case 8 | 9 | 24 | 25 | 26 | 28 | 65 | 66:
             return transaction_requests_of(key, version, cluster)
+        case 11 | 12 | 13 | 14 | 15 | 16 | 42 | 47 | 68 | 69:
+            return group_requests_of(key, version)
         case 10:
             batched = version >= 4
             return (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from aiokprod.testing.mock.cluster_state import RefusalError
+from aiokprod.testing.mock.groups.consumer_group import ConsumerGroup
 from aiokprod.testing.mock.handlers.api import Call
 from aiokprod.testing.mock.handlers.offsets import BY_TOPIC_ID, find_topic
 from aiokprod.testing.mock.transactions.offsets import CommittedOffset
@@ -71,7 +72,7 @@ def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse
 
 
 def _group(call: Call, asked: OffsetFetchRequestGroup, stable: bool) -> OffsetFetchResponseGroup:
-    code = _refusal(call, asked.group_id)
+    code = _refusal(call, asked.group_id, asked.member_id, asked.member_epoch)
     answer = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
     if code:
         return answer
@@ -107,10 +108,13 @@ def _group(call: Call, asked: OffsetFetchRequestGroup, stable: bool) -> OffsetFe
     return answer
 
 
-def _refusal(call: Call, group: str) -> int:
+def _refusal(call: Call, group: str, member_id: str | None = None, epoch: int = -1) -> int:
     try:
         call.refuse_by_script()
         call.broker.transactions.groups.check(group, call.broker.node_id)
+        found = call.broker.groups.find(group)
+        if isinstance(found, ConsumerGroup):
+            found.check_fetch(member_id, epoch)
     except RefusalError as refusal:
         return int(refusal.code)
     return 0

@@ -1,13 +1,11 @@
-"""TxnOffsetCommit and OffsetCommit, for clients that assign partitions themselves: groups have no members.
-
-A commit in the name of a member is refused as by a group that knows no members.
-"""
+"""TxnOffsetCommit and OffsetCommit: in the name of a member of a group, or of a client that assigns partitions itself."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from aiokprod.testing.mock.cluster_state import RefusalError, Topic
+from aiokprod.testing.mock.groups.group import Committer
 from aiokprod.testing.mock.handlers.api import Call, Items, Outcome
 from aiokprod.testing.mock.handlers.transactional_writes import ask_coordinator, when_answered
 from aiokprod.testing.mock.transactions.metadata import ProducerIdentity
@@ -59,7 +57,8 @@ def _txn_offset_commit(call: Call, request: TxnOffsetCommitRequest, who: Produce
     code = 0
     try:
         call.broker.transactions.groups.check(request.group_id, call.broker.node_id)
-        _check_member(call, request.group_id, request.generation_id, request.member_id, ErrorCode.ILLEGAL_GENERATION)
+        who_commits = Committer(request.member_id, request.group_instance_id, request.generation_id)
+        _check_member(call, request.group_id, who_commits, ErrorCode.ILLEGAL_GENERATION, in_transaction=True)
         _check_transaction(call, request, who)
     except RefusalError as refusal:
         code = int(refusal.code)
@@ -116,6 +115,8 @@ def _keep(
 ) -> int:
     try:
         call.refuse_by_script(name, one.partition_index)
+        member = Committer(request.member_id, request.group_instance_id, request.generation_id)
+        _check_commit_of(call, request.group_id, member, topic, one.partition_index, in_transaction=True)
         _check_partition(topic, one.partition_index)
         value = _offset(one.committed_offset, one.committed_leader_epoch, one.committed_metadata)
     except RefusalError as refusal:
@@ -137,12 +138,14 @@ def offset_commit_items(call: Call, request: OffsetCommitRequest) -> Items:
 
 
 def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Commit the offsets of a group without members."""
+    """Commit the offsets of a group."""
     code = 0
+    who = Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
     try:
         call.broker.transactions.groups.check(request.group_id, call.broker.node_id)
-        no_group = ErrorCode.GROUP_ID_NOT_FOUND if call.version >= KNOWS_NO_GROUP else ErrorCode.ILLEGAL_GENERATION
-        _check_member(call, request.group_id, request.generation_id_or_member_epoch, request.member_id, no_group)
+        knows = call.version >= KNOWS_NO_GROUP and call.broker.groups.is_new
+        no_group = ErrorCode.GROUP_ID_NOT_FOUND if knows else ErrorCode.ILLEGAL_GENERATION
+        _check_member(call, request.group_id, who, no_group, in_transaction=False)
     except RefusalError as refusal:
         code = int(refusal.code)
     response = OffsetCommitResponse()
@@ -155,6 +158,7 @@ def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespo
             try:
                 if not code:
                     call.refuse_by_script(name, one.partition_index)
+                    _check_commit_of(call, request.group_id, who, topic, one.partition_index, in_transaction=False)
                     if topic is None and call.version >= BY_TOPIC_ID:
                         raise RefusalError(ErrorCode.UNKNOWN_TOPIC_ID)
                     _check_partition(topic, one.partition_index)
@@ -181,12 +185,24 @@ def _name(call: Call, name: str, topic_id: bytes) -> str:
     return topic.name if topic else name
 
 
-def _check_member(call: Call, group: str, generation: int, member: str, no_group: ErrorCode) -> None:
-    if generation < 0:
-        return  # a client that assigns partitions itself may commit while a group is empty, and the mock's always are
-    if not call.broker.transactions.offsets.knows(group):
-        raise RefusalError(no_group)
-    raise RefusalError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member} is no member of {group}")
+def _check_member(call: Call, group_id: str, who: Committer, no_group: ErrorCode, *, in_transaction: bool) -> None:
+    groups = call.broker.groups
+    group = groups.find(group_id)
+    if group is None:
+        if who.generation >= 0:
+            raise RefusalError(no_group)
+        groups.check_room(group_id)
+        return
+    group.check_commit(who, call.version, groups.now(), in_transaction=in_transaction)
+    groups.changed(group_id)
+
+
+def _check_commit_of(
+    call: Call, group_id: str, who: Committer, topic: Topic | None, index: int, *, in_transaction: bool
+) -> None:
+    group = call.broker.groups.find(group_id)
+    if group is not None:
+        group.check_commit_of(who, topic.topic_id if topic else b"", index, in_transaction=in_transaction)
 
 
 def _check_partition(topic: Topic | None, index: int) -> None:

@@ -1,6 +1,6 @@
 """`GroupOffsets`: the offsets that groups committed, and those that wait for the end of a transaction.
 
-One per cluster; pure. There are no members: a group is a name under which offsets were committed.
+One per cluster; pure. Here a group is a name under which offsets were committed; its members are in `groups`.
 
 Invariants: an offset of a transaction is visible after its commit, never before; the offset that was written last wins,
 not the one whose transaction ended last.
@@ -56,6 +56,20 @@ class GroupOffsets:
     def knows(self, group: str) -> bool:
         """Return whether anything was ever committed under this name."""
         return group in self._committed
+
+    def groups(self) -> list[str]:
+        """Return all names under which anything was committed."""
+        return list(self._committed)
+
+    def forget(self, group: str) -> None:
+        """Drop all offsets of a group that is deleted, pending ones too."""
+        self._committed.pop(group, None)
+        for key in [key for key in self._pending if key[0] == group]:
+            del self._pending[key]
+
+    def delete(self, group: str, where: TopicIndex) -> None:
+        """Drop one offset, if there is one."""
+        self._committed.get(group, {}).pop(where, None)
 
     def offsets(self, group: str) -> dict[TopicIndex, CommittedOffset]:
         """Return the committed offsets of the group."""
