@@ -1,1 +1,1 @@
-"""The commands `aiokprod demo`, `aiokprod cluster` and `aiokprod audit`."""
+"""The commands `aiokprod demo`, `aiokprod cluster`, `aiokprod audit` and `aiokprod transactions`."""

@@ -25,6 +25,7 @@ def main() -> None:
     from aiokprod.cli.audit import audit
     from aiokprod.cli.cluster import cluster
     from aiokprod.cli.demo import demo
+    from aiokprod.cli.transactions import transactions
 
     @click.group(context_settings={"help_option_names": ["-h", "--help"]})
     @click.version_option(__version__, prog_name="aiokprod", message=version)
@@ -34,4 +35,5 @@ def main() -> None:
     aiokprod.add_command(demo)
     aiokprod.add_command(cluster)
     aiokprod.add_command(audit)
+    aiokprod.add_command(transactions)
     aiokprod(prog_name="aiokprod")

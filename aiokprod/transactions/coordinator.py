@@ -29,6 +29,7 @@ from aiokprod.errors import AiokprodError, BrokerAnswerError, RequestTimeoutErro
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from aiokprod.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from aiokprod.wire.messages.describe_transactions import DescribeTransactionsResponse
 from aiokprod.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -208,6 +209,8 @@ def codes_of(answer: object) -> Iterable[int]:
                 for topic in answer.results_by_topic_v3_and_below
                 for result in topic.results_by_partition
             ]
+        case DescribeTransactionsResponse():
+            return [state.error_code for state in answer.transaction_states]
         case TxnOffsetCommitResponse():
             return [partition.error_code for topic in answer.topics for partition in topic.partitions]
         case OffsetFetchResponse():

@@ -45,7 +45,7 @@ from aiokprod.transactions.prepared import PreparedTransaction
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.end_txn import EndTxnRequest
 
-ADVICE: Final = "Call end_transaction() again with the same verdict; it does no harm, and tells what happened."
+ADVICE: Final = "Call it again with the same arguments: that does no harm, and tells what happened."
 _AUTHORIZATION: Final = frozenset(
     {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
 )
@@ -229,7 +229,7 @@ class Ending:
 def _unknown(prepared: PreparedTransaction, trouble: AiokprodError | None) -> TransactionOutcomeUnknownError:
     why = "" if trouble is None else f": {trouble.message}"
     error = TransactionOutcomeUnknownError(
-        f"it is not known how the prepared transaction of {prepared.transactional_id!r} ended{why}",
+        f"it is not known how the transaction of {prepared.transactional_id!r} ended{why}",
         code=None if trouble is None else trouble.code,
     )
     error.advice = ADVICE

@@ -33,6 +33,7 @@ _APIS: Final = {
     24: ("AddPartitionsToTxn", 3),
     25: ("AddOffsetsToTxn", 3),
     26: ("EndTxn", 3),
+    27: ("WriteTxnMarkers", 1),
     28: ("TxnOffsetCommit", 3),
     32: ("DescribeConfigs", 4),
     36: ("SaslAuthenticate", 2),

@@ -23,6 +23,9 @@ LARGEST_FIRST_PRODUCER_ID: Final = 1 << 40
 
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
+MOST_NEW_PARTITIONS: Final = 10_000
+"""The most that one request may add: without a bound a few bytes would fill the memory."""
+
 
 class RefusalError(Exception):
     """The refusal of a request, or of one item of it, with a code and perhaps a text."""
@@ -163,13 +166,15 @@ class ClusterState:
             partition.elect(NO_LEADER)
 
     def add_partitions(self, topic: Topic, count: int) -> None:
-        """Grow the topic to `count` partitions; 37 if that is not more than it has."""
+        """Grow the topic to `count` partitions; 37 if that is not more than it has, 44 if it is far more (KRaft's bound)."""
         present = len(topic.partitions)
         if count <= present:
             raise RefusalError(
                 ErrorCode.INVALID_PARTITIONS,
                 f"The topic {topic.name} currently has {present} partition(s); {count} would not be an increase.",
             )
+        if count - present > MOST_NEW_PARTITIONS:
+            raise RefusalError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
         factor = len(topic.partitions[0].replicas)
         self._extend(topic, [self._replicas(index, factor) for index in range(present, count)])
 

@@ -106,6 +106,17 @@ class CoordinatorVerbs:
         """
         return self._home.call(self._transactions.abort_timed_out)
 
+    def lose_transaction(self, transactional_id: str) -> None:
+        """Make the coordinator forget an id: a transaction that is open hangs in the logs, for nothing ends it (KIP-664).
+
+        Args:
+            transactional_id: `transactional.id` of the producer.
+
+        Raises:
+            KeyError: the coordinator does not know the id.
+        """
+        self._home.call(lambda: self._transactions.coordinator.ids.pop(transactional_id))
+
     def transaction(self, transactional_id: str) -> TransactionMetadata:
         """Return a copy of what the coordinator keeps of a transactional id: state, producer id, epoch, partitions.
 

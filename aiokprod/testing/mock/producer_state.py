@@ -74,6 +74,8 @@ class ProducerEntry:
     epoch: int
     last_sequence: int = NO_SEQUENCE
     last_timestamp_ms: int = -1
+    coordinator_epoch: int = -1
+    """Of its last marker; -1: there was none."""
     batches: deque[Sequenced] = field(default_factory=lambda: deque(maxlen=BATCHES_REMEMBERED))
 
 
@@ -122,7 +124,8 @@ class ProducerStates:
         """Note an appended batch. A follower records what the log holds and never refuses."""
         entry = self._entries.get(batch.producer_id)
         if entry is None or entry.epoch != batch.epoch:
-            entry = self._entries[batch.producer_id] = ProducerEntry(batch.epoch)
+            coordinator_epoch = -1 if entry is None else entry.coordinator_epoch
+            entry = self._entries[batch.producer_id] = ProducerEntry(batch.epoch, coordinator_epoch=coordinator_epoch)
         entry.last_sequence = batch.last_sequence
         entry.last_timestamp_ms = batch.max_timestamp_ms
         entry.batches.append(batch)
@@ -133,6 +136,7 @@ class ProducerStates:
         if entry is None or entry.epoch < epoch:
             entry = self._entries[producer_id] = ProducerEntry(epoch)
         entry.last_timestamp_ms = timestamp_ms
+        entry.coordinator_epoch = 0
 
     def restart(self) -> None:
         """Restart the replica: of each producer only the last batch is left (broker: 2.6)."""

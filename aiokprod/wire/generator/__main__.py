@@ -55,6 +55,7 @@ APIS = [
     "ElectLeaders",
     "AlterPartitionReassignments",
     "AlterClientQuotas",
+    "WriteTxnMarkers",
 ]
 WIRE = Path(__file__).resolve().parent.parent
 ERRORS_PROGRAM = """

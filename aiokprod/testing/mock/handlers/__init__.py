@@ -39,6 +39,12 @@ from aiokprod.testing.mock.handlers.topics import (
     delete_topics_items,
 )
 from aiokprod.testing.mock.handlers.transaction_admin import describe_transactions, list_transactions
+from aiokprod.testing.mock.handlers.transaction_logs import (
+    describe_producers,
+    describe_producers_items,
+    write_txn_markers,
+    write_txn_markers_items,
+)
 from aiokprod.testing.mock.handlers.transactions import (
     add_offsets_to_txn,
     add_partitions_items,
@@ -58,6 +64,7 @@ from aiokprod.wire.messages.delete_topics import DeleteTopicsRequest
 from aiokprod.wire.messages.describe_cluster import DescribeClusterRequest
 from aiokprod.wire.messages.describe_configs import DescribeConfigsRequest
 from aiokprod.wire.messages.describe_groups import DescribeGroupsRequest
+from aiokprod.wire.messages.describe_producers import DescribeProducersRequest
 from aiokprod.wire.messages.describe_transactions import DescribeTransactionsRequest
 from aiokprod.wire.messages.end_txn import EndTxnRequest
 from aiokprod.wire.messages.fetch import FetchRequest
@@ -79,6 +86,7 @@ from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest
 from aiokprod.wire.messages.sync_group import SyncGroupRequest
 from aiokprod.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from aiokprod.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 _TABLE: Final[tuple[AnyApi, ...]] = (
     # Produce 0..2 is advertised and closes the connection. broker: 13.6
@@ -108,6 +116,8 @@ _TABLE: Final[tuple[AnyApi, ...]] = (
     Api(EndTxnRequest, end_txn),
     Api(TxnOffsetCommitRequest, txn_offset_commit, txn_offset_commit_items),
     Api(DescribeTransactionsRequest, describe_transactions),
+    Api(DescribeProducersRequest, describe_producers, describe_producers_items),
+    Api(WriteTxnMarkersRequest, write_txn_markers, write_txn_markers_items),
     Api(ListTransactionsRequest, list_transactions),
     Api(SaslAuthenticateRequest, sasl_authenticate),
     Api(CreatePartitionsRequest, create_partitions, create_partitions_items),

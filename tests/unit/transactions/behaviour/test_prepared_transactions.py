@@ -334,7 +334,7 @@ def test_a_refusal_leaves_it_unknown_while_it_is_open(version: str, code: int) -
         assert raised.value.code == code
         kind = ClusterAuthorizationError if code in (31, 53) else BrokerAnswerError
         assert isinstance(raised.value.__cause__, kind)
-        assert "end_transaction() again" in raised.value.advice
+        assert "Call it again" in raised.value.advice
         assert len(raised.value.__notes__) == 1
         await producer.start()  # aborts it
         assert await end(prepared) is False, "the log tells"
