@@ -144,7 +144,10 @@ async def instance(cluster: KafkaCluster, consumers: Any, topic: str, name: str,
                 batches.stop()
 
 
-@pytest.mark.parametrize("kind", list(CONSUMERS))
+SLOW = ("confluent cooperative", "confluent aio")
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in SLOW)) for kind in CONSUMERS])
 def test_the_output_is_the_image_of_the_input(cluster: KafkaCluster, kafka_name: str, kind: str) -> None:
     if kind == "confluent KIP-848" and not cluster.version.startswith("4"):
         pytest.skip("KIP-848 needs Kafka 4")
@@ -154,22 +157,24 @@ def test_the_output_is_the_image_of_the_input(cluster: KafkaCluster, kafka_name:
     given = [b"%d" % number for number in range(COUNT)]
 
     async def scenario() -> Counter[bytes | None]:
-        async with Producer(cluster.bootstrap_servers) as producer:
-            await producer.send_many(topic, given)
         done = asyncio.Event()
 
         def start(name: str) -> asyncio.Task[None]:
             return asyncio.create_task(instance(cluster, consumers, topic, name, done), name=name)
 
         tasks = {name: start(name) for name in ("a", "b")}
-        for number in range(KILLS):
-            await asyncio.sleep(random.uniform(0.5, 2.5))
-            name = "ab"[number % 2]
-            for task in tasks.values():
-                assert not task.done(), task
-            tasks[name].cancel()
-            await asyncio.gather(tasks[name], return_exceptions=True)
-            tasks[name] = start(name)
+        each = COUNT // (KILLS + 1)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for number in range(KILLS):
+                await producer.send_many(topic, given[number * each :][:each])
+                await asyncio.sleep(random.uniform(0.5, 2.5))
+                name = "ab"[number % 2]
+                for task in tasks.values():
+                    assert not task.done(), task
+                tasks[name].cancel()
+                await asyncio.gather(tasks[name], return_exceptions=True)
+                tasks[name] = start(name)
+            await producer.send_many(topic, given[KILLS * each :])
 
         for _ in range(200):
             for task in tasks.values():
