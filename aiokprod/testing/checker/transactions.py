@@ -33,9 +33,9 @@ class TransactionRun:
     name: Hashable
     session: Hashable = 0
     outcome: TransactionOutcome | None = None
-    sends: list[Sent] = field(default_factory=list)
-    offsets: dict[OffsetPlace, int] = field(default_factory=dict)
-    left_out: set[Hashable] = field(default_factory=set)
+    sends: list[Sent] = field(default_factory=list[Sent])
+    offsets: dict[OffsetPlace, int] = field(default_factory=dict[OffsetPlace, int])
+    left_out: set[Hashable] = field(default_factory=set[Hashable])
 
 
 def check_transactions(

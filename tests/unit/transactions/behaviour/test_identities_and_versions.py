@@ -1,4 +1,4 @@
-"""What a producer takes from a coordinator and sends to it: epochs, ids and versions of each protocol."""
+"""Identities and versions in transactions: epochs, ids and protocols, as coordinators and the feature say."""
 
 from __future__ import annotations
 
