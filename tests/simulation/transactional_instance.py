@@ -29,7 +29,7 @@ ENDS = ("block", "block", "block", "raise", "cancel", "commit", "commit", "abort
 
 
 class OfTheBlockError(Exception):
-    """An exception that a block raises."""
+    """The error of a block."""
 
 
 class Journal:

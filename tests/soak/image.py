@@ -31,7 +31,7 @@ class CopierLife:
 
 @dataclass(slots=True, kw_only=True)
 class Copies:
-    """The records that the copiers were given and those they made; offsets of the input by partition, in the log's order."""
+    """The input and the output of the copiers; offsets of the input by partition, in the order of the log."""
 
     given: Mapping[int, Sequence[int]]
     made: Mapping[int, Sequence[tuple[int, int]]]  # by partition: (partition, offset) of the input

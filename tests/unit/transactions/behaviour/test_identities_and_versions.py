@@ -1,4 +1,4 @@
-"""Epochs, ids and versions of each protocol: those that a producer takes from a coordinator, and those it sends."""
+"""Identities and versions in transactions: epochs, ids and protocols, as coordinators and the feature say."""
 
 from __future__ import annotations
 
