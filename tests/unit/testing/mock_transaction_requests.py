@@ -12,6 +12,7 @@ from aiokprod.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from aiokprod.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
 from aiokprod.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from aiokprod.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from aiokprod.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -33,6 +34,12 @@ from aiokprod.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
+)
+from aiokprod.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
 
 
@@ -103,8 +110,13 @@ def transaction_requests_of(key: int, version: int, cluster: MockCluster) -> tup
             return AddOffsetsToTxnRequest(transactional_id="tx", group_id="g"), AddOffsetsToTxnResponse
         case 26:
             return EndTxnRequest(transactional_id="tx"), EndTxnResponse
+        case 27:
+            marked = WritableTxnMarker(1, 0, topics=[WritableTxnMarkerTopic("t", [0])])
+            return WriteTxnMarkersRequest(markers=[marked]), WriteTxnMarkersResponse
         case 28:
             return txn_offset_commit((1, 0), 3), TxnOffsetCommitResponse
+        case 61:
+            return DescribeProducersRequest(topics=[TopicRequest("t", [0])]), DescribeProducersResponse
         case 65:
             return DescribeTransactionsRequest(transactional_ids=["tx"]), DescribeTransactionsResponse
         case _:
