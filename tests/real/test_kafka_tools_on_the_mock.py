@@ -23,6 +23,7 @@ QUICKLY = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
 TOPICS, CONFIGS = "org.apache.kafka.tools.TopicCommand", "kafka.admin.ConfigCommand"
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 PERFORMANCE, OFFSETS = "org.apache.kafka.tools.ProducerPerformance", "org.apache.kafka.tools.GetOffsetShell"
 
 
@@ -95,6 +96,31 @@ def test_the_console_producer_and_consumer(cluster: MockCluster) -> None:
             *count,
         )
         assert read.split() == [(record.value or b"").decode() for record in log]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_the_console_consumer_in_a_group(cluster: MockCluster, protocol: str) -> None:
+    cluster.create_topic("orders", partitions=3)
+    first = "".join(f"{number}\n" for number in range(30))
+    tool(cluster, CONSOLE_PRODUCER, "--topic", "orders", given=first)
+    properties = ("--command-property", f"group.protocol={protocol}")
+
+    def read(count: int, *group: str) -> list[int]:
+        wanted = ("--topic", "orders", "--from-beginning", "--max-messages", str(count), "--timeout-ms", "30000")
+        return sorted(map(int, tool(cluster, CONSOLE_CONSUMER, *wanted, *properties, *group).split()))
+
+    assert read(30) == list(range(30))  # with the group that the tool makes for itself
+    assert read(30, "--group", "g") == list(range(30))
+    tool(cluster, CONSOLE_PRODUCER, "--topic", "orders", given="".join(f"{number}\n" for number in range(30, 42)))
+    assert read(12, "--group", "g") == list(range(30, 42))  # it goes on where it stopped
+    assert sum(found.offset for found in cluster.committed_offsets("g").values()) == 42
+    groups = tool(cluster, GROUPS, "--list").split()
+    assert "g" in groups and len(groups) == 2
+    described = tool(cluster, GROUPS, "--describe", "--group", "g")
+    lags = [line.split()[2:6] for line in described.splitlines() if line.startswith("g ")]
+    assert len(lags) == 3 and all(offset == end and lag == "0" for _, offset, end, lag in lags), described
+    tool(cluster, GROUPS, "--delete", "--group", "g")
+    assert cluster.committed_offsets("g") == {}
 
 
 def test_the_performance_tool_survives_the_faults_of_a_producer(cluster: MockCluster) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -242,3 +245,37 @@ def test_librdkafka_goes_on_where_it_stopped(options: dict[str, Any]) -> None:
         (found,) = again.consumer.committed([TopicPartition("t", 0)], timeout=DEADLINE_S)
         assert found.offset == 5
         again.close()
+
+
+KILLED = """
+import json, sys
+from confluent_kafka import Consumer
+
+consumer = Consumer(json.loads(sys.argv[1]))
+consumer.subscribe(["t"])
+while not consumer.assignment():
+    consumer.poll(0.05)
+print("assigned", flush=True)
+while True:
+    consumer.poll(0.05)
+"""
+
+
+@pytest.mark.parametrize("options", PROTOCOLS)
+def test_librdkafka_takes_over_from_a_process_that_was_killed(options: dict[str, Any]) -> None:
+    with on_thread() as cluster:
+        first = Librdkafka(cluster, **options)
+        until_shared(first)
+        given = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "log_level": 0, **options}
+        command = [sys.executable, "-c", KILLED, json.dumps(given)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            deadline = time.monotonic() + DEADLINE_S
+            while len(first.partitions) == PARTITIONS and time.monotonic() < deadline:
+                first.poll()
+            while len(first.partitions) != PARTITIONS // 2 and time.monotonic() < deadline:
+                first.poll()
+            assert process.stdout.readline() == "assigned\n"
+            process.kill()
+        until_shared(first)
+        first.close()

@@ -15,6 +15,8 @@ from mock_transaction_requests import offset_commit
 from aiokprod.testing import MockCluster
 from aiokprod.testing.mock.groups import cluster_groups
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
+from aiokprod.wire.messages import consumer_group_describe as describing
+from aiokprod.wire.messages import consumer_group_heartbeat as beating
 from aiokprod.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from aiokprod.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from aiokprod.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -166,6 +168,80 @@ def test_requests_that_are_refused() -> None:
             assert await code(request, kind, 9 if api == "JoinGroup" else 5) == 15
 
     on(scenario)
+
+
+# ---------------------------------------------------------------------- the consumer protocol
+
+
+async def heartbeat(client: RawClient, name: str, epoch: int, **options: Any) -> beating.ConsumerGroupHeartbeatResponse:
+    if epoch == 0:
+        options = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["t"], "topic_partitions": [], **options}
+    request = beating.ConsumerGroupHeartbeatRequest(group_id="g", member_id=name, member_epoch=epoch, **options)
+    answer: beating.ConsumerGroupHeartbeatResponse = await client.ask(
+        request, beating.ConsumerGroupHeartbeatResponse, 1
+    )
+    return answer
+
+
+async def consumers(client: RawClient) -> describing.DescribedGroup:
+    request = describing.ConsumerGroupDescribeRequest(group_ids=["g"])
+    found: describing.DescribedGroup = (await client.ask(request, describing.ConsumerGroupDescribeResponse, 1)).groups[
+        0
+    ]
+    return found
+
+
+def test_a_member_of_the_consumer_protocol_that_falls_silent_is_out_after_its_session() -> None:
+    async def scenario(cluster: MockCluster, client: RawClient) -> None:
+        joined = await heartbeat(client, "m", 0)
+        assert joined.assignment is not None
+        assert [(one.topic_id, one.partitions) for one in joined.assignment.topic_partitions] == [
+            (cluster.topic_id("t"), [0, 1])
+        ]
+        await asyncio.sleep(40)
+        assert (await heartbeat(client, "m", 1)).error_code == 0
+        await asyncio.sleep(40)
+        assert (await consumers(client)).group_state == "Stable"
+        await asyncio.sleep(6)
+        assert (await consumers(client)).group_state == "Empty" and (await heartbeat(client, "m", 1)).error_code == 25
+
+    on(scenario)
+
+
+def test_a_join_that_is_refused_leaves_no_group_behind() -> None:
+    async def scenario(cluster: MockCluster, client: RawClient) -> None:
+        assert (await heartbeat(client, "m", 0, subscribed_topic_regex="(")).error_code == 128
+        assert (await consumers(client)).error_code == 69
+
+    on(scenario)
+
+
+def test_the_protocols_do_not_mix() -> None:
+    async def scenario(cluster: MockCluster, client: RawClient) -> None:
+        name, generation = await member(client)
+        refused = await heartbeat(client, "m", 0)
+        assert (refused.error_code, refused.error_message) == (69, "Group g is not a consumer group.")
+        assert await beat(client, name, generation) == 0
+        await client.ask(leave(5, name), LeaveGroupResponse, 5)
+        assert (await heartbeat(client, "m", 0)).error_code == 0
+        assert (await client.ask(join(9), JoinGroupResponse, 9)).error_code == 23
+        assert await beat(client, "m", 1) == 25
+        assert (await client.ask(leave(5, "m"), LeaveGroupResponse, 5)).members[0].error_code == 25
+        assert await commit_code(client, cluster, "m", 1) == 0 and await commit_code(client, cluster, "m", 2) == 113
+
+    on(scenario)
+
+
+def test_members_of_the_consumer_protocol_go_on_with_another_coordinator() -> None:
+    async def scenario(cluster: MockCluster, client: RawClient) -> None:
+        await heartbeat(client, "m", 0)
+        there = cluster.group_coordinator("g") % 3 + 1
+        cluster.move_group_coordinator("g", there)
+        assert (await heartbeat(client, "m", 1)).error_code == 16 and (await consumers(client)).error_code == 16
+        async with RawClient(cluster, there) as other:
+            assert (await heartbeat(other, "m", 1)).error_code == 0
+
+    on(scenario, brokers=3)
 
 
 # ---------------------------------------------------------------------- coordinators
