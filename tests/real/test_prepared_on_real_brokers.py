@@ -70,7 +70,7 @@ async def eventually(cluster: KafkaCluster, topic: str, expected: list[list[byte
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_another_process_ends_what_a_killed_one_has_prepared(cluster: KafkaCluster, topic: str, commit: bool) -> None:
-    """faults: X1, X6"""
+    """faults: X22"""
     prepared = prepared_and_killed(cluster, topic)
     places = [(each.partition, each.first_offset, each.last_offset, each.count) for each in prepared.partitions]
     assert sorted(places) == [(partition, 0, 4, 5) for partition in range(3)]
@@ -101,7 +101,7 @@ def test_a_successor_that_starts_first_aborts_it(cluster: KafkaCluster, topic: s
 
 
 def test_the_timeout_of_the_coordinator_aborts_it(cluster: KafkaCluster, topic: str) -> None:
-    """faults: X5"""
+    """faults: X10"""
     prepared = prepared_and_killed(cluster, topic, transaction_timeout_ms=1000)
 
     async def scenario() -> None:

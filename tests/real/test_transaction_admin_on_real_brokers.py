@@ -61,7 +61,6 @@ async def write_late(cluster: KafkaCluster, topic: str, transactional_id: str, p
 
 
 def test_what_hangs_is_found_and_ended(cluster: KafkaCluster, kafka_name: str) -> None:
-    """faults: X12"""
     topic = kafka_name
     cluster.create_topic(topic)
 

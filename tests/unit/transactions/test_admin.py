@@ -178,7 +178,6 @@ def test_brokers_before_3_0_cannot_tell() -> None:
 # ---------------------------------------------------------------------- what hangs
 @EVERY
 def test_a_transaction_that_its_coordinator_has_forgotten_is_found_and_ended(version: str) -> None:
-    # faults: X12
     async def scenario(cluster: MockCluster, producer: Producer, admin: TransactionAdmin) -> None:
         await left_open(producer, 0, 1)
         assert await admin.find_hanging(older_than=0) == [], "its coordinator knows it"

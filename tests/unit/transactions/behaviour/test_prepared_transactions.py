@@ -265,7 +265,7 @@ def test_without_a_transaction_nothing_is_prepared() -> None:
 @EVERY
 @EITHER
 def test_it_is_found_out_behind_a_timeout_and_another_owner(version: str, commit: bool) -> None:
-    # faults: X5
+    # faults: X1, X10
     async def scenario(cluster: MockCluster, producer: Producer, end: End) -> None:
         first = await prepared_by(producer, b"a")
         await producer.close()
@@ -308,7 +308,7 @@ def producer_like(producer: Producer) -> Producer:
 @EVERY
 @EITHER
 def test_lost_answers_and_moved_coordinators_are_asked_again(version: str, commit: bool) -> None:
-    # faults: X2, X6
+    # faults: X2, X5
     async def scenario(cluster: MockCluster, producer: Producer, end: End) -> None:
         prepared = await prepared_by(producer, b"a")
         await producer.close()
