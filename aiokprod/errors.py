@@ -378,7 +378,7 @@ class ProducerFencedError(ProducerFailedError):
 
 # ---------------------------------------------------------------------- transactions
 class TransactionTimeoutError(AiokprodError, TimeoutError):
-    """The transaction took longer than `transaction_timeout_ms`, or its end was not asked for in time: it is not committed."""
+    """The transaction took longer than `transaction_timeout_ms`, or its end or offsets took too long: it is not committed."""
 
     default_persistence = Persistence.NOT_PERSISTED
     advice = "Call abort_transaction(), then run the transaction again: smaller, or with a larger timeout."

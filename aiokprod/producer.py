@@ -374,8 +374,9 @@ class Producer(_Base):
         self._checks.check_values(values, topic)
         if timeout is not None:
             self._checks.checked_timeout(timeout, topic)
+        opening = pipeline.parking.opening
         await self.partitions_for(topic)
-        bulk = SendMany(pipeline.reports.failed_outside)
+        bulk = SendMany(pipeline.reports.failed_outside, opening)
         try:
             await self._room(bulk)  # before a value is asked for: one that is in hand is taken, so that none is lost
             if isinstance(values, AsyncIterable):
@@ -420,9 +421,15 @@ class Producer(_Base):
                 raise
 
     def _path_of(self, bulk: SendMany) -> SendPath:
-        if self._path is None:
+        path = self._path
+        if path is None:
             raise bulk.end_by(self._life.refusal())
-        return self._path
+        if path.parking.is_open:
+            try:
+                path.parking.check_same(bulk.opening)
+            except UsageError as over:
+                raise bulk.end_by(over) from None
+        return path
 
     async def send_columns(
         self,

@@ -59,6 +59,7 @@ class ColumnsSend(BatchListener):
         self.report = ColumnsReport()
         self._reports = context.reports
         self._parking = parking
+        self._opening = parking.opening
         self._checks = checks
         self._tickets = tickets
         self._topic = topic
@@ -170,7 +171,8 @@ class ColumnsSend(BatchListener):
                 chunk_bytes = max(1, chunk_bytes // 2)  # a small buffer and many partitions
                 continue
             await parking.room(charged)
-            if dispatcher.is_known and dispatcher.count == partition_count and parking.is_open:
+            is_open = parking.is_open and parking.opening == self._opening
+            if dispatcher.is_known and dispatcher.count == partition_count and is_open:
                 break
             parking.not_taken(charged)
         self._append(dispatcher, rows, cuts, charges, partitions is not None)
@@ -179,6 +181,7 @@ class ColumnsSend(BatchListener):
         """Return the topic's dispatcher, while its partitions are known."""
         if not self._parking.is_open:
             raise self._closed_error(self._topic)  # with the topic, which the refusal of the parking does not know
+        self._parking.check_same(self._opening)
         dispatcher = self._parking.dispatcher(self._topic)
         if not dispatcher.is_known:
             await self._parking.partitions_for(self._topic, None)

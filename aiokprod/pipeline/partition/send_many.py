@@ -28,8 +28,15 @@ class Span:
 class SendMany:
     """The outcome of each record of one `send_many`."""
 
-    def __init__(self, report: Callable[[AiokprodError, int, Iterator[AiokprodError] | None], None]) -> None:
-        """Make an empty report; `report` takes failures that nothing waits for any more."""
+    def __init__(
+        self, report: Callable[[AiokprodError, int, Iterator[AiokprodError] | None], None], opening: int = 0
+    ) -> None:
+        """Make an empty report.
+
+        Args:
+            report: takes failures that nothing waits for any more.
+            opening: number of the transaction in which the call began.
+        """
         self._report = report
         self.spans: list[Span] = []
         self._span: Span | None = None  # the last of them
@@ -42,6 +49,7 @@ class SendMany:
         self._limited: Delivery | None = None  # the last record that was accepted with a timeout of its own
         self._limited_number = -1
         self._ended_by: AiokprodError | None = None
+        self.opening = opening
 
     def add(self, delivery: Delivery, *, has_timeout: bool) -> None:
         """Note that the next record was accepted."""

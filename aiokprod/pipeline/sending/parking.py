@@ -28,6 +28,7 @@ from aiokprod.errors import (
     SerializationError,
     TopicAuthorizationError,
     UnknownTopicError,
+    UsageError,
 )
 from aiokprod.model import Persistence, Record
 from aiokprod.pipeline.delivery.delivery import Delivery, fire, is_watched, position_of
@@ -85,6 +86,9 @@ class Parking:
         self.last_dispatcher: TopicDispatcher | None = None
         self.parked_for_topics = 0  # records that have room, and wait for their topic or partition
         self.is_open = True
+        self.opening = (
+            0  # counts the transactions that have opened it: a call that takes many records stays in one of them
+        )
         self._is_closed = False  # for good; a transactional producer takes records only inside a transaction
         self._refusal: Callable[[], AiokprodError] = AiokprodError  # why nothing is taken, once it is not open
         self.patience = WAITS_IF_IT_MAY  # of the record that is being taken; set around one call of `send`
@@ -623,6 +627,21 @@ class Parking:
         if not self.is_open:
             raise self._refusal()
 
+    def check_same(self, opening: int) -> None:
+        """Check that the transaction in which a call began is still the one at hand.
+
+        Args:
+            opening: `opening` when the call began.
+
+        Raises:
+            UsageError: it is over, and another one takes records.
+        """
+        if opening != self.opening:
+            error = UsageError("the transaction in which this call began is over: its other records are not taken")
+            error.advice = "Await the call before the end of its transaction."
+            error.__notes__ = [error.advice]
+            raise error
+
     def close(self, error: Callable[[], AiokprodError]) -> None:
         """Take nothing more: tasks that wait for room fail; records that were accepted go on (faults: M5)."""
         self.is_open = False
@@ -635,6 +654,7 @@ class Parking:
     def take_records(self, is_open: bool, refusal: Callable[[], AiokprodError]) -> None:
         """Take records, or refuse them with this error: a transaction has begun, or does not take any more."""
         if not self._is_closed:
+            self.opening += is_open and not self.is_open
             self.is_open = is_open
             self._refusal = refusal
 

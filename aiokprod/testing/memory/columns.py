@@ -52,6 +52,7 @@ class MemoryColumnsSend(ColumnsSend):
             if row % ROWS_OF_A_TURN == 0:
                 await asyncio.sleep(0)
             await self._parking.ready()
+            self._parking.check_same(self._opening)
             encoded = headers[row]
             pairs = () if encoded is None else decode_headers(encoded)
             delivery: Delivery = self._send(

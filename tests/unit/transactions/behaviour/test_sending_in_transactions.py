@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from array import array
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from itertools import accumulate
 from random import Random
 from typing import Any
@@ -87,6 +87,47 @@ def test_many_records_and_columns_are_refused_outside_and_while_it_ends() -> Non
         assert await producer.partitions_for("t") == [0, 1, 2], "questions are answered outside, too"
 
     on("TV2", scenario)
+
+
+@EVERY
+def test_many_records_stay_in_the_transaction_in_which_the_call_began(version: str) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        goes_on = asyncio.Event()
+
+        async def values() -> AsyncIterator[bytes]:
+            yield b"first"
+            await goes_on.wait()
+            yield b"second"
+
+        async with producer.transaction():
+            call = asyncio.create_task(producer.send_many("t", values()))
+            await asyncio.sleep(1)
+        async with producer.transaction():
+            goes_on.set()
+            with pytest.raises(UsageError, match="is over") as caught:
+                await call
+            producer.send("t", b"another", partition=0)
+        assert caught.value.__notes__[-1] == "1 records of this send_many were taken before, and go on"
+        assert sorted(map(str, await committed(cluster))) == ["b'another'", "b'first'"]
+
+    on(version, scenario)
+
+
+@pytest.mark.parametrize("call", ["send_many", "send_columns"])
+def test_a_call_that_waits_for_its_topic_begins_in_no_later_transaction(call: str) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        rows: Any = [b"v"] if call == "send_many" else column([b"v"])
+        producer.begin_transaction()
+        waiting = asyncio.create_task(getattr(producer, call)("late", rows))
+        await asyncio.sleep(1)
+        await producer.abort_transaction()
+        async with producer.transaction():
+            cluster.create_topic("late", partitions=1)
+            with pytest.raises(UsageError, match="is over"):
+                await waiting
+        assert cluster.records("late") == []
+
+    run(scenario, CLUSTERS["TV2"])
 
 
 @EVERY
