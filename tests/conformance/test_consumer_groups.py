@@ -10,11 +10,13 @@ import pytest
 from asker import Asker
 from conformance_targets import Target
 from group_asker import GroupAsker
+from transactor import Transactor
 
 from aiokprod.wire.codes import ErrorCode as E
 from aiokprod.wire.messages import consumer_group_describe as describing
 from aiokprod.wire.messages import consumer_group_heartbeat as beating
 from aiokprod.wire.messages import create_partitions as growth
+from aiokprod.wire.messages import offset_commit as committing
 from aiokprod.wire.messages import offset_fetch as fetching
 from aiokprod.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from aiokprod.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -281,6 +283,41 @@ def test_commits_are_checked_against_epochs(three: Target) -> None:  # broker: 2
     assert fetch(None, -1) == (0, 3)
     assert fetch(member.id, member.epoch + 1) == (E.STALE_MEMBER_EPOCH, -1)
     assert fetch("stranger", member.epoch) == (E.UNKNOWN_MEMBER_ID, -1)
+
+
+def test_commits_in_a_transaction_are_checked_against_epochs(three: Target) -> None:  # broker: 22.9
+    group, topic, member = one(three)
+    it = Transactor(three).begin()
+    assert it.add_offsets(group.id) == 0
+
+    def commit(member_id: str, epoch: int) -> int:
+        return it.commit_offset(group.id, topic, 1, member_id=member_id, generation_id=epoch)
+
+    assert [commit(member.id, member.epoch), commit("", -1)] == [0, 0]
+    assert commit(member.id, member.epoch + 1) == E.ILLEGAL_GENERATION
+    assert commit("stranger", member.epoch) == E.UNKNOWN_MEMBER_ID
+    it.finish(True)
+
+
+def test_an_older_epoch_may_commit_what_it_has_had_since_then(three: Target) -> None:  # broker: 22.13
+    group, topic, first = one(three)
+    before = first.epoch
+    second = Beater(group, topic)
+    second.join()
+    until_shared(4, first, second)
+    assert first.epoch > before
+    codes = {}
+    for index in range(4):
+        partition = committing.OffsetCommitRequestPartition(partition_index=index, committed_offset=1)
+        request = committing.OffsetCommitRequest(
+            group_id=group.id,
+            member_id=first.id,
+            generation_id_or_member_epoch=before,
+            topics=[committing.OffsetCommitRequestTopic(name=topic, partitions=[partition])],
+        )
+        answer = first.broker.ask(request, committing.OffsetCommitResponse, 9)
+        codes[index] = answer.topics[0].partitions[0].error_code
+    assert codes == {index: 0 if index in first.partitions else E.STALE_MEMBER_EPOCH for index in range(4)}
 
 
 # ---------------------------------------------------------------------- tools

@@ -9,6 +9,7 @@ import pytest
 from conformance_targets import Target
 from group_asker import SYNC, GroupAsker, codes, subscription
 from test_every_version import versions_of
+from transactor import Transactor
 
 from aiokprod.wire.codes import ErrorCode as E
 from aiokprod.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -284,6 +285,30 @@ def test_commits_are_checked_against_the_group(target: Target, version: int) -> 
         E.UNKNOWN_MEMBER_ID,
         E.UNKNOWN_MEMBER_ID,
     ]
+
+
+def test_commits_in_a_transaction_are_checked_against_the_group(target: Target) -> None:  # broker: 21.11
+    group = GroupAsker(target)
+    broker = group.connect()
+    topic = target.new_topic()
+    it = Transactor(target).begin()
+    assert it.add_offsets(group.id) == 0
+
+    def commit(member_id: str, generation: int, instance_id: str | None = None) -> int:
+        return it.commit_offset(
+            group.id, topic, 1, member_id=member_id, generation_id=generation, group_instance_id=instance_id
+        )
+
+    assert commit("stranger", 1) == target.by_version({(2, 8): E.UNKNOWN_MEMBER_ID, (4, 0): E.ILLEGAL_GENERATION})
+    one = group.alone(broker, group_instance_id="i")
+    assert [commit(one, 1, "i"), commit(one, 2, "i"), commit("stranger", 1), commit("stranger", 1, "i")] == [
+        0,
+        E.ILLEGAL_GENERATION,
+        E.UNKNOWN_MEMBER_ID,
+        E.FENCED_INSTANCE_ID,
+    ]
+    assert commit("", -1) == 0, "nothing is said of a member"
+    it.finish(True)
 
 
 def test_every_version_of_a_group_is_answered(target: Target) -> None:  # broker: 18.1, 21.1

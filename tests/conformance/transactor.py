@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from asker import Asker, Written, produce_request, written
 from conformance_targets import Target
@@ -155,8 +155,8 @@ class Transactor:
 
         return until_settled(ask).code
 
-    def commit_offset(self, group: str, topic: str, offset: int, *, version: int = 3) -> int:
-        """Send TxnOffsetCommit for partition 0 until it is decided."""
+    def commit_offset(self, group: str, topic: str, offset: int, *, version: int = 3, **member: Any) -> int:
+        """Send TxnOffsetCommit for partition 0 until it is decided; `member` has fields of the request."""
         broker = self.find(group, kind=0)
         partition = committing.TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
@@ -167,6 +167,7 @@ class Transactor:
             producer_id=self.pid,
             producer_epoch=self.epoch,
             topics=[committing.TxnOffsetCommitRequestTopic(name=topic, partitions=[partition])],
+            **member,
         )
 
         def ask() -> Identity:

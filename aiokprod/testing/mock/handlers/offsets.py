@@ -58,7 +58,9 @@ def _txn_offset_commit(call: Call, request: TxnOffsetCommitRequest, who: Produce
     try:
         call.broker.transactions.groups.check(request.group_id, call.broker.node_id)
         who_commits = Committer(request.member_id, request.group_instance_id, request.generation_id)
-        _check_member(call, request.group_id, who_commits, ErrorCode.ILLEGAL_GENERATION, in_transaction=True)
+        is_new = call.broker.groups.is_new
+        no_group = ErrorCode.ILLEGAL_GENERATION if is_new else ErrorCode.UNKNOWN_MEMBER_ID
+        _check_member(call, request.group_id, who_commits, no_group, in_transaction=True)
         _check_transaction(call, request, who)
     except RefusalError as refusal:
         code = int(refusal.code)
