@@ -49,7 +49,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object pe
 
 
 def _run(work: Work, bootstrap: str | None, file: str | None, pairs: Sequence[str], timeout: float) -> None:
-    """Do the work with a connected client; end the process with its exit status."""
+    """Run the work with a connected client; end the process with its exit status."""
 
     async def whole() -> int:
         config = config_of(given_options(bootstrap, file, pairs))

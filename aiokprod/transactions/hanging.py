@@ -1,4 +1,4 @@
-"""What brokers say of transactions, as values; and which of those that are open in a log hang there (KIP-664). Pure."""
+"""The words of brokers about transactions, as values; and which of those that are open in a log hang there (KIP-664). Pure."""
 
 from __future__ import annotations
 

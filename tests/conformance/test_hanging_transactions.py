@@ -1,4 +1,4 @@
-"""What leaders tell of open transactions, and markers that an operator writes (KIP-664). broker: 11"""
+"""Open transactions as leaders describe them, and markers that an operator writes (KIP-664). broker: 11"""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_ids_are_described(cluster: MockCluster) -> None:
 
 
 def test_an_error_is_one_line_and_status_2(cluster: MockCluster) -> None:
-    unknown = run(cluster, "describe", "nobody")
+    unknown = run(cluster, "describe", "unknown")
     assert (unknown.exit_code, unknown.stdout) == (2, "")
     assert len(unknown.stderr.splitlines()) == 1
     assert "TRANSACTIONAL_ID_NOT_FOUND" in unknown.stderr

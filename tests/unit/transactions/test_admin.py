@@ -91,7 +91,7 @@ def test_an_id_is_described(version: str) -> None:
 def test_an_id_that_no_coordinator_knows() -> None:
     async def scenario(cluster: MockCluster, producer: Producer, admin: TransactionAdmin) -> None:
         with pytest.raises(BrokerAnswerError, match="TRANSACTIONAL_ID_NOT_FOUND") as raised:
-            await admin.describe("nobody")
+            await admin.describe("unknown")
         assert raised.value.code == 105
 
     on(scenario)
