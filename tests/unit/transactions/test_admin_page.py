@@ -53,7 +53,7 @@ def test_the_commands_run() -> None:
 
 
 def test_the_calls_and_commands_of_the_page_are_all_there_are() -> None:
-    calls = {name for name in re.findall(r"^\| `(\w+)\(", PAGE, re.MULTILINE)}
+    calls = set(re.findall(r"^\| `(\w+)\(", PAGE, re.MULTILINE))
     public = {name for name in vars(TransactionAdmin) if not name.startswith("_")} - {"start", "close"}
     assert calls == public
     assert {command.split()[2] for command in COMMANDS} == set(transactions.commands)
