@@ -82,7 +82,7 @@ def requests_of(key: int, version: int, cluster: MockCluster) -> tuple[Any, Any]
             return ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[asked])]), ListOffsetsResponse
         case 3:
             return MetadataRequest(topics=[MetadataRequestTopic(name="t")]), MetadataResponse
-        case 8 | 9 | 24 | 25 | 26 | 28 | 65 | 66:
+        case 8 | 9 | 24 | 25 | 26 | 27 | 28 | 61 | 65 | 66:
             return transaction_requests_of(key, version, cluster)
         case 10:
             batched = version >= 4

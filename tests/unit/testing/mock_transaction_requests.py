@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from aiokprod.testing import MockCluster
+from aiokprod.wire.messages import describe_producers as producers
+from aiokprod.wire.messages import write_txn_markers as markers
 from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from aiokprod.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -105,6 +107,12 @@ def transaction_requests_of(key: int, version: int, cluster: MockCluster) -> tup
             return EndTxnRequest(transactional_id="tx"), EndTxnResponse
         case 28:
             return txn_offset_commit((1, 0), 3), TxnOffsetCommitResponse
+        case 27:
+            marker = markers.WritableTxnMarker(producer_id=1, topics=[markers.WritableTxnMarkerTopic("t", [0])])
+            return markers.WriteTxnMarkersRequest(markers=[marker]), markers.WriteTxnMarkersResponse
+        case 61:
+            wanted = [producers.TopicRequest("t", [0])]
+            return producers.DescribeProducersRequest(topics=wanted), producers.DescribeProducersResponse
         case 65:
             return DescribeTransactionsRequest(transactional_ids=["tx"]), DescribeTransactionsResponse
         case _:
