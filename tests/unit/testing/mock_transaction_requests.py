@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from aiokprod.testing import MockCluster
+from aiokprod.wire.messages import describe_producers as producers
+from aiokprod.wire.messages import write_txn_markers as markers
 from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from aiokprod.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -12,7 +14,6 @@ from aiokprod.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from aiokprod.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
 from aiokprod.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from aiokprod.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from aiokprod.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -34,12 +35,6 @@ from aiokprod.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
-)
-from aiokprod.wire.messages.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
 )
 
 
@@ -110,13 +105,14 @@ def transaction_requests_of(key: int, version: int, cluster: MockCluster) -> tup
             return AddOffsetsToTxnRequest(transactional_id="tx", group_id="g"), AddOffsetsToTxnResponse
         case 26:
             return EndTxnRequest(transactional_id="tx"), EndTxnResponse
-        case 27:
-            marked = WritableTxnMarker(1, 0, topics=[WritableTxnMarkerTopic("t", [0])])
-            return WriteTxnMarkersRequest(markers=[marked]), WriteTxnMarkersResponse
         case 28:
             return txn_offset_commit((1, 0), 3), TxnOffsetCommitResponse
+        case 27:
+            marker = markers.WritableTxnMarker(producer_id=1, topics=[markers.WritableTxnMarkerTopic("t", [0])])
+            return markers.WriteTxnMarkersRequest(markers=[marker]), markers.WriteTxnMarkersResponse
         case 61:
-            return DescribeProducersRequest(topics=[TopicRequest("t", [0])]), DescribeProducersResponse
+            wanted = [producers.TopicRequest("t", [0])]
+            return producers.DescribeProducersRequest(topics=wanted), producers.DescribeProducersResponse
         case 65:
             return DescribeTransactionsRequest(transactional_ids=["tx"]), DescribeTransactionsResponse
         case _:
