@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from world import TOPIC, World
 
-GROUP = "g"
 IN = "in"
 RETRIABLE_OF = {
     "EndTxn": ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "CONCURRENT_TRANSACTIONS",
@@ -27,6 +26,11 @@ RETRIABLE_OF = {
 ENDING = ("EndTxn", "EndTxn", "EndTxn", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "InitProducerId",
           "FindCoordinator")  # fmt: skip
 """APIs of coordinators, those at the end of a transaction more often."""
+
+
+def group_of(name: str) -> str:
+    """Return the consumer group whose offsets this transactional id commits."""
+    return f"group-{name}"
 
 
 class TransactionalFaults(World):
@@ -70,10 +74,10 @@ class TransactionalFaults(World):
 
     def _move_coordinator(self) -> str:
         node = self.random.choice([node for node in self.cluster.broker_ids if node not in self.down])
-        if self.random.random() < 0.3:
-            self.cluster.move_group_coordinator(GROUP, node)
-            return f"broker {node} is the coordinator of the group"
         name = self.random.choice(self.ids)
+        if self.random.random() < 0.3:
+            self.cluster.move_group_coordinator(group_of(name), node)
+            return f"broker {node} is the coordinator of the group of {name}"
         self.cluster.move_coordinator(name, node)
         return f"broker {node} is the coordinator of {name}"
 

@@ -9,6 +9,7 @@ from itertools import accumulate, count
 from random import Random
 from typing import Any
 
+from transactional_faults import group_of
 from world import TOPIC
 
 from aiokprod import BytesColumn, Producer, Record, TransactionOutcome
@@ -269,7 +270,7 @@ class Instance:
             await asyncio.sleep(self._random.choice([0.0, 0.0, 0.01]))
 
     async def _offsets(self, transaction: Transaction, run: TransactionRun, number: int) -> None:
-        group = f"group-{self._id}"
+        group = group_of(self._id)
         self._journal.groups.add(group)
         run.offsets[group, "in", 0] = number
         await transaction.send_offsets({("in", 0): number}, group)

@@ -2,13 +2,15 @@
 
 One producer, two of different ids, or two of one id, of which the second takes over while the first is at work. They send
 in every way, commit, abort, are cancelled and closed, while brokers and coordinators fail. What readers of committed
-records see is judged by `check_transactions`; records, calls and the liveness of the producers by `_judge`.
+records see is judged by `check_transactions`; records, calls and the liveness of the producers by `_judge_transactions`.
+
+    python tests/simulation/transactional_world.py SEED     prints what happens in one world
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import sys
 from random import Random
 from typing import Any
 
@@ -32,6 +34,7 @@ from aiokprod.testing.virtual import VirtualNetwork, run_virtual
 LEVELS = (2, 2, 1, 0)
 PRODUCE = 0
 NEVER_MS = 900_000
+OUTAGE_S = 30.0
 PATIENT_MS = 10_000  # longer than followers are away when a topic is made
 
 
@@ -83,7 +86,7 @@ class TransactionalWorld(TransactionalFaults):
             instances = [self._instance(journal, name, index) for index, name in enumerate(self.ids)]
             if self.arrangement == "successor":
                 instances.append(self._instance(journal, "first", 1))
-            nemesis = asyncio.create_task(self._nemesis(), name="nemesis")
+            nemesis = asyncio.create_task(self._nemesis_and_healing(), name="nemesis")
             try:
                 await asyncio.gather(*(self._run(instance) for instance in instances))
             finally:
@@ -97,6 +100,9 @@ class TransactionalWorld(TransactionalFaults):
                 await instance.finish(self.loop.time() + 400.0)
             await asyncio.sleep(5.0)
             self._judge_transactions(instances, journal)
+            run.faults += [
+                f"transaction {each.name}: {each.outcome}, {len(each.sends)} records" for each in journal.runs
+            ]
 
     def _draw_options(self) -> dict[str, Any]:
         random = self.random
@@ -144,6 +150,12 @@ class TransactionalWorld(TransactionalFaults):
                 await asyncio.sleep(0)
         await instance.run(self.random.choice([2, 4, 8]))
 
+    async def _nemesis_and_healing(self) -> None:
+        """Mend what the faults have left, after a while: without a leader for its markers no transaction ever ends."""
+        await self._nemesis()
+        await asyncio.sleep(OUTAGE_S)
+        self._heal()
+
     def _heal(self) -> None:
         super()._heal()
         self.cluster.release_markers()
@@ -185,4 +197,5 @@ class TransactionalWorld(TransactionalFaults):
         return found + [each for each in check_delivery(late, [], lenience_s=1.0) if each.kind is Kind.LATE]
 
 
-Explore = Callable[[int], Run]
+if __name__ == "__main__":
+    print(explore_transactions(int(sys.argv[1])).story)
