@@ -355,9 +355,9 @@ class Transactor:
 
     async def ended_in_background(self) -> None:
         """Wait for the end of a block whose task was cancelled."""
-        if self._ending is not None:
-            await asyncio.wait([self._ending])
-            self._ending = None
+        ending = self._ending
+        if ending is not None and not ending.done():
+            await asyncio.wait([ending])
 
     async def prepare(self, timeout_s: float | None) -> PreparedTransaction:
         """Send what is left, and leave the end to others. See `Producer.prepare_transaction`."""

@@ -63,6 +63,7 @@ class Instance:
         self._is_up = False
         self._is_over = False  # its id is another one's
         self._is_ending = False
+        self._has_begun = False
         self._current: TransactionRun | None = None
         self._asides: list[asyncio.Task[None]] = []
 
@@ -114,7 +115,7 @@ class Instance:
         number = next(self._journal.numbers)
         run = self._current = TransactionRun(f"{self.name}:{number}", session=self._id)
         self._journal.runs.append(run)
-        self._is_ending = False
+        self._is_ending = self._has_begun = False
         transaction = self._producer.transaction()
         block = asyncio.ensure_future(self._block(transaction, run, number, end, is_plain=is_plain))
         if end == "cancel":
@@ -147,6 +148,7 @@ class Instance:
     ) -> None:
         random = self._random
         async with transaction:
+            self._has_begun = True
             if not is_plain:
                 for _ in range(random.choice([0, 1, 3, 10])):
                     await self._step(run)
@@ -176,6 +178,8 @@ class Instance:
 
     async def _until_known(self, transaction: Transaction, run: TransactionRun) -> None:
         """Ask until the outcome is known, as the documentation says."""
+        if not self._has_begun:
+            return  # cancelled while it waited for the end of the block before it
         for attempt in range(400):
             if transaction.outcome not in UNKNOWN or not self._is_up:
                 return

@@ -102,6 +102,7 @@ _TABLE: Final[dict[int, tuple[Shapes, ...]]] = {
     42: (_by_name("groups_names", "results", "group_id"),),
     44: (_by_entry("resources", "responses", "resource_name"),),
     69: (_by_name("group_ids", "groups", "group_id"),),
+    61: (Shapes(Shape("topics", partitions="partition_indexes", index=""), Shape("topics")),),
     65: (_by_name("transactional_ids", "transaction_states", "transactional_id"),),
 }
 

@@ -354,18 +354,18 @@ def test_a_fault_that_names_an_api_meets_no_chunk(broker: EchoBroker) -> None:
 
 
 def test_an_api_without_codec_is_late_or_lost_but_does_not_fail(proxy: FaultProxy, client: Client) -> None:
-    failing = proxy.fail_next("Heartbeat", 27, times=None)
-    changed = proxy.rewrite_answer("Heartbeat", lambda answer, version: None)
+    failing = proxy.fail_next("OffsetForLeaderEpoch", 27, times=None)
+    changed = proxy.rewrite_answer("OffsetForLeaderEpoch", lambda answer, version: None)
     seen: list[object] = []
-    client.send(1, key=12)
+    client.send(1, key=23)
     assert client.is_answered(1)
-    proxy.answer_with("Heartbeat", lambda request, version: seen.append(request) or b"mine")
-    client.send(2, key=12)
+    proxy.answer_with("OffsetForLeaderEpoch", lambda request, version: seen.append(request) or b"mine")
+    client.send(2, key=23)
     assert client.answer() == (2, b"mine")
     assert isinstance(seen[0], bytes) and seen[0].endswith(b"body")
-    proxy.swallow_next("Heartbeat")
-    client.send(3, key=12)
-    client.send(4, key=12)
+    proxy.swallow_next("OffsetForLeaderEpoch")
+    client.send(3, key=23)
+    client.send(4, key=23)
     assert client.is_answered(4)
     assert (failing.hits, changed.hits) == (0, 1)
 
