@@ -152,8 +152,8 @@ def codes_in(message: Any) -> set[int]:
     return own | {code for value in held.values() for code in codes_in(value)}
 
 
-# Their request means something to a broker that asks for SASL, or in a transaction, alone; the codes of WriteTxnMarkers (27) are
-# three lists deep, by marker, topic and partition, where faults of a proxy do not reach.
+# Their request means something to a broker that asks for SASL, or in a transaction, alone. WriteTxnMarkers (27) has
+# its codes three lists deep, by marker, topic and partition, where faults of a proxy do not reach.
 OTHERWISE = {17, 36, 28, 27}
 
 
