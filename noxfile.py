@@ -97,7 +97,14 @@ def rows(session: nox.Session) -> None:
     """Run the fault catalogue on real brokers with its own durations and counts: takes hours."""
     install(session, "test")
     session.run(
-        "pytest", "tests/real", "-m", "slow or not slow", "-k", "rows", *session.posargs, env={"AIOKPROD_FULL": "1"}
+        "pytest",
+        "tests/real",
+        "-m",
+        "slow or not slow",
+        "-k",
+        "rows",
+        *session.posargs,
+        env={"AIOKPROD_TEST_FULL": "1"},
     )
 
 
@@ -129,7 +136,7 @@ def ledger(session: nox.Session) -> None:
     install(session, "test")
     seeds = session.posargs[0] if session.posargs else "200000"
     session.run(
-        "pytest", "tests/unit/pipeline/partition/test_ledger_exploration.py", env={"AIOKPROD_LEDGER_SEEDS": seeds}
+        "pytest", "tests/unit/pipeline/partition/test_ledger_exploration.py", env={"AIOKPROD_TEST_LEDGER_SEEDS": seeds}
     )
 
 
@@ -138,8 +145,9 @@ def transactions(session: nox.Session) -> None:
     """Explore the transaction machine: 200,000 random schedules, small worlds with 2 faults (or `-- SCHEDULES FAULTS`)."""
     install(session, "test")
     words = (*session.posargs, *("200000", "2")[len(session.posargs) :])
-    env = {"AIOKPROD_TRANSACTION_SEEDS": words[0], "AIOKPROD_TRANSACTION_FAULTS": words[1]}
-    session.run("pytest", "tests/unit/transactions/test_machine_exploration.py", env=env)
+    env = {"AIOKPROD_TEST_TRANSACTION_SEEDS": words[0], "AIOKPROD_TEST_TRANSACTION_FAULTS": words[1]}
+    worlds = ("test_machine_exploration.py", "test_machine_prepared_worlds.py")
+    session.run("pytest", *(f"tests/unit/transactions/{name}" for name in worlds), env=env)
 
 
 @nox.session
@@ -147,7 +155,7 @@ def simulation(session: nox.Session) -> None:
     """Run the whole producer in virtual time: 100,000 seeds (or `-- --seeds N`, and `--first N` to replay one)."""
     install(session, "test")
     words = dict(zip(session.posargs[::2], session.posargs[1::2], strict=False))
-    env = {"AIOKPROD_SEEDS": words.get("--seeds", "100000"), "AIOKPROD_FIRST_SEED": words.get("--first", "0")}
+    env = {"AIOKPROD_TEST_SEEDS": words.get("--seeds", "100000"), "AIOKPROD_TEST_FIRST_SEED": words.get("--first", "0")}
     worlds = ("tests/simulation/test_simulation.py", "tests/simulation/test_transactional_worlds.py")
     session.run("pytest", *worlds, "-n", "auto", env=env)
 
@@ -185,6 +193,13 @@ def instructions(session: nox.Session) -> None:
     """Compare instructions per record on the hot paths with the stored baseline (`-- --record` stores a new one)."""
     install(session, "bench")
     session.run("python", "bench/instructions.py", *(session.posargs or ["--check"]))
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation site into build/docs; a warning is an error."""
+    install(session, "docs")
+    session.run("python", "docs/build.py", *session.posargs)
 
 
 @nox.session

@@ -5,7 +5,7 @@
     async with Producer("localhost:9092") as producer:
         metadata = await producer.send("orders", b"value", key=b"key")
 
-Producer            sends records; ProducerConfig holds its options
+Producer            sends records; ProducerConfig holds its options; OAuthToken is what a provider of tokens returns
 Delivery            the outcome of one record: RecordMetadata, or an AiokprodError
 send_many           many records at once: Record in; SendReport, or a SendManyError, out
 send_columns        many records out of buffers: BytesColumn, IntColumn, HeadersColumn in; ColumnsReport,
@@ -13,6 +13,7 @@ send_columns        many records out of buffers: BytesColumn, IntColumn, Headers
 errors              all errors; Persistence says whether a failed record may be in the log
 ProducerInterceptor the base class of hooks that see each record
 Health, CloseReport the state of a producer, and the records that close() could not deliver
+Explanation         where a record is and what it waits for; ProducerExplanation: why deliveries are slow
 Transaction         records and offsets that become visible together: TransactionOutcome says whether they did;
                     GroupMetadata names the consumer whose offsets are part of it; end_transaction ends a
                     PreparedTransaction from another process
@@ -20,18 +21,23 @@ exactly_once        reads batches of a consumer, and commits each with the recor
 Reader              reads records back, for tests and tools
 
 Modules with more: aiokprod.serializers, aiokprod.testing (a producer in memory, a mock cluster, a real one),
-aiokprod.integrations (web frameworks), aiokprod.claims and aiokprod.audit (what was sent against what is in the log).
+aiokprod.integrations (web frameworks, OpenTelemetry, Prometheus), aiokprod.claims and aiokprod.audit (what was sent against
+what is in the log).
 """
 
 from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+# As type checkers read it. The import of `typing` would be half of what happens before a command sees Ctrl-C.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     compiled: bool
     from aiokprod import errors as errors
+    from aiokprod.config import OAuthToken as OAuthToken
     from aiokprod.config import ProducerConfig as ProducerConfig
     from aiokprod.consuming.exactly_once import exactly_once as exactly_once
     from aiokprod.delivery_type import Delivery as Delivery
@@ -44,6 +50,8 @@ if TYPE_CHECKING:
     from aiokprod.errors import SendColumnsError as SendColumnsError
     from aiokprod.errors import SendManyError as SendManyError
     from aiokprod.errors import SendReport as SendReport
+    from aiokprod.explanation import Explanation as Explanation
+    from aiokprod.explanation import ProducerExplanation as ProducerExplanation
     from aiokprod.hooks import ProducerInterceptor as ProducerInterceptor
     from aiokprod.model import CloseReport as CloseReport
     from aiokprod.model import Health as Health
@@ -72,6 +80,7 @@ _WHERE = {
     "__version__": "version",
     "Producer": "producer",
     "ProducerConfig": "config",
+    "OAuthToken": "config",
     "Delivery": "pipeline.delivery.delivery",
     "RecordMetadata": "record_metadata",
     "Record": "model",
@@ -86,6 +95,8 @@ _WHERE = {
     "SendReport": "errors",
     "CloseReport": "model",
     "Health": "model",
+    "Explanation": "explanation",
+    "ProducerExplanation": "explanation",
     "ProducerState": "model",
     "ProducerInterceptor": "hooks",
     "BytesColumn": "records.columns",
@@ -112,15 +123,18 @@ __all__ = [
     "ColumnsReport",
     "Delivery",
     "DeliveryError",
+    "Explanation",
     "GroupMetadata",
     "HeadersColumn",
     "Health",
     "IntColumn",
+    "OAuthToken",
     "Persistence",
     "PreparedPartition",
     "PreparedTransaction",
     "Producer",
     "ProducerConfig",
+    "ProducerExplanation",
     "ProducerInterceptor",
     "ProducerState",
     "Reader",

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from math import inf
 from typing import Any, TypeAlias
 
+from aiokprod.errors import AiokprodError
 from aiokprod.logs import StateLog
 from aiokprod.model import CloseReport
 from aiokprod.pipeline.pipeline import Pipeline
@@ -101,6 +103,8 @@ class Closing:
             await self._carry_through(self._end_transaction, "aiokprod-transaction", self._due)
         if pipeline.failure is None:
             await self._carry_through(pipeline.flush, "aiokprod-drain", self._due)
+        if pipeline.failure is None and pipeline.has_last_push:
+            await self._carry_through(pipeline.push_last, "aiokprod-last-push", self._due)
         pipeline.end()
         late: asyncio.Future[None] = self._loop.create_future()
         timer = self._loop.call_later(GONE_S, late.set_result, None)
@@ -114,7 +118,8 @@ class Closing:
 
     async def _end_transaction(self) -> None:
         left_s = None if self._deadline == inf else max(0.0, self._deadline - self._loop.time())
-        await self._pipeline.end_transaction(left_s)
+        with suppress(AiokprodError):  # a fence that this finds has failed the pipeline, which has told it
+            await self._pipeline.end_transaction(left_s)
 
     async def _carry_through(self, step: Callable[[], Coroutine[Any, Any, None]], name: str, bound: Bound) -> bool:
         """Run a step to its end, again if a third party cancelled it; False if the bound came first."""
@@ -155,7 +160,8 @@ def tell_unclean(report: CloseReport, log: StateLog) -> None:
         for (topic, partition, persistence), count in report.undelivered.items()
     ]
     more = f", and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
-    log.warned("unclean", f"close() could not deliver {report.count} records ({', '.join(left[:MOST_NAMED])}{more})")
+    records = "1 record" if report.count == 1 else f"{report.count} records"
+    log.warned("unclean", f"close() could not deliver {records} ({', '.join(left[:MOST_NAMED])}{more})")
 
 
 async def _first(*awaited: asyncio.Future[Any]) -> None:

@@ -392,7 +392,7 @@ class TransactionOutcomeUnknownError(AiokprodError):
 
 
 class OffsetCommitRefusedError(AiokprodError):
-    """The offsets were not taken into the transaction, as the group has moved on, or may not be written. `code` says which."""
+    """The offsets were not taken: the group has moved on, or may not be written, or a partition does not exist. See `code`."""
 
     default_persistence = Persistence.NOT_PERSISTED
     advice = "Abort, and read the records again: another member of the group may have them."
@@ -571,9 +571,12 @@ class RequestTimeoutError(ConnectionLostError, TimeoutError):
 
 
 class AuthenticationError(ClusterError):
-    """SASL failed: wrong credentials, a listener without this mechanism, or a broker that does not prove its identity."""
+    """SASL failed: wrong credentials, no token, a listener without this mechanism, or a broker that does not prove itself."""
 
-    advice = "Check that the listener speaks SASL; then sasl_mechanism, sasl_username and sasl_password."
+    advice = (
+        "Check that the listener speaks SASL; then sasl_mechanism, sasl_username and sasl_password, or the provider of"
+        " tokens."
+    )
 
 
 class TlsError(ClusterError):

@@ -23,10 +23,13 @@ from aiokprod.errors import (
     AiokprodError,
     ForkedError,
     ProducerClosedError,
+    ProducerFencedError,
     ProducerNotStartedError,
+    RequestTimeoutError,
     WrongLoopError,
 )
-from aiokprod.logs import StateLog
+from aiokprod.explanation import Obstacle, ObstacleKind, ProducerExplanation
+from aiokprod.logs import StateLog, printable
 from aiokprod.metrics import Metrics
 from aiokprod.model import CloseReport, Health, ProducerState
 from aiokprod.pipeline.backend import Backend
@@ -65,6 +68,18 @@ if hasattr(os, "register_at_fork"):
 
 def _closed_while_starting() -> ProducerClosedError:
     return ProducerClosedError("close() was called while the producer was being started")
+
+
+async def _within(started: asyncio.Event, deadline: float | None) -> None:
+    """Wait for the start of another task."""
+    scope = asyncio.timeout_at(deadline)
+    try:
+        async with scope:
+            await started.wait()
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        raise RequestTimeoutError("the start of another task goes on, and was not done in time") from None
 
 
 class Life:
@@ -118,9 +133,12 @@ class Life:
         if self._has_lost_its_loop():
             await self._leave_loop()
         closes = self._closes
+        deadline = None if timeout is None else loop.time() + max(0.0, timeout)
         while self._started is not None and self._forks == _Forks.count:
             self._check_loop()
-            await self._started.wait()
+            await _within(self._started, deadline)
+            if deadline is not None:
+                timeout = max(0.0, deadline - loop.time())  # for a start of its own, if that one has failed
             if self._closes != closes:
                 raise _closed_while_starting()
         if self.state is ProducerState.READY and self._forks == _Forks.count:
@@ -154,6 +172,7 @@ class Life:
                 self._producer, pipeline, close_hooks, self._log, partial(_Forks.is_at, self._forks)
             )
             self._move(ProducerState.READY, "connected" if wait else "connecting in the background")
+            self._checks.interceptors.started(self._producer)
         except GeneratorExit:  # the loop was closed, and this coroutine is thrown away: nothing can be awaited
             self._move(ProducerState.NEW, "its event loop was closed")
             raise
@@ -210,7 +229,7 @@ class Life:
         self._check_loop()
         self._closes += 1
         if self._starting is not None:
-            await self._starting.client.close()
+            await self._starting.stop_starting()
         await started.wait()
         if self._closing is not None:  # the start was cancelled while it closed its hooks, and has not waited for them
             await self._closing.report()
@@ -272,6 +291,38 @@ class Life:
                 last_error=str(self.refusal()) if is_forked else None,
             )
         return pipeline.health(self.state, self._since)
+
+    def explain(self) -> ProducerExplanation:
+        """Return why deliveries are slow or stuck; see `Producer.explain`."""
+        if self._forks != _Forks.count and self.state is not ProducerState.NEW:
+            return self._only(ProducerState.FAILED, ObstacleKind.FORKED, self.refusal().message)
+        pipeline = self.pipeline or self._starting
+        if pipeline is None:
+            is_new = self.state is ProducerState.NEW
+            kind = ObstacleKind.NOT_STARTED if is_new else ObstacleKind.CLOSED
+            return self._only(
+                self.state, kind, "the producer has not been started" if is_new else "the producer is closed"
+            )
+        since = f"for {time.time() - self._since:.1f} s"
+        own: list[Obstacle] = []
+        if pipeline.failure is not None:
+            is_fenced = isinstance(pipeline.failure, ProducerFencedError)
+            text = f"the producer has failed: {type(pipeline.failure).__name__}: {pipeline.failure}"
+            kind = ObstacleKind.FENCED if is_fenced else ObstacleKind.FAILED
+            own.append(Obstacle(kind=kind, text=printable(text)))
+        elif self.state is ProducerState.STARTING:
+            own.append(Obstacle(kind=ObstacleKind.STARTING, text=f"the producer starts, {since}"))
+        elif self.state is ProducerState.CLOSING:
+            own.append(
+                Obstacle(kind=ObstacleKind.CLOSING, text=f"the producer closes, {since}, and takes no more records")
+            )
+        return pipeline.explain(self.state, self._since, own)
+
+    def _only(self, state: ProducerState, kind: ObstacleKind, text: str) -> ProducerExplanation:
+        limit_bytes = int(self._config.buffer_memory)
+        return ProducerExplanation(
+            state=state, obstacles=(Obstacle(kind=kind, text=text),), buffer_limit_bytes=limit_bytes
+        )
 
     # ------------------------------------------------------------------ guards
     def _check_loop(self) -> None:

@@ -100,10 +100,36 @@ class Histogram:
         return HistogramSnapshot(self.bounds, tuple(self.counts), self.total)
 
 
+MOST_TOPICS = 100
+OTHER_TOPICS = "(other)"
+"""The name under which the topics after the first `MOST_TOPICS` are counted; no topic can have it."""
+
+
+class TopicCounters:
+    """The counters of one topic."""
+
+    __slots__ = ("batches_sent", "records_delivered", "records_failed", "sent_bytes")
+
+    def __init__(self) -> None:
+        self.records_delivered = Counter()
+        self.records_failed = Counter()
+        self.batches_sent = Counter()
+        self.sent_bytes = Counter()
+
+    def snapshot(self) -> dict[str, Number]:
+        return {
+            "records_delivered": self.records_delivered.value,
+            "records_failed": self.records_failed.value,
+            "batches_sent": self.batches_sent.value,
+            "sent_bytes": self.sent_bytes.value,
+        }
+
+
 class Metrics:
     """All metrics of one producer; docs/metrics.md says what each means."""
 
     def __init__(self) -> None:
+        self._topics: dict[str, TopicCounters] = {}
         # admission
         self.buffer_limit_bytes = Gauge()
         self.buffer_used_bytes = Gauge()
@@ -117,6 +143,11 @@ class Metrics:
         self.records_delivered = Counter()
         self.records_failed = Counter()
         self.delivery_seconds = Histogram(SECONDS)
+        self.segment_room_seconds = Histogram(SECONDS)
+        self.segment_linger_seconds = Histogram(SECONDS)
+        self.segment_queue_seconds = Histogram(SECONDS)
+        self.segment_retry_seconds = Histogram(SECONDS)
+        self.segment_request_seconds = Histogram(SECONDS)
         # batches
         self.batches_sent = Counter()
         self.batches_resent = Counter()
@@ -145,6 +176,26 @@ class Metrics:
         self.connections_failed = Counter()
         self.connections_open = Gauge()
         self.connection_setup_seconds = Histogram(SECONDS)
+
+    def topic(self, name: str) -> TopicCounters:
+        """Return the counters of a topic; topics after the first `MOST_TOPICS` share those of `OTHER_TOPICS`."""
+        topics = self._topics
+        counters = topics.get(name)
+        if counters is None:
+            if len(topics) >= MOST_TOPICS:
+                name = OTHER_TOPICS
+                counters = topics.get(name)
+            if counters is None:
+                counters = topics[name] = TopicCounters()
+        return counters
+
+    def topics_snapshot(self) -> dict[str, dict[str, Number]]:
+        """Return the counters of all topics by name at this moment; callable from any thread."""
+        return {name: counters.snapshot() for name, counters in list(self._topics.items())}
+
+    def kinds(self) -> dict[str, str]:
+        """Return the kind of each metric by name: "counter", "gauge" or "histogram"."""
+        return {name: type(metric).__name__.lower() for name, metric in self._all()}
 
     def snapshot(self) -> dict[str, float | HistogramSnapshot]:
         """Return all metrics by name at this moment; callable from any thread."""

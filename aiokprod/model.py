@@ -69,7 +69,8 @@ class CloseReport:
     duration_s: float = 0.0
     """how long the close took, in seconds"""
     transaction: TransactionOutcome | None = None
-    """how the transaction ended that was open when `close` was called; None: none was"""
+    """how the transaction ended that was open when `close` was called, or when the producer failed; None: none was. ABORTED
+    also without an answer of its coordinator, if no commit was asked for: nothing commits it any more"""
 
     @property
     def is_clean(self) -> bool:

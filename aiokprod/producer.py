@@ -32,6 +32,7 @@ from aiokprod.errors import (
     SendReport,
     UsageError,
 )
+from aiokprod.explanation import ProducerExplanation
 from aiokprod.foreign_calls import ForeignCalls, without_arguments
 from aiokprod.forms import is_compiled
 from aiokprod.life import Life
@@ -166,7 +167,8 @@ class Producer(_Base):
     async def start(self, timeout: float | None = 30.0, *, wait: bool = True) -> Self:
         """Connect to the cluster.
 
-        On a started producer this does nothing. While another task starts the producer, this waits for that start.
+        On a started producer this does nothing. While another task starts the producer, this waits for that start, within the
+        timeout of this call.
 
         Args:
             timeout: seconds to wait for a connection; None waits without bound.
@@ -177,7 +179,9 @@ class Producer(_Base):
 
         Raises:
             BootstrapError: no bootstrap server answered; the message has host, port and cause of each.
+            RequestTimeoutError: the transactional id was not given in time; or another task's start was not done, and goes on.
             AuthenticationError, TlsError: the broker rejected our credentials or certificate, or we rejected the broker's.
+            ClusterAuthorizationError, UnsupportedVersionError, BrokerAnswerError: the transactional id is refused.
             ProducerClosedError, ProducerFailedError: the producer is closing, or has failed: await `close()` first.
             ConfigError: `timeout` is not a number of seconds, or is negative; nothing was started.
             WrongLoopError: another event loop has started the producer.
@@ -463,14 +467,15 @@ class Producer(_Base):
             SendColumnsError: some records failed, or were not accepted; its `report` says how many, where and why.
             InvalidColumnError, RecordTooLargeError, PartitionOutOfRangeError, InvalidTimestampError: a column or a row
                 (`error.row`) cannot be sent; no row was accepted.
-            ConfigError: the producer has interceptors or serializers, which work on records.
+            ConfigError: the producer has interceptors or serializers, which work on records (unless an interceptor says
+                `may_miss_columns`).
             UnknownTopicError: the topic does not exist; no row was accepted.
 
         Cancellation: stops accepting rows; the accepted ones are still sent.
         """
         pipeline = self._life.check_open()
         self._checks.checked_topic(topic)
-        if not self._checks.is_plain:
+        if not self._checks.may_send_columns:
             raise ConfigError("send_columns passes by interceptors and serializers: use a producer without them")
         if not isinstance(placements, bool):
             raise InvalidColumnError(f"placements is True or False, not {type(placements).__name__}", topic=topic)
@@ -523,7 +528,9 @@ class Producer(_Base):
     async def commit_transaction(self, timeout: float | None = None) -> None:
         """Deliver what was sent in the transaction, then commit it: all its records and offsets become visible together.
 
-        `send` is refused from this call on. After `TransactionOutcomeUnknownError` call it again: it goes on asking.
+        `send` is refused from this call on. After `TransactionOutcomeUnknownError` call it again: it goes on asking. A call
+        beside one that is under way, also one whose task was cancelled, joins it: it goes on for the longer of their timeouts,
+        and each call waits for its own.
 
         Args:
             timeout: seconds; None is `delivery_timeout_ms` for the records and `max_block_ms` for the coordinator.
@@ -535,7 +542,7 @@ class Producer(_Base):
             TransactionTimeoutError: it was open for longer than `transaction_timeout_ms`, or the timeout of this call was over
                 before anything was asked for. Not committed; call `abort_transaction()`.
             OffsetCommitRefusedError: offsets were refused. Not committed; call `abort_transaction()`.
-            TransactionOutcomeUnknownError: the coordinator did not answer in time.
+            TransactionOutcomeUnknownError: the coordinator did not answer in time; or the commit goes on for another call.
             ProducerFencedError: another instance has taken the `transactional_id`.
             UsageError: no transaction is open, or it is being aborted.
             ConfigError: `timeout` is not a number of seconds, or is negative.
@@ -557,7 +564,7 @@ class Producer(_Base):
             ABORTED; or COMMITTED, if an earlier commit whose answer was lost had been done.
 
         Raises:
-            TransactionOutcomeUnknownError: the coordinator did not answer in time.
+            TransactionOutcomeUnknownError: the coordinator did not answer in time; or the abort goes on for another call.
             ProducerFencedError: another instance has taken the `transactional_id`.
             UsageError: no transaction is open, or it is being committed.
             ConfigError: `timeout` is not a number of seconds, or is negative.
@@ -589,6 +596,7 @@ class Producer(_Base):
         Raises:
             DeliveryError, TransactionAbortedError, TransactionTimeoutError, OffsetCommitRefusedError: as for
                 `commit_transaction`; not prepared, call `abort_transaction()`.
+            TransactionOutcomeUnknownError: the preparation goes on for another call with a longer timeout; call it again.
             ProducerFencedError: another instance has taken the `transactional_id`.
             UsageError: no transaction is open, or it is being ended.
             ConfigError: `timeout` is not a number of seconds, or is negative.
@@ -613,8 +621,9 @@ class Producer(_Base):
                 generation and member the coordinator then checks.
 
         Raises:
-            OffsetCommitRefusedError: the group has moved on (its generation, member or instance), or may not be written. Call
-                `abort_transaction()`, and read the records again.
+            OffsetCommitRefusedError: the group has moved on (its generation, member or instance), or may not be written: call
+                `abort_transaction()`, and read the records again. Or a partition does not exist, which the error names: known
+                after three to four seconds.
             TransactionAbortedError: the transaction can only be aborted.
             TransactionTimeoutError: they were not taken within `max_block_ms`; the transaction can only be aborted.
             ProducerFencedError: another instance has taken the `transactional_id`.
@@ -719,12 +728,32 @@ class Producer(_Base):
         """Return state, readiness and liveness, without I/O; callable from any thread."""
         return self._life.health()
 
+    def explain(self) -> ProducerExplanation:
+        """Return why deliveries are slow or stuck, with numbers, and the oldest record; see docs/explain.md.
+
+        Computed when it is called, without I/O, in any state: before the start, while starting or closing, closed, failed, in a
+        forked child. Callable from any thread. The cost grows with the partitions that had records, not with the records.
+
+        Returns:
+            The explanation; `str()` of it is a few lines of plain English.
+        """
+        return self._life.explain()
+
     def metrics(self) -> dict[str, Any]:
         """Return a snapshot of all counters, gauges and histograms; callable from any thread. Units: docs/metrics.md."""
         pipeline = self._pipeline
         if pipeline is not None:
             pipeline.measure()
         return self._metrics.snapshot()
+
+    def topic_metrics(self) -> dict[str, dict[str, int | float]]:
+        """Return a snapshot of the counters of each topic; callable from any thread.
+
+        Returns:
+            Topic name -> counter -> value, as docs/metrics.md says. From the 101st topic on, topics are counted together under
+            "(other)".
+        """
+        return self._metrics.topics_snapshot()
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse `pickle`, `copy.copy` and `copy.deepcopy`: sockets and a loop cannot be in two places."""
@@ -741,3 +770,23 @@ SEND: Final = Producer.send
 if is_compiled():
     setattr(_Base, "send", SendAttribute(SEND))  # noqa: B010 - to the type checkers it stays a method
     del Producer.send
+
+
+async def go_on_as(producer: Producer, transactional_id: str, timeout: float | None) -> None:
+    """Let a producer go on with another transactional id, on its connections; for programs with many short transactions.
+
+    The transaction at hand, if there is one, is prepared, and stays as it is.
+
+    Args:
+        producer: a started one with a transactional id.
+        transactional_id: the other one.
+        timeout: seconds; None tries without bound.
+
+    Raises:
+        UsageError: a transaction is open, or its end is not known.
+        AiokprodError: the id is refused, or was not given in time; close the producer.
+
+    Cancellation: the producer can only be closed.
+    """
+    transactor = producer._transactor()  # pyright: ignore[reportPrivateUsage] - of this module
+    await transactor.go_on_as(transactional_id, timeout)

@@ -13,7 +13,7 @@ AIOKPROD, OUTCOMES, CALLBACK, ASYNCIO, AIOKAFKA, KAFKA_PYTHON, JAVA = (
 NAMES = {
     AIOKPROD: "aiokprod",
     OUTCOMES: "aiokprod",
-    CALLBACK: "confluent-kafka, callback",
+    CALLBACK: "confluent-kafka",
     ASYNCIO: "confluent-kafka, AIOProducer",
     AIOKAFKA: "aiokafka",
     KAFKA_PYTHON: "kafka-python",
@@ -63,7 +63,8 @@ class Item:
     round_trip_ms: float = 0.0
     rounds: int = 3
     kind: str = "rates"
-    """The columns: `rates`, `waits` (latencies), `growth` (one client, from few to many), `commits` (of transactions)."""
+    """The columns: `rates`, `outcomes` (rates, and ways beside the peer's same way), `waits` (latencies), `growth` (one client,
+    from few to many), `commits` (of transactions)."""
     transaction_version: int | None = None
     """The finalized feature of the brokers; None: that of a new cluster."""
 
@@ -80,7 +81,11 @@ def firehose(size: int, scale: float = 1.0, rounds: int = 3, **common: Any) -> I
         return max(1_000, int(records * scale))
 
     is_plain = not any(common.get(each) for each in ("keys", "headers", "compression"))
-    entries = [*ours("firehose", count(1_000_000), "send"), Entry(CALLBACK, "firehose", count(1_000_000))]
+    entries = [
+        *ours("firehose", count(1_000_000), "send"),
+        Entry(CALLBACK, "firehose", count(1_000_000), title="no callback"),
+        Entry(CALLBACK, "called_back", count(1_000_000), title="callback"),
+    ]
     if is_plain:  # send_many takes values only; compressed, the codec decides
         entries += ours("send_many", count(1_000_000), "send_many")
     if not common.get("headers"):  # AIOProducer has none
@@ -95,7 +100,7 @@ def firehose(size: int, scale: float = 1.0, rounds: int = 3, **common: Any) -> I
     return Item(title, tuple(entries), {"size": size, **common}, rounds=rounds)
 
 
-def outcomes(rounds: int = 3) -> Item:
+def outcomes(rounds: int = 5) -> Item:
     """Return the table of firehoses by how a program reads the outcomes of its records."""
     ways = {
         "not read": "not_read",
@@ -117,13 +122,17 @@ def outcomes(rounds: int = 3) -> Item:
             Entry(OUTCOMES, way, count // 2, title=title, form=PURE),
         ]
     entries += [
-        Entry(CALLBACK, "not_read", 1_000_000, title="none"),
-        Entry(CALLBACK, "firehose", 1_000_000, title="that counts"),
-        Entry(CALLBACK, "offset_read", 1_000_000, title="that reads the offset"),
+        Entry(CALLBACK, "firehose", 1_000_000, title="no callback"),
+        Entry(CALLBACK, "called_back", 1_000_000, title="callback that counts"),
+        Entry(CALLBACK, "offset_read", 1_000_000, title="callback that reads the offset"),
         Entry(ASYNCIO, "firehose", 150_000, title="awaited"),
+        Entry(AIOKAFKA, "firehose", 150_000, title="not read"),
         Entry(AIOKAFKA, "awaited", 150_000, title="awaited"),
+        Entry(KAFKA_PYTHON, "firehose", 60_000, title="not read"),
+        Entry(JAVA, "firehose", 1_000_000),
     ]
-    return Item("Outcomes: 100 B values, 6 partitions of a new topic, linger 5 ms", tuple(entries), {}, rounds=rounds)
+    title = "Outcomes: 100 B values, 6 partitions of a new topic, linger 5 ms"
+    return Item(title, tuple(entries), {}, rounds=rounds, kind="outcomes")
 
 
 def columns(size: int, scale: float = 1.0, **common: Any) -> Item:
@@ -133,7 +142,7 @@ def columns(size: int, scale: float = 1.0, **common: Any) -> Item:
         *ours("columns", count, "send_columns"),
         *ours("columns_plain", count, "send_columns without numpy and pyarrow"),
         *ours("columns_by_row", count // 4, "send_many of to_pylist()"),
-        Entry(CALLBACK, "columns", count // 4, title="produce of to_pylist()"),
+        Entry(CALLBACK, "columns", count // 4, title="callback, produce of to_pylist()"),
     ]
     if not common.get("headers"):  # AIOProducer has none
         entries.append(Entry(ASYNCIO, "columns", count // 20, title="produce of to_pylist()"))
@@ -152,7 +161,7 @@ def tuned() -> Item:
     of_librdkafka = {"batch.size": 524_288, "queue.buffering.max.messages": 1_000_000}
     entries = [
         *ours("firehose", 1_000_000, "send", batches),
-        Entry(CALLBACK, "firehose", 1_000_000, of_librdkafka),
+        Entry(CALLBACK, "firehose", 1_000_000, of_librdkafka, "no callback"),
         Entry(ASYNCIO, "firehose", 150_000, of_librdkafka),
         Entry(AIOKAFKA, "firehose", 150_000, {"max_batch_size": 524_288}),
         Entry(KAFKA_PYTHON, "firehose", 60_000, {"batch_size": 524_288}),  # its buffer has no limit
@@ -200,7 +209,7 @@ def open_loop() -> Item:
 def far_away() -> Item:
     entries = [
         *ours("firehose", 400_000),
-        Entry(CALLBACK, "firehose", 400_000),
+        Entry(CALLBACK, "firehose", 400_000, title="no callback"),
         Entry(ASYNCIO, "firehose", 60_000),
         Entry(AIOKAFKA, "firehose", 60_000),
         Entry(KAFKA_PYTHON, "firehose", 30_000),
@@ -213,7 +222,7 @@ def grown(title: str, way: str, points: dict[str, dict[str, Any]], java: bool = 
     """Return a table for each point."""
     entries = [
         *ours(way, 200_000),
-        Entry(CALLBACK, way, 200_000),
+        Entry(CALLBACK, way, 200_000, title="no callback"),
         Entry(ASYNCIO, way, 30_000),
         Entry(AIOKAFKA, way, 50_000),
         Entry(KAFKA_PYTHON, way, 20_000),

@@ -1,7 +1,7 @@
 """The Spark sink beside Spark's own, beside confluent-kafka called per row in the same Arrow writer, and beside writers
 that send nothing: an Arrow writer that drops what it is given (what Spark and Arrow take alone), and `noop` (no Python).
 
-    python bench/spark_sink.py [--rows 3000000] [--rounds 3] [--out FILE] [--docs]
+    python bench/spark_sink.py [--rows 3000000] [--rounds 3] [--batches 100] [--out FILE] [--docs]
 
 aiokprod is in the form in which this interpreter has it, compiled or pure; docs/spark.md has a table of each.
 
@@ -27,13 +27,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "spark"))
 
 from pyspark.sql import DataFrame, SparkSession
-from sessions import spark_session
+from sessions import LOG, spark_session
 
 import aiokprod
 from aiokprod.testing.kafka_cluster import KafkaCluster
 
 SINKS = {
     "aiokprod": "aiokprod",
+    "exactly_once": "aiokprod, exactly once",
     "kafka": "Spark's own",
     "confluent": "confluent-kafka per row",
     "dropped": "Arrow writer that drops all",
@@ -50,8 +51,11 @@ SHAPES = {
     "1 KB, keys": (1024, True, False),
     "1 KB, keys, two headers": (1024, True, True),
 }
-KAFKA_SINKS = ("aiokprod", "kafka", "confluent")
-PYTHON_SINKS = ("aiokprod", "confluent", "dropped")
+KAFKA_SINKS = ("aiokprod", "exactly_once", "kafka", "confluent")
+PYTHON_SINKS = ("aiokprod", "exactly_once", "confluent", "dropped")
+STREAM_SINKS = ("aiokprod", "exactly_once", "kafka")
+ROWS_OF_A_BATCH = 100_000
+COMMITTED_TASKS = (4, 200)
 
 
 def rows(spark: SparkSession, count: int, size: int, *, has_keys: bool, has_headers: bool) -> DataFrame:
@@ -149,10 +153,17 @@ def make_dropping_source() -> type[Any]:
 
 
 def write(frame: DataFrame, sink: str, servers: str, topic: str) -> None:
-    writer = frame.write.format(sink).mode("append")
+    options_of(frame.write.format(format_of(sink)).mode("append"), sink, servers, topic).save()
+
+
+def format_of(sink: str) -> str:
+    return "aiokprod" if sink == "exactly_once" else sink
+
+
+def options_of(writer: Any, sink: str, servers: str, topic: str) -> Any:
     if sink in KAFKA_SINKS:
         writer = writer.option("kafka.bootstrap.servers", servers).option("topic", topic)
-    writer.save()
+    return writer.option("delivery", "exactly_once") if sink == "exactly_once" else writer
 
 
 def python_cpu_s() -> float:
@@ -193,13 +204,83 @@ def micro_batches(spark: SparkSession, sink: str, servers: str, topic: str, fold
             str(source)
         )
     stream = spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).parquet(str(source))
-    writer = stream.writeStream.format(sink).trigger(availableNow=True)
-    if sink in KAFKA_SINKS:
-        writer = writer.option("kafka.bootstrap.servers", servers).option("topic", topic)
+    writer = stream.writeStream.format(format_of(sink)).trigger(availableNow=True)
+    writer = options_of(writer, sink, servers, topic)
     query = writer.option("checkpointLocation", str(folder / f"checkpoint-{sink}-{time.monotonic_ns()}")).start()
     query.awaitTermination()
     taken = [json.loads(each.json)["durationMs"]["addBatch"] for each in query.recentProgress]
     return float(statistics.median(taken[5:]))  # without the first batches, which start the workers
+
+
+def stream_of(
+    spark: SparkSession,
+    sink: str,
+    servers: str,
+    topic: str,
+    folder: Path,
+    *,
+    rows: int,
+    size: int,
+    tasks: int,
+    batches: int,
+) -> dict[str, float]:
+    """Run a stream of batches of `rows` rows; return rows per second of `addBatch`, and milliseconds of commits."""
+    source = (
+        spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", tasks).load()
+    )
+    values = source.selectExpr(f"cast(concat(lpad(value, 12, '0'), repeat('x', {size - 12})) as binary) as value")
+    writer = options_of(values.writeStream.format(format_of(sink)), sink, servers, topic)
+    log = folder / LOG
+    logged = log.stat().st_size if log.exists() else 0
+    query = writer.option("checkpointLocation", str(folder / f"checkpoint-{time.monotonic_ns()}")).start()
+    while query.isActive and (query.lastProgress is None or query.lastProgress["batchId"] < batches):
+        time.sleep(0.05)
+    query.stop()
+    taken = [json.loads(each.json)["durationMs"].get("addBatch") for each in query.recentProgress]
+    add_ms = sorted(each for each in taken[5:] if each)  # without the first batches, which start the workers
+    found = {"rows_per_s": rows / statistics.median(add_ms) * 1000, **quantiles("add_batch_ms", add_ms)}
+    if sink == "exactly_once":
+        lines = log.read_bytes()[logged:].decode(errors="replace").splitlines()
+        told = [json.loads(line[line.index("{") :]) for line in lines if '"commit_s"' in line]
+        own = [each["commit_s"] * 1000 for each in told if each["query_id"] == str(query.id)]
+        found |= quantiles("commit_ms", sorted(own[5:]))
+    return found
+
+
+def quantiles(name: str, ordered: list[float]) -> dict[str, float]:
+    return {f"{name}_p{part}": ordered[min(len(ordered) - 1, len(ordered) * part // 100)] for part in (50, 99)}
+
+
+def streams(spark: SparkSession, kafka: KafkaCluster, folder: Path, batches: int, rounds: int) -> dict[str, Any]:
+    """Measure batches of 100,000 rows, sinks in turns, and commits of batches with few and with many tasks."""
+    servers, figures = kafka.bootstrap_servers, dict[str, Any]()
+    kafka.create_topic("stream", 6)
+    for size in (100, 1024):
+        runs: dict[str, list[dict[str, float]]] = {sink: [] for sink in STREAM_SINKS}
+        for number in range(rounds):
+            turn = number % len(STREAM_SINKS)
+            for sink in [*STREAM_SINKS][turn:] + [*STREAM_SINKS][:turn]:
+                measured = stream_of(
+                    spark, sink, servers, "stream", folder, rows=ROWS_OF_A_BATCH, size=size, tasks=2, batches=batches
+                )
+                runs[sink].append(measured)
+        figures[f"{size} B"] = {
+            sink: {what: statistics.median(run[what] for run in each) for what in each[0]}
+            for sink, each in runs.items()
+        }
+    for tasks in COMMITTED_TASKS:
+        figures[f"{tasks} tasks"] = {
+            sink: stream_of(
+                spark, sink, servers, "stream", folder, rows=tasks * 10, size=100, tasks=tasks, batches=batches
+            )
+            for sink in STREAM_SINKS
+        }
+    for name, each in figures.items():
+        print(f"\nbatches, {name}")
+        for sink, found in each.items():
+            shown = ", ".join(f"{what} {value:,.1f}" for what, value in found.items())
+            print(f"  {sink:12} {found['rows_per_s'] / each['kafka']['rows_per_s']:.2f}x  {shown}", flush=True)
+    return figures
 
 
 def main() -> None:
@@ -207,6 +288,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=3_000_000, help="rows of 100 B; a third as many of 1 KB")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shapes", nargs="*", default=list(SHAPES))
+    parser.add_argument(
+        "--batches", type=int, default=100, help="of each stream, for the figures of exactly-once writes"
+    )
     parser.add_argument("--out", type=Path)
     parser.add_argument("--docs", action="store_true", help="put the tables into docs/spark.md")
     arguments = parser.parse_args()
@@ -241,9 +325,10 @@ def main() -> None:
             kafka.create_topic("micro", 6)
             figures["micro_batch_ms"] = {
                 sink: micro_batches(spark, sink, servers, "micro", folder, 40)
-                for sink in ("aiokprod", "kafka", "dropped", "noop")
+                for sink in ("aiokprod", "exactly_once", "kafka", "dropped", "noop")
             }
             print("addBatch of 1,000 rows, ms:", figures["micro_batch_ms"], flush=True)
+            figures["streams"] = streams(spark, kafka, folder, arguments.batches, arguments.rounds)
     if out:
         out.write_text(json.dumps(figures, indent=1) + "\n")
     if arguments.docs:
@@ -269,6 +354,13 @@ def tables(figures: dict[str, Any]) -> str:
         lines.append(f"| {shape} | {' | '.join(format(each[sink]['python_us_per_row'], '.2f') for sink in python)} |")
     micro = ", ".join(f"{SINKS[sink]} {taken:.0f} ms" for sink, taken in figures["micro_batch_ms"].items())
     lines += ["", f"A micro-batch of 1,000 rows (`addBatch`, median): {micro}.", ""]
+    lines += [f"| micro-batches, {FORM} | rows/s | addBatch p50, p99 | commit p50, p99 |", "|---|---|---|---|"]
+    for name, sinks in figures["streams"].items():
+        for sink, each in sinks.items():
+            times = [f"{each['add_batch_ms_p50']:.0f}, {each['add_batch_ms_p99']:.0f} ms"]
+            times += [f"{each['commit_ms_p50']:.0f}, {each['commit_ms_p99']:.0f} ms" if "commit_ms_p50" in each else ""]
+            lines.append(f"| {name}, {SINKS[sink]} | {each['rows_per_s']:,.0f} | {' | '.join(times)} |")
+    lines.append("")
     return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ TOPIC = "bench-startup"
 LINES = (
     ("aiokprod, compiled", "aiokprod", "compiled"),
     ("aiokprod, pure", "aiokprod", "pure"),
-    ("confluent-kafka, callback", "confluent_callback", ""),
+    ("confluent-kafka", "confluent_callback", ""),
     ("confluent-kafka, AIOProducer", "confluent_asyncio", ""),
     ("aiokafka", "aiokafka", ""),
     ("kafka-python", "kafka_python", ""),

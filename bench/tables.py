@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Self
@@ -85,6 +85,8 @@ def markdown(tables: Sequence[Table]) -> str:
     parts: list[str] = []
     grown: dict[str, list[Table]] = {}
     for table in tables:
+        if table.kind == "outcomes":
+            parts.append(beside(table))
         if table.kind != "growth":
             parts.append(rates_or_waits(table))
             continue
@@ -122,6 +124,40 @@ def rates_or_waits(table: Table) -> str:
             ]
         rows.append(cells)
     return grid(table.title, head, rows)
+
+
+SAME_WAY = {
+    "not read": ("confluent-kafka, no callback", "aiokafka, not read"),
+    "each awaited, 20,000 at a time": ("confluent-kafka, callback that reads the offset", "aiokafka, awaited"),
+    "each awaited after flush": ("confluent-kafka, callback that reads the offset", "aiokafka, awaited"),
+    "`result()` after flush": ("confluent-kafka, callback that reads the offset",),
+    "`exception()` after flush": ("confluent-kafka, callback that counts",),
+    "a done callback each": ("confluent-kafka, callback that reads the offset",),
+    "`gather` of 20,000": (
+        "confluent-kafka, callback that reads the offset",
+        "confluent-kafka, AIOProducer, awaited",
+        "aiokafka, awaited",
+    ),
+}
+"""Of our ways of reading an outcome: what a program does with the other clients to learn the same."""
+
+
+def beside(table: Table, ways: Mapping[str, Sequence[str]] = SAME_WAY) -> str:
+    """Return our cost of each way of reading an outcome, as the ratio to that of the peer's same way, round by round."""
+    forms = [name.split(", ")[1] for name in table.names[:2]]
+    head = ["how the outcome is read", "beside", "its CPU per record, µs"]
+    head += [f"{form}, µs (times cheaper)" for form in forms] + [f"rate, {form} : its" for form in forms]
+    rows = []
+    for way, peers in ways.items():
+        for peer in peers:
+            ours = [f"aiokprod, {form}, {way}" for form in forms]
+            cells = [way, peer, spread(table.values(peer, cpu_us), ".2f")]
+            for name in ours:
+                cheaper = [1 / each for each in table.ratios(name, peer, cpu_us)]
+                cells.append(f"{table.middle(name, cpu_us):.2f} ({spread(cheaper, '.2f')})")
+            cells += [spread(table.ratios(name, peer, rate), ".2f") for name in ours]
+            rows.append(cells)
+    return grid("Outcomes, each way beside the peers' same way", head, rows)
 
 
 def growth(what: str, points: Sequence[Table]) -> str:

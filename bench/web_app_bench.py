@@ -27,7 +27,7 @@ LINES = (
     ("aiokprod, compiled", "aiokprod", "compiled"),
     ("aiokprod, pure", "aiokprod", "pure"),
     ("aiokprod, compiled, not awaited", "aiokprod_later", "compiled"),
-    ("confluent-kafka, callback", "confluent_callback", ""),
+    ("confluent-kafka", "confluent_callback", ""),
     ("confluent-kafka, AIOProducer", "confluent_asyncio", ""),
     ("aiokafka", "aiokafka", ""),
     ("kafka-python", "kafka_python", ""),

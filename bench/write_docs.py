@@ -39,6 +39,10 @@ kafka-python 9 for gzip, and neither can be set. AIOProducer has no headers. Jav
 and only one topic. It waits for no single record, and counts latency from when a record was sent, not from when
 it was due.
 
+How a program learns of the outcomes is part of the work. *Firehose*: nothing is read, `flush()` waits for all; of
+confluent-kafka there is a line without a callback and one with a callback that counts, Java's tool has a callback, and
+AIOProducer's futures are gathered. *Outcomes*: each way of reading beside the peer's same way.
+
 Where sends are awaited, confluent-kafka calls its callbacks in a thread that polls, and kafka-python in its own thread; they
 settle a future of the event loop (`call_soon_threadsafe`). One at a time, these two clients block instead, without an event
 loop."""

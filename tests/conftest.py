@@ -94,6 +94,9 @@ LONG_ONES = ("spark", "real", "containers", "simulation", "frameworks", "conform
 """The folders whose files take minutes. Begun last, one of them would run alone while the other processes are idle."""
 
 
+UNTIL = "AIOKPROD_TEST_UNTIL"
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # xdist begins with the files of most tests; the longest files have few.
     if hasattr(config.option, "loadscopereorder"):
@@ -107,6 +110,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if hasattr(config, "workerinput"):  # a process of xdist
         rank = {folder: place for place, folder in enumerate(LONG_ONES)}
+        if UNTIL in os.environ:
+            # What may be left out comes last: of no other kind are there as many.
+            rank["conformance"] = len(LONG_ONES) + 1
         items.sort(key=lambda item: rank.get(item.path.relative_to(HERE).parts[0], len(LONG_ONES)))
     pure = [item for item in items if item.get_closest_marker("pure")]
     unreasoned = [item.nodeid for item in pure if not any(mark.args for mark in item.iter_markers("pure"))]
@@ -121,17 +127,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True)  # before the fixtures: they would start brokers for a test that does not run
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Leave out tests that would begin after AIOKPROD_TEST_UNTIL (Unix time, in seconds); the summary names each of them."""
-    if time.time() > float(os.environ.get("AIOKPROD_TEST_UNTIL", "inf")):
+    if time.time() > float(os.environ.get(UNTIL, "inf")):
         # The name is in the reason, as pytest's summary folds equal reasons into a number.
-        pytest.skip(f"NOT RUN, the time for these tests is over (AIOKPROD_TEST_UNTIL): {item.nodeid}")
+        pytest.skip(f"NOT RUN, the time for these tests is over ({UNTIL}): {item.nodeid}")
 
 
 def pytest_report_header() -> list[str]:
     containers = "run: a Docker engine answers" if docker_answers() else "NOT RUN: no Docker engine answers"
-    seeds = int(os.environ.get("AIOKPROD_SEEDS", "1000"))
+    seeds = int(os.environ.get("AIOKPROD_TEST_SEEDS", "1000"))
     return [
         f"event loop: {type(asyncio.get_event_loop_policy()).__module__}",
         f"form of the pipeline: {'compiled (tests marked pure are NOT RUN)' if aiokprod.compiled else 'sources'}",
         f"container tests: {containers}",
-        f"seeds of the whole producer in virtual time: {seeds:,} from {os.environ.get('AIOKPROD_FIRST_SEED', '0')} on",
+        f"seeds of the whole producer in virtual time: {seeds:,} from {os.environ.get('AIOKPROD_TEST_FIRST_SEED', '0')} on",
     ]

@@ -16,7 +16,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from aiokprod.audit.files import write
 from aiokprod.audit.run import run
@@ -75,35 +75,48 @@ def _in_one_line(error: Exception) -> str:
     return text if says_all else f"{type(error).__name__}: {text}"
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """End with one line, as all commands do."""
+        self.exit(NOT_JUDGED, f"{self.prog}: {message}. See: {self.prog} --help\n")
+
+
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         program,
         description="Compare what a producer claimed (aiokprod.claims) with what is in the log.",
         epilog="Exit status: 0 clean, 1 something is wrong, 2 the audit could not be made, or not completely.",
     )
-    parser.add_argument("claims", help="folder that Claims wrote")
-    parser.add_argument("--log", help="a Parquet dump with the columns of Spark's Kafka source")
-    parser.add_argument("--bootstrap", help="instead of --log: read the topics back from this cluster (host:port,...)")
+    parser.add_argument("claims", metavar="CLAIMS", help="folder that Claims wrote")
+    parser.add_argument("--log", metavar="FOLDER", help="a Parquet dump with the columns of Spark's Kafka source")
     parser.add_argument(
-        "--config", metavar="FILE", help="file of connection options (TLS, SASL), one name=value per line"
+        "-b", "--bootstrap", metavar="HOST:PORT,...", help="instead of --log: read the topics back from this cluster"
     )
+    parser.add_argument("--config", metavar="FILE", help="the same, with options from a file: lines of name=value")
     parser.add_argument(
-        "-X", dest="pairs", metavar="NAME=VALUE", action="append", default=[], help="one such option (repeatable)"
+        "-X", dest="pairs", metavar="NAME=VALUE", action="append", default=[], help="set an option of the connection"
     )
-    parser.add_argument("--topic", action="append", default=[], help="with --bootstrap (repeatable)")
+    parser.add_argument("--topic", action="append", default=[], help="with --bootstrap; may be repeated")
     parser.add_argument(
         "--kafka-source",
         action="store_true",
         help="read with Spark's own Kafka source, whose jar must be installed",
     )
     parser.add_argument(
-        "--dump", type=Path, help="with --bootstrap: keep what was read back in this folder, which must be empty"
+        "--dump",
+        metavar="FOLDER",
+        type=Path,
+        help="with --bootstrap: keep what was read back in this folder, which must be empty",
     )
-    parser.add_argument("--out", type=Path, help="write summary.json, findings, latencies and a page into this folder")
+    parser.add_argument(
+        "--out", metavar="FOLDER", type=Path, help="write summary.json, findings, latencies and a page into this folder"
+    )
     parser.add_argument("--no-order", action="store_true", help="do not judge order (saves a shuffle)")
-    parser.add_argument("--run", type=int, action="append", help="judge this run only (repeatable)")
-    parser.add_argument("--partitions", type=int, help="partitions of the shuffle; default: one per million claims")
-    parser.add_argument("--master", help="master of Spark, if the session's configuration has none")
+    parser.add_argument("--run", metavar="N", type=int, action="append", help="judge this run only; may be repeated")
+    parser.add_argument(
+        "--partitions", metavar="N", type=int, help="partitions of the shuffle; default: one per million claims"
+    )
+    parser.add_argument("--master", metavar="URL", help="master of Spark, if the session's configuration has none")
     return parser
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 IDENTITY_COLUMNS = ("aiokprod_run", "aiokprod_stream", "aiokprod_seq")
+STATUSES = {"at_least_once": Status.ACKED_AT_LEAST_ONCE, "exactly_once": Status.ACKED}
 
 
 def identity(run: Column, stream: Column, seq: Column) -> Column:
@@ -80,14 +81,24 @@ def for_the_sink(rows: DataFrame) -> DataFrame:
     return rows.select(*(sf.col(found).alias(name) for name, found in wanted.items() if found is not None))
 
 
-def claims_of(rows: DataFrame) -> DataFrame:
-    """Return the claims of a job that wrote these rows and succeeded: each row is in the log at least once.
+def claims_of(rows: DataFrame, *, delivery: str = "at_least_once") -> DataFrame:
+    """Return the claims of a job that wrote these rows and succeeded: each row is in the log.
 
     Args:
         rows: the result of `marked`.
+        delivery: the sink's option: "at_least_once"; with "exactly_once" a row that is there twice is a duplicate. Then give
+            the audit a log that was read with `kafka.isolation.level` set to `read_committed`.
+
+    Returns:
+        The claims, for `run`.
+
+    Raises:
+        ValueError: `delivery` is something else.
     """
     from pyspark.sql import functions as sf
 
+    if delivery not in STATUSES:
+        raise ValueError(f"delivery is {delivery!r}: it must be {' or '.join(STATUSES)}")
     key = column_of(rows, "key")
     key_hash = sf.lit(-1) if key is None else sf.coalesce(sf.crc32(sf.col(key).cast("binary")), sf.lit(-1))
     not_known = sf.lit(-1)
@@ -97,7 +108,7 @@ def claims_of(rows: DataFrame) -> DataFrame:
         "topic",
         not_known.cast("int").alias("partition"),
         not_known.cast("long").alias("offset"),
-        sf.lit(int(Status.ACKED_AT_LEAST_ONCE)).cast("byte").alias("status"),
+        sf.lit(int(STATUSES[delivery])).cast("byte").alias("status"),
         not_known.cast("long").alias("send_us"),
         not_known.cast("long").alias("ack_us"),
     )

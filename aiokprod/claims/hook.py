@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokprod.claims.identity import HEADER, encode_identity, identity_of
 from aiokprod.claims.rows import Status, hash_of_key, status_of
@@ -24,7 +24,7 @@ from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError
 from aiokprod.hooks import ProducerInterceptor
 from aiokprod.logs import StateLog
-from aiokprod.model import Record
+from aiokprod.model import Record, TransactionOutcome
 from aiokprod.record_metadata import RecordMetadata
 
 if TYPE_CHECKING:
@@ -35,6 +35,19 @@ MOST_ROWS: Final = 1_000_000
 FLUSH_S: Final = 1.0
 NOT_KNOWN: Final = -1
 _WAIT_STEP_S: Final = 0.01
+
+
+class Claim(NamedTuple):
+    """The arguments of `ClaimsWriter.add`."""
+
+    seq: int
+    key_hash: int
+    topic: str
+    partition: int
+    offset: int
+    status: int
+    send_us: int
+    ack_us: int
 
 
 class Claims(ProducerInterceptor):
@@ -78,6 +91,8 @@ class Claims(ProducerInterceptor):
         self._sent_us: dict[int, int] = {}  # seq -> time of the send, of records without an outcome
         self._acked = Status.ACKED
         self._idempotent = True
+        self._is_transactional = False
+        self._held: list[Claim] = []  # of acknowledged records of the transaction at hand: readers may see them, or not
         self._writer: ClaimsWriter | None = None
         self._is_open = False
 
@@ -104,6 +119,7 @@ class Claims(ProducerInterceptor):
         if isinstance(config, ProducerConfig):
             self._acked = _status_of_acknowledged(config)
             self._idempotent = config.idempotent
+            self._is_transactional = config.transactional_id is not None
         writer = ClaimsWriter(
             self.folder,
             self.run,
@@ -153,7 +169,7 @@ class Claims(ProducerInterceptor):
         elif error is not None:
             status = status_of(error, idempotent=self._idempotent)
             partition = error.partition if error.partition is not None else partition
-        self._writer.add(
+        claim = Claim(
             identity[2],
             hash_of_key(record.key),
             topic if isinstance(topic, str) and topic.isascii() else "",
@@ -163,6 +179,29 @@ class Claims(ProducerInterceptor):
             sent_us,
             time.time_ns() // 1000,
         )
+        if metadata is None or not self._is_transactional:
+            self._writer.add(*claim)
+        elif len(self._held) < self._most_rows:
+            self._held.append(claim)
+        else:
+            self._writer.add(*claim._replace(status=Status.POSSIBLY_PERSISTED))
+
+    def on_transaction_end(self, outcome: TransactionOutcome) -> None:
+        """Claim the acknowledged records of a transaction as readers of committed records see them.
+
+        Args:
+            outcome: how it ended. While that is not known they are kept.
+        """
+        if outcome is TransactionOutcome.COMMITTED:
+            self._let_go(self._acked)
+        elif outcome is TransactionOutcome.ABORTED:
+            self._let_go(Status.NOT_PERSISTED)
+
+    def _let_go(self, status: Status) -> None:
+        held, self._held = self._held, []
+        if self._writer is not None:
+            for claim in held:
+                self._writer.add(*claim._replace(status=status))
 
     def close(self) -> Awaitable[None]:
         """Begin to write the remaining claims.
@@ -172,6 +211,7 @@ class Claims(ProducerInterceptor):
             written after that.
         """
         self._is_open = False
+        self._let_go(Status.POSSIBLY_PERSISTED)  # of a transaction that others end, or whose end is not known
         if self._writer is not None:
             self._writer.end()
         return self._written()

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -22,6 +23,9 @@ from typing import Final
 
 import click
 
+from aiokprod.cli.common.help_names import HELP
+from aiokprod.cli.common.parameter import ParameterType
+from aiokprod.cli.common.topic_admin import DEVELOPMENT
 from aiokprod.testing.mock import MockCluster
 from aiokprod.testing.mock.cluster_state import RefusalError
 from aiokprod.testing.mock.kafka_versions import NEWEST, RELEASES
@@ -32,7 +36,7 @@ NOT_FOUND, NOT_EXECUTABLE, BY_SIGNAL = 127, 126, 128  # exit statuses of shells;
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-class Topic(click.ParamType[tuple[str, int]]):
+class Topic(ParameterType[tuple[str, int]]):
     """The parameter type `name` or `name:partitions`."""
 
     name = "name[:partitions]"
@@ -121,12 +125,12 @@ def ports_of(brokers: int, port: int) -> list[int] | None:
     return list(range(port, port + brokers)) if port else None
 
 
-def cluster_id_of(port: int) -> str | None:
-    """Return an id that is the same for each start on a port; None for any id.
+def cluster_id_of(port: int) -> str:
+    """Return an id that is the same for each start on a port; for port 0 another one at each start.
 
     With another id, running producers would take a restarted cluster for a different one.
     """
-    return f"aiokprod-cluster-{port}" if port else None
+    return f"{DEVELOPMENT}{port}" if port else f"{DEVELOPMENT}{uuid.uuid4().hex[:8]}"
 
 
 def start_line(cluster: MockCluster) -> str:
@@ -135,10 +139,13 @@ def start_line(cluster: MockCluster) -> str:
     return f"{count} {'broker' if count == 1 else 'brokers'}, bootstrap.servers={cluster.bootstrap_servers}"
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
-@click.option("--brokers", type=click.IntRange(1, 100), default=3, show_default=True, help="Number of brokers.")
+@click.command(context_settings={**HELP, "allow_interspersed_args": False})
+@click.option(
+    "--brokers", metavar="N", type=click.IntRange(1, 100), default=3, show_default=True, help="Number of brokers."
+)
 @click.option(
     "--port",
+    metavar="N",
     type=click.IntRange(0, 65_535),
     default=9092,
     show_default=True,

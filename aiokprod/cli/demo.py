@@ -23,6 +23,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from aiokprod.cli.check import Verdict, judge_log
+from aiokprod.cli.common.log_lines import log_lines
+from aiokprod.cli.common.running import line_of, tell
+from aiokprod.cli.common.statuses import DONE, NOT_DONE
 from aiokprod.config import ProducerConfig
 from aiokprod.config.command_line import config_of, given_options
 from aiokprod.errors import AiokprodError
@@ -168,30 +171,34 @@ def report(console: Console, run: Run, verdict: Verdict) -> None:
     console.print(f"[bold {colour}]{verdict.line}[/]")
 
 
-class NoVerdictError(click.ClickException):
-    """The demonstration could not be run: one line, no traceback."""
-
-    exit_code = 2
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error).strip().partition("\n")[0] or type(error).__name__)
-
-
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--records", type=click.IntRange(1), default=200_000, show_default=True, help="Number of records to generate."
+    "-n",
+    "--records",
+    type=click.IntRange(1),
+    default=200_000,
+    show_default=True,
+    metavar="N",
+    help="Number of records to generate.",
 )
-@click.option("--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Send its lines instead.")
-@click.option("--bootstrap", help="Use this cluster (host:port,...), and break nothing there.")
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Send its lines instead.",
+)
+@click.option("-b", "--bootstrap", metavar="HOST:PORT,...", help="Use this cluster, and break nothing there.")
 @click.option(
     "--config",
     "options_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File of connection options (TLS, SASL), one name=value per line.",
+    metavar="FILE",
+    help="The same, with options from a file (TLS, SASL): lines of name=value.",
 )
-@click.option("-X", "pairs", metavar="NAME=VALUE", multiple=True, help="One such option (repeatable).")
+@click.option("-X", "pairs", metavar="NAME=VALUE", multiple=True, help="Set an option of the connection.")
 @click.option("--real", is_flag=True, help="Start a local Apache Kafka (Java 17 and Maven).")
-@click.option("--seed", default=1, show_default=True, help="Seed of the generated records.")
+@click.option("--seed", default=1, show_default=True, metavar="N", help="Seed of the generated records.")
 @click.option(
     "--spark", is_flag=True, help="Spark writes and reads back, on a local Apache Kafka; an audit is the verdict."
 )
@@ -214,7 +221,17 @@ def demo(
     spark: bool,
     folder: Path,
 ) -> None:
-    """Send records through the whole pipeline, break something midway, read everything back."""
+    """Send records through the whole pipeline, break something midway, read everything back.
+
+    On a cluster in this process, unless one is given (-b, --config, -X) or started (--real, --spark).
+
+    \b
+    Examples:
+      aiokprod demo
+      aiokprod demo -n 10000 -b localhost:9092
+
+    Exit status: 0 each acknowledged record is in the log once and in order; 1 it is not, or records failed; 2 no verdict.
+    """
     is_given = bool(bootstrap or options_file or pairs)
     if spark and (is_given or file):
         raise click.UsageError("--spark makes up its rows and starts its own cluster: no --bootstrap, no --file")
@@ -226,9 +243,14 @@ def demo(
 
             sys.exit(show_spark(records, folder))
         config = config_of(given_options(bootstrap, options_file, pairs)) if is_given else None
-        sys.exit(_demonstrated(config, real, records, file, seed))
+        with log_lines(tell) as warnings:
+            status = _demonstrated(config, real, records, file, seed)
+            if status == DONE:
+                warnings.forget_held()
+        sys.exit(status)
     except (AiokprodError, OSError) as error:
-        raise NoVerdictError(error) from None
+        tell(line_of(error))
+        sys.exit(NOT_DONE)
 
 
 def _demonstrated(config: ProducerConfig | None, real: bool, records: int, file: Path | None, seed: int) -> int:
@@ -252,7 +274,8 @@ def _demonstrated(config: ProducerConfig | None, real: bool, records: int, file:
         run = asyncio.run(show(cluster, values, records, topic, console))
         log = asyncio.run(read_back(cluster, topic, console, len(run.acknowledged)))
     if run.sends != records:
-        raise NoVerdictError(RuntimeError(f"{run.sends:,} of {records:,} records were sent: there is no verdict"))
+        tell(f"{run.sends:,} of {records:,} records were sent: there is no verdict")
+        return NOT_DONE
     verdict = judge_log(run.in_send_order(), log)
     report(console, run, verdict)
     return 0 if verdict.is_clean and not run.failures else 1

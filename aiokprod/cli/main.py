@@ -2,38 +2,52 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from importlib import import_module
+
+TYPE_CHECKING = False  # `typing` and all other imports come after Ctrl-C is caught
+if TYPE_CHECKING:
+    from aiokprod.cli.commands import Commands
+
+
+def _open_closed_streams() -> None:
+    """Open what the parent has closed (`>&-`), before a socket gets its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - open as long as the process runs
 
 
 def main() -> None:
     """Entry point of the console script."""
+    from aiokprod.cli.common.interrupts import quiet_interrupt
+
+    with quiet_interrupt():
+        command = _group()
+    if command is not None:
+        command.main(prog_name="aiokprod")
+
+
+def _group() -> Commands | None:
+    """Import what the command line needs; return its group, or None if there is nothing left to do."""
+    from importlib.util import find_spec
+
     from aiokprod import __version__, compiled
 
+    _open_closed_streams()
     version = f"aiokprod {__version__} ({'compiled' if compiled else 'pure Python'})"
     try:
-        import click
+        import click as _click
 
-        import_module("rich")
-    except ImportError:
+        has_packages = bool(_click) and find_spec("rich") is not None  # not imported: few commands need it
+    except (ImportError, ValueError):
+        has_packages = False
+    if not has_packages:
         if sys.argv[1:] == ["--version"]:
             print(version)
-            return
+            return None
         print('the command line needs a few packages: pip install "aiokprod[cli]"', file=sys.stderr)
-        raise SystemExit(2) from None
+        raise SystemExit(2)
 
-    from aiokprod.cli.audit import audit
-    from aiokprod.cli.cluster import cluster
-    from aiokprod.cli.demo import demo
-    from aiokprod.cli.transactions import transactions
+    from aiokprod.cli.commands import group
 
-    @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-    @click.version_option(__version__, prog_name="aiokprod", message=version)
-    def aiokprod() -> None:
-        """An asyncio-native Apache Kafka producer: try it, and develop with it."""  # noqa: D401 - the help text
-
-    aiokprod.add_command(demo)
-    aiokprod.add_command(cluster)
-    aiokprod.add_command(audit)
-    aiokprod.add_command(transactions)
-    aiokprod(prog_name="aiokprod")
+    return group(__version__, version)

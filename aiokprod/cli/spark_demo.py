@@ -1,20 +1,22 @@
-"""`aiokprod demo --spark`: Spark writes to a local Apache Kafka, brokers fail, Spark reads back, an audit gives the verdict.
+"""`aiokprod demo --spark`: a stream of Spark is killed midway and goes on; an audit says that nothing is lost or doubled.
 
-Generated orders go through the sink `format("aiokprod")` in several tasks. When half of them are in the topic, a leader is
-moved and a broker killed. Then Spark's own Kafka source reads the topic, and the audit compares it with the job's input. A
-task that Spark ran again may have repeated rows: the verdict counts them, and they are not an error.
+Generated orders go through the sink `format("aiokprod")` with `delivery=exactly_once`, from a driver in a process of its own
+(`spark_demo_driver.py`). When half of them are in the topic, a leader is moved, a broker killed, and the driver's JVM killed.
+The query starts again from its checkpoint. Then Spark's own Kafka source reads the committed records, and the audit compares
+them with the stream's input: each record has to be there once.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import tempfile
-import threading
 import time
 import uuid
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,10 +33,11 @@ if TYPE_CHECKING:
     from aiokprod.testing.demo_clusters import DemoCluster
 
 PARTITIONS: Final = 12
-TASKS: Final = 8
+FILES: Final = 24
 KEYS: Final = 1_000
 CITIES: Final = ("Oslo", "Lagos", "Lima", "Hanoi", "Graz")
 LOOK_EVERY_S: Final = 0.1
+PATIENCE_S: Final = 600.0
 
 
 def show(records: int, report: Path) -> int:
@@ -49,68 +52,111 @@ def show(records: int, report: Path) -> int:
 
     console = Console(highlight=False)
     topic, run = f"aiokprod-demo-{uuid.uuid4().hex[:8]}", uuid.uuid4().int >> 65
-    with tempfile.TemporaryDirectory() as scratch, _session(Path(scratch)) as spark, local_kafka() as cluster:
+    with tempfile.TemporaryDirectory() as scratch, local_kafka() as cluster:
+        folder = Path(scratch)
+        write_orders(folder / "orders", records)
         cluster.create_topic(topic, PARTITIONS)
-        console.print(f"{records:,} rows from Spark to topic {topic} on {cluster.title}")
-        rows = audit.marked(_orders(spark, records), run=run, seq="order", stream="shard", topic=topic)
-        with _breaking(cluster, topic, records // 2, console):
-            began = time.perf_counter()
-            _write(audit.for_the_sink(rows), cluster.bootstrap_servers)
-            seconds = time.perf_counter() - began
-        console.print(f"written in {seconds:,.1f} s, the start of Spark's Python workers included")
-        verdict = audit.run(spark, audit.claims_of(rows), _read(spark, cluster.bootstrap_servers, topic), timeline=True)
+        console.print(f"{records:,} rows from a stream of Spark, exactly once, to topic {topic} on {cluster.title}")
+        began = time.perf_counter()
+        _write_in_spite_of_all(folder, cluster, topic, run, records, console)
+        seconds = time.perf_counter() - began
+        console.print(f"written in {seconds:,.1f} s, two starts of Spark included")
+        with _session(folder) as spark:
+            rows = audit.marked(read_orders(spark, folder), run=run, seq="order", stream="file", topic=topic)
+            claims = audit.claims_of(rows, delivery="exactly_once")
+            verdict = audit.run(spark, claims, _read(spark, cluster.bootstrap_servers, topic), timeline=True)
     write(verdict, report)
     _tell(console, verdict, report)
     return verdict.exit_status
 
 
-def _orders(spark: SparkSession, records: int) -> DataFrame:
-    """Make orders; a shard is written by one task, and its order numbers ascend."""
-    from pyspark.sql import functions as sf
+def write_orders(folder: Path, records: int) -> None:
+    """Write orders as Parquet files, of which the stream reads some in each batch."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    cities = sf.array(*(sf.lit(city) for city in CITIES))
-    order = sf.struct(
-        sf.col("id").alias("order"),
-        sf.element_at(cities, (sf.col("id") % len(CITIES) + 1).cast("int")).alias("city"),
-        (sf.col("id") % 997).alias("cents"),
-    )
-    return spark.range(0, records, 1, TASKS).select(
-        sf.col("id").alias("order"),
-        sf.floor(sf.col("id") * TASKS / records).alias("shard"),
-        sf.concat(sf.lit("customer-"), sf.col("id") % KEYS).alias("key"),
-        sf.to_json(order).alias("value"),
-    )
+    folder.mkdir()
+    files = min(FILES, records)
+    for number in range(files):
+        orders = range(number * records // files, (number + 1) * records // files)
+        table = pa.table(
+            {
+                "order": pa.array(orders, pa.int64()),
+                "file": pa.array([number] * len(orders), pa.int64()),
+                "key": [f"customer-{each % KEYS}" for each in orders],
+                "value": [
+                    f'{{"order":{each},"city":"{CITIES[each % len(CITIES)]}","cents":{each % 997}}}' for each in orders
+                ],
+            }
+        )
+        path = folder / f"{number:05d}.parquet"
+        pq.write_table(table, path)
+        os.utime(path, (1_600_000_000 + number, 1_600_000_000 + number))  # the order in which a stream reads them
 
 
-def _write(rows: DataFrame, servers: str) -> None:
-    sink = rows.write.format("aiokprod").mode("append").option("kafka.bootstrap.servers", servers)
-    sink.option("kafka.request.timeout.ms", "5000").save()
+def read_orders(spark: SparkSession, folder: Path) -> DataFrame:
+    """Return all orders."""
+    return spark.read.parquet(str(folder / "orders"))
+
+
+def _write_in_spite_of_all(
+    folder: Path, cluster: DemoCluster, topic: str, run: int, records: int, console: Console
+) -> None:
+    """Run the driver until half of the records are there, kill it, and run it again to its end."""
+    with _driver(folder, cluster.bootstrap_servers, topic, run) as first:
+        _wait(first, lambda: cluster.records_in(topic) >= records // 2)
+        for event in cluster.break_something(topic):
+            console.print(f"  [yellow]{event}[/]")
+        if first.poll() is None:
+            _kill(folder / "jvm.pid")
+            first.wait(PATIENCE_S)
+            console.print("  [yellow]killed the driver of Spark (-9); the query starts again from its checkpoint[/]")
+    with _driver(folder, cluster.bootstrap_servers, topic, run) as second:
+        if second.wait(PATIENCE_S):
+            raise click.ClickException((folder / "driver.log").read_text()[-2000:])
+
+
+def _wait(process: subprocess.Popen[bytes], is_there: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while process.poll() is None and time.monotonic() < until and not is_there():
+        time.sleep(LOOK_EVERY_S)
+
+
+def _kill(pid: Path) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+@contextmanager
+def _driver(folder: Path, servers: str, topic: str, run: int) -> Generator[subprocess.Popen[bytes]]:
+    """Run the driver of the stream in a process group of its own; nothing of it is left behind."""
+    command = [sys.executable, "-m", "aiokprod.cli.spark_demo_driver", str(folder), servers, topic, str(run)]
+    with (folder / "driver.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # noqa: S603 - our own module
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _read(spark: SparkSession, servers: str, topic: str) -> DataFrame:
     source = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
-    return source.option("includeHeaders", "true").load()
+    return source.option("includeHeaders", "true").option("kafka.isolation.level", "read_committed").load()
 
 
-@contextmanager
-def _breaking(cluster: DemoCluster, topic: str, after: int, console: Console) -> Generator[None]:
-    """Break something as soon as `after` records are in the topic, while the context runs."""
-    is_over = threading.Event()
-
-    def watch() -> None:
-        while not is_over.wait(LOOK_EVERY_S):
-            if cluster.records_in(topic) >= after:
-                for event in cluster.break_something(topic):
-                    console.print(f"  [yellow]{event}[/]")
-                return
-
-    watcher = threading.Thread(target=watch, name="aiokprod-demo-faults")
-    watcher.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        watcher.join()
+def settings_of(scratch: Path) -> dict[str, bool | float | int | str | None]:
+    """Return the settings of a Spark on this machine, all of whose files are in `scratch`."""
+    return {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
 
 
 @contextmanager
@@ -118,23 +164,12 @@ def _session(scratch: Path) -> Generator[SparkSession]:
     """Run Spark on this machine with its own Kafka source; all its files are in `scratch`."""
     from pyspark.sql import SparkSession
 
-    from aiokprod.spark import register
     from aiokprod.testing.spark_jars import spark_kafka_jars
 
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    settings: dict[str, bool | float | int | str | None] = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.jars": ",".join(spark_kafka_jars()),
-        "spark.local.dir": str(scratch / "local"),
-        "spark.sql.shuffle.partitions": "4",
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    spark = SparkSession.builder.master("local[2,4]").appName("aiokprod-demo").config(map=settings).getOrCreate()
+    settings = settings_of(scratch) | {"spark.jars": ",".join(spark_kafka_jars())}
+    spark = SparkSession.builder.master("local[2]").appName("aiokprod-demo").config(map=settings).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    register(spark)
     try:
         yield spark
     finally:
@@ -142,7 +177,7 @@ def _session(scratch: Path) -> Generator[SparkSession]:
 
 
 def _tell(console: Console, verdict: Verdict, report: Path) -> None:
-    console.print(f"read back by Spark's Kafka source: {verdict.log_records:,} records")
+    console.print(f"read back by Spark's Kafka source: {verdict.log_records:,} committed records")
     colour = "green" if verdict.is_clean else "red"
     console.print(f"[bold {colour}]{verdict.line}[/]")
     console.print(f"pictures: {report / 'index.html'}")

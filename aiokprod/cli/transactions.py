@@ -6,85 +6,56 @@ standard error says why.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
-from aiokprod.config.command_line import config_of, given_options
-from aiokprod.errors import AiokprodError
+from aiokprod.cli.common.connection import Connection, connection_options
+from aiokprod.cli.common.group import Group
+from aiokprod.cli.common.help_names import HELP
+from aiokprod.cli.common.printing import print_table
+from aiokprod.cli.common.running import run, tell
+from aiokprod.cli.common.statuses import NOT_DONE, NOT_GOOD
 from aiokprod.logs import printable
 from aiokprod.model import TransactionOutcome
 from aiokprod.transactions.admin import LONGEST_TIMEOUT_S, TransactionAdmin
 from aiokprod.transactions.hanging import STATES, HangingTransaction
 
-CallT = TypeVar("CallT", bound=Callable[..., None])
-FOUND: Final = 1
-NOT_DONE: Final = 2
+FOUND: Final = NOT_GOOD
 Work = Callable[[TransactionAdmin], Coroutine[Any, Any, int]]
 
 
-@click.group(short_help="List, describe and abort the transactions of a cluster.")
+@click.group(cls=Group, context_settings=HELP, short_help="List, describe and abort the transactions of a cluster.")
 def transactions() -> None:
     """List, describe and abort the transactions of a cluster (KIP-664)."""
 
 
-def _connection(command: CallT) -> CallT:
-    """Add the options of the connection."""
-    for option in (
-        click.option("-X", "pairs", multiple=True, metavar="NAME=VALUE", help="An option of the connection."),
-        click.option("--timeout", type=click.FloatRange(0, 86_400), default=30.0, show_default=True, help="Seconds."),
-        click.option("--config", "file", type=click.Path(), help="A file of options, such as client.properties."),
-        click.option("-b", "--bootstrap", metavar="HOST:PORT,...", help="The servers to connect to."),
-    ):
-        command = option(command)
-    return command
+_JSON = click.option("-j", "--json", "as_json", is_flag=True, help="One JSON object per line.")
 
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-
-
-def _run(work: Work, bootstrap: str | None, file: str | None, pairs: Sequence[str], timeout: float) -> None:
+def _run(work: Work, connection: Connection) -> None:
     """Run the work with a connected client; end the process with its exit status."""
 
     async def whole() -> int:
-        config = config_of(given_options(bootstrap, file, pairs))
-        async with TransactionAdmin(config, timeout=timeout) as admin:
+        async with TransactionAdmin(connection.config(), timeout=connection.timeout_s) as admin:
             return await work(admin)
 
-    try:
-        status = asyncio.run(whole())
-    except AiokprodError as error:
-        click.echo(f"aiokprod transactions: {printable(str(error).partition(chr(10))[0])}", err=True)
-        status = NOT_DONE
-    sys.exit(status)
-
-
-def _print(rows: Iterable[Sequence[object]], head: Sequence[str]) -> None:
-    """Print a table: columns aligned, nothing that would steer a terminal."""
-    table = [list(head), *([printable(str(cell)) for cell in row] for row in rows)]
-    widths = [max(len(line[column]) for line in table) for column in range(len(head))]
-    for line in table:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    run(whole)
 
 
 @transactions.command("list")
 @click.option("--prefix", default="", help="Only transactional ids that begin with it.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only ids in this state.")
 @_JSON
-@_connection
+@connection_options
 def list_command(
     prefix: str,
     states: Sequence[str],
     as_json: bool,
-    bootstrap: str | None,
-    file: str | None,
-    pairs: Sequence[str],
-    timeout: float,
+    connection: Connection,
 ) -> None:
     """List the transactional ids that the coordinators know."""
 
@@ -95,23 +66,20 @@ def list_command(
                 click.echo(json.dumps(asdict(each)))
         else:
             rows = [(each.transactional_id, each.state, each.producer_id, each.coordinator) for each in found]
-            _print(rows, ("TRANSACTIONAL ID", "STATE", "PRODUCER ID", "COORDINATOR"))
+            print_table(("TRANSACTIONAL ID", "STATE", "PRODUCER ID", "COORDINATOR"), rows)
         return 0
 
-    _run(work, bootstrap, file, pairs, timeout)
+    _run(work, connection)
 
 
 @transactions.command("describe")
-@click.argument("transactional_ids", nargs=-1, required=True)
+@click.argument("transactional_ids", nargs=-1, required=True, metavar="TRANSACTIONAL_ID...")
 @_JSON
-@_connection
+@connection_options
 def describe_command(
     transactional_ids: Sequence[str],
     as_json: bool,
-    bootstrap: str | None,
-    file: str | None,
-    pairs: Sequence[str],
-    timeout: float,
+    connection: Connection,
 ) -> None:
     """Describe transactional ids and their open transactions."""
 
@@ -134,31 +102,29 @@ def describe_command(
             for each in found
         ]
         head = ("TRANSACTIONAL ID", "STATE", "PRODUCER ID", "EPOCH", "TIMEOUT MS", "STARTED MS", "PARTITIONS")
-        _print(rows, head)
+        print_table(head, rows)
         return 0
 
-    _run(work, bootstrap, file, pairs, timeout)
+    _run(work, connection)
 
 
 @transactions.command("find-hanging")
 @click.option("--topic", "topics", multiple=True, help="Only in this topic; may be repeated. Without it: in all.")
 @click.option(
     "--older-than",
+    metavar="SECONDS",
     type=click.FloatRange(0, 1e9),
     default=LONGEST_TIMEOUT_S,
     show_default=True,
     help="Only if the producer wrote nothing for so many seconds.",
 )
 @_JSON
-@_connection
+@connection_options
 def find_hanging_command(
     topics: Sequence[str],
     older_than: float,
     as_json: bool,
-    bootstrap: str | None,
-    file: str | None,
-    pairs: Sequence[str],
-    timeout: float,
+    connection: Connection,
 ) -> None:
     """Find open transactions that no coordinator will end; exit status 1 if there are any."""
 
@@ -179,29 +145,26 @@ def find_hanging_command(
                 )
                 for each in found
             ]
-            _print(rows, ("TOPIC", "PARTITION", "OFFSET", "PRODUCER ID", "EPOCH", "TRANSACTIONAL ID"))
+            print_table(("TOPIC", "PARTITION", "OFFSET", "PRODUCER ID", "EPOCH", "TRANSACTIONAL ID"), rows)
         return FOUND if found else 0
 
-    _run(work, bootstrap, file, pairs, timeout)
+    _run(work, connection)
 
 
 @transactions.command("abort")
 @click.option("--id", "transactional_id", help="Abort the open transaction of this transactional id.")
 @click.option("--topic", help="Abort the hanging transaction in this topic, with --partition and --offset.")
-@click.option("--partition", type=click.IntRange(0), help="Its partition.")
-@click.option("--offset", type=click.IntRange(0), help="Its first offset, as find-hanging shows it.")
+@click.option("--partition", metavar="N", type=click.IntRange(0), help="Its partition.")
+@click.option("--offset", metavar="N", type=click.IntRange(0), help="Its first offset, as find-hanging shows it.")
 @click.option("--yes", is_flag=True, help="Do it; without this option the command only says what it would do.")
-@_connection
+@connection_options
 def abort_command(
     transactional_id: str | None,
     topic: str | None,
     partition: int | None,
     offset: int | None,
     yes: bool,
-    bootstrap: str | None,
-    file: str | None,
-    pairs: Sequence[str],
-    timeout: float,
+    connection: Connection,
 ) -> None:
     """Abort the open transaction of an id, or a hanging one by its place."""
     place = (topic, partition, offset)
@@ -234,7 +197,7 @@ def abort_command(
         click.echo(f"{printable(str(hanging))}: aborted")
         return 0
 
-    _run(by_place if transactional_id is None else by_id, bootstrap, file, pairs, timeout)
+    _run(by_place if transactional_id is None else by_id, connection)
 
 
 async def _hanging_at(
@@ -249,5 +212,5 @@ async def _hanging_at(
 
 def _only_said(text: str) -> int:
     hint = "; add --yes to do it" if text.startswith("would") else ""
-    click.echo(f"aiokprod transactions: {text}{hint}", err=True)
+    tell(f"{text}{hint}")
     return NOT_DONE

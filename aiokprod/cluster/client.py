@@ -28,9 +28,9 @@ from aiokprod.cluster.connection.control_request import RequestMessage, checked_
 from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
 from aiokprod.cluster.metadata.snapshot import ClusterSnapshot, LeaderHint, TopicSnapshot
 from aiokprod.cluster.parts import ClusterParts
-from aiokprod.cluster.pool import Purpose
+from aiokprod.cluster.pool import DialState, Purpose
 from aiokprod.config import ProducerConfig
-from aiokprod.errors import ConnectionLostError, RequestTimeoutError, UsageError
+from aiokprod.errors import ClusterError, ConnectionLostError, RequestTimeoutError, UsageError
 from aiokprod.metrics import Metrics
 from aiokprod.randomness import new_random
 
@@ -253,6 +253,11 @@ class ClusterClient:
         parts = self._parts
         return None if parts is None else parts.pool.get(node_id, Purpose.PRODUCE)
 
+    def dial_state(self, node_id: int) -> DialState:
+        """Return how far the produce connection to a broker is. May be called from any thread."""
+        parts = self._parts
+        return DialState(False, 0.0, "the client is closed") if parts is None else parts.pool.dial_state(node_id)
+
     def dial(self, node_id: int) -> None:
         """Dial a produce connection as soon as the backoff allows; one dial at a time.
 
@@ -276,14 +281,19 @@ class ClusterClient:
 
         Raises:
             BootstrapError: no broker can be reached now.
-            ClusterError: the broker cannot be reached, or the client is closed.
+            ClusterError: the broker cannot be reached, or the client is closed. Metadata is asked for: the next call may
+                find a broker that has joined, come back or moved since the last answer.
 
         Cancellation: stops waiting; a dial goes on.
         """
         parts = self._running()
         if node_id is None:
             return await parts.route.connection(parts.cache.snapshot.brokers)
-        return await parts.pool.connecting(node_id, Purpose.CONTROL)
+        try:
+            return await parts.pool.connecting(node_id, Purpose.CONTROL)
+        except ClusterError:
+            parts.look_for(node_id, "cannot be reached")
+            raise
 
     async def request(self, message: RequestMessage, *, node_id: int | None = None, timeout_s: float) -> Any:
         """Send one control request, without retries, and return its decoded answer.
@@ -315,6 +325,9 @@ class ClusterClient:
             if not scope.expired():
                 raise
             where = "any broker" if node_id is None else f"broker {node_id}"
+            if node_id is not None and self._parts is not None:
+                # Its address may be a former one, which drops all packets.
+                self._parts.look_for(node_id, "does not answer")
             name = type(message).__name__.removesuffix("Request")
             raise RequestTimeoutError(f"{name}: no answer from {where} within {timeout_s:g} s") from None
 

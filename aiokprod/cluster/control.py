@@ -6,7 +6,8 @@ that is not connected; the least loaded open connection; the bootstrap servers.
 Invariants:
 
 - A stuck broker does not block requests to the others: a broker that is busy, throttled, or failed the last request is
-  asked only if no other can be (`# faults: T17`).
+  asked only if no other can be (`# faults: T17`). Nor does one that tells of an earlier cluster: another is asked when a
+  broker cannot be reached as the last answer says (`# faults: T8`).
 - Once brokers are known, the bootstrap servers are asked only if none of those can be reached (KIP-899), or a broker
   asks for it, or no answer came for long (KIP-1102), and never if `metadata_recovery_strategy` is "none". Addresses that
   drop all packets count as unreachable after `patience_s`, and connections after two requests in a row without an
@@ -69,7 +70,8 @@ class ControlRoute:
         self._random = random
         self._is_beginning = True  # no broker is known yet, or the known ones are no longer trusted
         self._patience_s = patience_s
-        self._suspect: int | None = None  # the broker that failed the last request
+        self._suspect: int | None = None  # the broker that failed the last request, or whose answer is doubted
+        self._informant: BrokerConnection | None = None  # where the last Metadata answer came from
         self._silences = 0  # unanswered requests in a row
         self._strangers: set[int] = set()  # brokers and servers that showed another cluster id since ours last answered
 
@@ -211,6 +213,19 @@ class ControlRoute:
         self._silences = 0
         self._strangers.clear()
         self._bootstrap.causes.clear()
+
+    def answered(self, connection: BrokerConnection) -> None:
+        """Note where a Metadata answer came from."""
+        self._informant = connection
+
+    def doubt(self) -> None:
+        """Note that a broker cannot be reached as the last Metadata answer says: another one is asked next.
+
+        A broker that is cut off from the controllers goes on answering from what it knew, and an idle connection to it would
+        be preferred for ever.
+        """
+        if self._informant is not None:
+            self._suspect = self._informant.node_id  # read late: `adopt` changes it
 
     def _adopt(self, brokers: Sequence[BrokerNode]) -> None:
         """Reuse the connection of a bootstrap server whose address exactly one broker announces."""

@@ -97,7 +97,8 @@ class ClusterParts:
         self._strange_since: float | None = None  # another cluster answered, and ours has not since (faults: T18, T22)
         self.arrived: asyncio.Future[None] = loop.create_future()  # done at the first answer; fails if none will come
         self.tasks = OwnedTasks(self._crashed)
-        self._settings = replace(settings, lookups=Lookups(LOOKUPS_AT_ONCE, self.tasks.spawn))
+        tokens = None if settings.tokens is None else settings.tokens.owned(self.tasks.spawn)
+        self._settings = replace(settings, lookups=Lookups(LOOKUPS_AT_ONCE, self.tasks.spawn), tokens=tokens)
         self.pool = BrokerPool(
             config,
             open_connection=self._open,
@@ -138,6 +139,8 @@ class ClusterParts:
         cause = ConnectionLostError("the client is closed")
         self.cache.end(cause)
         self._give_up_start(cause)
+        if self._settings.tokens is not None:
+            self._settings.tokens.close()
         await self.tasks.close()
         await self.pool.close(cause)
 
@@ -159,6 +162,7 @@ class ClusterParts:
         except AiokprodError as error:
             self.route.failed(connection, error)
             raise
+        self.route.answered(connection)
         self._metrics.metadata_seconds.record(self._clock() - began)
         return answer
 
@@ -253,6 +257,15 @@ class ClusterParts:
     def _all_lost(self) -> None:
         """Ask for metadata to find out whether the brokers are there: an idle producer would notice minutes later."""
         self.cache.refresh("the last connection was lost")
+
+    # ------------------------------------------------------------------ told by the client
+
+    def look_for(self, node_id: int, why: str) -> None:
+        """Ask another broker than the last one for metadata: a broker cannot be reached by what is known of it."""
+        # Its id is from an answer that may be newer than the snapshot, and is used again and again. Without topics of interest
+        # no error of theirs asks for metadata, and the next refresh by age is minutes away. (faults: B12, B13)
+        self.route.doubt()
+        self.cache.refresh(f"broker {node_id} {why}")
 
     # ------------------------------------------------------------------ asked by the pool
 

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
 from random import Random
-from typing import Final, TypeAlias, assert_never
+from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from aiokprod.backoff import SHORTEST_BACKOFF_S, Backoff
 from aiokprod.cluster.connection.connection import BrokerConnection
@@ -51,6 +51,17 @@ class Purpose(Enum):
 
     PRODUCE = "produce"
     CONTROL = "control"
+
+
+class DialState(NamedTuple):
+    """The state of the dials of a broker without a connection."""
+
+    is_pending: bool
+    """a dial is under way, or waits for its backoff"""
+    next_dial_at: float
+    """from when on a dial is allowed, on the loop's clock; in the past if it is"""
+    last_error: str
+    """why the last dial failed; empty if none has failed"""
 
 
 Key: TypeAlias = tuple[int, Purpose]
@@ -205,6 +216,16 @@ class BrokerPool:
     def last_error(self, node_id: int) -> AiokprodError | None:
         """Return the error of the last dial of a broker; None once a dial succeeds."""
         return self._last_errors.get(node_id)
+
+    def dial_state(self, node_id: int) -> DialState:
+        """Return how far a produce connection is. May be called from any thread."""
+        pace = self._paces.get(node_id)
+        error = self._last_errors.get(node_id)
+        return DialState(
+            (node_id, Purpose.PRODUCE) in self._dials,
+            0.0 if pace is None else pace.next_dial_at(),
+            "" if error is None else error.message,
+        )
 
     def dial(self, node_id: int, purpose: Purpose) -> None:
         """Dial as soon as the backoff allows; does nothing if there is a connection or a pending dial.

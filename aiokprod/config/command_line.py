@@ -1,12 +1,20 @@
-"""Options of a command's connection: `--bootstrap`, a file of options, and `-X name=value`, as in kcat."""
+"""Options of a command's connection: `-b`, `-X name=value` as in kcat, a file of options, the environment.
+
+The precedence is that order: an option of the command line overrides the file, which overrides the environment. A Kubernetes
+pod gets its options from the environment, and what a person types there must win.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from aiokprod.config.foreign_names import dotted
+from aiokprod.config.environment import read_environment
+from aiokprod.config.foreign_names import CODEC_LEVELS, JAAS, RENAMED, dotted
+from aiokprod.config.jaas import credentials
+from aiokprod.config.option_rules import TOKENS
 from aiokprod.config.producer_config import ProducerConfig
 from aiokprod.config.properties import read
 from aiokprod.errors import ConfigError
@@ -42,8 +50,130 @@ def _put(options: dict[str, str], name: str, value: str) -> None:
     options[name] = value
 
 
-def config_of(options: dict[str, str]) -> ProducerConfig:
-    """Make the config of a command; by default it waits a few seconds for a cluster, not half a minute."""
+NO_TOKENS: Final = (
+    "a command cannot use OAUTHBEARER: its tokens come from a function of a program (sasl_oauth_token_provider). Give the"
+    " command a listener with PLAIN, SCRAM or client certificates, or write a short program with aiokprod.Producer"
+)
+
+
+def config_of(options: Mapping[str, Any]) -> ProducerConfig:
+    """Make the config of a command; by default it waits a few seconds for a cluster, not half a minute.
+
+    Raises:
+        ConfigError: an option is unknown or wrong, no server is given, or the mechanism needs a function of a program.
+    """
+    for name, value in options.items():
+        ours = our_name(name)
+        if ours == "sasl_oauth_token_provider" or (ours == "sasl_mechanism" and str(value).strip() == TOKENS):
+            raise ConfigError(f"{name}: {NO_TOKENS}")
     is_patient = any(dotted(name) == "start.timeout.ms" for name in options)
     more: dict[str, Any] = {} if is_patient else {"start_timeout_ms": START_TIMEOUT_MS}
     return ProducerConfig.from_mapping(options, **more)
+
+
+# ---------------------------------------------------------------------- layers
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One option as it was given somewhere."""
+
+    option: str
+    """our name of it; empty for an option that other clients have and we do not"""
+    written: str
+    """the name that was written"""
+    value: Any = field(repr=False)
+    """the text, or the value that the environment gave; it may be a secret"""
+    source: str
+    """where: `-X`, `-b`, `--config FILE`, the name of a variable"""
+    layer: int
+    """a higher one overrides a lower one"""
+
+
+def settings_of(
+    servers: str | None,
+    file: str | os.PathLike[str] | None = None,
+    pairs: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> list[Setting]:
+    """Collect what was given, lowest precedence first: environment, file, `-X`, `-b`.
+
+    Args:
+        servers: of `-b`.
+        file: a file of options.
+        pairs: of `-X`, each `name=value`.
+        environ: names and texts of variables; None is the environment of the process.
+
+    Raises:
+        ConfigError: a variable, the file or a pair cannot be read. No value is shown: it may be a secret.
+    """
+    kinds = _kinds()
+    found, names = read_environment(os.environ if environ is None else environ, kinds)
+    settings = [Setting(option, option, value, names[option], 0) for option, value in found.items()]
+    if file is not None:
+        settings += _layer(read(file), f"--config {os.fspath(file)}", 1)
+    settings += _layer(given_options(None, None, pairs), "-X", 2)
+    if servers is not None:
+        settings += _layer({"bootstrap.servers": servers}, "-b", 3)
+    return settings
+
+
+def _layer(options: Mapping[str, str], source: str, layer: int) -> list[Setting]:
+    """Return the options of one source; the two that are in a JAAS text count as two."""
+    settings: list[Setting] = []
+    for name, text in options.items():
+        if dotted(name) == JAAS and text.strip():
+            parts = {part.replace(".", "_"): value for part, value in credentials(text).items()}
+            settings += [Setting(option, name, value, source, layer) for option, value in parts.items()]
+        else:
+            settings.append(Setting(our_name(name), name, text, source, layer))
+    return settings
+
+
+def _kinds() -> dict[str, str]:
+    """Return the annotation of each option."""
+    return {item.name: str(item.type) for item in fields(ProducerConfig)}
+
+
+def our_name(written: str) -> str:
+    """Return our name of an option in any client's spelling; empty if we have none."""
+    if dotted(written) in CODEC_LEVELS:
+        return "compression_level"
+    name = RENAMED.get(dotted(written), written.replace(".", "_"))
+    return name if name in _kinds() else ""
+
+
+def effective(settings: Sequence[Setting]) -> list[Setting]:
+    """Leave out what a higher layer overrides, and in one layer of pairs what a later pair does.
+
+    Within a file one option in two spellings stays twice: it is an error if the values differ, which the config tells.
+    """
+    kept: list[Setting] = []
+    for number, each in enumerate(settings):
+        later = settings[number + 1 :]
+        if each.option and any(
+            other.option == each.option and (other.layer > each.layer or other.layer == each.layer == 2)
+            for other in later
+        ):
+            continue
+        kept.append(each)
+    return kept
+
+
+def config_of_settings(settings: Sequence[Setting]) -> ProducerConfig:
+    """Make the config of a command from its settings.
+
+    Raises:
+        ConfigError: an option is unknown or wrong, or no server is given.
+    """
+    chosen = effective(settings)
+    if not any(each.option == "bootstrap_servers" for each in chosen):
+        raise ConfigError(
+            "no cluster is named: add -b HOST:PORT, or set AIOKPROD_BOOTSTRAP_SERVERS, or bootstrap.servers in a file for"
+            " --config"
+        )
+    options: dict[str, Any] = {}
+    for each in chosen:
+        is_of_jaas = dotted(each.written) == JAAS and each.option
+        options[each.option if is_of_jaas else each.written] = each.value
+    return config_of(options)

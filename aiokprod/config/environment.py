@@ -32,17 +32,16 @@ ALIASES: Final = {
 }
 FROM_FILE: Final = ("sasl_password", "ssl_key_password", "ssl_key_pem")
 # Variables for builds and tests.
-NOT_OPTIONS: Final = frozenset(
-    f"AIOKPROD_{name}" for name in ("PURE", "COMPILE", "EXPECT_COMPILED", "LIVES", "FULL", "SEEDS", "FIRST_SEED")
-)
-NOT_OPTION_STARTS: Final = ("AIOKPROD_KAFKA_", "AIOKPROD_TEST_", "AIOKPROD_REQUIRE_", "AIOKPROD_LEDGER_")
+NOT_OPTIONS: Final = frozenset({"AIOKPROD_PURE", "AIOKPROD_COMPILE", "AIOKPROD_EXPECT_COMPILED"})
+NOT_OPTION_STARTS: Final = ("AIOKPROD_KAFKA_", "AIOKPROD_TEST_", "AIOKPROD_REQUIRE_")
 # Variables that Kubernetes (and Docker links before it) injects for a Service called aiokprod or aiokprod-something.
 SERVICE_LINK: Final = re.compile(
     r"AIOKPROD_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_[0-9]+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)"
 )
-NOT_TEXTS: Final = frozenset(
-    {"ssl_context", "key_serializer", "value_serializer", "interceptors", "on_delivery_error", "dialer"}
-)
+NOT_TEXTS: Final = frozenset((
+    "ssl_context", "sasl_oauth_token_provider", "key_serializer", "value_serializer", "interceptors", "on_delivery_error",
+    "dialer",
+))  # fmt: skip
 
 
 def build(

@@ -78,12 +78,19 @@ _LOG = "set levels on logging.getLogger('aiokprod')"
 _NEGOTIATED = "versions are negotiated with each broker"
 _STORES = "Java key and trust stores are not read: set ssl_cafile, ssl_certfile and ssl_keyfile (PEM)"
 _TLS = "make an ssl.SSLContext and pass it as ssl_context"
-_SASL = "SASL is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 here"
+_SASL = "SASL is PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER here"
+_TOKENS = (
+    "set sasl_oauth_token_provider to a function that returns a token, for example by an HTTP request to the identity"
+    " provider (docs/how-to/security.md has one)"
+)
+_OAUTH_CB = (
+    "set sasl_oauth_token_provider to a function without arguments that returns (token, expiry); the expiry is in"
+    " milliseconds, not in seconds"
+)
 _TRUE = ("true", "1", "yes", "on")
 _FALSE = ("false", "0", "no", "off")
 
 IGNORED: Final = {
-    "enable.metrics.push": Absent(f"metrics are not pushed to brokers; {_METRICS}", _FALSE),
     "debug": Absent(_LOG, ("",)),
     "log.level": Absent(_LOG),
     "log.queue": Absent(_LOG, _FALSE),
@@ -136,10 +143,10 @@ REFUSED: Final = {
     "resolve.cb": Absent("pass a dialer, which resolves host names itself"),
     "socket.options": Absent("pass a dialer"),
     "socks5.proxy": Absent("pass a dialer that connects through the proxy"),
-    "oauth.cb": Absent(_SASL),
-    "oauthbearer.token.refresh.cb": Absent(_SASL),
-    "sasl.oauth.token.provider": Absent(_SASL),
-    "enable.sasl.oauthbearer.unsecure.jwt": Absent(_SASL, _FALSE),
+    "oauth.cb": Absent(_OAUTH_CB),
+    "oauthbearer.token.refresh.cb": Absent(_OAUTH_CB),
+    "sasl.oauthbearer.method": Absent(_TOKENS, ("default",)),
+    "enable.sasl.oauthbearer.unsecure.jwt": Absent(_TOKENS, _FALSE),
     "ssl.keystore.location": Absent(_STORES),
     "ssl.keystore.password": Absent(f"{_STORES}; ssl_key_password opens an encrypted key"),
     "ssl.keystore.type": Absent(_STORES, ("pem",)),
@@ -205,10 +212,10 @@ LIBRDKAFKA: Final = frozenset((
 ))  # fmt: skip
 
 REFUSED_STARTS: Final = {
-    "sasl.oauthbearer.": Absent(_SASL),
+    "sasl.oauthbearer.": Absent(_TOKENS),
     "sasl.kerberos.": Absent(_SASL),
-    "sasl.login.": Absent(_SASL),
-    "sasl.client.": Absent(_SASL),
+    "sasl.login.": Absent(f"Java classes log in with it: for OAUTHBEARER, {_TOKENS}"),
+    "sasl.client.": Absent(f"Java classes log in with it: for OAUTHBEARER, {_TOKENS}"),
 }
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from aiokprod.errors import ConfigError
 
 _MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
+_TOKEN_MODULES: Final = ("OAuthBearerLoginModule", "IAMLoginModule")
 _FLAG: Final = re.compile(r"\w+")
 # Matched where the setting before it ended, never searched for: each attempt begins at another place (linear time).
 _SETTING: Final = re.compile(r'\s*(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|([^\s;"\']+))', re.DOTALL)
@@ -27,6 +28,11 @@ def credentials(config: str, prefix: str = "") -> dict[str, str]:
     Raises:
         ConfigError: the text is for another module, or one of the two is missing.
     """
+    if any(module.rpartition(".")[2] in _TOKEN_MODULES for module in config.split(None, 1)[:1]):
+        raise ConfigError(
+            f"{prefix}sasl.jaas.config names a Java class that gets tokens: leave it out, and set sasl_mechanism to OAUTHBEARER"
+            " and sasl_oauth_token_provider to a function that returns a token (docs/how-to/security.md)"
+        )
     found = _settings(config)
     if "username" not in found or "password" not in found:
         raise ConfigError(

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from aiokprod.config.oauth_token import function_of
 from aiokprod.config.secret import Secret
 from aiokprod.errors import ConfigError
 
@@ -304,6 +305,26 @@ class DialFunction(Check):
         return _is_callable_object(value)
 
 
+@dataclass(frozen=True, slots=True)
+class TokenFunction(Check):
+    """A function that returns tokens, or an object with a method `token`; not shown in an error, as it may be a token."""
+
+    def describe(self) -> str:
+        return (
+            "a function without arguments that returns a token, plain or async, or an object with such a method token"
+        )
+
+    def allows(self, value: object) -> bool:
+        if isinstance(value, type):
+            return False
+        function = function_of(value)
+        return _is_callable_object(function) and _takes(function, 0)
+
+    def refuse(self, name: str, value: object) -> None:
+        if not self.allows(value):
+            raise ConfigError(f"{name} is of type {type(value).__name__}: it must be {self.describe()}")
+
+
 def shown(value: object) -> str:
     """Return the value as an error shows it: shortened, and without anything that may hold a secret."""
     if isinstance(value, Mapping):
@@ -348,5 +369,8 @@ def _has_hooks(item: object) -> bool:
     if not all(callable(getattr(item, hook, None)) for hook in hooks):
         return False
     # The results of these are used at once, or not at all: a coroutine would never run.
-    plain = ("configure", "on_send", "on_acknowledgement", "on_outcome")
+    plain = (
+        "configure", "on_start", "on_send", "on_acknowledgement", "on_outcome", "on_record_settled", "skip", "on_batch_sealed",
+        "on_batch_sent", "on_batch_answered", "on_batch_settled",
+    )  # fmt: skip
     return not any(_is_coroutine_function(getattr(item, hook, None)) for hook in plain)

@@ -26,7 +26,11 @@ _BASE_AND_MOST = (
 )
 _SMALLER_AND_LARGER = (("batch_size", "max_request_size"), ("max_request_size", "buffer_memory"))
 _ONE_OF = (("ssl_cafile", "ssl_ca_pem"), ("ssl_certfile", "ssl_cert_pem"), ("ssl_keyfile", "ssl_key_pem"))
-_SASL = ("sasl_mechanism", "sasl_username", "sasl_password")
+_PASSWORD = ("sasl_username", "sasl_password")
+_PROVIDER = "sasl_oauth_token_provider"
+_SASL = ("sasl_mechanism", *_PASSWORD, _PROVIDER)
+TOKENS: Final = "OAUTHBEARER"
+MSK_IAM: Final = "AWS_MSK_IAM"
 _TLS = (
     "ssl_context", "ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_key_password", "ssl_ca_pem", "ssl_cert_pem",
     "ssl_key_pem",
@@ -147,10 +151,23 @@ def check_sasl(values: Mapping[str, Any]) -> None:
             f"security_protocol is {protocol} and sasl_mechanism is missing: set it to one of {', '.join(MECHANISMS)}"
         )
     if mechanism not in MECHANISMS:
-        raise ConfigError(f"sasl_mechanism is {shown(mechanism)}: it must be one of {', '.join(MECHANISMS)}")
-    missing = [name for name in _SASL if values[name] is None]
+        better = (
+            f": set it to {TOKENS}, and sasl_oauth_token_provider to a function that signs tokens"
+            " (docs/how-to/security.md has it)"
+            if mechanism == MSK_IAM
+            else f": it must be one of {', '.join(MECHANISMS)}"
+        )
+        raise ConfigError(f"sasl_mechanism is {shown(mechanism)}{better}")
+    uses_tokens = mechanism == TOKENS
+    needed = [_PROVIDER] if uses_tokens else [*_PASSWORD]
+    unused = [*_PASSWORD] if uses_tokens else [_PROVIDER]
+    missing = [name for name in needed if values[name] is None]
+    given = [name for name in unused if values[name] is not None]
     if missing:
-        raise ConfigError(f"sasl_mechanism {mechanism} needs sasl_username and sasl_password: set {missing[0]}")
+        what = "it to a function that returns a token" if uses_tokens else missing[0]
+        raise ConfigError(f"sasl_mechanism {mechanism} needs {' and '.join(needed)}: set {what}")
+    if given:
+        raise ConfigError(f"{given[0]} is set and sasl_mechanism is {mechanism}, which does not use it: leave it out")
 
 
 def check_tls(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:

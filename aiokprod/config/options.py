@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypedDict
 
+from aiokprod.config.oauth_token import OAuthTokenProvider
 from aiokprod.config.secret import Secret
 
 AcksName = Literal["all", "-1", "0", "1", -1, 0, 1]
@@ -19,7 +20,7 @@ PartitionerName = Literal[
     "fnv1a_reference",
 ]  # fmt: skip
 ProtocolName = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-MechanismName = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+MechanismName = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 RecoveryName = Literal["rebootstrap", "none"]
 LookupName = Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
 
@@ -62,6 +63,7 @@ class _Options(TypedDict, total=False):
     metadata_recovery_strategy: RecoveryName
     metadata_recovery_rebootstrap_trigger_ms: float
     allow_auto_create_topics: bool
+    enable_metrics_push: bool
     client_dns_lookup: LookupName
     send_buffer_bytes: int | None
     receive_buffer_bytes: int | None
@@ -70,6 +72,7 @@ class _Options(TypedDict, total=False):
     sasl_mechanism: MechanismName | None
     sasl_username: str | None
     sasl_password: str | Secret | None
+    sasl_oauth_token_provider: OAuthTokenProvider | None
     ssl_context: ssl.SSLContext | None
     ssl_cafile: str | os.PathLike[str] | None
     ssl_certfile: str | os.PathLike[str] | None

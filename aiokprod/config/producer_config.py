@@ -19,6 +19,7 @@ from itertools import count
 from typing import Any, Self, Unpack, cast, get_args
 
 from aiokprod.config import option_rules
+from aiokprod.config.oauth_token import name_of
 from aiokprod.config.option_checks import (
     MAX_LONG,
     PEM_BEGINS,
@@ -39,6 +40,7 @@ from aiokprod.config.option_checks import (
     Serializer,
     Servers,
     Text,
+    TokenFunction,
     TransactionalId,
     milliseconds,
     shown,
@@ -67,6 +69,7 @@ _SECRETS = ("sasl_password", "ssl_key_password", "ssl_key_pem")
 # Objects that may have an equality of their own and no hash.
 _OBJECTS = frozenset({
     "partitioner", "ssl_context", "key_serializer", "value_serializer", "interceptors", "on_delivery_error", "dialer",
+    "sasl_oauth_token_provider",
 })  # fmt: skip
 _numbers = count(1)
 _log = logging.getLogger("aiokprod.config")
@@ -124,6 +127,7 @@ class ProducerConfig:
     metadata_recovery_strategy: str = _option("rebootstrap", Choice(get_args(RecoveryName)))
     metadata_recovery_rebootstrap_trigger_ms: float = _option(300_000, milliseconds(0))
     allow_auto_create_topics: bool = _option(True, Flag())
+    enable_metrics_push: bool = _option(True, Flag())
     client_dns_lookup: str = _option("use_all_dns_ips", Choice(get_args(LookupName)))
     send_buffer_bytes: int | None = _option(None, size(1))
     receive_buffer_bytes: int | None = _option(None, size(1))
@@ -132,6 +136,7 @@ class ProducerConfig:
     sasl_mechanism: str | None = _option(None, Text())
     sasl_username: str | None = _option(None, EncodedText())
     sasl_password: str | Secret | None = _option(None, SecretText())
+    sasl_oauth_token_provider: Any = _option(None, TokenFunction())
     ssl_context: ssl.SSLContext | None = _option(None, Context())
     ssl_cafile: str | None = _option(None, FilePath("ssl_ca_pem"))
     ssl_certfile: str | None = _option(None, FilePath("ssl_cert_pem"))
@@ -340,11 +345,13 @@ class ProducerConfig:
 
     def _shown(self) -> dict[str, str]:
         """Return the value of each option as text. Any PEM text may hold a private key, whatever option it is."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {
-            name: shown(value) if isinstance(value, str) and PEM_BEGINS in value else repr(value)
-            for name, value in values.items()
-        }
+        return {item.name: self._text_of(item.name, getattr(self, item.name)) for item in fields(self)}
+
+    @staticmethod
+    def _text_of(name: str, value: Any) -> str:
+        if name == "sasl_oauth_token_provider" and value is not None:
+            return name_of(value)
+        return shown(value) if isinstance(value, str) and PEM_BEGINS in value else repr(value)
 
     # ------------------------------------------------------------------ comparing and copying
     def _meaning(self) -> dict[str, Any]:

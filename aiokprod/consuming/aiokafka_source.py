@@ -87,7 +87,9 @@ class AiokafkaSource(Source):
 
     async def read(self, max_records: int, timeout_s: float) -> Reading:
         """Wait for records; also for the end of a rebalance."""
-        batches = await self._consumer.getmany(timeout_ms=int(timeout_s * 1000), max_records=max_records)
+        # Never 0: such a call comes back without a turn of the event loop, so that nothing would ever be fetched.
+        timeout_ms = max(1, int(timeout_s * 1000))
+        batches = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
         records = [record for batch in batches.values() for record in batch]
         return Reading(records, self._place())
 

@@ -20,6 +20,8 @@ from aiokprod.transactions.offsets import GroupMetadata, Offset
 T = TypeVar("T")
 
 NEEDED: Final = ("consume", "consumer_group_metadata", "assignment", "seek", "store_offsets")
+MOST_MESSAGES: Final = 1_000_000
+"""The most messages that `consume` can be asked for."""
 INVALID_ARGUMENT: Final = -186
 """librdkafka's code for `store_offsets` of a consumer that stores them by itself."""
 END_OF_PARTITION: Final = -191
@@ -93,7 +95,7 @@ class ConfluentSource(Source):
                 f"{type(self._consumer).__name__} has no consume(): pass a Consumer, and deserialize in the loop"
             ) from error
         if messages and max_records > 1:
-            messages += await self._ask("consume", max_records - 1, 0)
+            messages += await self._ask("consume", min(max_records - 1, MOST_MESSAGES), 0)
         records: list[Any] = []
         for message in messages:
             event = message.error()

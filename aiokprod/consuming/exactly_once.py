@@ -12,6 +12,7 @@ before the consumer was put to committed offsets that no transaction is about to
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -134,7 +135,7 @@ class ExactlyOnceBatches:
 
     # ------------------------------------------------------------------ calls of the user
     async def __aenter__(self) -> Self:
-        """Check the consumer and the producer; nothing is read.
+        """Check the consumer and the producer; nothing is read. First waits for the end of a batch whose end was cancelled.
 
         Raises:
             UsageError: the producer is not started or inside a transaction; the consumer is not started, or has no member in
@@ -145,7 +146,9 @@ class ExactlyOnceBatches:
         """
         if self._is_entered:
             raise UsageError("exactly_once() is used once: call it again for the next loop")
-        transactor_of(self._producer).check_idle()
+        transactor = transactor_of(self._producer)
+        await transactor.ended_in_background()
+        transactor.check_idle()
         await self._source.check()
         self._is_entered = self._is_open = True
         return self
@@ -169,9 +172,10 @@ class ExactlyOnceBatches:
         Raises:
             StopAsyncIteration: after `stop()`.
             ProducerFencedError: another instance has taken the `transactional_id`.
+            ProducerClosedError: the producer was closed.
             DeliveryError, OffsetCommitRefusedError, TransactionTimeoutError: the batch cannot be committed, and would fail
                 again.
-            ClusterError: the committed offsets cannot be read.
+            ClusterError, ProtocolError: the committed offsets cannot be read.
             UsageError: the body has ended the transaction, or another task waits for a batch.
             Exception: what the consumer raises.
 
@@ -204,7 +208,8 @@ class ExactlyOnceBatches:
             TransactionOutcomeUnknownError, ProducerFencedError, ClusterError: this was not possible; told as a note if the
                 block has raised an exception.
 
-        Cancellation: stops waiting; the end of the transaction goes on, and the consumer may be beyond the committed offsets.
+        Cancellation: stops waiting; the end of the transaction goes on, and the consumer is put to the first records that were
+            read and are not known to be committed. The next `exactly_once` begins at committed offsets.
         """
         self._is_open = False
         try:
@@ -274,7 +279,10 @@ class ExactlyOnceBatches:
     async def _finish(self, batch: _Batch) -> None:
         """Commit the batch, or abort it where the loop can go on after that."""
         if batch.transaction.outcome is not None:
-            raise UsageError("the body has ended the transaction of its batch: leave that to exactly_once")
+            # A producer that is closed or has failed during the body ends its transaction too, and says why.
+            raise batch.transaction.ended_by or UsageError(
+                "the body has ended the transaction of its batch: leave that to exactly_once"
+            )
         step, pause_s = Step.OFFSETS, 0.0
         while True:
             try:
@@ -320,18 +328,41 @@ class ExactlyOnceBatches:
         """Undo the batch at hand, unless its commit was asked for, and go back from what was read and not committed."""
         batch, self._batch = self._batch, None
         try:
-            if batch is not None:
-                self._place = None
-                if not is_raising:
-                    self._log.warned(
-                        "left", "the loop was left inside a batch, which is read again; stop() ends it after the commit"
-                    )
-                await self._end(batch)
-        finally:
-            if self._has_read and self._place is None:
+            try:
+                if batch is not None:
+                    self._place = None
+                    if not is_raising:
+                        self._log.warned(
+                            "left",
+                            "the loop was left inside a batch, which is read again; stop() ends it after the commit",
+                        )
+                    await self._end(batch)
+            except Exception:
                 await self._go_back_in_time()
+                raise
+            await self._go_back_in_time()
+        except asyncio.CancelledError:
+            # Another time: no broker is asked any more. Committed offsets are not stable before the end of the batch is done.
+            with suppress(Exception):
+                await self._rewind()
+            raise
+
+    async def _rewind(self) -> None:
+        """Put the consumer to the first records that were read and not committed, as far as is known here."""
+        place = await self._source.place()
+        if self._has_read and place is not None:
+            await self._source.seek(place, self._starts)
 
     async def _end(self, batch: _Batch) -> None:
+        try:
+            await self._commit_or_abort(batch)
+        except asyncio.CancelledError:
+            # The task was cancelled again. The commit or abort goes on; a commit that is refused then still needs its abort.
+            if batch.transaction.outcome not in ENDED:
+                batch.transaction.end_in_background(commits=batch.is_committing)
+            raise
+
+    async def _commit_or_abort(self, batch: _Batch) -> None:
         if batch.is_committing and batch.transaction.outcome not in ENDED:
             try:
                 await self._producer.commit_transaction()  # goes on with the one that was cancelled
@@ -344,6 +375,8 @@ class ExactlyOnceBatches:
 
     async def _go_back_in_time(self) -> None:
         """Go back within `max_block_ms`; a consumer without a place begins at committed offsets when it has one again."""
+        if not self._has_read or self._place is not None:
+            return
         bound_s = self._producer.config.max_block_ms / 1000
         scope = asyncio.timeout(bound_s)
         try:

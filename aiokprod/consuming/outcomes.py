@@ -50,6 +50,7 @@ REFUSED_FOR_GOOD: Final = frozenset(
     {
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # told only of what the cluster does not have
         ErrorCode.INVALID_GROUP_ID,
         ErrorCode.OFFSET_METADATA_TOO_LARGE,
         ErrorCode.INVALID_COMMIT_OFFSET_SIZE,

@@ -7,8 +7,10 @@ get their outcome, is the matter of its backend, which is made with the context 
 from __future__ import annotations
 
 from aiokprod.cluster.client import ClusterClient
+from aiokprod.explanation import Obstacle
 from aiokprod.model import Persistence
 from aiokprod.pipeline.sending.parking import Parking
+from aiokprod.telemetry.pusher import TelemetryPusher
 from aiokprod.transactions.transactor import Transactor
 
 
@@ -19,6 +21,8 @@ class Backend:
     parking: Parking
     transactor: Transactor | None
     """of a producer with a transactional id"""
+    telemetry: TelemetryPusher | None
+    """unless it is turned off, or there are no brokers"""
 
     def begin(self) -> None:
         """Prepare for records: the client has been started."""
@@ -42,6 +46,10 @@ class Backend:
 
     def unsettled(self) -> dict[tuple[str, int | None, Persistence], int]:
         """Count the records that a partition has and that have no outcome yet. From any thread while the loop stands."""
+        raise AssertionError("abstract")
+
+    def obstacles(self, now: float) -> list[Obstacle]:
+        """Return what holds up records that partitions have, and requests; `now`: loop time. From any thread."""
         raise AssertionError("abstract")
 
     def requests_in_flight(self) -> int:

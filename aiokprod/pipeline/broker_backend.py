@@ -16,12 +16,14 @@ from aiokprod.backoff import Backoff
 from aiokprod.cluster.client import ClusterClient, ClusterListener
 from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.cluster.metadata.snapshot import ClusterSnapshot, TopicSnapshot
+from aiokprod.explanation import Obstacle
 from aiokprod.model import Persistence
 from aiokprod.pipeline.backend import Backend
 from aiokprod.pipeline.broker.brokers import Brokers
 from aiokprod.pipeline.broker.compressing import CompressingThreads
 from aiokprod.pipeline.broker.retry import RetryHandler
-from aiokprod.pipeline.inspection import unsettled
+from aiokprod.pipeline.explaining import of_brokers, of_partitions
+from aiokprod.pipeline.inspection import measure, unsettled
 from aiokprod.pipeline.partition.batch_fill import BatchFill
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.ledger import Ledger
@@ -30,6 +32,9 @@ from aiokprod.pipeline.partition.verdicts import is_topic_refused
 from aiokprod.pipeline.sending.parking import Parking
 from aiokprod.pipeline.timer_queue import TimerQueue
 from aiokprod.pipeline.transactional import TransactionalPartitions
+from aiokprod.pipeline.wall_clock import wall_s
+from aiokprod.randomness import new_random
+from aiokprod.telemetry.pusher import TelemetryPusher
 from aiokprod.transactions.coordinator import Coordinators
 from aiokprod.transactions.identity import ProducerIdKeeper
 from aiokprod.transactions.transactor import Transactor
@@ -49,12 +54,14 @@ class BrokerBackend(Backend, ClusterListener):
             transactor = self.transactor = self._make_transactor(context)
             scope = TransactionalPartitions(context, self.parking, self.partitions, transactor)
             transactor.records = self._scope = scope
+            transactor.tell_end = context.reports.transaction_ended
         self.brokers = Brokers(context, self.client, self._scope)
         self.retry = RetryHandler(context, self.brokers.flushers, self.client, ProducerIdKeeper(self.client, config))
         self._context = context
         self._settings = settings
         self._effects = context.effects
         self._compressing = CompressingThreads(settings.codec, settings.codec_level, context.tasks.spawn)
+        self.telemetry = self._make_telemetry(context) if config.enable_metrics_push else None
         self._expiries: TimerQueue[PartitionQueue] = TimerQueue(context.loop, PartitionQueue.look)
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._is_ended = False
@@ -70,6 +77,19 @@ class BrokerBackend(Backend, ClusterListener):
             context.random,
             context.metrics,
             context.effects.crashed,
+        )
+
+    def _make_telemetry(self, context: PipelineContext) -> TelemetryPusher:
+        return TelemetryPusher(
+            self.client,
+            context.metrics,
+            lambda: measure(context.metrics, self.parking, self.requests_in_flight()),
+            context.tasks.spawn,
+            new_random,
+            context.log,
+            wall_s,
+            context.settings.request_timeout_s,
+            context.config.transactional_id,
         )
 
     # ------------------------------------------------------------------ asked by Parking
@@ -146,6 +166,9 @@ class BrokerBackend(Backend, ClusterListener):
     def unsettled(self) -> dict[tuple[str, int | None, Persistence], int]:
         return unsettled(self.partitions)
 
+    def obstacles(self, now: float) -> list[Obstacle]:
+        return [*of_brokers(list(self.brokers.flushers.values()), now), *of_partitions(list(self.partitions), now)]
+
     def requests_in_flight(self) -> int:
         return self.brokers.requests_in_flight()
 
@@ -178,6 +201,8 @@ class BrokerBackend(Backend, ClusterListener):
 
     def connection_ready(self, node_id: int, connection: BrokerConnection) -> None:
         self.brokers.connection_ready(node_id, connection)
+        if self.telemetry is not None:
+            self.telemetry.connected(connection)
 
     def dial_failed(self, node_id: int, error: Exception) -> None:
         if self._is_ended:

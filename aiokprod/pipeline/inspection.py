@@ -91,7 +91,7 @@ def oldest_record_s(parking: Parking, now: float) -> float | None:
     dispatchers = list(parking.topics.values())
     times = [dispatcher.oldest_sent_at() for dispatcher in dispatchers]
     for dispatcher in dispatchers:
-        times.extend(queue.oldest_opened_at() for queue in list(dispatcher.queues.values()))
+        times.extend(queue.oldest_sent_at() for queue in list(dispatcher.queues.values()))
     known = [at for at in times if at is not None]
     return now - min(known) if known else None
 

@@ -13,11 +13,12 @@ marks the pipeline failed; nothing hangs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiokprod.cluster.owned_tasks import OwnedTasks, cancelled_from_outside
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError, ProducerClosedError, ProducerFailedError, ProducerFencedError
+from aiokprod.explanation import Obstacle, ProducerExplanation
 from aiokprod.hooks import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
@@ -27,6 +28,7 @@ from aiokprod.pipeline.columns.tickets import Tickets
 from aiokprod.pipeline.delivery.delivery_reports import DeliveryReports
 from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
 from aiokprod.pipeline.effects import Effects
+from aiokprod.pipeline.explaining import explain
 from aiokprod.pipeline.inspection import health, keep_house, measure
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.flushes import Flushes
@@ -105,6 +107,12 @@ class Pipeline:
         self._started()
         if self.transactor is not None:
             await self.transactor.initialise(None if timeout_s is None else began + timeout_s - self.loop.time())
+
+    async def stop_starting(self) -> None:
+        """Let a start fail that waits for the cluster, or for the transactional id."""
+        if self.transactor is not None:
+            self.transactor.fail(self.closed_error())  # it asks for the id for ever, also without connections
+        await self.client.close()
 
     def start_in_background(self) -> None:
         """Come up without a cluster; it connects when it can."""
@@ -192,6 +200,20 @@ class Pipeline:
         if self.transactor is not None:
             await self.transactor.close(timeout_s)
 
+    @property
+    def has_last_push(self) -> bool:
+        """True if brokers are told of the end by a last push of metrics."""
+        telemetry = self.backend.telemetry
+        return telemetry is not None and telemetry.is_pushing
+
+    async def push_last(self) -> None:
+        """Push metrics a last time to brokers that ask for them.
+
+        Cancellation: the push is given up.
+        """
+        if self.backend.telemetry is not None:
+            await self.backend.telemetry.push_last()
+
     def end(self) -> None:
         """Fail what has no outcome yet, with exact persistence; stop timers; cut the work of the connections."""
         self._is_ending = True
@@ -271,6 +293,20 @@ class Pipeline:
             now,
             is_live=is_live,
             transaction=None if self.transactor is None else self.transactor.state,
+        )
+
+    def explain(self, state: ProducerState, since: float, obstacles: Sequence[Obstacle]) -> ProducerExplanation:
+        """Return why deliveries are slow or stuck; `obstacles`: those of the producer's life. From any thread."""
+        now, transactor = self.loop.time(), self.transactor
+        return explain(
+            self.parking,
+            self.client,
+            self._log,
+            self.health(state, since),
+            "" if transactor is None else transactor.trouble,
+            [*obstacles, *self.backend.obstacles(now)],
+            self.backend.requests_in_flight(),
+            now,
         )
 
     def measure(self) -> None:

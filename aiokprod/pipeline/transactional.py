@@ -8,7 +8,7 @@ Events for the transactor are effects of state changes, never within one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from aiokprod.errors import AiokprodError
@@ -22,6 +22,10 @@ from aiokprod.wire.messages.produce import ProduceRequest
 
 FIRST_VERSION = (ProduceRequest.MIN_VERSION, 11)
 SECOND_VERSION = (12, ProduceRequest.MAX_VERSION)  # adds the partition to the transaction by itself (KIP-890)
+ASKS_S = 30.0
+"""So long a broker that adds a partition waits for the coordinator, whatever timeout the request has (broker: 10.12)."""
+ENTRY_S = 35.0
+"""So long, at least, it then may take to answer."""
 
 
 class TransactionalPartitions(TransactionScope):
@@ -31,6 +35,7 @@ class TransactionalPartitions(TransactionScope):
         self, context: PipelineContext, parking: Parking, partitions: list[PartitionQueue], transactor: Transactor
     ) -> None:
         """Make it; `partitions`: every one that ever got a record, a list that grows."""
+        self.transactional_id = transactor.transactional_id
         self.number = 0
         self.produce_versions = FIRST_VERSION
         self._effects = context.effects
@@ -39,10 +44,14 @@ class TransactionalPartitions(TransactionScope):
         self._transactor = transactor
         self._mode = Mode.VERSION_1
         self._identity = (-1, -1)
-        self._is_renewing = True  # another identity has been asked for
+        self._is_renewing = True  # nothing is stamped until the next `take_identity`
         self._waiting: dict[Partition, PartitionQueue] = {}  # for the coordinator to know them
         self._is_draining = False  # the transactor waits for `drained`
         context.reports.on_failure = partial(transactor.failed_later, later=context.effects.after)
+
+    def state_text(self) -> str:
+        trouble = self._transactor.trouble
+        return f"{self._transactor.state}; last: {trouble}" if trouble else self._transactor.state
 
     # ------------------------------------------------------------------ told by partitions
     def opened(self, queue: PartitionQueue) -> None:
@@ -69,6 +78,13 @@ class TransactionalPartitions(TransactionScope):
     def stamped(self, queue: PartitionQueue) -> None:
         if self._mode is Mode.VERSION_2:
             self._transactor.enter((queue.topic, queue.partition))
+
+    def answer_timeout_s(self, queues: Iterable[PartitionQueue], usual_s: float) -> float:
+        # A coordinator that stands still is not the fault of this broker, whose answer is due just behind the usual 30 s: the
+        # connection would be torn down for nothing, and the next one would wait as long. A shorter timeout was asked for.
+        if not ASKS_S <= usual_s < ENTRY_S or self._mode is Mode.VERSION_1:
+            return usual_s
+        return usual_s if all(queue.is_written() for queue in queues) else ENTRY_S
 
     def lost(self) -> None:
         self._transactor.produce_lost()
@@ -101,6 +117,10 @@ class TransactionalPartitions(TransactionScope):
         self._is_renewing = False
         if self._mode is Mode.VERSION_2:
             self.release(tuple(self._waiting))
+
+    def take_id(self, transactional_id: str) -> None:
+        """Write under this transactional id from now on; nothing is in flight."""
+        self.transactional_id = transactional_id
 
     def renew_identity(self) -> None:
         """Stamp nothing until `take_identity`."""

@@ -65,13 +65,17 @@ def encode_records(
         headers: as many, encoded; None: no record has any.
         timestamp_deltas: as many, in milliseconds; None: all are 0.
     """
-    if keys is None and headers is None:
+    with_headers = 0 if headers is None else len(headers) - headers.count(None)
+    if keys is None and with_headers * LONG_RUN <= len(values):
         value_bytes = _size_of_each(values)
         if 0 < value_bytes < LARGE_VALUE_BYTES and len(values) <= TABLE_TO:
             ends = [len(values)] if timestamp_deltas is None else _ends_of_runs(timestamp_deltas)
+            if headers is not None and with_headers:
+                ends = _with_runs_of_one(ends, headers)
             if len(ends) * LONG_RUN <= len(values):
-                return _encode_rows(values, value_bytes, timestamp_deltas, ends)
-        return _encode_values(values, timestamp_deltas)
+                return _encode_rows(values, value_bytes, headers, timestamp_deltas, ends)
+        if not with_headers:
+            return _encode_values(values, timestamp_deltas)
     small = SMALL
     parts: list[bytes] = []
     stamped_delta = 0
@@ -140,10 +144,25 @@ def _ends_of_runs(timestamp_deltas: list[int]) -> list[int]:
     return ends
 
 
+def _with_runs_of_one(ends: list[int], headers: list[bytes | None]) -> list[int]:
+    """Return where runs end if each record with headers is a run of its own."""
+    cuts = set(ends)
+    for index, pairs in enumerate(headers):
+        if pairs is not None:
+            cuts.add(index)
+            cuts.add(index + 1)
+    cuts.discard(0)
+    return sorted(cuts)
+
+
 def _encode_rows(
-    values: list[bytes | None], value_bytes: int, timestamp_deltas: list[int] | None, ends: list[int]
+    values: list[bytes | None],
+    value_bytes: int,
+    headers: list[bytes | None] | None,
+    timestamp_deltas: list[int] | None,
+    ends: list[int],
 ) -> bytes:
-    """Encode values of one size, without keys and headers.
+    """Encode values of one size, without keys, of which few have headers (a share of the records is traced, for example).
 
     Such records are rows of a table in which only offset deltas and values differ, while timestamp and length of the offset
     delta stay the same. Values are joined with all that stands between two of them, then offset deltas are filled in, column
@@ -152,6 +171,7 @@ def _encode_rows(
     Args:
         values: none is null.
         value_bytes: the size of each.
+        headers: as many, encoded; a record that has some is a run of its own. None: no record has any.
         timestamp_deltas: one for each; None: all are 0.
         ends: where runs of equal timestamp deltas end.
     """
@@ -161,17 +181,19 @@ def _encode_rows(
     first = 0
     for end in ends:
         stamp = NO_ATTRIBUTES + encode(0 if timestamp_deltas is None else timestamp_deltas[first])
+        pairs = None if headers is None else headers[first]
+        tail = NO_HEADERS if pairs is None else pairs
         while first < end:
             offset_bytes = len(encode(first))
             last = min(end, FIRST_OF_LENGTH[offset_bytes + 1])
-            body = len(stamp) + offset_bytes + len(value_length) + value_bytes + len(NO_HEADERS)
+            body = len(stamp) + offset_bytes + len(value_length) + value_bytes + len(tail)
             begin = encode(body) + stamp
             row = begin + bytes(offset_bytes) + value_length
             at = len(section) + len(begin)
             section += row
-            section += (NO_HEADERS + row).join(plain[first:last])
-            section += NO_HEADERS
-            row_bytes = len(row) + value_bytes + len(NO_HEADERS)
+            section += (tail + row).join(plain[first:last])
+            section += tail
+            row_bytes = len(row) + value_bytes + len(tail)
             for position in range(offset_bytes):
                 section[at + position :: row_bytes] = SMALL_COLUMNS[position][first:last]
             first = last

@@ -20,10 +20,14 @@ __all__ = ["activate", "register", "write_each_batch"]
 def activate(spark: SparkSession) -> None:
     """Make this session the active one of this thread, on the JVM's side too.
 
-    Call it first in a thread of the driver.
+    Call it first in a thread of the driver, of a pool's too: `ThreadPoolExecutor(initializer=activate, initargs=(spark,))`.
 
-    Spark looks for Python sources in the active session, and the JVM thread that serves a new Python thread has none:
-    without this call it raises DATA_SOURCE_NOT_FOUND there. With Spark Connect the call is not needed and does nothing.
+    Spark 4.1 to 4.3 look for Python sources in the active session, and the JVM thread that serves a new Python thread has
+    none: without this call they raise DATA_SOURCE_NOT_FOUND there. If py4j connects again, the thread has another JVM thread:
+    call it again. With Spark Connect the call is not needed and does nothing.
+
+    Args:
+        spark: the session; a format that was registered by hand is known to that session only.
     """
     internals = cast(Any, spark)  # pyspark has no public way to the JVM
     java = getattr(internals, "_jsparkSession", None)
@@ -36,6 +40,9 @@ def register(spark: SparkSession) -> None:
 
     Needed if aiokprod came with `spark.submit.pyFiles` or a path and is not installed on the driver, or if another
     `pyspark_*` module fails at import (Spark then finds no Python source at all). In other threads call `activate`.
+
+    Args:
+        spark: the session.
     """
     from aiokprod.spark.source import AiokprodSource
 

@@ -30,11 +30,13 @@ class Committed:
         query_id: the id of the stream; in a batch job a generated name.
         batch_id: None in a batch job.
         messages: of its tasks.
+        commit_s: how long the commit of its transactions took; None if it has none.
     """
 
     query_id: str
     batch_id: int | None
     messages: tuple[TaskMessage, ...]
+    commit_s: float | None = None
 
     def summary(self) -> dict[str, Any]:
         """Make the log line: count, offsets and fingerprint of each topic partition."""
@@ -55,6 +57,7 @@ class Committed:
             "bytes": sum(message.bytes for message in self.messages),
             "slowest_task_s": round(slowest, 3),
             "rows_per_s": round(rows / self.seconds) if self.seconds else 0,
+            **({} if self.commit_s is None else {"commit_s": round(self.commit_s, 4)}),
             "partitions": [
                 asdict(each) | {"fingerprint": f"{each.fingerprint:016x}"} for _, each in sorted(ranges.items())
             ],

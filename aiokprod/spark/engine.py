@@ -4,6 +4,9 @@ One engine per process, made when a task needs it; one producer in it per set of
 one after the other; a producer that no task has used for its idle timeout is closed. Between tasks the engine holds nothing
 that must not be lost: Spark kills idle workers without notice.
 
+Every wait of a task has a bound: `max_block_ms` for the cluster and for an unknown topic, `delivery_timeout_ms` for a row and
+so for the room that other rows hold. `release` waits for nothing. No task waits for the close of an idle producer (`CLOSE_S`).
+
 Invariant: an engine is never used in a process other than the one that made it (Spark forks workers from a daemon).
 """
 
@@ -33,7 +36,8 @@ class Engine:
         self._loop = asyncio.new_event_loop()
         self._producers: dict[ProducerConfig, _Shared] = {}
         self._replaced: set[_Shared] = set()  # failed producers that tasks still use
-        self._ending: set[_Shared] = set()
+        self._ending: set[_Shared | _Kept] = set()
+        self._free: dict[object, list[_Kept]] = {}  # things that tasks take for themselves, by their keys
         self._emptied = asyncio.Condition()
         # A daemon thread: with spark.python.use.daemon=false a worker exits as any interpreter, and must not wait for it.
         self._thread = threading.Thread(target=self._run, name="aiokprod-spark", daemon=True)
@@ -62,7 +66,7 @@ class Engine:
 
     async def _wait_until_idle(self) -> None:
         async with self._emptied:
-            await self._emptied.wait_for(lambda: not self._producers and not self._ending)
+            await self._emptied.wait_for(lambda: not self._producers and not self._ending and not self._free)
 
     def end(self) -> None:
         """Close everything and end the thread."""
@@ -76,7 +80,9 @@ class Engine:
             self._close_soon(shared)
         self._producers.clear()
         self._replaced.clear()
-        await asyncio.gather(*(shared.closing for shared in self._ending if shared.closing is not None))
+        for key, kept in [(key, each) for key, things in self._free.items() for each in things]:
+            self._close_free(key, kept)
+        await asyncio.gather(*(each.closing for each in self._ending if each.closing is not None))
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -116,6 +122,43 @@ class Engine:
                 self._close_soon(each)
                 return
 
+    # ------------------------------------------------------------------ things with one user at a time
+    def take(self, key: object) -> Any:
+        """Take a thing that was given back under this key; None: there is none. Call it on the loop."""
+        things = self._free.get(key)
+        if not things:
+            return None
+        kept = things.pop()
+        if not things:
+            del self._free[key]
+        kept.stop()
+        return kept.thing
+
+    def give_back(self, key: object, thing: Any, idle_s: float) -> None:
+        """Keep a thing that has an async `close()` for the next user, and close it if none comes. Call it on the loop."""
+        kept = _Kept(thing)
+        kept.alarm = self._loop.call_later(idle_s, self._close_free, key, kept)
+        self._free.setdefault(key, []).append(kept)
+
+    def _close_free(self, key: object, kept: _Kept) -> None:
+        kept.stop()
+        things = self._free[key]
+        things.remove(kept)
+        if not things:
+            del self._free[key]
+        self._ending.add(kept)
+        kept.closing = self._loop.create_task(self._close_kept(kept), name="aiokprod-spark-close")
+
+    async def _close_kept(self, kept: _Kept) -> None:
+        try:
+            with suppress(AiokprodError, TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await kept.thing.close()
+        finally:
+            self._ending.discard(kept)
+        async with self._emptied:
+            self._emptied.notify_all()
+
     def _replace(self, config: ProducerConfig, shared: _Shared) -> None:
         """Drop a failed producer: the next task gets another one, and the last task that uses this one closes it."""
         self._forget(config, shared)
@@ -148,6 +191,22 @@ class Engine:
     def _forget(self, config: ProducerConfig, shared: _Shared) -> None:
         if self._producers.get(config) is shared:
             del self._producers[config]
+
+
+class _Kept:
+    """A thing without a user, and the timer that closes it."""
+
+    __slots__ = ("alarm", "closing", "thing")
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+        self.alarm: asyncio.TimerHandle | None = None
+        self.closing: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """Stop the timer."""
+        if self.alarm is not None:
+            self.alarm.cancel()
 
 
 class _Shared:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from aiokprod.errors import DeliveryError, UsageError
+from aiokprod.errors import AiokprodError, DeliveryError, ProducerFailedError, UsageError
 
 
 class SinkUsageError(UsageError):
@@ -42,3 +42,12 @@ class RowError(DeliveryError):
     def __init__(self, message: str = "", *, row: int | None = None, **facts: Any) -> None:
         super().__init__(message, **facts)
         self.row = row
+
+
+def root_of(error: AiokprodError) -> AiokprodError:
+    """Return the cause if the error only says that the producer has failed: the next task gets another producer.
+
+    The cause is what a user of Spark can act on; "close() it and start() it again" is not.
+    """
+    cause = error.__cause__ if type(error) is ProducerFailedError else None
+    return cause if isinstance(cause, AiokprodError) else error

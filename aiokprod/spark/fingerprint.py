@@ -59,7 +59,16 @@ def row_hash(value: bytes | None, key: bytes | None, headers: Iterable[tuple[byt
 
 
 def row_hashes(value: Any, key: Any = None, headers: Any = None) -> Hashes:
-    """Return the hashes of all rows of Arrow arrays (binary or string; list<struct<key, value>>), with nulls, sliced or not."""
+    """Return the hashes of all rows of Arrow arrays, with nulls, sliced or not.
+
+    Args:
+        value: binary or string.
+        key: the same; None: no row has a key.
+        headers: list<struct<key, value>>; None: no row has headers.
+
+    Returns:
+        64 bits for each row, unsigned.
+    """
     with np.errstate(over="ignore"):
         total = field_hashes(value) * _u(VALUE)
         total += field_hashes(key) * _u(KEY) if key is not None else _u(NULL * KEY)
@@ -69,7 +78,11 @@ def row_hashes(value: Any, key: Any = None, headers: Any = None) -> Hashes:
 
 
 def total(hashes: Hashes) -> int:
-    """Return the sum modulo 2**64."""
+    """Return the sum modulo 2**64: the fingerprint.
+
+    Args:
+        hashes: those of the rows, from `row_hashes`.
+    """
     with np.errstate(over="ignore"):
         return int(np.sum(hashes, dtype=np.uint64))
 

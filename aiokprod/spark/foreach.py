@@ -35,6 +35,7 @@ def write_each_batch(options: Mapping[str, str], prepare: Callable[[DataFrame], 
         options: the options of the format "aiokprod".
         prepare: turns the batch into the columns to write; None if it has them.
 
-    Like any batch, a batch may be written again after a failure.
+    Returns:
+        The function for `foreachBatch`. Like any batch, a batch may be written again after a failure.
     """
     return EachBatch(options, prepare)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
+from aiokprod.spark.exactly_once.protocol import BatchName, Opening, Report
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRange:
@@ -80,12 +82,45 @@ def is_continuous() -> bool:
     return context is not None and context.getLocalProperty("__is_continuous_processing") == "true"
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The opening of a batch that is written exactly once, as its tasks have it.
+
+    Args:
+        opening: the state of the last batch, and the token.
+        slots: number of partitions of the marker topic that are used.
+    """
+
+    opening: Opening
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExactlyOnceReport:
+    """The result of a task of such a batch, for the driver.
+
+    Args:
+        opened: as the driver told it: Spark commits a stream in another process, which has it from here only.
+        batch: as Spark names it to tasks.
+        report: the prepared transaction, if there is one.
+        version: of its protocol; 0 without one.
+        stream: name of the streaming query in whose `foreachBatch` a batch job runs; None: none is known.
+    """
+
+    opened: Opened
+    batch: BatchName
+    report: Report
+    version: int
+    stream: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMessage(WriterCommitMessage):
     """The report that a task's rows are in the log.
 
     `bytes` is the size in the record format, before compression; `seconds` the time from the request for the first row to
-    the last acknowledgement; `began_s` when that time began, since 1970 by the worker's clock.
+    the last acknowledgement; `began_s` when that time began, since 1970 by the worker's clock. `exactly_once` is what the
+    commit needs if the rows are written exactly once: then they are not visible yet.
     """
 
     task: TaskIdentity
@@ -94,6 +129,7 @@ class TaskMessage(WriterCommitMessage):
     seconds: float
     partitions: tuple[PartitionRange, ...]
     began_s: float = 0.0
+    exactly_once: ExactlyOnceReport | None = None
 
     @property
     def rows_per_s(self) -> float:

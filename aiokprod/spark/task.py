@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
+from hashlib import sha256
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,9 +23,9 @@ import pyarrow as pa
 from aiokprod import BytesColumn, ColumnsReport, HeadersColumn, SendColumnsError
 from aiokprod.errors import AiokprodError
 from aiokprod.spark.engine import Lease, leased
-from aiokprod.spark.errors import RowError, SinkUsageError
+from aiokprod.spark.errors import RowError, SinkUsageError, root_of
 from aiokprod.spark.fingerprint import at_rows, total
-from aiokprod.spark.messages import PartitionRange, TaskIdentity, TaskMessage, is_continuous
+from aiokprod.spark.messages import ExactlyOnceReport, PartitionRange, TaskIdentity, TaskMessage, is_continuous
 from aiokprod.spark.rows import Rows, pieces
 
 if TYPE_CHECKING:
@@ -47,12 +48,12 @@ def write_rows(batches: Iterator[Any], options: SinkOptions, plan: ColumnPlan) -
     if is_continuous():
         raise SinkUsageError("trigger(continuous=...) is not supported: use processingTime or availableNow")
     began_s, began = time.time(), time.monotonic()
-    outcome = _Outcome()
+    outcome = Outcome()
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
     if first is not None:  # a task without rows needs no connection
         with leased(options.config, options.idle_timeout_s) as lease:
-            hand = _HandOver(lease, options, plan, outcome)
+            hand = HandOver(lease, options, plan, outcome)
             try:
                 for batch in chain((first,), filled):
                     hand.over(batch)
@@ -63,10 +64,20 @@ def write_rows(batches: Iterator[Any], options: SinkOptions, plan: ColumnPlan) -
     return outcome.message(options.batch_id, began_s, time.monotonic() - began)
 
 
-class _HandOver:
+def combined(ranges: Iterable[PartitionRange]) -> int:
+    """Return one fingerprint of rows of several topics, in whatever partition each was written."""
+    return sum(each.fingerprint * topic_weight(each.topic) for each in ranges) % 2**64
+
+
+def topic_weight(topic: str) -> int:
+    """Return the factor of a topic in `combined`: an odd number."""
+    return int.from_bytes(sha256(topic.encode()).digest()[:8], "little") | 1
+
+
+class HandOver:
     """The hand-over of rows from the task's thread to the loop's: gathered rows, and calls in flight."""
 
-    def __init__(self, lease: Lease, options: SinkOptions, plan: ColumnPlan, outcome: _Outcome) -> None:
+    def __init__(self, lease: Lease, options: SinkOptions, plan: ColumnPlan, outcome: Outcome) -> None:
         self._lease = lease
         self._topic = options.topic
         self._most_bytes = options.max_in_flight_bytes
@@ -157,7 +168,7 @@ async def _send(producer: Producer, rows: Rows) -> ColumnsReport:
     )
 
 
-class _Outcome:
+class Outcome:
     """The outcome of the rows so far."""
 
     def __init__(self) -> None:
@@ -165,6 +176,7 @@ class _Outcome:
         self._ranges: dict[tuple[str, int], PartitionRange] = {}
 
     def settle(self, report: ColumnsReport, call: _Call) -> None:
+        """Add the rows of a call that are in the log."""
         self._rows += len(call.rows)
         sums: dict[tuple[str, int], int] = defaultdict(int)
         for placement in report.placements:
@@ -182,7 +194,20 @@ class _Outcome:
             old = self._ranges.get((topic, partition))
             self._ranges[topic, partition] = new if old is None else old.joined(new)
 
-    def message(self, batch_id: int | None, began_s: float, seconds: float) -> TaskMessage:
+    @property
+    def rows(self) -> int:
+        """The number of rows that are in the log."""
+        return self._rows
+
+    @property
+    def fingerprint(self) -> int:
+        """The fingerprint of all of them."""
+        return combined(self._ranges.values())
+
+    def message(
+        self, batch_id: int | None, began_s: float, seconds: float, exactly_once: ExactlyOnceReport | None = None
+    ) -> TaskMessage:
+        """Make the message of the task."""
         return TaskMessage(
             task=TaskIdentity.current(batch_id),
             rows=self._rows,
@@ -190,23 +215,34 @@ class _Outcome:
             seconds=seconds,
             began_s=began_s,
             partitions=tuple(self._ranges[place] for place in sorted(self._ranges)),
+            exactly_once=exactly_once,
         )
 
 
 def _row_error(report: ColumnsReport, rows: Rows) -> RowError:
     """Make the error of the first row that failed: where it is and why it failed."""
-    error = report.first_error
     failed = {place: told for place, told in report.partitions.items() if told.first_failed_row is not None}
     lost = report.failed + report.untaken
-    if error is None or not failed:
-        return RowError(f"{lost} of {len(rows)} rows were not sent: {report.untaken_error}", topic=rows.topic)
-    partition, told = min(failed.items(), key=lambda each: each[1].first_failed_row or 0)
-    row = rows.position(told.first_failed_row or 0)
-    return RowError(
-        f"{lost} of {len(rows)} rows were not delivered, the first is row {row} of this task: {type(error).__name__}: {error}",
+    if report.first_error is None:
+        return RowError(f"{lost} of {len(rows)} rows were not sent", topic=rows.topic)
+    error = root_of(report.first_error)
+    why = f"{type(error).__name__}: {error.message}"  # its facts are those of the RowError
+    text, partition, row = f"{lost} of {len(rows)} rows were not sent: {why}", None, None
+    if failed:
+        (_, partition), told = min(failed.items(), key=lambda each: each[1].first_failed_row or 0)
+        row = rows.position(told.first_failed_row or 0)
+        text = f"{lost} of {len(rows)} rows were not delivered, the first is row {row} of this task: {why}"
+    row_error = RowError(
+        text,
         row=row,
         topic=rows.topic,
-        partition=partition[1],
-        persistence=error.persistence,
+        partition=partition,
+        attempts=error.attempts,
+        elapsed_s=error.elapsed_s,
+        persistence=report.first_error.persistence,
         code=error.code,
+        broker=error.broker,
     )
+    if error.advice:
+        row_error.add_note(error.advice)
+    return row_error

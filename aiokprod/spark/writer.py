@@ -6,71 +6,93 @@ is in the messages, as Spark calls it on another object for a stream.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
-from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from aiokprod.errors import AiokprodError
 from aiokprod.spark.commit_log import Committed, tell, tell_claims
 from aiokprod.spark.errors import SinkUsageError, check_packages
-from aiokprod.spark.messages import TaskMessage
+from aiokprod.spark.messages import Opened, TaskMessage
 from aiokprod.spark.options import SinkOptions
 from aiokprod.spark.schema import ColumnPlan
+from aiokprod.spark.task_errors import as_spark_shows_it
 
 
 class BatchWriter(DataSourceArrowWriter):
     """The writer of a batch job."""
 
-    def __init__(self, options: SinkOptions, plan: ColumnPlan) -> None:
+    def __init__(self, options: SinkOptions, plan: ColumnPlan, job_id: str, opened: Opened | None = None) -> None:
         self.options = options
         self.plan = plan
-        self.job_id = str(uuid4())
+        self.job_id = job_id
+        self.opened = opened
 
     def __repr__(self) -> str:
         return f"BatchWriter({self.options!r})"
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task; returns when all are acknowledged."""
-        return _written(iterator, self.options, self.plan)
+        return _written(iterator, self.options, self.plan, self.opened)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Log the written rows, and write the claims."""
+        """Commit the rows that are written exactly once; log the rows, and write the claims."""
         _commit(_task_messages(messages), self.options, self.job_id, self.options.batch_id)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Leave everything as it is: acknowledged rows stay in the log."""
+        """Abort what is written exactly once. Otherwise acknowledged rows stay in the log."""
+        _abort(messages, self.options, self.opened)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The writer of a stream; Spark makes a new one for each batch, and another one for its commit."""
+    """The writer of a stream; Spark makes a new one for each batch, and another one for its commit.
 
-    def __init__(self, options: SinkOptions, plan: ColumnPlan) -> None:
+    `opened` is told to the tasks of a batch that is written exactly once; the writer of the commit has none.
+    """
+
+    def __init__(self, options: SinkOptions, plan: ColumnPlan, opened: Opened | None = None) -> None:
         self.options = options
         self.plan = plan
+        self.opened = opened
 
     def __repr__(self) -> str:
         return f"StreamWriter({self.options!r})"
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task; returns when all are acknowledged."""
-        return _written(iterator, self.options, self.plan)
+        return _written(iterator, self.options, self.plan, self.opened)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Log the written rows, and write the claims."""
+        """Commit the rows that are written exactly once; log the rows, and write the claims."""
         told = _task_messages(messages)
         query_id = next((each.task.query_id for each in told if each.task.query_id is not None), "unknown")
         _commit(told, self.options, query_id, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Leave everything as it is: acknowledged rows stay in the log."""
+        """Abort what is written exactly once. Otherwise acknowledged rows stay in the log."""
+        _abort(messages, self.options, self.opened)
 
 
-def _written(iterator: Iterator[Any], options: SinkOptions, plan: ColumnPlan) -> WriterCommitMessage:
+def _written(
+    iterator: Iterator[Any], options: SinkOptions, plan: ColumnPlan, opened: Opened | None
+) -> WriterCommitMessage:
     check_packages()  # again: the executor's environment may differ from the driver's
-    from aiokprod.spark.task import write_rows
+    try:
+        if options.exactly_once is not None:
+            from aiokprod.spark.exactly_once_task import write_exactly_once
 
-    return write_rows(iterator, options, plan)
+            return write_exactly_once(iterator, options, plan, options.exactly_once, opened)
+        from aiokprod.spark.task import write_rows
+
+        return write_rows(iterator, options, plan)
+    except AiokprodError as error:
+        told = as_spark_shows_it(error, options.config)
+        if told is error:
+            raise
+    # Outside the handler, so that Spark shows no other error beside it.
+    raise told
 
 
 def _task_messages(messages: Sequence[WriterCommitMessage | None]) -> tuple[TaskMessage, ...]:
@@ -86,7 +108,21 @@ def _task_messages(messages: Sequence[WriterCommitMessage | None]) -> tuple[Task
 
 
 def _commit(messages: tuple[TaskMessage, ...], options: SinkOptions, query_id: str, batch_id: int | None) -> None:
-    batch = Committed(query_id=query_id, batch_id=batch_id, messages=messages)
+    commit_s = None
+    if options.exactly_once is not None:
+        from aiokprod.spark.exactly_once_driver import commit_batch
+
+        began = time.monotonic()
+        commit_batch(options, options.exactly_once, messages)
+        commit_s = time.monotonic() - began
+    batch = Committed(query_id=query_id, batch_id=batch_id, messages=messages, commit_s=commit_s)
     tell(batch)
     if options.claims_path is not None:
         tell_claims(batch, options.claims_path)
+
+
+def _abort(messages: Sequence[WriterCommitMessage | None], options: SinkOptions, opened: Opened | None) -> None:
+    if options.exactly_once is not None:
+        from aiokprod.spark.exactly_once_driver import abort_batch
+
+        abort_batch(options, options.exactly_once, messages, opened)

@@ -19,7 +19,7 @@ from aiokprod.cluster.cluster_listener import SilentListener
 from aiokprod.cluster.connection.control_request import RequestMessage
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.config.call_timeouts import check_timeout
-from aiokprod.config.option_checks import shown
+from aiokprod.config.option_checks import can_be_encoded, shown
 from aiokprod.errors import (
     AiokprodError,
     AuthenticationError,
@@ -27,6 +27,7 @@ from aiokprod.errors import (
     ClusterAuthorizationError,
     ClusterError,
     ConnectionLostError,
+    ProtocolError,
     RequestTimeoutError,
     TlsError,
     TopicAuthorizationError,
@@ -47,13 +48,15 @@ from aiokprod.transactions.hanging import (
     hanging_of,
 )
 from aiokprod.transactions.machine_actions import Partition, Verdict
-from aiokprod.transactions.prepared import PreparedTransaction
+from aiokprod.transactions.prepared import LONGEST_NAME, PreparedTransaction
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages import describe_producers as producers
 from aiokprod.wire.messages import write_txn_markers as markers
 from aiokprod.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from aiokprod.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from aiokprod.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+__all__ = ["HangingTransaction", "ListedTransaction", "OpenTransaction", "TransactionAdmin", "TransactionDescription"]
 
 T = TypeVar("T")
 FEATURE: Final = "transaction.version"
@@ -166,12 +169,13 @@ class TransactionAdmin:
             UsageError: an argument is wrong, or this object is not started.
             ClusterError: a broker did not tell its part in time, or the principal may not ask. Brokers before 3.0 cannot tell
                 (`UnsupportedVersionError`).
+            ProtocolError: until the time was over a broker gave answers that cannot be read.
 
         Cancellation: stops asking.
         """
         if not isinstance(cast("object", prefix), str):
             raise UsageError(f"prefix is {shown(prefix)}: it must be a str")
-        wanted = [states] if isinstance(states, str) else list(states)
+        wanted = _listed("states", states)
         unknown = [each for each in wanted if each not in STATES]
         if unknown:
             raise UsageError(f"no transaction has the state {shown(unknown[0])}: they are {', '.join(STATES)}")
@@ -191,6 +195,7 @@ class TransactionAdmin:
             UsageError: `transactional_id` is no text, or empty, or this object is not started.
             BrokerAnswerError: the coordinator refuses; `code` 105 (TRANSACTIONAL_ID_NOT_FOUND): it does not know the id.
             ClusterError: the coordinator did not answer in time, or the principal may not ask.
+            ProtocolError: until the time was over it gave answers that cannot be read.
 
         Cancellation: stops asking.
         """
@@ -217,6 +222,7 @@ class TransactionAdmin:
             TopicAuthorizationError: the principal may not read a topic.
             ClusterError: a broker did not answer in time, or the principal may not ask. Leave topics with partitions that have
                 no leader out.
+            ProtocolError: until the time was over a broker gave answers that cannot be read.
 
         Cancellation: stops asking.
         """
@@ -245,8 +251,9 @@ class TransactionAdmin:
     async def abort(self, transactional_id: str) -> TransactionOutcome:
         """Abort the open transaction of an id. Its producer learns of it by its next request.
 
-        The transaction that is open at the call is aborted, and no later one. Also one that was prepared: make sure that no
-        process is about to commit it.
+        The transaction that is open at the call is aborted, and no later one; below `transaction.version` 2, where several
+        have one epoch, one that the producer begins meanwhile is aborted in its place (broker: 10.4c). Also one that was
+        prepared: make sure that no process is about to commit it.
 
         Args:
             transactional_id: of the producer.
@@ -256,7 +263,7 @@ class TransactionAdmin:
 
         Raises:
             UsageError: no transaction of the id is open; nothing was changed. Or as for `describe`.
-            BrokerAnswerError, ClusterError: as for `describe`; nothing was changed.
+            BrokerAnswerError, ClusterError, ProtocolError: as for `describe`; nothing was changed.
             TransactionOutcomeUnknownError: the coordinator did not answer in time, or the principal may not write with the id.
 
         Cancellation: stops asking; the coordinator may have aborted it.
@@ -279,7 +286,8 @@ class TransactionAdmin:
 
         Raises:
             UsageError: it is not open any more; nothing was written. Or `hanging` is something else.
-            BrokerAnswerError, ClusterError: the leader refuses, or did not answer in time: look again whether it still hangs.
+            BrokerAnswerError, ClusterError, ProtocolError: the leader refuses, or did not answer in time: look again whether it
+                still hangs.
 
         Cancellation: stops asking; the marker may have been written.
         """
@@ -319,7 +327,7 @@ class TransactionAdmin:
             )
         except (AuthenticationError, TlsError, UnsupportedVersionError):
             raise
-        except ClusterError as error:
+        except (ClusterError, ProtocolError) as error:  # of the second kind the next connection may know nothing
             raise _AgainError(error) from None
 
     async def _list(self, request: ListTransactionsRequest) -> list[ListedTransaction]:
@@ -354,6 +362,16 @@ class TransactionAdmin:
         found = [each for each in answer.transaction_states if each.transactional_id == transactional_id]
         if not found:
             raise _AgainError(BrokerAnswerError(f"the coordinator's answer leaves {transactional_id!r} out"))
+        if found[0].error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            unknown = BrokerAnswerError(
+                f"no coordinator knows the transactional id {transactional_id!r}: TRANSACTIONAL_ID_NOT_FOUND",
+                code=found[0].error_code,
+            )
+            unknown.advice = (
+                "List the ids. A transaction that hangs belongs to no id that is known: find_hanging() finds it."
+            )
+            unknown.__notes__ = [unknown.advice]
+            raise unknown
         if found[0].error_code:
             raise _error_of(found[0].error_code, f"the coordinator of {transactional_id!r} does not describe it")
         return TransactionDescription(
@@ -493,12 +511,20 @@ def _error_of(code: int, text: str, *, topic: str | None = None, partition: int 
 
 
 def _check_name(name: str, text: object) -> None:
-    if not isinstance(text, str) or not text:
-        raise UsageError(f"{name} is {shown(text)}: it must be a text that is not empty")
+    if not isinstance(text, str) or not text or not can_be_encoded(text) or len(text.encode()) > LONGEST_NAME:
+        raise UsageError(f"{name} is {shown(text)}: it must be a text of 1 to {LONGEST_NAME} bytes")
 
 
-def _checked_topics(topics: Iterable[str]) -> list[str]:
-    names = [topics] if isinstance(topics, str) else list(topics)
+def _listed(name: str, texts: object) -> list[str]:
+    if isinstance(texts, str):
+        return [texts]
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise UsageError(f"{name} is {shown(texts)}: it must be a str, or several")
+    return list(cast("Iterable[str]", texts))
+
+
+def _checked_topics(topics: object) -> list[str]:
+    names = _listed("topics", topics)
     for name in names:
         _check_name("a topic", name)
     return names

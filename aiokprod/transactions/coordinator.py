@@ -14,7 +14,8 @@ until the controller has missed it (broker: 10.11): so the look-up is repeated a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from random import Random
@@ -33,6 +34,8 @@ from aiokprod.wire.messages.describe_transactions import DescribeTransactionsRes
 from aiokprod.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aiokprod.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from aiokprod.wire.messages.offset_commit import OffsetCommitResponse
 from aiokprod.wire.messages.offset_fetch import OffsetFetchResponse
 from aiokprod.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
@@ -53,6 +56,9 @@ FIND_BY_KIND: Final = 1
 FIND_BY_KEY: Final = 3
 """The versions of FindCoordinator that ask for one key of a kind."""
 
+FIND_BY_KEYS: Final = 4
+"""The version of FindCoordinator from which on one request asks for many keys (Kafka 3.0)."""
+
 FIRST_VERSION: Final[dict[type, int]] = {
     InitProducerIdRequest: 5,  # version 6 speaks of two-phase commit, which brokers do not offer (broker: 11.8)
     AddPartitionsToTxnRequest: 3,  # from 4 on it is a request of brokers (KIP-890)
@@ -66,8 +72,15 @@ cluster with transaction.version 0 (broker: 10.1, 10.3a)."""
 SECOND_VERSION: Final[dict[type, int]] = FIRST_VERSION | {TxnOffsetCommitRequest: 5, EndTxnRequest: 5}
 """The same in the second version of the protocol (KIP-890), which bumps the epoch at each end."""
 
-CONCURRENT_PAUSE_S: Final = 0.02
-"""The first pause after CONCURRENT_TRANSACTIONS: the markers of the transaction before take 2 to 56 ms (broker: 10.6)."""
+CONCURRENT_PAUSE_S: Final = 0.0008
+CONCURRENT_FACTOR: Final = 1.5
+"""The first pause after CONCURRENT_TRANSACTIONS, and its growth: the markers of the transaction before take 2 to 56 ms (broker:
+10.6), on a quiet broker often less, and a transaction that follows at once waits for them. The first pause and its jitter stay
+below 1 ms, as event loops wait for whole milliseconds."""
+
+LONGEST_ATTEMPT_S: Final = 30.0
+"""A coordinator that stands still is replaced within seconds, and the next attempt finds its successor. Behind a longer attempt
+the time of the call (`max_block_ms`) or of the transaction would be over; both are 60 s by default."""
 
 Key: TypeAlias = "tuple[CoordinatorKind, str]"
 
@@ -86,7 +99,7 @@ class RetryPace:
         least_s = max(config.retry_backoff_ms / 1000, SHORTEST_BACKOFF_S)
         most_s = max(config.retry_backoff_max_ms / 1000, SHORTEST_BACKOFF_S)
         self._usual = Backoff(least_s, most_s)
-        self._concurrent = Backoff(min(CONCURRENT_PAUSE_S, most_s), most_s)
+        self._concurrent = Backoff(min(CONCURRENT_PAUSE_S, most_s), most_s, CONCURRENT_FACTOR)
         self._random = random
 
     def usual_s(self, attempt: int) -> float:
@@ -114,13 +127,14 @@ class Coordinators:
 
     Args:
         client: has the connections.
-        request_timeout_s: bound of one attempt, with its look-up and its dial.
+        request_timeout_s: bound of one attempt, with its look-up and its dial; `LONGEST_ATTEMPT_S` if that is less.
     """
 
     def __init__(self, client: ClusterClient, request_timeout_s: float) -> None:
         self._client = client
-        self._request_timeout_s = request_timeout_s
+        self._request_timeout_s = min(request_timeout_s, LONGEST_ATTEMPT_S)
         self._nodes: dict[Key, int] = {}
+        self._turn = 0  # which broker was asked for topics last
 
     def known(self, kind: CoordinatorKind, key: str) -> int | None:
         """Return the node id of the coordinator that is kept; None: it has to be found."""
@@ -129,6 +143,24 @@ class Coordinators:
     def forget(self, kind: CoordinatorKind, key: str) -> None:
         """Look the coordinator up again before the next request."""
         self._nodes.pop((kind, key), None)
+
+    async def find(self, kind: CoordinatorKind, keys: Collection[str]) -> None:
+        """Look many coordinators up by one request, where the broker can. Whatever fails is left to `ask`."""
+        unknown = list(dict.fromkeys(key for key in keys if (kind, key) not in self._nodes))
+        if len(unknown) < 2:
+            return
+        with suppress(AiokprodError, TimeoutError):
+            async with asyncio.timeout(self._request_timeout_s):
+                connection = await self._client.control_connection(None)
+                request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=unknown)
+                version = connection.versions.pick(request.API_KEY, FIND_BY_KEYS, request.MAX_VERSION)
+                answer: FindCoordinatorResponse = await connection.request(
+                    request, timeout_s=self._request_timeout_s, version=version
+                )
+                asked = set(unknown)
+                for found in answer.coordinators:
+                    if not found.error_code and found.key in asked:
+                        self._nodes[kind, found.key] = found.node_id
 
     async def ask(self, kind: CoordinatorKind, key: str, message: RequestMessage, highest: int) -> Any:
         """Send one request to a coordinator, once.
@@ -166,6 +198,28 @@ class Coordinators:
             return self._lost(kind, key, RequestTimeoutError(text), is_written)
         if not GONE.isdisjoint(codes_of(answer)):
             self.forget(kind, key)
+        return answer
+
+    async def topics(self, group: str, names: Iterable[str], timeout_s: float) -> MetadataResponse:
+        """Return what another broker than the coordinator of a group knows of topics; each call asks the next one.
+
+        Args:
+            group: id of the group.
+            names: of the topics; none of them is created.
+            timeout_s: of everything, including the dial.
+
+        Raises:
+            AiokprodError: it did not answer.
+
+        Cancellation: the answer is dropped.
+        """
+        coordinator = self._nodes.get((CoordinatorKind.GROUP, group))
+        brokers = sorted(self._client.snapshot.brokers)
+        others = [node_id for node_id in brokers if node_id != coordinator] or brokers
+        self._turn += 1
+        request = MetadataRequest([MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False)
+        node_id = others[self._turn % len(others)] if others else None
+        answer: MetadataResponse = await self._client.request(request, node_id=node_id, timeout_s=timeout_s)
         return answer
 
     def _lost(self, kind: CoordinatorKind, key: str, error: AiokprodError, is_written: bool) -> NoAnswer:
@@ -211,7 +265,7 @@ def codes_of(answer: object) -> Iterable[int]:
             ]
         case DescribeTransactionsResponse():
             return [state.error_code for state in answer.transaction_states]
-        case TxnOffsetCommitResponse():
+        case TxnOffsetCommitResponse() | OffsetCommitResponse():
             return [partition.error_code for topic in answer.topics for partition in topic.partitions]
         case OffsetFetchResponse():
             return [

@@ -16,7 +16,7 @@ from typing import Protocol
 from aiokprod.errors import AiokprodError
 from aiokprod.model import TransactionOutcome
 from aiokprod.transactions.machine_actions import Refusal
-from aiokprod.transactions.offsets import GroupMetadata, Offsets
+from aiokprod.transactions.offset_calls import OffsetCall
 
 
 class TransactionHandle(Protocol):
@@ -41,7 +41,7 @@ class EarlyTransaction:
         self, handle: TransactionHandle | None, loop: asyncio.AbstractEventLoop, late: Callable[[], None]
     ) -> None:
         self.handle = handle
-        self.offsets: list[tuple[Offsets, GroupMetadata, asyncio.Future[None]]] = []
+        self.offsets: list[OffsetCall] = []
         self.is_failed = False
         self.commit_deadline = -inf  # of the loop's clock; -inf: no commit was asked for
         self._loop = loop
@@ -90,7 +90,7 @@ class EarlyTransaction:
         """Stop the timer, and fail the offsets and what waits for the begin."""
         self.stop()
         left, self.offsets = self.offsets, []
-        for done in (*(done for _, _, done in left), *self._waiting):
+        for done in (*(call.done for call in left), *self._waiting):
             if not done.done():
                 done.set_exception(offsets_error.clone())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, assert_never
 
 from aiokprod.errors import (
@@ -24,6 +25,8 @@ from aiokprod.model import Persistence
 from aiokprod.transactions.machine_actions import Cause, Partition, Reason, Refusal
 from aiokprod.wire.codes import ErrorCode, name_of
 
+MOST_NAMED: Final = 3
+"""Partitions that the text of an error names."""
 _USAGE: Final = {
     Refusal.NOT_INITIALISED: "the transactional id is not taken yet: await start() first",
     Refusal.ALREADY_INITIALISED: "the transactional id is taken already",
@@ -82,11 +85,18 @@ def _error_of(cause: Cause, transactional_id: str, partition: Partition | None) 
             return _refused_partition(answer, code, partition)
         case Reason.OFFSETS_REFUSED:
             return OffsetCommitRefusedError(f"the offsets were not taken into the transaction: {answer}")
+        case Reason.PARTITION_MISSING:
+            return missing_partitions(None, [] if partition is None else [partition])
         case Reason.GROUP_MOVED_ON:
             return OffsetCommitRefusedError(f"the group has moved on since the records were read: {answer}")
         case Reason.TIMED_OUT:
             return TransactionTimeoutError(
                 "the coordinator has aborted the transaction, which was open for longer than transaction_timeout_ms"
+            )
+        case Reason.MAY_OPEN_AGAIN:
+            return TransactionAbortedError(
+                "the transaction cannot be prepared: a request that adds to it had no answer, and brokers below"
+                " transaction.version 2 could take a late copy of it for another transaction"
             )
         case Reason.DEADLINE:
             return TransactionTimeoutError("the time of the call was over before the coordinator was asked to commit")
@@ -128,6 +138,33 @@ def _refused_partition(answer: str, code: int | None, partition: Partition | Non
     text = f"the partition was not taken into the transaction: {answer}"
     kind = TopicAuthorizationError if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else BrokerRejectedError
     return kind(text, topic=topic, partition=number, persistence=Persistence.NOT_PERSISTED)
+
+
+def missing_partitions(group: str | None, partitions: Sequence[Partition]) -> OffsetCommitRefusedError:
+    """Return the error of offsets whose partitions do not exist.
+
+    Args:
+        group: whose offsets they are; None: not known.
+        partitions: all of them, the first one is told in the fields of the error.
+    """
+    whose = "the offsets" if group is None else f"the offsets of group {group!r}"
+    told = [f"partition {number} of topic {topic!r}" for topic, number in partitions[:MOST_NAMED]]
+    if len(partitions) > MOST_NAMED:
+        told.append(f"{len(partitions) - MOST_NAMED} more")
+    what = " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told) or "partition that was named"
+    topic, number = partitions[0] if partitions else (None, None)
+    error = OffsetCommitRefusedError(
+        f"{whose} were not taken into the transaction: the cluster has no {what}",
+        code=int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        topic=topic,
+        partition=number,
+    )
+    error.advice = (
+        "Abort, and correct or create the topic. If it was deleted, its records are gone: leave its offsets out, and let the"
+        " consumer forget it."
+    )
+    error.__notes__ = [error.advice]
+    return error
 
 
 def not_in_time(transactional_id: str, trouble: AiokprodError | None) -> AiokprodError:

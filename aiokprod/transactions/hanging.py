@@ -69,7 +69,7 @@ class OpenTransaction:
     coordinator_epoch: int
     """of the last marker of that producer; -1: there was none"""
     start_offset: int
-    """offset of its first record: readers of committed records wait here"""
+    """offset of its first record, where readers of committed records wait"""
     last_ms: int
     """timestamp of the producer's last record, in milliseconds since 1970"""
 

@@ -15,6 +15,9 @@ Partition: TypeAlias = tuple[str, int]
 NO_ANSWER = -2
 """The code of an answer in which an entry that was asked for is missing."""
 
+NO_SUCH_PARTITION = -3
+"""The code of offsets that the coordinator does not know a partition for (3), and the cluster does not have it."""
+
 
 class Mode(Enum):
     """The protocol of a transaction, by the finalized feature `transaction.version`, not by what brokers offer."""
@@ -78,10 +81,15 @@ class Reason(Enum):
     """The coordinator does not take a partition into the transaction (AddPartitionsToTxn)."""
     OFFSETS_REFUSED = "offsets refused"
     """The coordinator of the group, or of the transaction, refuses the offsets."""
+    PARTITION_MISSING = "partition missing"
+    """Offsets are of a partition that the cluster does not have."""
     GROUP_MOVED_ON = "group moved on"
     """The group has another generation, member or instance than the offsets were sent with."""
     TIMED_OUT = "timed out"
     """The coordinator has aborted the transaction (EndTxn(commit) answered INVALID_TXN_STATE)."""
+    MAY_OPEN_AGAIN = "may open again"
+    """Version 1: a request that opens the transaction had no answer; a late copy could open it again behind its end, and the
+    processes that end a prepared one would be told two outcomes."""
     DEADLINE = "deadline"
     """The caller's time is up."""
     FENCED = "fenced"
@@ -187,6 +195,15 @@ class SendEndTxn(NamedTuple):
     verdict: Verdict
 
 
+class AskMarkers(NamedTuple):
+    """Send the EndTxn v5 of the last transaction once more: are its markers written? `markers_answered` or `lost`."""
+
+    ticket: int
+    producer_id: int
+    epoch: int
+    verdict: Verdict
+
+
 class ForgetCoordinator(NamedTuple):
     """Look the coordinator up again before the next request to it."""
 
@@ -219,6 +236,10 @@ class Release(NamedTuple):
     """Batches of these partitions may be stamped and sent now."""
 
     partitions: tuple[Partition, ...]
+
+
+class Hold(NamedTuple):
+    """Stamp nothing until `TakeIdentity`: the transaction has begun, and the markers of the last one may not be written."""
 
 
 class TakeIdentity(NamedTuple):
@@ -278,6 +299,8 @@ class TimeoutNear(NamedTuple):
 
     transaction: int
     open_s: float
+    is_ending: bool = False
+    """Its EndTxn is asked for, and not answered yet."""
 
 
 class WakeAt(NamedTuple):
@@ -296,11 +319,13 @@ Action: TypeAlias = (
     | SendAddOffsets
     | SendTxnOffsetCommit
     | SendEndTxn
+    | AskMarkers
     | ForgetCoordinator
     | Flush
     | FailQueued
     | FailPartition
     | Release
+    | Hold
     | TakeIdentity
     | Initialised
     | InitialiseFailed

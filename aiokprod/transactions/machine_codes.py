@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
-from aiokprod.transactions.machine_actions import NO_ANSWER, Reason
+from aiokprod.transactions.machine_actions import NO_ANSWER, NO_SUCH_PARTITION, Reason
 from aiokprod.wire.codes import ErrorCode
 
 
@@ -21,6 +21,8 @@ class Request(Enum):
     ADD_OFFSETS = "AddOffsetsToTxn"
     OFFSET_COMMIT = "TxnOffsetCommit"
     END = "EndTxn"
+    MARKERS = "EndTxn for markers"
+    """An EndTxn that was successful, once more."""
 
 
 class Kind(Enum):
@@ -108,6 +110,8 @@ TABLE: Final[dict[Request, dict[int, Kind]]] = {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Kind.AGAIN,
         ErrorCode.UNSTABLE_OFFSET_COMMIT: Kind.AGAIN,
         NO_ANSWER: Kind.AGAIN,
+        # The broker keeps the other offsets of such a request: without these ones they must not be committed.
+        NO_SUCH_PARTITION: Kind.ABORTABLE,
         **dict.fromkeys(GROUP_MOVED_ON, Kind.ABORTABLE),
     },
     Request.END: {
@@ -116,6 +120,7 @@ TABLE: Final[dict[Request, dict[int, Kind]]] = {
         ErrorCode.INVALID_PRODUCER_ID_MAPPING: Kind.FATAL,
         ErrorCode.TRANSACTION_ABORTABLE: Kind.ABORTABLE,
     },
+    Request.MARKERS: {ErrorCode.CONCURRENT_TRANSACTIONS: Kind.CONCURRENT},
 }
 OTHERWISE: Final = {
     Request.INIT_PRODUCER_ID: Kind.FATAL,
@@ -124,6 +129,7 @@ OTHERWISE: Final = {
     Request.OFFSET_COMMIT: Kind.ABORTABLE,
     # A verdict may have been taken with an error that no release has had so far: only a code that is known decides.
     Request.END: Kind.AGAIN,
+    Request.MARKERS: Kind.DONE,  # only "not yet" is waited for
 }
 """The kind of every code that the table of the request does not have."""
 
@@ -144,6 +150,8 @@ def _reason(request: Request, kind: Kind, code: int) -> Reason:
     if kind is Kind.ABORTABLE:
         if request is Request.ADD_PARTITIONS:
             return Reason.PARTITION_REFUSED
+        if request is Request.OFFSET_COMMIT and code == NO_SUCH_PARTITION:
+            return Reason.PARTITION_MISSING
         if request is not Request.END:
             return Reason.GROUP_MOVED_ON if code in GROUP_MOVED_ON else Reason.OFFSETS_REFUSED
     return Reason.TIMED_OUT if kind is Kind.STATE else Reason.UNUSABLE

@@ -27,9 +27,9 @@ class PreparedPartition:
     partition: int
     """partition number"""
     first_offset: int
-    """offset of the first record; -1: no broker has told an offset"""
+    """offset of the first record, or -1 if no broker has told an offset"""
     last_offset: int
-    """offset of the last record; -1: no broker has told an offset"""
+    """offset of the last record, or -1 if no broker has told an offset"""
     count: int
     """number of records"""
 
@@ -39,6 +39,10 @@ class PreparedPartition:
         _check_number("first_offset", self.first_offset, -1, LAST_OFFSET)
         _check_number("last_offset", self.last_offset, self.first_offset, LAST_OFFSET)
         _check_number("count", self.count, 1, LAST_OFFSET)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the arguments, so that what is unpickled is checked."""
+        return type(self), (self.topic, self.partition, self.first_offset, self.last_offset, self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,11 @@ class PreparedTransaction:
             raise UsageError(f"partitions is {shown(self.partitions)}: it must be a tuple of PreparedPartition")
         if not isinstance(cast("object", self.is_begun), bool):
             raise UsageError(f"is_begun is {shown(self.is_begun)}: it must be True or False")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the arguments, so that what is unpickled is checked: it may come from another version, or be damaged."""
+        fields = (self.transactional_id, self.producer_id, self.epoch, self.version, self.partitions, self.is_begun)
+        return type(self), fields
 
     @property
     def count(self) -> int:

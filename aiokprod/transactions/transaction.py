@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -81,8 +82,17 @@ class Transaction:
             # The commit or abort goes on. A commit that is refused then still needs its abort, and the task that would have
             # called it is gone: without this the next block would be refused.
             if self.outcome is None:
-                transactor.end_in_background(_commit_or_abort if error is None else _abort)
+                self.end_in_background(commits=error is None)
             raise
+
+    def end_in_background(self, *, commits: bool) -> None:
+        """Go on with an end whose task was cancelled; `Transaction.__aenter__` of the next one waits for it.
+
+        Args:
+            commits: False aborts; True commits, and aborts if that is refused. Its error is told by `outcome` alone.
+        """
+        with suppress(AiokprodError):  # closed or failed: that ends it
+            self._transactor().end_in_background(_commit_or_abort if commits else _abort)
 
     async def send_offsets(self, offsets: object, group: object) -> None:
         """Take offsets of a consumer group into the transaction; see `Producer.send_offsets_to_transaction`.
@@ -92,7 +102,7 @@ class Transaction:
             group: id of the group, its GroupMetadata, or a consumer.
 
         Raises:
-            OffsetCommitRefusedError: the group has moved on, or may not be written.
+            OffsetCommitRefusedError: the group has moved on, or may not be written; or a partition does not exist.
             TransactionAbortedError: the transaction can only be aborted.
             TransactionTimeoutError: they were not taken within `max_block_ms`; the transaction can only be aborted.
             UsageError: the transaction is not open.

@@ -1,4 +1,4 @@
-"""confluent-kafka's Producer (librdkafka), with a callback for each record."""
+"""confluent-kafka's Producer (librdkafka), with a callback for each record or without."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from peers.librdkafka import settings_of
 from peers.sources import Rows, arrow, plain
 
 
-def send_all(source: Callable[[Job], Rows], job: Job, stopwatch: Stopwatch) -> None:
-    """Send with a callback for each record, round robin over the topics."""
+def send_all(source: Callable[[Job], Rows], job: Job, stopwatch: Stopwatch, *, is_read: bool) -> None:
+    """Send round robin over the topics; with `is_read`, a callback for each record counts those delivered."""
     rows = source(job)
     client, names, value = Producer(settings_of(job)), job.topic_list(), job.value()
     topics = cycle(names)
@@ -34,29 +34,26 @@ def send_all(source: Callable[[Job], Rows], job: Job, stopwatch: Stopwatch) -> N
     client.flush()
     stopwatch.before = len(names) - 1
     delivered = 0
+    options: dict[str, Any] = {"on_delivery": told} if is_read else {}
     produce, poll = client.produce, client.poll
     with stopwatch.running():
         for number, (value, key, headers) in enumerate(rows()):
             topic = next(topics)
             while True:
                 try:
-                    produce(topic, value, key, on_delivery=told, headers=headers)
+                    produce(topic, value, key, headers=headers, **options)
                     break
                 except BufferError:
                     poll(0.01)
             if number % 500 == 0:
                 poll(0)
         client.flush()
-    assert delivered == job.count, delivered
-
-
-def not_read(job: Job, stopwatch: Stopwatch) -> None:
-    """Send without callbacks, one topic."""
-    of_outcome(job, stopwatch, None)
+    assert delivered == job.count * is_read, delivered
 
 
 def offset_read(job: Job, stopwatch: Stopwatch) -> None:
     """Send with a callback that reads the record's offset, one topic."""
+    client, topic, value = Producer(settings_of(job)), job.topic, job.value()
     read = 0
 
     def told(error: object, message: Message) -> None:
@@ -64,27 +61,22 @@ def offset_read(job: Job, stopwatch: Stopwatch) -> None:
         assert error is None, error
         read += (message.offset() or 0) >= 0
 
-    of_outcome(job, stopwatch, told)
-    assert read == job.count + 1, read
-
-
-def of_outcome(job: Job, stopwatch: Stopwatch, told: Callable[[object, Message], None] | None) -> None:
-    client, topic, value = Producer(settings_of(job)), job.topic, job.value()
-    options: dict[str, Any] = {} if told is None else {"on_delivery": told}
-    client.produce(topic, value, **options)
+    client.produce(topic, value, on_delivery=told)
     client.flush()
+    read = 0
     produce, poll = client.produce, client.poll
     with stopwatch.running():
         for number in range(job.count):
             while True:
                 try:
-                    produce(topic, value, **options)
+                    produce(topic, value, on_delivery=told)
                     break
                 except BufferError:
                     poll(0.01)
             if number % 500 == 0:
                 poll(0)
         client.flush()
+    assert read == job.count, read
 
 
 def one_at_a_time(job: Job, stopwatch: Stopwatch) -> None:
@@ -164,11 +156,11 @@ def transactions(job: Job, stopwatch: Stopwatch) -> None:
 
 
 WAYS = {
-    "firehose": partial(send_all, plain),
-    "not_read": not_read,
+    "firehose": partial(send_all, plain, is_read=False),
+    "called_back": partial(send_all, plain, is_read=True),
     "offset_read": offset_read,
-    "columns": partial(send_all, arrow),
-    "many_topics": partial(send_all, plain),
+    "columns": partial(send_all, arrow, is_read=True),
+    "many_topics": partial(send_all, plain, is_read=False),
     "open_loop": open_loop,
     "one_at_a_time": one_at_a_time,
     "tasks": tasks,

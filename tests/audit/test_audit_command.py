@@ -93,6 +93,7 @@ def test_without_spark_the_command_explains_itself_and_what_is_missing(monkeypat
         ["claims"],
         ["claims", "--topic", "orders"],
         ["claims", "--bootstrap", "kafka:9092"],
+        ["claims", "-b", "kafka:9092"],
         ["claims", "--config", "client.properties"],
         ["claims", "--log", "log", "--topic", "orders"],
         ["claims", "--log", "log", "--bootstrap", "kafka:9092"],
@@ -106,7 +107,9 @@ def test_a_dump_and_a_cluster_exclude_each_other_and_one_is_needed(
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert "--bootstrap" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "--bootstrap" in told
+    assert told.count("\n") == 1 and told.endswith("See: python -m aiokprod.audit --help\n")
 
 
 @pytest.mark.parametrize("missing", ["claims", "log"])

@@ -1,4 +1,4 @@
-"""`aiokprod demo --spark`, as a user starts it."""
+"""`aiokprod demo --spark`, as a user starts it, and its page, as a browser shows it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from browser import page_in_browser
 
 import aiokprod
 
@@ -35,4 +36,9 @@ def test_the_demo_ends_clean_with_pictures(tmp_path: Path) -> None:
     assert "lost 0, duplicate 0, phantom 0, reordered 0" in done.stdout
     summary = json.loads((tmp_path / "report" / "summary.json").read_text())
     assert (summary["verdict"], summary["claims"]) == ("clean", 30_000)
-    assert "<svg" in (tmp_path / "report" / "index.html").read_text()
+    assert "killed the driver of Spark (-9)" in done.stdout
+    shown = page_in_browser(tmp_path / "report" / "index.html", tmp_path)
+    assert "lost 0, duplicate 0" in shown.text
+    assert shown.plots >= 1
+    assert shown.drawn > 0.02  # of the page; one that did not load, or without its plots, is white
+    assert shown.coloured > 500  # points of lines and bars

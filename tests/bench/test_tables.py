@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from items import AIOKAFKA, AIOKPROD, ASYNCIO, CALLBACK, COMPILED, ITEMS, JAVA, KAFKA_PYTHON, OUTCOMES, PURE
+from items import AIOKAFKA, AIOKPROD, ASYNCIO, CALLBACK, COMPILED, FORMS, ITEMS, JAVA, KAFKA_PYTHON, OUTCOMES, PURE
 from job import Job, Measured
 from memory import slope_of
 from peers.transacting import transactions
-from readme_table import BEGIN, COLUMNS, END, table_of, write_table
-from tables import Table, cpu_us, markdown, rate
+from readme_table import BEGIN, COLUMNS, END, HOW, table_of, write_table
+from tables import SAME_WAY, Table, beside, cpu_us, markdown, rate
 
 
 def table(kind: str = "rates", title: str = "Firehose") -> Table:
@@ -71,8 +71,8 @@ def test_every_peer_that_can_is_in_every_table() -> None:
                 can -= {ASYNCIO, JAVA}
             if item.common.get("keys") or "topics" in item.common or item.kind == "waits" or name == "columns":
                 can -= {JAVA}
-            if name == "outcomes":  # kafka-python's futures and Java's tool read nothing of each record
-                can = can - {AIOKPROD, KAFKA_PYTHON, JAVA} | {OUTCOMES}
+            if name == "outcomes":
+                can = can - {AIOKPROD} | {OUTCOMES}
             if name == "transactions":  # of librdkafka the plain client; Java's tool ends transactions by time alone
                 can -= {ASYNCIO, KAFKA_PYTHON} if "transaction_ms" in item.common else {ASYNCIO, KAFKA_PYTHON, JAVA}
             assert {entry.client for entry in item.entries} == can, item.title
@@ -99,18 +99,55 @@ def test_the_slope_is_that_of_the_straight_line() -> None:
 def test_the_readme_gets_medians_and_ratios_between_its_marks_and_nothing_else_changes(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    made = outcomes()
     for _ in range(2):
-        write_table([table(title="Firehose: 100 B values, no keys, 6 partitions")], readme)
+        write_table([made], readme)
     text = readme.read_text()
-    written = table_of([table(title="Firehose: 100 B values, no keys, 6 partitions")])
-    assert text == f"before\n{BEGIN}\n{written}\n{END}\nafter\n"
-    assert "| aiokprod, compiled | 750.00 |  |  |  |" in text
-    assert "| peer | 5000.00 (6.7x) |  |  |  |" in text
+    assert text == f"before\n{BEGIN}\n{HOW}\n{table_of([made])}\n{END}\nafter\n"
+    assert "| aiokprod, compiled | 750.00 |  |  |  |  |" in text
+    assert "| confluent-kafka | 5000.00 (6.7x) |  |  |  |  |" in text
+
+
+def outcomes() -> Table:
+    names = ["aiokprod, compiled, not read", "aiokprod, pure, not read", "confluent-kafka, no callback"]
+    made = table("outcomes", "Outcomes: of a test")
+    return Table(made.title, made.kind, names, dict(zip(names, made.runs.values(), strict=True)))
 
 
 def test_every_column_of_the_readme_is_of_one_table() -> None:
     titles = [item.title for tables in ITEMS.values() for item in tables()]
-    assert [sum(title.startswith(start) for title in titles) for start, *_ in COLUMNS] == [1] * len(COLUMNS)
+    assert [sum(title.startswith(each.table) for title in titles) for each in COLUMNS] == [1] * len(COLUMNS)
+
+
+def test_every_column_of_the_readme_has_a_figure_of_both_our_forms_and_of_peers() -> None:
+    items = [item for tables in ITEMS.values() for item in tables()]
+    for column in COLUMNS:
+        (item,) = [item for item in items if item.title.startswith(column.table)]
+        of_it = [entry.name for entry in item.entries if any(entry.name.endswith(f", {way}") for way in column.ways)]
+        assert sum(name.startswith("aiokprod, compiled") for name in of_it) == 1
+        assert sum(name.startswith("aiokprod, pure") for name in of_it) == 1
+        assert sum(name.startswith("confluent-kafka") for name in of_it) >= 1
+
+
+def test_each_way_of_reading_stands_beside_a_peers_that_is_measured() -> None:
+    (item,) = ITEMS["outcomes"]()
+    names = {entry.name for entry in item.entries}
+    for way, peers in SAME_WAY.items():
+        assert {f"aiokprod, {form}, {way}" for form in FORMS} <= names
+        assert set(peers) <= names
+
+
+def test_a_way_of_reading_has_the_ratios_of_each_round() -> None:
+    names = [f"aiokprod, {form}, a done callback each" for form in FORMS] + list(SAME_WAY["a done callback each"])
+    made = table("outcomes", "Outcomes: of a test")
+    ways = {"a done callback each": SAME_WAY["a done callback each"]}
+    line = beside(
+        Table(made.title, made.kind, names, dict(zip(names, made.runs.values(), strict=True))), ways
+    ).splitlines()[-1]
+    assert line == (
+        "| a done callback each | confluent-kafka, callback that reads the offset | 5000.00 (2000.00 to 8000.00) "
+        "| 750.00 (6.00 (4.00 to 8.00)) | 1500.00 (3.00 (2.00 to 4.00)) | 6.00 (4.00 to 8.00) | 3.00 (2.00 to 4.00) |"
+    )
 
 
 def test_the_readme_has_the_marks() -> None:

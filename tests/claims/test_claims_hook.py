@@ -15,7 +15,7 @@ import pytest
 
 from aiokprod import Producer, Record
 from aiokprod.claims import HEADER, Claims, Status, decode_identity, encode_identity
-from aiokprod.errors import AiokprodError, ConfigError, RecordTypeError
+from aiokprod.errors import AiokprodError, ConfigError, RecordTypeError, TransactionOutcomeUnknownError
 from aiokprod.serializers import JsonSerializer
 from aiokprod.testing import MemoryProducer, MockCluster
 
@@ -65,6 +65,45 @@ def test_every_record_of_a_producer_is_claimed_where_it_is(tmp_path: Path) -> No
     run(scenario())
     assert claims.report().rows == 203
     assert claims.report().is_closed
+
+
+def test_records_of_transactions_are_claimed_as_readers_of_committed_records_see_them(tmp_path: Path) -> None:
+    claims = Claims(tmp_path, run=11)
+
+    async def scenario() -> None:
+        async with MockCluster(auto_create_topics=False) as cluster:
+            cluster.create_topic("t")
+            async with Producer(
+                cluster.bootstrap_servers, interceptors=[claims], transactional_id="tx", request_timeout_ms=200
+            ) as producer:
+                async with producer.transaction():
+                    await producer.send("t", b"committed")
+                with pytest.raises(KeyError):
+                    async with producer.transaction():
+                        await producer.send("t", b"aborted")
+                        producer.send("t", b"queued")
+                        raise KeyError
+                producer.begin_transaction()
+                await producer.send("t", b"found out")
+                silence = cluster.swallow_next("EndTxn", before_serving=False, times=None)
+                with pytest.raises(TransactionOutcomeUnknownError):
+                    await producer.commit_transaction(timeout=0.3)
+                assert silence.hits
+                cluster.clear_faults()
+                await producer.commit_transaction()
+                producer.begin_transaction()
+                await producer.send("t", b"prepared")
+                await producer.prepare_transaction()
+            assert [(row["status"], row["offset"] >= 0) for row in rows(claims)] == [
+                (Status.ACKED, True),
+                (Status.NOT_PERSISTED, True),
+                (Status.NOT_PERSISTED, False),
+                (Status.ACKED, True),
+                (Status.POSSIBLY_PERSISTED, True),
+            ]
+            assert [record.value for record in cluster.records("t", committed=True)] == [b"committed", b"found out"]
+
+    run(scenario())
 
 
 def test_failures_are_claimed_with_their_persistence(tmp_path: Path) -> None:

@@ -276,7 +276,7 @@ def test_close_timeout_bounds_the_shutdown_and_what_is_left_is_told(
     assert time.monotonic() - began < MUCH_LESS_THAN_THE_DEFAULT_S
     assert [type(failure) for failure in failures] == [UndeliveredAtCloseError]
     assert values(cluster) == [b"first"]
-    assert "close() could not deliver 1 records (orders-0: 1 " in caplog.text
+    assert "close() could not deliver 1 record (orders-0: 1 " in caplog.text
 
 
 def test_the_default_of_close_timeout_is_below_the_grace_period_of_kubernetes() -> None:

@@ -1,7 +1,7 @@
 """Published distributions: the source distribution, the wheel of sources, the compiled wheel; each made from the one before.
 
 Slow: a source distribution and four wheels are made, as pip makes them, with the build requirements fetched again. The
-compiled one takes minutes: AIOKPROD_COMPILED_WHEEL names one that was made by the same commands of the same sources.
+compiled one takes minutes: AIOKPROD_TEST_WHEEL names one that was made by the same commands of the same sources.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def pure(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheel:
 
 @pytest.fixture(scope="module")
 def compiled(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheel:
-    made = os.environ.get("AIOKPROD_COMPILED_WHEEL")
+    made = os.environ.get("AIOKPROD_TEST_WHEEL")
     if made:
         return Wheel.read(Path(made))
     return Wheel.made_from(source, tmp_path_factory.mktemp("compiled"), AIOKPROD_COMPILE="1")

@@ -43,10 +43,16 @@ NOT_WITH_ZOOKEEPER: Final = ("test_security_on_real_brokers.py", "test_kafka_sec
 """2.8 takes no unencrypted PEM key, and has no tool of ours that makes SCRAM users; PLAIN is in the tests of rights."""
 
 
+SINCE: Final = {"test_telemetry_on_real_brokers.py": (3, 7)}  # KIP-714
+
+
 def is_left_out(file: str) -> bool:
     """Return whether the release that the environment names cannot run these tests."""
     only = os.environ.get(VARIABLE)
-    return only is not None and version_tuple(only) < (3, 0) and file in NOT_WITH_ZOOKEEPER
+    if only is None:
+        return False
+    version = version_tuple(only)
+    return version < SINCE.get(file, version) or (version < (3, 0) and file in NOT_WITH_ZOOKEEPER)
 
 
 def versions_for(test: str) -> list[Any]:

@@ -1,6 +1,6 @@
-"""A process that prepares a transaction, tells it, and waits to be killed; run by test_prepared_on_real_brokers.
+"""A process that writes a transaction, prepares it if it is to, and waits to be killed; run by test_prepared_on_real_brokers.
 
-python prepared_client.py '{"servers": ..., "topic": ..., "id": ..., "group": ...}'
+python prepared_client.py '{"servers": ..., "topic": ..., "id": ..., "group": ..., "prepares": true}'
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ async def main(job: dict[str, Any]) -> None:
         for index in range(5):
             producer.send(job["topic"], b"%d" % index, partition=partition)
     await producer.send_offsets_to_transaction({(job["topic"], 0): 7}, job["group"])
-    print((await producer.prepare_transaction()).to_json(), flush=True)
+    if job["prepares"]:
+        print((await producer.prepare_transaction()).to_json(), flush=True)
+    else:
+        await producer.flush()
+        print("written", flush=True)
     await asyncio.sleep(3600)
 
 

@@ -14,7 +14,7 @@ from aiokprod import Delivery, Persistence, Producer
 from aiokprod.testing import KafkaCluster
 from aiokprod.testing.checker import Finding
 
-FULL = bool(os.environ.get("AIOKPROD_FULL"))  # durations and counts of the fault catalogue, not the short ones
+FULL = bool(os.environ.get("AIOKPROD_TEST_FULL"))  # durations and counts of the fault catalogue, not the short ones
 
 
 def scaled(short: float, full: float) -> float:

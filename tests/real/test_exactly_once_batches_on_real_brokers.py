@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
+from group_consumers import CONSUMERS, command_of, copy
 
-from aiokprod import Producer, Reader, exactly_once
+from aiokprod import Producer, Reader
 from aiokprod.testing import KafkaCluster
 
 pytestmark = [
@@ -28,14 +28,13 @@ pytestmark = [
 PARTITIONS = 4
 COUNT = 2000
 KILLS = 3
+SESSION_MS = 6000
 CLUSTERS = [
     pytest.param(("4.3.1", 2), id="4.3-TV2"),
     pytest.param(("4.3.1", 1), id="4.3-TV1", marks=pytest.mark.slow),
     pytest.param(("3.9.1", None), id="3.9", marks=pytest.mark.slow),
     pytest.param(("2.8.2", None), id="2.8", marks=pytest.mark.slow),
 ]
-
-Consumers = Callable[[str, str], Any]
 
 
 @pytest.fixture(scope="module", params=CLUSTERS)
@@ -44,77 +43,6 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     features = None if feature is None else {"transaction.version": feature}
     with KafkaCluster(brokers=1, version=version, features=features) as started:
         yield started
-
-
-@asynccontextmanager
-async def aiokafka_consumer(servers: str, topic: str) -> AsyncIterator[Any]:
-    aiokafka = pytest.importorskip("aiokafka")
-    consumer = aiokafka.AIOKafkaConsumer(
-        topic, bootstrap_servers=servers, group_id=topic, enable_auto_commit=False, isolation_level="read_committed",
-        auto_offset_reset="earliest", session_timeout_ms=6000, heartbeat_interval_ms=300, metadata_max_age_ms=5000,
-    )  # fmt: skip
-    try:
-        await consumer.start()
-        yield consumer
-    finally:
-        await consumer.stop()
-
-
-def confluent_options(servers: str, topic: str, **more: Any) -> dict[str, Any]:
-    return {
-        "bootstrap.servers": servers, "group.id": topic, "enable.auto.commit": False, "enable.auto.offset.store": False,
-        "isolation.level": "read_committed", "auto.offset.reset": "earliest",
-    } | (more or {"session.timeout.ms": 6000, "heartbeat.interval.ms": 300})  # fmt: skip
-
-
-@asynccontextmanager
-async def confluent_consumer(servers: str, topic: str, **more: Any) -> AsyncIterator[Any]:
-    confluent_kafka = pytest.importorskip("confluent_kafka")
-    consumer = confluent_kafka.Consumer(confluent_options(servers, topic, **more))
-    consumer.subscribe([topic])
-    try:
-        yield consumer
-    finally:
-        await asyncio.to_thread(consumer.close)
-
-
-@asynccontextmanager
-async def cooperative_consumer(servers: str, topic: str) -> AsyncIterator[Any]:
-    async with confluent_consumer(
-        servers, topic,
-        **{"partition.assignment.strategy": "cooperative-sticky", "session.timeout.ms": 6000, "heartbeat.interval.ms": 300},
-    ) as consumer:  # fmt: skip
-        yield consumer
-
-
-@asynccontextmanager
-async def next_generation_consumer(servers: str, topic: str) -> AsyncIterator[Any]:
-    async with confluent_consumer(servers, topic, **{"group.protocol": "consumer"}) as consumer:
-        yield consumer
-
-
-@asynccontextmanager
-async def aio_consumer(servers: str, topic: str) -> AsyncIterator[Any]:
-    aio = pytest.importorskip("confluent_kafka.aio")
-    consumer = aio.AIOConsumer(confluent_options(servers, topic))
-    await consumer.subscribe([topic])
-    try:
-        yield consumer
-    finally:
-        await consumer.close()
-
-
-CONSUMERS: dict[str, Any] = {
-    "aiokafka": aiokafka_consumer,
-    "confluent": confluent_consumer,
-    "confluent cooperative": cooperative_consumer,
-    "confluent KIP-848": next_generation_consumer,
-    "confluent aio": aio_consumer,
-}
-
-
-def value_of(record: Any) -> bytes:
-    return record.value() if callable(record.value) else record.value
 
 
 async def values_of(cluster: KafkaCluster, topic: str) -> list[bytes | None]:
@@ -127,23 +55,6 @@ async def values_of(cluster: KafkaCluster, topic: str) -> list[bytes | None]:
         ]
 
 
-async def instance(cluster: KafkaCluster, consumers: Any, topic: str, name: str, done: asyncio.Event) -> None:
-    """Run one instance, as a process would."""
-    servers = cluster.bootstrap_servers
-    async with (
-        Producer(servers, transactional_id=f"{topic}-{name}", linger_ms=5) as producer,
-        consumers(servers, topic) as consumer,
-        exactly_once(consumer, producer, max_records=100, timeout=0.5) as batches,
-    ):
-        async for records in batches:
-            for record in records:
-                producer.send(f"{topic}-out", value_of(record))
-            if random.random() < 0.3:
-                await asyncio.sleep(0.05)
-            if done.is_set():
-                batches.stop()
-
-
 SLOW = ("confluent cooperative", "confluent aio")
 
 
@@ -151,7 +62,7 @@ SLOW = ("confluent cooperative", "confluent aio")
 def test_the_output_is_the_image_of_the_input(cluster: KafkaCluster, kafka_name: str, kind: str) -> None:
     if kind == "confluent KIP-848" and not cluster.version.startswith("4"):
         pytest.skip("KIP-848 needs Kafka 4")
-    topic, consumers = kafka_name, CONSUMERS[kind]
+    topic = kafka_name
     for name in (topic, f"{topic}-out"):
         cluster.create_topic(name, partitions=PARTITIONS)
     given = [b"%d" % number for number in range(COUNT)]
@@ -160,7 +71,7 @@ def test_the_output_is_the_image_of_the_input(cluster: KafkaCluster, kafka_name:
         done = asyncio.Event()
 
         def start(name: str) -> asyncio.Task[None]:
-            return asyncio.create_task(instance(cluster, consumers, topic, name, done), name=name)
+            return asyncio.create_task(copy(cluster.bootstrap_servers, topic, name, kind, SESSION_MS, done), name=name)
 
         tasks = {name: start(name) for name in ("a", "b")}
         each = COUNT // (KILLS + 1)
@@ -193,3 +104,70 @@ def test_the_output_is_the_image_of_the_input(cluster: KafkaCluster, kafka_name:
     lost = set(given) - set(copied)
     assert (len(lost), len(doubled)) == (0, 0)
     assert sum(copied.values()) == COUNT
+
+
+# ---------------------------------------------------------------------- processes and brokers that are killed
+@pytest.fixture(scope="module")
+def three_brokers() -> Iterator[KafkaCluster]:
+    with KafkaCluster(brokers=3) as started:
+        yield started
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["aiokafka", "confluent KIP-848"])
+def test_the_output_is_the_image_though_processes_and_brokers_are_killed(
+    three_brokers: KafkaCluster, kafka_name: str, kind: str
+) -> None:
+    cluster, topic = three_brokers, kafka_name
+    for name in (topic, f"{topic}-out"):
+        cluster.create_topic(name, partitions=PARTITIONS, replication_factor=3)
+    given = [b"%d" % number for number in range(COUNT)]
+    job = {"servers": cluster.bootstrap_servers, "topic": topic, "kind": kind, "session_ms": SESSION_MS, "most": 50}
+    running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(name: str) -> None:
+        running[name] = subprocess.Popen(command_of(name=name, **job))
+
+    def kill(name: str) -> None:
+        assert running[name].poll() is None, "it has ended by itself"
+        running[name].kill()  # no member leaves the group, and the transaction stays open
+        running[name].wait()
+
+    async def until_copied(count: int) -> None:
+        """Wait until so many values are read; without an end the test's own time limit tells."""
+        while len(await values_of(cluster, f"{topic}-out")) < count:
+            await asyncio.sleep(0.3)
+
+    async def scenario() -> Counter[bytes | None]:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            each = COUNT // 4
+            await producer.send_many(topic, given[:each])
+            await until_copied(each // 4)
+            kill("a")
+            start("a")
+            await producer.send_many(topic, given[each : 2 * each])
+            node = cluster.leaders(f"{topic}-out")[0]
+            cluster.broker(node).kill()
+            await producer.send_many(topic, given[2 * each : 3 * each])
+            kill("b")
+            start("b")
+            await until_copied(each)
+            cluster.broker(node).start()
+            await producer.send_many(topic, given[3 * each :])
+            await until_copied(COUNT)
+        assert all(process.poll() is None for process in running.values())
+        return Counter(await values_of(cluster, f"{topic}-out"))
+
+    async def in_time() -> Counter[bytes | None]:
+        return await asyncio.wait_for(scenario(), 180)
+
+    try:
+        start("a")
+        start("b")
+        copied = asyncio.run(in_time())
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()
+    doubled = {value: count for value, count in copied.items() if count > 1}
+    assert (len(set(given) - set(copied)), len(doubled)) == (0, 0)

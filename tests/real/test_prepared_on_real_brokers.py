@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.real
 CLUSTERS = [
     pytest.param(("4.3.1", 2), id="4.3-TV2"),
     pytest.param(("4.3.1", 1), id="4.3-TV1"),
+    pytest.param(("4.3.1", 0), id="4.3-TV0", marks=pytest.mark.slow),
     pytest.param(("3.9.1", None), id="3.9", marks=pytest.mark.slow),
     pytest.param(("2.8.2", None), id="2.8", marks=pytest.mark.slow),
 ]
@@ -40,15 +42,23 @@ def topic(cluster: KafkaCluster, kafka_name: str) -> str:
     return kafka_name
 
 
-def prepared_and_killed(cluster: KafkaCluster, topic: str, **options: Any) -> PreparedTransaction:
-    """Prepare a transaction in a process, and kill that process (SIGKILL)."""
-    job = {"servers": cluster.bootstrap_servers, "topic": topic, "id": topic, "group": topic, "options": options}
+def told_and_killed(cluster: KafkaCluster, topic: str, *, prepares: bool, **options: Any) -> bytes:
+    """Write a transaction in a process, kill that process (SIGKILL), and return what it has told."""
+    job = {
+        "servers": cluster.bootstrap_servers, "topic": topic, "id": topic, "group": topic, "options": options,
+        "prepares": prepares,
+    }  # fmt: skip
     client = Path(__file__).with_name("prepared_client.py")
     with subprocess.Popen([sys.executable, client, json.dumps(job)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         text = process.stdout.readline()
         process.kill()
-    return PreparedTransaction.from_json(text)
+    return text
+
+
+def prepared_and_killed(cluster: KafkaCluster, topic: str, **options: Any) -> PreparedTransaction:
+    """Prepare a transaction in a process, and kill that process."""
+    return PreparedTransaction.from_json(told_and_killed(cluster, topic, prepares=True, **options))
 
 
 async def seen(cluster: KafkaCluster, topic: str) -> list[list[bytes | None]]:
@@ -84,6 +94,22 @@ def test_another_process_ends_what_a_killed_one_has_prepared(cluster: KafkaClust
             successor.send(topic, b"next", partition=0)
         for verdict in (True, False):  # by the log alone: the id has gone on
             assert await end_transaction(cluster.bootstrap_servers, prepared, verdict) is commit
+
+    asyncio.run(scenario())
+
+
+def test_what_a_killed_process_has_written_in_an_open_transaction_is_never_seen(
+    cluster: KafkaCluster, topic: str
+) -> None:
+    """faults: X22"""
+    assert told_and_killed(cluster, topic, prepares=False) == b"written\n"
+
+    async def scenario() -> None:
+        began = time.monotonic()
+        async with Producer(cluster.bootstrap_servers, transactional_id=topic) as successor, successor.transaction():
+            await successor.send(topic, b"next", partition=0)
+            print(f"the first record of the successor is written after {time.monotonic() - began:.2f} s")
+        await eventually(cluster, topic, [[b"next"], [], []])
 
     asyncio.run(scenario())
 

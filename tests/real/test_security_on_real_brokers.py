@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import logging
 import ssl
 import time
@@ -16,7 +18,7 @@ from delivery_check import DELIVERED, Told, judge, read_log
 from sending import send_numbered
 
 import aiokprod
-from aiokprod import Producer
+from aiokprod import OAuthToken, Producer
 from aiokprod.errors import AiokprodError, AuthenticationError, BootstrapError, ConnectionLostError, TlsError
 from aiokprod.testing import KafkaCluster
 from aiokprod.testing.kafka_cluster import ClusterSecurity, TlsFiles
@@ -31,11 +33,12 @@ SESSION_MS = 4_000  # after which the broker hangs up on a client that has not a
 RESETS = 8
 PATIENCE_S = 120.0
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+SCOPE = "kafka:write"  # which the broker wants in a token
 
 
 @pytest.fixture(scope="module")
 def cluster(kafka_version: str) -> Iterator[KafkaCluster]:
-    security = ClusterSecurity(client_auth="requested", users={"alice": PASSWORD})
+    security = ClusterSecurity(client_auth="requested", users={"alice": PASSWORD}, oauth_scope=SCOPE)
     listeners = ("SASL_SSL", "SSL", "PLAINTEXT")
     config = {"connections.max.reauth.ms": str(SESSION_MS)}
     with KafkaCluster(
@@ -97,6 +100,24 @@ def with_sasl(cluster: KafkaCluster, mechanism: str, password: str = PASSWORD) -
     }
 
 
+def token_of(expires_s: float = 300.0, **claims: object) -> OAuthToken:
+    """Make an unsigned token, which Kafka's own unsecured validator takes; a claim of None is left out."""
+    now = time.time()
+    given = {"sub": f"{CANARY}-alice", "scope": SCOPE, "iat": now, "exp": now + expires_s} | claims
+    parts = ({"alg": "none"}, {name: value for name, value in given.items() if value is not None})
+    texts = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+    return OAuthToken(".".join((*texts, "")), (now + expires_s) * 1000)
+
+
+def with_token(cluster: KafkaCluster, provider: Callable[[], Any]) -> dict[str, Any]:
+    return {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauth_token_provider": provider,
+        "ssl_cafile": str(cluster.tls.authority),
+    }
+
+
 # ---------------------------------------------------------------------- getting in
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_user_with_the_password_delivers_and_shows_it_nowhere(
@@ -108,6 +129,42 @@ def test_a_user_with_the_password_delivers_and_shows_it_nowhere(
     assert "alice" in shown, "the configuration is shown, but for its secrets"
     assert caplog.records
     assert CANARY not in shown + caplog.text
+
+
+def test_a_token_delivers_and_shows_nowhere(cluster: KafkaCluster, caplog: pytest.LogCaptureFixture) -> None:
+    # faults: S18
+    tokens: list[str] = []
+
+    def provider() -> OAuthToken:
+        token = token_of()
+        tokens.append(token.token.reveal())
+        return token
+
+    with caplog.at_level(logging.DEBUG):
+        offset, shown = deliver(cluster.bootstrap_for("SASL_SSL"), **with_token(cluster, provider))
+    assert offset is not None
+    assert len(tokens) == 1, "one call for all connections"
+    assert "provider" in shown and caplog.records
+    assert not any(part in shown + caplog.text for part in tokens[0].split(".")[1:] if part)
+
+
+async def fetched() -> tuple[str, float | None]:
+    await asyncio.sleep(0.01)
+    token = token_of()
+    return token.token.reveal(), token.expires_at_ms
+
+
+class OfAiokafka:
+    async def token(self) -> str:
+        return token_of().token.reveal()
+
+    def extensions(self) -> dict[str, str]:
+        return {"traceId": "a b\tc"}
+
+
+@pytest.mark.parametrize("provider", [fetched, OfAiokafka()], ids=["async function", "object of aiokafka"])
+def test_a_token_of_any_kind_of_provider_delivers(cluster: KafkaCluster, provider: Any) -> None:
+    assert deliver(cluster.bootstrap_for("SASL_SSL"), **with_token(cluster, provider))[0] is not None
 
 
 def test_plain_tls_delivers(cluster: KafkaCluster) -> None:
@@ -132,10 +189,10 @@ def test_mutual_tls_delivers_with_our_certificate_and_says_what_is_missing_witho
 
 
 # ---------------------------------------------------------------------- staying in
-@pytest.mark.parametrize("trouble", ["sessions end", "connections are reset"])
+@pytest.mark.parametrize("trouble", ["sessions end", "connections are reset", "tokens expire"])
 def test_records_arrive_once_and_in_order_while(
     cluster: KafkaCluster, kafka_name: str, trouble: str, caplog: pytest.LogCaptureFixture
-) -> None:  # faults: S16, N15
+) -> None:  # faults: S15, S16, N15
     def wait_for_sessions() -> None:
         time.sleep(3 * SESSION_MS / 1000)
 
@@ -147,7 +204,7 @@ def test_records_arrive_once_and_in_order_while(
             cluster.proxy.close_connections(abort=True)
 
     async def scenario() -> dict[str, Any]:
-        async with Producer(cluster.bootstrap_for("SASL_SSL"), **with_sasl(cluster, "SCRAM-SHA-256")) as producer:
+        async with Producer(cluster.bootstrap_for("SASL_SSL"), **options) as producer:
             doing = asyncio.create_task(asyncio.to_thread(fault))
             while not doing.done():
                 for _ in range(5):
@@ -157,9 +214,15 @@ def test_records_arrive_once_and_in_order_while(
             await producer.flush()
             return producer.metrics()
 
+    def short_lived() -> OAuthToken:
+        asked.append(time.monotonic())
+        return token_of(SESSION_MS / 1000 / 2)  # the session ends with the token
+
     told: list[Told] = []
+    asked: list[float] = []
     opened = cluster.proxy.connections()
-    fault = wait_for_sessions if trouble == "sessions end" else reset
+    fault = reset if trouble == "connections are reset" else wait_for_sessions
+    options = with_token(cluster, short_lived) if trouble == "tokens expire" else with_sasl(cluster, "SCRAM-SHA-256")
     cluster.create_topic(kafka_name, partitions=3)
     with caplog.at_level(logging.DEBUG):
         metrics = asyncio.run(scenario())
@@ -167,6 +230,7 @@ def test_records_arrive_once_and_in_order_while(
     assert not findings, findings
     assert {record.outcome for record in told} == {DELIVERED}
     assert metrics["connections_opened"] > 3, "none lasted"
+    assert len(asked) > 3 or trouble != "tokens expire"
     assert CANARY not in caplog.text
 
 
@@ -183,6 +247,42 @@ def test_a_wrong_password_is_an_authentication_error_that_shows_no_password(
     shown = traced(error)
     assert "self = <" in shown, "variables of our frames are shown"
     assert CANARY not in shown + caplog.text
+
+
+REFUSED_TOKENS: dict[str, tuple[dict[str, Any], str]] = {
+    # The client knows the expiry of the last one only from the token itself, which it does not read.
+    "no name": ({"sub": None}, "invalid_token"),
+    "an empty name": ({"sub": ""}, "invalid_token"),
+    "no scope": ({"scope": None}, "insufficient_scope; wanted scope: [kafka:write]"),
+    "another scope": ({"scope": "kafka:read"}, "insufficient_scope; wanted scope: [kafka:write]"),
+    "expired": ({"expires_s": -60.0}, "invalid_token"),
+}
+
+
+@pytest.mark.parametrize(("claims", "says"), REFUSED_TOKENS.values(), ids=REFUSED_TOKENS)
+def test_a_token_that_the_broker_refuses_is_told_by_its_status_and_not_shown(
+    cluster: KafkaCluster, claims: dict[str, Any], says: str, caplog: pytest.LogCaptureFixture
+) -> None:  # faults: S14, S18
+    def provider() -> str:
+        tokens.append(token_of(**claims).token.reveal())
+        return tokens[-1]
+
+    tokens: list[str] = []
+    with caplog.at_level(logging.DEBUG):
+        error = refused(cluster.bootstrap_for("SASL_SSL"), **with_token(cluster, provider))
+    assert isinstance(error, AuthenticationError)
+    assert f"SASL OAUTHBEARER: the broker refused the token: {says}" in str(error)
+    assert error.code == 58
+    shown = traced(error)
+    assert "self = <" in shown, "variables of our frames are shown"
+    for token in tokens:
+        assert not any(part in shown + caplog.text for part in token.split(".")[1:] if part)
+
+
+def test_a_token_that_expired_is_not_sent(cluster: KafkaCluster) -> None:  # faults: S14
+    error = refused(cluster.bootstrap_for("SASL_SSL"), **with_token(cluster, lambda: token_of(-60.0)))
+    assert isinstance(error, AuthenticationError)
+    assert "returned a token that expired 60 s ago" in str(error)
 
 
 def test_a_broker_of_an_unknown_authority_never_hears_the_password(

@@ -1,4 +1,7 @@
-"""Rows of the fault catalogue about transactions that only real brokers show: timeouts, late requests, size, coordinators."""
+"""Rows of the fault catalogue about transactions that only real brokers show: timeouts, late requests, size, coordinators.
+
+`nox -s rows` runs them on `transaction.version` 0, on Kafka 3.9 and on 2.8, too.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from sending import FULL
 
 from aiokprod import Producer, Reader, TransactionOutcome
 from aiokprod.errors import AiokprodError, ProducerFencedError, TransactionOutcomeUnknownError
@@ -20,15 +24,20 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 WAIT_S = 60.0
 MANY = 1_000
 PIECE_BYTES, PIECES = 100_000, 1_000  # 100 MB
+CLUSTERS: list[tuple[str, int | None]] = [("4.3.1", 2), ("4.3.1", 1)]
+if FULL:
+    CLUSTERS += [("4.3.1", 0), ("3.9.1", None), ("2.8.2", None)]
 OPTIONS = {"request_timeout_ms": 2_000, "delivery_timeout_ms": 60_000, "linger_ms": 5}
 
 
-@pytest.fixture(scope="module", params=[2, 1], ids=["TV2", "TV1"])
+@pytest.fixture(scope="module", params=CLUSTERS, ids=lambda each: each[0] if each[1] is None else f"TV{each[1]}")
 def cluster(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    version, feature = request.param
     with KafkaCluster(
         brokers=3,
+        version=version,
         proxied=True,
-        features={"transaction.version": request.param},
+        features=None if feature is None else {"transaction.version": feature},
         config={"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"},
     ) as started:
         yield started

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from aiokprod import Producer, Reader, TransactionOutcome
-from aiokprod.errors import ProducerFencedError, TransactionAbortedError, TransactionOutcomeUnknownError
+from aiokprod.consuming.exactly_once import transactor_of
+from aiokprod.errors import (
+    OffsetCommitRefusedError,
+    ProducerFencedError,
+    TransactionAbortedError,
+    TransactionOutcomeUnknownError,
+)
 from aiokprod.testing import KafkaCluster
 
 pytestmark = pytest.mark.real
@@ -110,8 +116,39 @@ def test_nothing_is_seen_before_the_commit(cluster: KafkaCluster, topic: str) ->
     asyncio.run(scenario())
 
 
+def test_offsets_of_missing_and_deleted_partitions_are_refused_and_those_of_new_ones_taken(
+    cluster: KafkaCluster, topic: str
+) -> None:
+    async def scenario() -> None:
+        new = f"{topic}-new"
+        async with producer_of(cluster, topic, max_block_ms=60_000) as producer:
+
+            async def refused(offsets: dict[tuple[str, int], int], where: tuple[str, int]) -> None:
+                with pytest.raises(
+                    OffsetCommitRefusedError, match=r"the cluster has no partition \d of topic"
+                ) as caught:
+                    async with asyncio.timeout(40), producer.transaction() as transaction:
+                        producer.send(topic, b"never", partition=0)
+                        await transaction.send_offsets(offsets, topic)
+                assert ((caught.value.topic, caught.value.partition), caught.value.code) == (where, 3)
+                assert transaction.outcome is TransactionOutcome.ABORTED
+
+            await refused({(topic, 0): 5, (topic, PARTITIONS): 5}, (topic, PARTITIONS))
+            cluster.create_topic(new)
+            async with producer.transaction() as transaction:
+                await transaction.send_offsets({(topic, 1): 1, (new, 0): 1}, topic)
+            cluster.delete_topic(new)
+            await refused({(topic, 1): 9, (new, 0): 9}, (new, 0))
+            places = [(topic, number) for number in range(PARTITIONS)]
+            taken = await transactor_of(producer).committed_offsets(topic, places, lambda why: None)
+            assert taken == {(topic, 1): 1}, "nothing of what was refused"
+        await eventually(lambda: seen(cluster, topic), [[]] * PARTITIONS)
+
+    asyncio.run(scenario())
+
+
 def test_a_zombie_is_fenced_and_its_records_are_never_seen(cluster: KafkaCluster, topic: str) -> None:
-    """faults: X1, X22"""
+    """faults: X1, X3, X22"""
 
     async def scenario() -> None:
         zombie = producer_of(cluster, topic, client_id="zombie")

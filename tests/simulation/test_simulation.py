@@ -10,8 +10,8 @@ from world import explore
 
 from aiokprod.testing.checker import Outcome
 
-SEEDS = int(os.environ.get("AIOKPROD_SEEDS", "1000"))
-FIRST = int(os.environ.get("AIOKPROD_FIRST_SEED", "0"))
+SEEDS = int(os.environ.get("AIOKPROD_TEST_SEEDS", "1000"))
+FIRST = int(os.environ.get("AIOKPROD_TEST_FIRST_SEED", "0"))
 PARTS = 20
 
 
@@ -20,7 +20,7 @@ def test_no_schedule_loses_repeats_or_reorders_a_record(part: int) -> None:
     records = delivered = 0
     for seed in range(FIRST + part, FIRST + SEEDS, PARTS):
         run = explore(seed)
-        assert not run.wrongs, f"{run.story}\nreplay: AIOKPROD_FIRST_SEED={seed} AIOKPROD_SEEDS=1"
+        assert not run.wrongs, f"{run.story}\nreplay: AIOKPROD_TEST_FIRST_SEED={seed} AIOKPROD_TEST_SEEDS=1"
         records += len(run.sends)
         delivered += sum(sent.outcome is Outcome.DELIVERED for sent in run.sends)
     assert SEEDS < PARTS or delivered > records / 2, "most worlds are survivable"

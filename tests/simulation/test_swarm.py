@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -14,10 +15,11 @@ from pathlib import Path
 import pytest
 from swarm.draw import draw_world
 from swarm.play import play
+from swarm.themes_narrow import is_transactional
 from swarm.world_values import World
 
-SEEDS = int(os.environ.get("AIOKPROD_SWARM_SEEDS", "300"))
-FIRST = int(os.environ.get("AIOKPROD_SWARM_FIRST", "0"))
+SEEDS = int(os.environ.get("AIOKPROD_TEST_SWARM_SEEDS", "300"))
+FIRST = int(os.environ.get("AIOKPROD_TEST_SWARM_FIRST", "0"))
 PARTS = 20
 FROZEN_EVERY = 25
 """Worlds. Compiled, some objects of a world stay (their loop is in a circle that nothing collects); with those of thousands of
@@ -42,8 +44,20 @@ def test_no_world_of_the_swarm_breaks_a_promise(part: int) -> None:
         assert not run.wrongs, f"{run.story}\nsmaller: python tests/simulation/swarm --shrink {seed}"
 
 
+def test_no_world_of_transactions_breaks_a_promise() -> None:
+    outcomes: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    for seed in [seed for seed in range(FIRST + 300, FIRST + 2_300) if is_transactional(seed)]:
+        run = play(draw_world(seed))
+        assert not run.wrongs, f"{run.story}\nsmaller: python tests/simulation/swarm --shrink {seed}"
+        outcomes += run.outcomes
+        kinds.update(step.kind for step in run.world.operations)
+    assert min(outcomes["committed"], outcomes["aborted"]) > 100, outcomes
+    assert {"begin", "block", "commit", "abort", "offsets", "prepare", "end_elsewhere", "many", "recall"} <= set(kinds)
+
+
 def test_the_same_seed_is_the_same_world_and_the_same_run() -> None:
-    for seed in (3, 11, 40):
+    for seed in (3, 11, 40, 118):
         world = draw_world(seed)
         first, again = play(world), play(World.from_json(draw_world(seed).to_json()))
         assert first.records and first.story == again.story

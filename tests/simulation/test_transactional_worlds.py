@@ -1,4 +1,4 @@
-"""Transactional producers in virtual time: a quarter of AIOKPROD_SEEDS worlds, each another one."""
+"""Transactional producers in virtual time: a quarter of AIOKPROD_TEST_SEEDS worlds, each another one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from transactional_world import explore_transactions
 
 from aiokprod.testing.checker import Outcome
 
-SEEDS = max(1, int(os.environ.get("AIOKPROD_SEEDS", "1000")) // 4)
-FIRST = int(os.environ.get("AIOKPROD_FIRST_SEED", "0"))
+SEEDS = max(1, int(os.environ.get("AIOKPROD_TEST_SEEDS", "1000")) // 4)
+FIRST = int(os.environ.get("AIOKPROD_TEST_FIRST_SEED", "0"))
 PARTS = 10
 
 
@@ -20,7 +20,7 @@ def test_no_schedule_tears_a_transaction_or_tells_it_wrongly(part: int) -> None:
     records = delivered = 0
     for seed in range(FIRST + part, FIRST + SEEDS, PARTS):
         run = explore_transactions(seed)
-        assert not run.wrongs, f"{run.story}\nreplay: AIOKPROD_FIRST_SEED={seed} AIOKPROD_SEEDS=1"
+        assert not run.wrongs, f"{run.story}\nreplay: AIOKPROD_TEST_FIRST_SEED={seed} AIOKPROD_TEST_SEEDS=1"
         records += len(run.sends)
         delivered += sum(sent.outcome is Outcome.DELIVERED for sent in run.sends)
     assert SEEDS < PARTS or delivered > records / 3, "most worlds are survivable"

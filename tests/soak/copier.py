@@ -2,10 +2,11 @@
 
     python copier.py '{"life": "copy-0", "profile": "copy", "servers": ..., "inside": ..., "seed": ..., ...}' | keeper
 
-Each record of `SIX` becomes one of `COPY`, in the same partition, whose value says from where it is. Offsets are part of the
-transaction. The consumer is librdkafka's: a member of a group, and so rebalanced when a copier is killed, stopped or blocked.
-The book has a line for each transaction: `o time records` committed, `a time records` aborted, `u time records` not known at
-first. Commands come on standard input: `block S`, `resolve ADDRESS`, `drain`; `topic` is for others.
+Each record of `SIX` becomes one of `COPY`, in the same partition, whose value says from where it is, by `exactly_once`. The
+consumer is librdkafka's: a member of a group, and so rebalanced when a copier is killed, stopped or blocked. The book has a
+line for each transaction: `o time records` committed, `a time records` aborted, `u time records` not known. Commands come on
+standard input: `block S`, `resolve ADDRESS`, `drain`; `topic` is for others. With `"plant": "commits"` in the job the offsets
+are also committed by themselves, before the transaction is: a defect for the judge.
 """
 
 from __future__ import annotations
@@ -20,17 +21,14 @@ import sys
 import time
 from typing import Any, cast
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from names import NamingLoop
 from profiles import SIX
 from sender import Pen
 
-from aiokprod import Producer, TransactionOutcome
-from aiokprod.errors import (
-    AiokprodError,
-    ProducerFailedError,
-    TransactionOutcomeUnknownError,
-)
+from aiokprod import Producer, TransactionOutcome, exactly_once
+from aiokprod.consuming.exactly_once import ExactlyOnceBatches
+from aiokprod.errors import AiokprodError
 from aiokprod.transactions.transaction import Transaction
 
 GROUP, COPY = "soak-copiers", "soak-copy"
@@ -56,11 +54,24 @@ class Copier:
         self._job = job
         self._pen = pen
         self._draw = random.Random(f"{job['seed']} {job['life']}")
-        self.draining = asyncio.Event()
+        self._draining = asyncio.Event()
+        self._batches: ExactlyOnceBatches | None = None
+        self._last: tuple[Transaction, int] | None = None  # the last transaction that was begun, and its records
+
+    def drain(self) -> None:
+        """End after the batch at hand."""
+        self._draining.set()
+        if self._batches is not None:
+            self._batches.stop()
+
+    @property
+    def is_draining(self) -> bool:
+        """Return whether it was told to end."""
+        return self._draining.is_set()
 
     async def run(self) -> None:
         """Open a consumer and a producer, and copy; open them again whenever the id was taken or is lost."""
-        while not self.draining.is_set():
+        while not self.is_draining:
             consumer = Consumer(
                 {
                     "bootstrap.servers": self._job["inside"],
@@ -68,6 +79,7 @@ class Copier:
                     "client.id": self._job["profile"],
                     "isolation.level": "read_committed",  # and so committed offsets are those of ended transactions
                     "enable.auto.commit": False,
+                    "enable.auto.offset.store": False,
                     "auto.offset.reset": "earliest",
                     "session.timeout.ms": 6_000,
                     "log_level": 0,
@@ -75,11 +87,13 @@ class Copier:
             )
             consumer.subscribe([SIX])
             try:
-                await self._copy(consumer)
+                await self._with_producer(consumer)
+            except (AiokprodError, KafkaException) as lost:
+                print(f"lost: {lost!r}", file=sys.stderr)
             finally:
                 await asyncio.to_thread(consumer.close)
 
-    async def _copy(self, consumer: Consumer) -> None:
+    async def _with_producer(self, consumer: Consumer) -> None:
         settings = OPTIONS | {"transactional_id": self._job["profile"], "client_id": self._job["profile"]}
         producer = Producer(self._job["servers"], **settings, **self._job["security"], **self._job["options"])
         while True:
@@ -90,66 +104,46 @@ class Copier:
                 print(f"not started: {refused!r}", file=sys.stderr)
                 await asyncio.sleep(1.0)
         try:
-            while not self.draining.is_set():
-                read = await asyncio.to_thread(consumer.consume, MOST_RECORDS, POLL_S)
-                messages = [message for message in read if message.error() is None]
-                if messages and not await self._transact(producer, consumer, messages):
-                    rewind(consumer, messages)
-        except ProducerFailedError as lost:
-            print(f"lost: {lost!r}", file=sys.stderr)
+            while not self.is_draining:
+                try:
+                    await self._copy(consumer, producer)
+                except OnPurposeError:
+                    pass
+                finally:
+                    self._note()
         finally:
             await producer.close()
 
-    async def _transact(self, producer: Producer, consumer: Consumer, messages: list[Message]) -> bool:
-        """Copy these records in one transaction; return whether it was committed."""
-        transaction = producer.transaction()
-        try:
-            async with transaction:
-                after: dict[tuple[str, int], int] = {}
-                for message in messages:
-                    partition, offset = cast("int", message.partition()), cast("int", message.offset())
+    async def _copy(self, consumer: Consumer, producer: Producer) -> None:
+        """Copy batch after batch, until one is aborted on purpose or it drains."""
+        async with exactly_once(consumer, producer, max_records=MOST_RECORDS, timeout=POLL_S) as batches:
+            self._batches = batches
+            if self.is_draining:
+                return
+            async for records in batches:
+                self._note()
+                batch = batches._batch  # pyright: ignore[reportPrivateUsage] - only to count how each ends
+                assert batch is not None
+                self._last = batch.transaction, len(records)
+                for message in records:
+                    partition, offset = message.partition(), message.offset()
                     producer.send(COPY, b"%d %d" % (partition, offset), partition=partition)
-                    after[SIX, partition] = offset + 1
+                if self._job.get("plant") == "commits":
+                    ahead = {message.partition(): message.offset() + 1 for message in records}
+                    places = [TopicPartition(SIX, partition, offset) for partition, offset in ahead.items()]
+                    await asyncio.to_thread(consumer.commit, offsets=places, asynchronous=False)
                 if self._draw.random() < ABORTED_SHARE:
                     raise OnPurposeError
-                await transaction.send_offsets(after, consumer)
-        except OnPurposeError:
-            pass
-        except TransactionOutcomeUnknownError:
-            self._note("u", len(messages))
-        except ProducerFailedError:
-            raise
-        except AiokprodError as error:
-            print(f"aborted: {error!r}, because of {error.__cause__!r}", file=sys.stderr)
-        await self._until_known(producer, transaction)
-        is_committed = transaction.outcome is TransactionOutcome.COMMITTED
-        self._note("o" if is_committed else "a", len(messages))
-        return is_committed
 
-    @staticmethod
-    async def _until_known(producer: Producer, transaction: Transaction) -> None:
-        while transaction.outcome in (None, TransactionOutcome.UNKNOWN):
-            try:
-                await producer.commit_transaction()
-            except ProducerFailedError:
-                raise
-            except AiokprodError:
-                await asyncio.sleep(0.2)
-
-    def _note(self, kind: str, records: int) -> None:
+    def _note(self) -> None:
+        """Write down how the last transaction ended."""
+        if self._last is None:
+            return
+        (transaction, records), self._last = self._last, None
+        kind = {TransactionOutcome.COMMITTED: "o", TransactionOutcome.ABORTED: "a"}.get(
+            transaction.outcome or TransactionOutcome.UNKNOWN, "u"
+        )
         self._pen.write(f"{kind} {time.monotonic():.4f} {records}")
-
-
-def rewind(consumer: Consumer, messages: list[Message]) -> None:
-    """Let the consumer read these records again."""
-    first: dict[int, int] = {}
-    for message in messages:
-        first.setdefault(cast("int", message.partition()), cast("int", message.offset()))
-    for partition, offset in first.items():
-        try:
-            consumer.seek(TopicPartition(SIX, partition, offset))
-        except KafkaException as lost:  # another copier has the partition by now, from the committed offset on
-            print(f"not rewound: {lost!r}", file=sys.stderr)
 
 
 async def obey(copier: Copier) -> None:
@@ -166,12 +160,12 @@ async def obey(copier: Copier) -> None:
                 case ["resolve", address]:
                     cast("NamingLoop", asyncio.get_running_loop()).address = address
                 case ["drain"]:
-                    copier.draining.set()
+                    copier.drain()
                 case _:
                     pass
     finally:
         transport.close()
-    if not copier.draining.is_set():
+    if not copier.is_draining:
         os._exit(3)  # the process that runs us is gone
 
 

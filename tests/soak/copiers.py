@@ -24,11 +24,25 @@ POLL_S = 0.5
 OPEN_S = 45.0  # longer than a transaction's timeout: what a killed copier left open has been aborted
 
 
-def copiers_of(cluster: KafkaCluster, folder: Path, job: Mapping[str, Any]) -> list[Client]:
-    """Make the topic of copies, and return the copiers, not started."""
+def copiers_of(
+    cluster: KafkaCluster, folder: Path, job: Mapping[str, Any], options: Mapping[str, dict[str, Any]]
+) -> list[Client]:
+    """Make the topic of copies, and return the copiers, not started.
+
+    Args:
+        cluster: the brokers.
+        folder: of the books.
+        job: of every client.
+        options: by name of the copier; `plant` names a defect of the copier, the others are its producer's.
+    """
     cluster.create_topic(COPY, TOPICS[SIX])
-    inside = {"inside": _inside(cluster), "security": {}, "options": {}}
-    return [Client(name, folder, {**job, **inside}, "copier.py") for name in NAMES]
+    inside = {"inside": _inside(cluster), "security": {}}
+    copiers: list[Client] = []
+    for name in NAMES:
+        given = dict(options.get(name, {}))
+        own = {"plant": given.pop("plant", None), "options": given}
+        copiers.append(Client(name, folder, {**job, **inside, **own}, "copier.py"))
+    return copiers
 
 
 def until_copied(cluster: KafkaCluster, timeout_s: float) -> None:

@@ -40,7 +40,7 @@ class Copies:
     seconds: float = 0.0
 
     def counts(self) -> Counter[str]:
-        """Return how many transactions ended in which way: o committed, a aborted, u not known at first."""
+        """Return how many transactions ended in which way: o committed, a aborted, u not known."""
         return Counter(line[:1] for life in self.lives for line in life.lines)
 
     def figures(self) -> dict[str, float | str]:
@@ -50,7 +50,7 @@ class Copies:
             "records copied in transactions": sum(map(len, self.made.values())),
             "transactions committed": counts["o"],
             "transactions aborted": counts["a"],
-            "transactions whose end was not known at first": counts["u"],
+            "transactions whose end was not known": counts["u"],
             "lives of copiers": len(self.lives),
         }
 

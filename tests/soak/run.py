@@ -112,7 +112,11 @@ class Soak:
             for each in PROFILES
             if each.name in self.profiles
         ]
-        copiers = copiers_of(cluster, folder, job | {"servers": cluster.bootstrap_for(PLAIN)}) if self.copies else []
+        copiers = (
+            copiers_of(cluster, folder, job | {"servers": cluster.bootstrap_for(PLAIN)}, self.options)
+            if self.copies
+            else []
+        )
         plan = self.plan or Plan(self.seed, form_for(self.minutes), clients=len(clients))
         nemesis = Nemesis(cluster, clients, plan, certificates, copiers=copiers)
         dials: list[tuple[float, dict[int, int]]] = []

@@ -34,9 +34,13 @@ def test_a_producer_that_tells_before_the_broker_has_and_one_that_does_not_numbe
         minutes=0.15,
         seed=1,
         profiles=("five", "one", "mixed", "churn"),
-        options={"five": early, "one": unnumbered, "mixed": early},
+        options={
+            "five": early,
+            "one": unnumbered,
+            "mixed": early,
+            **{name: {"plant": "commits"} for name in ("copy-a", "copy-b")},
+        },
         plan=InTurn("cut requests", "cut answers"),
-        copies=False,
     )
     evidence, verdict = soak.run(tmp_path / "books")
     lost = [each.text for each in verdict.complaints if each.check == "lost"]
@@ -45,6 +49,9 @@ def test_a_producer_that_tells_before_the_broker_has_and_one_that_does_not_numbe
         assert any(early_one in text for text in lost), verdict.counts()
     assert all("five-0:" in text or "mixed-0:" in text for text in lost), verdict.counts()
     assert twice and all("one-0:" in text for text in twice), verdict.counts()
+    # Copiers whose offsets are committed apart from their transactions pass over what they abort.
+    copies = [each.check for each in verdict.complaints if each.check.startswith("copy ")]
+    assert set(copies) == {"copy lost"}, verdict.counts()
     of_churn = [each for each in verdict.complaints if "churn" in each.text and each.check != "stall"]  # no speed here
     assert not of_churn, "the third one keeps its promise"
     assert len(evidence.log) > 1000

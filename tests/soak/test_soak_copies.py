@@ -65,6 +65,6 @@ def test_the_figures_count_the_transactions_of_all_lives() -> None:
         "records copied in transactions": 5,
         "transactions committed": 3,
         "transactions aborted": 1,
-        "transactions whose end was not known at first": 1,
+        "transactions whose end was not known": 1,
         "lives of copiers": 2,
     }

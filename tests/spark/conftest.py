@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from limits import limited
 from pyspark.sql import SparkSession
 from sessions import LOG, spark_session
 
@@ -26,3 +27,13 @@ def spark(spark_folder: Path) -> Iterator[SparkSession]:
 def spark_log(spark_folder: Path) -> Path:
     """Return the log of Spark and its workers."""
     return spark_folder / LOG
+
+
+@pytest.fixture(autouse=True)
+def time_limit(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a slow test that hangs: after five minutes, or after the `TIME_LIMIT_S` of its module."""
+    if request.node.get_closest_marker("slow") is None:
+        yield
+        return
+    with limited(getattr(request.module, "TIME_LIMIT_S", 300.0)):
+        yield

@@ -1,4 +1,4 @@
-"""Faults of a task in the middle of its rows, once: a function for a column that a sink then writes.
+"""Faults of a task in the middle of its rows, most of them once: a function for a column that a sink then writes.
 
 Each is made by a function, so that Spark pickles it whole: the workers do not find the tests' modules. `flag` is a file
 that says it has happened, as attempts run in other processes.
@@ -15,15 +15,52 @@ from pyspark.sql.functions import udf
 AFTER_ROWS = 1000
 
 
-def _once(flag: Path, happen: Callable[[], None]) -> Any:
+def attempt_waits(folder: Path) -> Any:
+    """Return a mishap: each attempt of the first task says that it is here, in a file named by its number, which has the stage.
+
+    It goes on when the file `<number>.go` is there.
+    """
+    path, after, rows = str(folder), AFTER_ROWS, [0]
+
+    def passing(value: str) -> str:
+        rows[0] += 1
+        if rows[0] == after:
+            wait()
+        return value
+
+    def wait() -> None:
+        import time
+        from pathlib import Path
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None or context.partitionId():
+            return
+        here = Path(path) / str(context.attemptNumber())
+        here.with_suffix(".new").write_text(str(context.stageId()))
+        here.with_suffix(".new").rename(here)
+        while not here.with_suffix(".go").exists():
+            time.sleep(0.01)
+
+    return udf(passing, "string", useArrow=False)
+
+
+def _once(flag: Path, happen: Callable[[], None], from_partition: int = 0) -> Any:
     path, after, rows = str(flag), AFTER_ROWS, [0]
 
     def passing(value: str) -> str:
         rows[0] += 1
-        if rows[0] >= after and not Path(path).exists():
+        if rows[0] >= after and not Path(path).exists() and partition() >= from_partition:
             Path(path).touch()
             happen()
         return value
+
+    def partition() -> int:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        return 0 if context is None else context.partitionId()
 
     return udf(passing, "string", useArrow=False)  # with Arrow it needs pandas
 
@@ -75,5 +112,37 @@ def task_hangs(flag: Path) -> Any:
         import threading
 
         threading.Event().wait(300)
+
+    return _once(flag, happen)
+
+
+def executor_dies_late(flag: Path) -> Any:
+    """Return a mishap: the JVM of the executor is killed when it has another task, behind one that has ended."""
+
+    def happen() -> None:
+        import os
+        import signal
+        from pathlib import Path
+
+        status = Path(f"/proc/{os.getppid()}/status").read_text()
+        jvm = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid"))
+        os.kill(jvm, signal.SIGKILL)
+
+    return _once(flag, happen, from_partition=2)
+
+
+def executor_stops(flag: Path) -> Any:
+    """Return a mishap: the JVM of the executor is stopped, and its Python workers go on; `flag` has its process id."""
+    path = str(flag)
+
+    def happen() -> None:
+        import os
+        import signal
+        from pathlib import Path
+
+        status = Path(f"/proc/{os.getppid()}/status").read_text()
+        jvm = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid"))
+        Path(path).write_text(str(jvm))
+        os.kill(jvm, signal.SIGSTOP)
 
     return _once(flag, happen)

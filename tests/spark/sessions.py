@@ -81,9 +81,11 @@ def end_jvm() -> None:
     SparkContext._gateway = SparkContext._jvm = None
 
 
-def read_back(spark: SparkSession, servers: str, topic: str) -> DataFrame:
-    """Return the whole topic, read by Spark's own Kafka source."""
+def read_back(spark: SparkSession, servers: str, topic: str, *, committed: bool = False) -> DataFrame:
+    """Return the whole topic, or what is committed, read by Spark's own Kafka source."""
     reader = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+    if committed:
+        reader = reader.option("kafka.isolation.level", "read_committed")
     return reader.option("includeHeaders", "true").load()
 
 

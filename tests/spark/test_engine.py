@@ -13,7 +13,7 @@ import pytest
 from aiokprod import Producer, ProducerConfig
 from aiokprod.errors import BootstrapError
 from aiokprod.model import ProducerState
-from aiokprod.spark.engine import current_engine, end_engine, leased
+from aiokprod.spark.engine import Engine, current_engine, end_engine, leased
 from aiokprod.testing.mock import MockCluster
 
 
@@ -147,3 +147,38 @@ def test_a_forked_child_makes_its_own(config: ProducerConfig) -> None:
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert lease.producer.health().ready
+
+
+class Closable:
+    """A thing that the engine keeps."""
+
+    def __init__(self) -> None:
+        self.closes = 0
+
+    async def close(self) -> None:
+        self.closes += 1
+
+
+def test_a_thing_that_is_given_back_goes_to_the_next_user_or_is_closed() -> None:
+    async def give(thing: Closable, idle_s: float) -> None:
+        engine.give_back("key", thing, idle_s)
+
+    async def take() -> object:
+        return engine.take("key")
+
+    engine = Engine()
+    try:
+        first, second = Closable(), Closable()
+        assert engine.submit(take()).result() is None
+        engine.submit(give(first, 100)).result()
+        engine.submit(give(second, 100)).result()
+        assert engine.submit(take()).result() is second
+        assert engine.submit(take()).result() is first
+        assert engine.submit(take()).result() is None
+        engine.submit(give(first, 0)).result()
+        engine.wait_until_idle(10)
+        assert (first.closes, second.closes) == (1, 0)
+        engine.submit(give(second, 100)).result()
+    finally:
+        engine.end()
+    assert second.closes == 1

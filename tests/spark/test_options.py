@@ -6,8 +6,9 @@ import pickle
 
 import pytest
 
+from aiokprod.config import ProducerConfig
 from aiokprod.errors import ConfigError
-from aiokprod.spark.options import SinkOptions
+from aiokprod.spark.options import SinkOptions, in_spark_names
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 CANARY = "canary-7d1f"
@@ -61,7 +62,7 @@ def test_an_unknown_option_names_the_nearest() -> None:
 
 
 def test_what_cannot_be_is_refused_with_the_reason() -> None:
-    assert "exactly once is not supported yet" in refusal(kafka__transactional__id="x")
+    assert "set delivery to exactly_once" in refusal(kafka__transactional__id="x")
     assert "cast the column 'key'" in refusal(kafka__key__serializer="org.apache.kafka.X")
     assert "cast the column 'value'" in refusal(kafka__value__serializer="org.apache.kafka.X")
     assert "Java classes cannot run here" in refusal(kafka__interceptor__classes="org.X")
@@ -69,6 +70,29 @@ def test_what_cannot_be_is_refused_with_the_reason() -> None:
     assert "name the topic" in refusal(path="/x")
     assert "brokers would not acknowledge any" in refusal(kafka__acks="0")
     assert "is empty" in refusal(topic=" ")
+    for name in ("kafka.start.timeout.ms", "kafka.start_timeout_ms"):
+        assert "a task waits for the cluster for kafka.max.block.ms" in refusal(**{name: "5"})
+    for name in ("kafka.close.timeout.ms", "kafka.close_timeout_ms"):
+        assert "there is nothing to wait for" in refusal(**{name: "5"})
+    assert "no task could connect" in refusal(kafka__max__block__ms="0")
+
+
+def test_an_option_can_be_given_under_the_name_that_texts_have() -> None:
+    unknown: list[str] = []
+    for name in filter(lambda name: "_" in name, ProducerConfig.names()):
+        try:
+            SinkOptions.read(SERVERS | {in_spark_names(name): "?"})
+        except ConfigError as refused:
+            if "unknown option" in str(refused):
+                unknown.append(name)
+    assert unknown == []
+
+
+def test_only_whole_names_of_the_core_are_renamed() -> None:
+    same = "my_max_block_ms, max_block_msx, kafka.max_block_ms, acks, retries"
+    assert in_spark_names(same) == same
+    assert in_spark_names("(see max_block_ms), 'ssl_cafile'.") == "(see kafka.max.block.ms), 'kafka.ssl.cafile'."
+    assert "set kafka.ssl.cafile, kafka.ssl.certfile" in refusal(kafka__ssl__truststore__location="/x")
 
 
 def test_a_bad_value_is_named_as_it_was_written() -> None:
@@ -125,3 +149,33 @@ def test_other_login_modules_are_refused_and_not_shown(jaas: str) -> None:
     with pytest.raises(ConfigError, match=r"kafka\.sasl\.jaas\.config must be") as caught:
         SinkOptions.read(SERVERS | {"kafka.sasl.jaas.config": jaas})
     assert CANARY not in str(caught.value)
+
+
+def test_exactly_once_makes_the_producer_transactional() -> None:
+    given = {"delivery": "exactly_once", "sinkId": "orders", "topic": "t"}
+    options = SinkOptions.read(SERVERS | given, is_stream=True)
+    assert options.exactly_once is not None
+    assert options.config.transactional_id == "orders"
+    assert options.config.transaction_timeout_ms == 900_000
+    shorter = SinkOptions.read(SERVERS | given | {"kafka.transaction.timeout.ms": "60000"}, is_stream=True)
+    assert shorter.config.transaction_timeout_ms == 60_000
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert SinkOptions.read(SERVERS).config.transactional_id is None
+    with pytest.raises(ConfigError, match="acks"):
+        SinkOptions.read(SERVERS | given | {"kafka.acks": "1"}, is_stream=True)
+    with pytest.raises(ConfigError, match="did you mean 'sinkId'"):
+        SinkOptions.read(SERVERS | {"sinkIds": "x"})
+
+
+@pytest.mark.parametrize("name", ["kafka.sasl.mechanism", "kafka.sasl.mechanisms", "kafka.sasl_mechanism"])
+@pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "AWS_MSK_IAM"])
+def test_mechanisms_with_tokens_are_refused_and_the_way_out_is_told(name: str, mechanism: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{name} cannot be {mechanism} here: .*foreachPartition"):
+        SinkOptions.read(SERVERS | {"kafka.security.protocol": "SASL_SSL", name: mechanism})
+
+
+@pytest.mark.parametrize("name", ["kafka.sasl_oauth_token_provider", "kafka.sasl.oauth.token.provider"])
+def test_a_provider_of_tokens_is_no_option_of_a_sink(name: str) -> None:
+    with pytest.raises(ConfigError, match="tokens come from a Python function") as raised:
+        SinkOptions.read(SERVERS | {name: CANARY})
+    assert CANARY not in str(raised.value)

@@ -1,43 +1,98 @@
-"""Executors in processes of their own: one is killed, one hangs and Spark runs a copy of its task elsewhere."""
+"""Executors in processes of their own: one is killed, one hangs and Spark runs a copy of its task, one goes on as a zombie.
+
+One cluster and one session of Spark for all of it. The numbers are the cases of docs/spark_exactly_once.md.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import mishaps
 import pytest
+from drivers import read_by_librdkafka
+from pyspark.sql import DataFrame, SparkSession
 from sessions import rows_per_value, spark_session
 from standalone import standalone_cluster
+
+from aiokprod.testing.kafka_cluster import KafkaCluster
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 ROWS = 20_000
 ALL = {str(number) for number in range(ROWS)}
+ONCE = Counter(ALL)
+SETTINGS = {
+    "spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.quantile": "0.3",
+    "spark.speculation.multiplier": "1.1", "spark.speculation.minTaskRuntime": "100ms", "spark.executor.memory": "512m",
+    "spark.network.timeout": "12s", "spark.executor.heartbeatInterval": "2s",
+    "spark.network.timeoutInterval": "2s",
+}  # fmt: skip
 
 
-def test_an_executor_that_is_killed_loses_nothing(kafka_bootstrap: str, kafka_topic: str, tmp_path: Path) -> None:
-    with spark_session("local-cluster[2,1,1024]", tmp_path, spark__executor__memory="512m") as spark:
-        numbers = spark.range(ROWS, numPartitions=4).selectExpr("cast(id as string) as value")
-        frame = numbers.select(mishaps.executor_dies(tmp_path / "flag")("value").alias("value"))
-        writer = frame.write.format("aiokprod").option("kafka.bootstrap.servers", kafka_bootstrap)
-        writer.option("topic", kafka_topic).mode("append").save()
-        assert (tmp_path / "flag").exists()
-        assert set(rows_per_value(spark, kafka_bootstrap, kafka_topic)) == ALL
+@pytest.fixture(scope="module")
+def spark(spark_folder: Path) -> Iterator[SparkSession]:
+    """Yield Spark with two executors, each on a host of its own, as copies of a task run on another one."""
+    options = {name.replace(".", "__"): value for name, value in SETTINGS.items()}
+    with standalone_cluster(spark_folder) as url, spark_session(url, spark_folder, **options) as session:
+        yield session
 
 
-def test_a_task_that_hangs_is_written_by_its_copy(kafka_bootstrap: str, kafka_topic: str, tmp_path: Path) -> None:
-    eager = {
-        "spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.quantile": "0.3",
-        "spark.speculation.multiplier": "1.1", "spark.speculation.minTaskRuntime": "100ms", "spark.executor.memory": "512m",
-    }  # fmt: skip
-    options = {name.replace(".", "__"): value for name, value in eager.items()}
-    with standalone_cluster(tmp_path) as url, spark_session(url, tmp_path, **options) as spark:
-        numbers = spark.range(ROWS, numPartitions=4).selectExpr("cast(id as string) as value")
-        frame = numbers.select(mishaps.task_hangs(tmp_path / "flag")("value").alias("value"))
-        writer = frame.write.format("aiokprod").option("kafka.bootstrap.servers", kafka_bootstrap)
-        writer.option("topic", kafka_topic).option("claims.path", str(tmp_path / "claims")).mode("append").save()
-        assert (tmp_path / "flag").exists()
-        found = rows_per_value(spark, kafka_bootstrap, kafka_topic)
-        assert set(found) == ALL
-        claims = spark.read.parquet(str(tmp_path / "claims")).collect()
-        assert sum(row["count"] for row in claims) == ROWS
-        assert max(row["attempt"] for row in claims) >= 1  # the copy won
+def numbers(spark: SparkSession, mishap: Any) -> DataFrame:
+    frame = spark.range(ROWS, numPartitions=4).selectExpr("cast(id as string) as value")
+    return frame.select(mishap("value").alias("value"))
+
+
+def write(frame: DataFrame, servers: str, topic: str, **options: str) -> None:
+    given = {"kafka.bootstrap.servers": servers, "topic": topic} | options
+    frame.write.format("aiokprod").options(**given).mode("append").save()
+
+
+def test_an_executor_that_is_killed_loses_nothing(
+    spark: SparkSession, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path
+) -> None:
+    write(numbers(spark, mishaps.executor_dies(tmp_path / "flag")), kafka_bootstrap, kafka_topic)
+    assert (tmp_path / "flag").exists()
+    assert set(rows_per_value(spark, kafka_bootstrap, kafka_topic)) == ALL
+
+
+def test_a_task_that_hangs_is_written_by_its_copy(
+    spark: SparkSession, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path
+) -> None:
+    claimed = {"claims.path": str(tmp_path / "claims")}
+    write(numbers(spark, mishaps.task_hangs(tmp_path / "flag")), kafka_bootstrap, kafka_topic, **claimed)
+    assert (tmp_path / "flag").exists()
+    assert set(rows_per_value(spark, kafka_bootstrap, kafka_topic)) == ALL
+    claims = spark.read.parquet(claimed["claims.path"]).collect()
+    assert sum(row["count"] for row in claims) == ROWS
+    assert max(row["attempt"] for row in claims) >= 1  # the copy won
+
+
+def test_copies_zombies_and_dead_executors_leave_each_row_once(
+    spark: SparkSession, kafka_cluster: KafkaCluster, tmp_path: Path
+) -> None:
+    servers = kafka_cluster.bootstrap_servers
+    topics = ("copies", "died", "zombies")
+    for topic in topics:
+        kafka_cluster.create_topic(topic, 3)
+
+    def once(topic: str, mishap: Any) -> None:
+        options = {"delivery": "exactly_once", "txnAppId": topic, "txnVersion": "1"}
+        write(numbers(spark, mishap), servers, topic, **options)
+        assert read_by_librdkafka(servers, topic) == ONCE, topic  # and readers do not wait for a lost attempt
+
+    once("copies", mishaps.task_hangs(tmp_path / "copies"))  # case 3
+    once("died", mishaps.executor_dies_late(tmp_path / "died"))  # case 5
+    zombie = tmp_path / "zombies"
+    try:
+        once("zombies", mishaps.executor_stops(zombie))  # case 4
+    finally:
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError, ValueError):
+            os.kill(int(zombie.read_text()), signal.SIGCONT)
+    for topic in topics:
+        assert (tmp_path / topic).exists()
+        assert read_by_librdkafka(servers, topic) == ONCE, topic

@@ -9,16 +9,20 @@ from typing import assert_type
 
 from aiokprod import (
     Delivery,
+    Explanation,
     GroupMetadata,
+    OAuthToken,
     PreparedTransaction,
     Producer,
     ProducerConfig,
+    ProducerExplanation,
     Record,
     RecordMetadata,
     Transaction,
     TransactionOutcome,
     end_transaction,
 )
+from aiokprod.explanation import Event, Place, WaitsFor
 from aiokprod.testing import MemoryProducer
 
 
@@ -57,6 +61,10 @@ async def deliveries(producer: Producer, memory: MemoryProducer) -> None:
     delivery.add_done_callback(told)
     delivery.remove_done_callback(told)
     delivery.recall()
+    one: Explanation = delivery.explain()
+    assert_type((one.place, one.waits_for, one.events), tuple[Place, WaitsFor | None, tuple[Event, ...]])
+    whole: ProducerExplanation = producer.explain()
+    assert_type(whole.oldest, Explanation | None)
 
 
 def what_a_future_has_and_a_delivery_has_not(delivery: Delivery, metadata: RecordMetadata) -> None:
@@ -84,6 +92,23 @@ async def transactions(producer: Producer) -> TransactionOutcome | None:
     return transaction.outcome or outcome
 
 
+async def a_token() -> str:
+    return "token"
+
+
+def a_pair() -> tuple[str, int]:
+    return "token", 1_900_000_000_000
+
+
+async def an_oauth_token() -> OAuthToken:
+    return OAuthToken("token", 1.9e12, {"logicalCluster": "lkc-1"})
+
+
+class OfAiokafka:
+    async def token(self) -> str:
+        return "token"
+
+
 def options() -> None:
     Producer(
         "localhost:9092",
@@ -100,6 +125,11 @@ def options() -> None:
     config = ProducerConfig(bootstrap_servers=["localhost:9092"], acks=-1, partitioner=first_partition)
     config.replace(acks=1, compression_type="none")
     Producer(config, acks=0)
+    Producer("localhost:9092", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=a_token)
+    Producer("localhost:9092", sasl_oauth_token_provider=a_pair)
+    Producer("localhost:9092", sasl_oauth_token_provider=an_oauth_token)
+    Producer("localhost:9092", sasl_oauth_token_provider=OfAiokafka())
+    Producer("localhost:9092", sasl_oauth_token_provider=lambda: "token")
     Producer({"linger.ms": "5", "bootstrap.servers": "localhost:9092"})
 
 
@@ -112,4 +142,6 @@ def wrong_options(some_text: str) -> None:
     Producer("localhost:9092", security_protocol="TLS")  # type: ignore[arg-type]
     Producer("localhost:9092", partitioner="murmur")  # type: ignore[arg-type]
     Producer("localhost:9092", sasl_mechanism="SCRAM")  # type: ignore[arg-type]
+    Producer("localhost:9092", sasl_oauth_token_provider="token")  # type: ignore[arg-type]
+    Producer("localhost:9092", sasl_oauth_token_provider=lambda: 5)  # type: ignore[arg-type]
     Producer("localhost:9092", lingr_ms=5)  # type: ignore[call-arg]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import cast
 
 from aiokprod.errors import AiokprodError
-from aiokprod.hooks import InterceptorChain, ProducerInterceptor
+from aiokprod.hooks import BatchSettled, InterceptorChain, ProducerInterceptor, RecordOutcome
 from aiokprod.logs import StateLog
-from aiokprod.model import Record, TimestampType
+from aiokprod.model import Record, TimestampType, TransactionOutcome
 from aiokprod.record_metadata import RecordMetadata
 
 METADATA = RecordMetadata("orders", 0, 7, None, TimestampType.CREATE_TIME)
@@ -98,3 +100,110 @@ def test_records_are_not_held_when_no_interceptor_wants_them() -> None:
     interceptors = chain(Appends(b"1"))
     interceptors.accepted(Record(), object(), 0)
     assert not interceptors._open
+
+
+class Samples(Appends):
+    """Sees every third record."""
+
+    def __init__(self) -> None:
+        super().__init__(b"!")
+        self.outcomes: list[tuple[Record, RecordOutcome]] = []
+
+    def skip(self) -> int:
+        return 2
+
+    def on_record_settled(self, record: Record, outcome: RecordOutcome) -> None:
+        self.outcomes.append((record, outcome))
+
+
+def test_a_sampler_is_told_of_the_records_that_it_has_seen() -> None:
+    sampler = Samples()
+    samples = chain(sampler)
+    holder = object()
+    assert samples.skip() == 2
+    samples.accepted(Record(value=b"3"), holder, 2)
+    assert samples.has_seen(holder) and not samples.has_seen(object())
+    assert list(samples.seen(holder, 0, 5)) == [2]
+    samples.settled(holder, 2, METADATA, None, 4)
+    assert [(record.value, outcome) for record, outcome in sampler.outcomes] == [
+        (b"3", RecordOutcome(metadata=METADATA, error=None, attempts=4))
+    ]
+    assert not samples.has_seen(holder)
+
+
+def test_an_outcome_has_the_place_of_the_record_in_its_batch() -> None:
+    sampler = Samples()
+    samples = chain(sampler)
+    holder = object()
+    samples.accepted(Record(value=b"3"), holder, 2)
+    samples.settled(holder, 2, METADATA, None, 1, 7)
+    samples.refused(Record(), AiokprodError("x"))
+    assert [(outcome.batch, outcome.index) for _, outcome in sampler.outcomes] == [(7, 2), (None, None)]
+
+
+def test_the_others_of_a_batch_are_not_looked_at_when_one_of_it_is_settled() -> None:
+    class Counted(dict[int, Record]):
+        def __iter__(self) -> Iterator[int]:
+            raise AssertionError("all of them are looked at")
+
+    samples = chain(Samples())
+    holder = object()
+    samples._open[holder] = Counted({index: Record() for index in range(3)})
+    assert list(samples.seen(holder, 1, 2)) == [1]
+
+
+def test_records_of_an_earlier_start_are_forgotten() -> None:
+    samples = chain(Samples())
+    samples.accepted(Record(value=b"lost with its loop"), object(), 0)
+    samples.forget()
+    assert not samples._open
+
+
+def test_beside_another_interceptor_a_sampler_sees_every_record() -> None:
+    both = chain(Samples(), Appends(b""))
+    assert both.skip() == 0
+    assert list(both.seen(object(), 0, 3)) == [0, 1, 2]
+
+
+def test_a_skip_that_is_no_number_skips_nothing() -> None:
+    class Lies(Samples):
+        def skip(self) -> int:
+            return "many"  # type: ignore[return-value]
+
+    assert chain(Lies()).skip() == 0
+
+
+def test_an_interceptor_of_batches_sees_no_records() -> None:
+    class OfBatches(ProducerInterceptor):
+        def on_batch_settled(self, batch: BatchSettled) -> None:
+            pass
+
+    of_batches = chain(OfBatches())
+    assert not of_batches and of_batches.sees_batches and of_batches.may_miss_columns
+    assert chain(Appends(b"")) and not chain(Appends(b"")).sees_batches and not chain(Appends(b"")).may_miss_columns
+
+
+def test_the_end_of_a_transaction_is_told_to_those_that_ask_for_it() -> None:
+    told: list[TransactionOutcome] = []
+
+    class Breaks(ProducerInterceptor):
+        def on_transaction_end(self, outcome: TransactionOutcome) -> None:
+            raise RuntimeError("a hook cannot break the pipeline")
+
+    class Counts(ProducerInterceptor):
+        def on_transaction_end(self, outcome: TransactionOutcome) -> None:
+            told.append(outcome)
+
+    chained = chain(Breaks(), Counts())
+    chained.transaction_ended(TransactionOutcome.COMMITTED)
+    assert told == [TransactionOutcome.COMMITTED]
+    assert chained.sees_transactions and not chained and not chain(Appends(b"")).sees_transactions
+
+
+def test_an_object_with_hooks_of_its_own_instance_is_called() -> None:
+    class Duck:
+        def __init__(self) -> None:
+            self.on_send = lambda record: replace(record, value=b"duck")
+            self.on_acknowledgement = lambda metadata, error: None
+
+    assert chain(cast("ProducerInterceptor", Duck())).on_send(Record(value=b"0")).value == b"duck"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiokprod.metrics import Histogram, HistogramSnapshot, Metrics
+from aiokprod.metrics import MOST_TOPICS, OTHER_TOPICS, Histogram, HistogramSnapshot, Metrics
 
 
 def test_a_value_on_a_bound_belongs_to_that_bound() -> None:
@@ -44,3 +44,14 @@ def test_two_producers_share_no_numbers() -> None:
     one, other = Metrics(), Metrics()
     one.records_delivered.add(1)
     assert other.snapshot()["records_delivered"] == 0
+
+
+def test_topics_are_counted_each_up_to_a_bound() -> None:
+    metrics = Metrics()
+    for number in range(MOST_TOPICS + 5):
+        metrics.topic(f"t{number}").records_delivered.add(1)
+    metrics.topic("t3").sent_bytes.add(7)
+    topics = metrics.topics_snapshot()
+    assert len(topics) == MOST_TOPICS + 1
+    assert topics["t3"] == {"records_delivered": 1, "records_failed": 0, "batches_sent": 0, "sent_bytes": 7}
+    assert topics[OTHER_TOPICS]["records_delivered"] == 5

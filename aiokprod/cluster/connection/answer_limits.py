@@ -15,15 +15,22 @@ from aiokprod.wire.exchange import ANY_SIZE
 from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aiokprod.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from aiokprod.wire.messages.api_versions import ApiVersionsRequest
+from aiokprod.wire.messages.describe_producers import DescribeProducersRequest
+from aiokprod.wire.messages.describe_transactions import DescribeTransactionsRequest
 from aiokprod.wire.messages.end_txn import EndTxnRequest
 from aiokprod.wire.messages.fetch import FetchRequest, FetchResponse
 from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest
+from aiokprod.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest
 from aiokprod.wire.messages.list_offsets import ListOffsetsRequest
+from aiokprod.wire.messages.list_transactions import ListTransactionsRequest
 from aiokprod.wire.messages.metadata import MetadataRequest
+from aiokprod.wire.messages.offset_fetch import OffsetFetchRequest
+from aiokprod.wire.messages.push_telemetry import PushTelemetryRequest
 from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest
 from aiokprod.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from aiokprod.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from aiokprod.wire.reader import Budget, Reader
 
 SMALL_BYTES: Final = 64 * 1024
@@ -36,9 +43,12 @@ SMALL: Final[tuple[type, ...]] = (
     ApiVersionsRequest,
     EndTxnRequest,
     FindCoordinatorRequest,
+    GetTelemetrySubscriptionsRequest,
     InitProducerIdRequest,
+    PushTelemetryRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
+    WriteTxnMarkersRequest,
 )
 
 METADATA_BYTES: Final = 2 * 1024 * 1024
@@ -54,6 +64,16 @@ LIST_OFFSETS_BYTES_PER_PARTITION: Final = 1024
 
 TRANSACTION_BYTES_PER_PARTITION: Final = 512
 """The name of a topic, at most 249 bytes, a number and a code."""
+
+OFFSET_FETCH_BYTES_PER_PARTITION: Final = 16 * 1024
+"""The name of a topic, an offset, and metadata: four times what brokers take by default (offset.metadata.max.bytes)."""
+
+TRANSACTION_BYTES: Final = 2 * 1024 * 1024
+TRANSACTION_ELEMENTS: Final = 200_000
+"""Of one transaction in an answer to DescribeTransactions: its topics and partitions."""
+
+LISTED_ELEMENTS: Final = 1_000_000
+"""Transactional ids of a broker, or producers of 1,000 partitions: an honest broker may have many."""
 
 FETCH_EXCESS: Final = 16
 """Partitions allowed beyond those asked for, so that the `Reader` can name the first of them in its error."""
@@ -86,6 +106,10 @@ def answer_bytes(message: object) -> int:
         return SMALL_BYTES + asked_in_transaction * TRANSACTION_BYTES_PER_PARTITION
     if isinstance(message, FetchRequest):
         return SMALL_BYTES + max(FETCH_BYTES, 2 * message.max_bytes)
+    if isinstance(message, OffsetFetchRequest) and message.topics is not None:
+        return SMALL_BYTES + _partitions_of(message) * OFFSET_FETCH_BYTES_PER_PARTITION
+    if isinstance(message, DescribeTransactionsRequest):
+        return SMALL_BYTES + len(message.transactional_ids) * TRANSACTION_BYTES
     return ANY_SIZE
 
 
@@ -102,7 +126,17 @@ def answer_elements(message: object) -> int:
         return SMALL_ELEMENTS + 2 * asked_in_transaction
     if isinstance(message, FetchRequest):
         return SMALL_ELEMENTS + 2 * sum(len(topic.partitions) for topic in message.topics)
+    if isinstance(message, OffsetFetchRequest) and message.topics is not None:
+        return SMALL_ELEMENTS + 2 * _partitions_of(message)
+    if isinstance(message, DescribeTransactionsRequest):
+        return SMALL_ELEMENTS + len(message.transactional_ids) * TRANSACTION_ELEMENTS
+    if isinstance(message, ListTransactionsRequest | DescribeProducersRequest):
+        return LISTED_ELEMENTS
     return sys.maxsize
+
+
+def _partitions_of(message: OffsetFetchRequest) -> int:
+    return sum(len(topic.partition_indexes) for topic in message.topics or ())
 
 
 def _partitions_of_transaction(message: object) -> int | None:

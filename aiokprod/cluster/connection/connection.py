@@ -181,6 +181,11 @@ class BrokerConnection(asyncio.Protocol):
         return self._exchange.muted_until
 
     @property
+    def head_since(self) -> float:
+        """When the time of the oldest unanswered request began; without meaning while none is in flight."""
+        return self._exchange.head_clock_started
+
+    @property
     def idle_since(self) -> float | None:
         """The time of the last use, if no answer is due; None while one is."""
         return None if self._exchange.requests else self.last_used

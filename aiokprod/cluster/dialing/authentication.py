@@ -112,7 +112,7 @@ async def _carry(
     if code:
         reason = mechanism.told(answer.error_message, TEXT_LIMIT) if answer.error_message else name_of(code)
         del answer
-        raise _refused(connection, f"SASL {mechanism.name}: {reason}", code)
+        raise _refused(connection, f"SASL {mechanism.name}: {mechanism.reason(reason)}", code)
     answer.auth_bytes = HiddenBytes(answer.auth_bytes)
     answer.error_message = None  # the caller keeps the answer, and needs no text of a broker that does not refuse
     return answer
@@ -135,7 +135,7 @@ def _step(connection: BrokerConnection, mechanism: Mechanism, challenge: bytes) 
     try:
         return mechanism.step(challenge)
     except AuthenticationError as error:
-        refusal = _refused(connection, error.message)
+        refusal = _refused(connection, error.message, error.code)
     raise refusal  # outside of the `except`: the first error, with parts of the message in its frames, would be its context
 
 

@@ -16,11 +16,12 @@ from typing import Final
 from aiokprod.cluster.dialing.dial import Dialer
 from aiokprod.cluster.dialing.dns import Resolver, resolve
 from aiokprod.cluster.dialing.lookups import Lookups
-from aiokprod.cluster.dialing.sasl import plain
+from aiokprod.cluster.dialing.sasl import oauthbearer, plain
 from aiokprod.cluster.dialing.sasl.mechanism import Mechanism
 from aiokprod.cluster.dialing.sasl.plain import Plain
 from aiokprod.cluster.dialing.sasl.scram import ScramSha256, ScramSha512
 from aiokprod.cluster.dialing.tls import TlsFiles, accept_context, build_context, check_readable
+from aiokprod.cluster.dialing.tokens import TokenSource
 from aiokprod.config import ProducerConfig, Secret
 from aiokprod.errors import ConfigError
 from aiokprod.logs import RateLimiter, StateLog
@@ -30,6 +31,9 @@ logger = logging.getLogger(__name__)
 MECHANISMS: Final[dict[str, type[Plain] | type[ScramSha256] | type[ScramSha512]]] = {
     kind.name: kind for kind in (Plain, ScramSha256, ScramSha512)
 }
+
+CLEAR_TEXT: Final = {plain.NAME: "read the password", oauthbearer.NAME: "read the token and use it"}
+"""What an eavesdropper can do about mechanisms that send a secret as it is."""
 
 THREADS: Final = 2
 """SCRAM hashes at a time. Two, so that a broker that demands a long one does not hold up all others."""
@@ -42,7 +46,7 @@ def _threads() -> ThreadPoolExecutor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConnectionSettings:
-    """The parameters of a dial: without `ssl_context` plaintext, without `new_mechanism` no SASL.
+    """The parameters of a dial: without `ssl_context` plaintext, without `new_mechanism` and `tokens` no SASL.
 
     Buffer sizes of -1 leave the choice to the system; without `lookups` any number of names is resolved at a time.
     """
@@ -55,6 +59,7 @@ class ConnectionSettings:
     receive_buffer_bytes: int = -1
     ssl_context: ssl.SSLContext | None = None
     new_mechanism: Callable[[], Mechanism] | None = None
+    tokens: TokenSource | None = None
     lookups: Lookups | None = None
     resolver: Resolver = resolve
     dialer: Dialer | None = None
@@ -70,10 +75,9 @@ class ConnectionSettings:
         """
         uses_tls = config.security_protocol in ("SSL", "SASL_SSL")
         uses_sasl = config.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+        uses_tokens = uses_sasl and config.sasl_mechanism == oauthbearer.NAME
         if uses_sasl and not uses_tls:
-            what = (
-                "read the password" if config.sasl_mechanism == plain.NAME else "guess the password from what they see"
-            )
+            what = CLEAR_TEXT.get(config.sasl_mechanism or "", "guess the password from what they see")
             logger.warning(
                 "SASL %s without TLS: an eavesdropper on the network can %s, and read and change records (use SASL_SSL)",
                 config.sasl_mechanism,
@@ -88,7 +92,8 @@ class ConnectionSettings:
             send_buffer_bytes=config.send_buffer_bytes or -1,
             receive_buffer_bytes=config.receive_buffer_bytes or -1,
             ssl_context=_ssl_context(config) if uses_tls else None,
-            new_mechanism=_mechanisms(config) if uses_sasl else None,
+            new_mechanism=_mechanisms(config) if uses_sasl and not uses_tokens else None,
+            tokens=_tokens(config) if uses_tokens else None,
             dialer=config.dialer,
         )
 
@@ -136,13 +141,17 @@ def check_files(config: ProducerConfig) -> None:
 def _mechanisms(config: ProducerConfig) -> Callable[[], Mechanism]:
     kind = MECHANISMS.get(config.sasl_mechanism or "")
     if kind is None:
-        raise ConfigError(f"sasl_mechanism can be {', '.join(MECHANISMS)}")
+        raise ConfigError(f"sasl_mechanism can be {', '.join((*MECHANISMS, oauthbearer.NAME))}")
 
     def new_mechanism() -> Mechanism:
         return kind(config.sasl_username or "", _secret(config.sasl_password) or Secret(""))
 
     new_mechanism()  # so that bad credentials raise a ConfigError here, and not an error at every dial
     return new_mechanism
+
+
+def _tokens(config: ProducerConfig) -> TokenSource:
+    return TokenSource(config.sasl_oauth_token_provider, client_id=config.client_id)
 
 
 def _secret(value: str | Secret | None) -> Secret | None:

@@ -61,8 +61,9 @@ async def dial(
     except LOCAL as error:
         if ssl_context is not None and isinstance(error, _HUNG_UP):
             raise tls.diagnose(error, host, port) from error
+        where = f" to {address}" if address.numeric_host != host else ""  # not told twice
         raise ConnectionLostError(
-            f"{host}:{port}: cannot connect to {address}: {reason_of(error)}", host=host, port=port
+            f"{host}:{port}: cannot connect{where}: {reason_of(error)}", host=host, port=port
         ) from error
     try:
         _set_options(transport.get_extra_info("socket"), send_buffer_bytes, receive_buffer_bytes)

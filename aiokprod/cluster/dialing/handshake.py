@@ -1,7 +1,7 @@
 """`open_connection`: opens a usable connection to an endpoint, or raises a typed error that says what to do.
 
 Stateless; the pool calls it once per dial. The steps are always resolve, connect, TLS, ApiVersions, SASL, under one time
-limit.
+limit. A token for SASL OAUTHBEARER is taken before the connection: no broker waits for a provider of tokens.
 
 Invariants: no plaintext if TLS is required, and no credentials before TLS has verified the broker (`# faults: H17`);
 before SASL is done only small answers are accepted (`# faults: H21`); after a failure or a cancellation no socket is left
@@ -11,6 +11,7 @@ open.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
@@ -23,7 +24,11 @@ from aiokprod.cluster.dialing.authentication import authenticate
 from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
 from aiokprod.cluster.dialing.dial import dial, dial_by
 from aiokprod.cluster.dialing.dns import LOCAL, Address
+from aiokprod.cluster.dialing.sasl.mechanism import Mechanism
+from aiokprod.cluster.dialing.sasl.oauthbearer import OAuthBearer
+from aiokprod.cluster.dialing.tokens import OPTION
 from aiokprod.cluster.hosts import is_ip
+from aiokprod.config import OAuthToken
 from aiokprod.errors import (
     AiokprodError,
     AuthenticationError,
@@ -42,6 +47,8 @@ from aiokprod.wire.messages.produce import ProduceRequest
 from aiokprod.wire.versions import LOWEST_METADATA, ApiVersions
 
 AUTHENTICATION: Final = "SASL authentication"
+
+SASL_AUTHENTICATION_FAILED: Final = int(ErrorCode.SASL_AUTHENTICATION_FAILED)
 
 SOFTWARE_NAME: Final = "aiokprod"
 
@@ -77,22 +84,26 @@ async def open_connection(
         ConnectionLostError: the name has no address at present, or nothing answers there.
         ConnectionSetupTimeoutError: the time is over.
         TlsError: the other side does not do TLS, or not in a way that this client accepts.
-        AuthenticationError: the broker refuses the credentials, or does not know them itself. Raised at once, without
-            trying other addresses: repeated wrong passwords lock accounts.
+        AuthenticationError: the broker refuses the credentials, or does not know them itself, or there is no token for
+            it. Raised at once, without trying other addresses: repeated wrong passwords lock accounts.
         UnsupportedVersionError: the broker is too old or too new, or the other side is not a broker.
         ProtocolError: the other side answers, but not in Kafka's protocol.
     """
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + (settings.setup_timeout_s if timeout_s is None else timeout_s)
     addresses = await _addresses(endpoint, settings, ends_at)
+    token = await _token(endpoint, settings, ends_at)
+    new_mechanism = settings.new_mechanism if token is None else partial(OAuthBearer, token)
     failures: list[AiokprodError] = []
     for index, address in enumerate(addresses):
         share_s = max(0.0, ends_at - loop.time()) / (len(addresses) - index)
-        attempt = _Attempt(endpoint, address, settings)
+        attempt = _Attempt(endpoint, address, settings, new_mechanism)
         try:
             async with asyncio.timeout(share_s):
                 return await attempt.run()
-        except AuthenticationError:
+        except AuthenticationError as error:
+            if token is not None and settings.tokens is not None and error.code == SASL_AUTHENTICATION_FAILED:
+                settings.tokens.refused(token)
             raise
         except AiokprodError as error:
             failures.append(error)
@@ -122,6 +133,21 @@ async def _addresses(endpoint: Endpoint, settings: ConnectionSettings, ends_at: 
         ) from error
 
 
+async def _token(endpoint: Endpoint, settings: ConnectionSettings, ends_at: float) -> OAuthToken | None:
+    """Return a token for SASL OAUTHBEARER; None with another mechanism, or without one."""
+    if settings.tokens is None:
+        return None
+    try:
+        async with asyncio.timeout_at(ends_at):
+            return await settings.tokens.take()
+    except TimeoutError:
+        raise ConnectionSetupTimeoutError(
+            f"{endpoint}: {OPTION} has not returned in time; its call goes on, and the next attempt takes its token",
+            host=endpoint.host,
+            port=endpoint.port,
+        ) from None
+
+
 def _one_of(failures: list[AiokprodError]) -> AiokprodError:
     """Return the last failure, with the texts of the others as a note: mostly all are the same."""
     last = failures[-1]
@@ -134,10 +160,17 @@ def _one_of(failures: list[AiokprodError]) -> AiokprodError:
 class _Attempt:
     """An attempt at one address, from the dial to the end of the handshake."""
 
-    def __init__(self, endpoint: Endpoint, address: Address | None, settings: ConnectionSettings) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        address: Address | None,
+        settings: ConnectionSettings,
+        new_mechanism: Callable[[], Mechanism] | None,
+    ) -> None:
         self._endpoint = endpoint
         self._address = address
         self._settings = settings
+        self._new_mechanism = new_mechanism
         self.step = "connecting"
         self._connection = BrokerConnection(
             node_id=endpoint.node_id,
@@ -158,15 +191,15 @@ class _Attempt:
             await self._dial()
             self.step = "ApiVersions"
             versions = await self._negotiate()
-            if self._settings.new_mechanism is not None:
+            if self._new_mechanism is not None:
                 self.step = AUTHENTICATION
-                mechanism = self._settings.new_mechanism()
+                mechanism = self._new_mechanism()
                 threads, timeout_s = self._settings.threads, self._settings.setup_timeout_s
                 await authenticate(connection, mechanism, versions, threads, timeout_s=timeout_s)
             connection.established(
                 versions,
                 self._settings.max_frame_bytes,
-                is_authenticated=self._settings.new_mechanism is not None,
+                is_authenticated=self._new_mechanism is not None,
             )
         except AiokprodError as error:
             if str(self._endpoint) not in error.message:

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.connection.connection import BrokerConnection
+from aiokprod.errors import AiokprodError
+from aiokprod.explanation import EventKind
 from aiokprod.pipeline.broker.flusher import BrokerFlusher
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.partition_queue import Destination, PartitionQueue, TransactionScope
+from aiokprod.pipeline.partition.timeline import Happening
+from aiokprod.pipeline.partition.waits import Wait
 from aiokprod.pipeline.timer_queue import TimerQueue
 
 
@@ -78,15 +82,22 @@ class Brokers(Destination):
         if flusher is not None:
             # Those that are ready, not all partitions: thousands of brokers may fail one after the other. One that waits for
             # its backoff has noted the error that led to it.
+            text = f"broker {node_id} cannot be reached: {error.message if isinstance(error, AiokprodError) else error}"
+            now = self._loop.time()
             for queue in flusher.aggregator.waiting():
                 if queue.ledger.entries:
                     queue.texts.note_cause(error)
+                    queue.happened(Happening(now, EventKind.UNREACHABLE, text, node_id))
             # The leader may have moved, or the broker be back under another address (faults: B1, B12). The pool paces the
             # dials, so waking at once is no busy loop (faults: N16).
             self._client.refresh(f"broker {node_id} cannot be reached")
             flusher.wake(False)
 
     # ------------------------------------------------------------------ asking
+    def wait_at(self, node: int, now: float) -> Wait | None:
+        flusher = self.flushers.get(node)
+        return None if flusher is None else flusher.wait_here(now)
+
     def requests_in_flight(self) -> int:
         """Return how many requests have no answer yet. May be called from any thread."""
         connections = [flusher.connection for flusher in list(self.flushers.values())]

@@ -18,13 +18,16 @@ from functools import partial
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.connection.connection import BrokerConnection, ConnectionListener
 from aiokprod.cluster.metadata.snapshot import BrokerNode, LeaderHint
-from aiokprod.errors import ConnectionLostError, ProtocolError, UnsupportedVersionError
+from aiokprod.errors import AiokprodError, ConnectionLostError, ProtocolError, UnsupportedVersionError
+from aiokprod.explanation import EventKind, WaitsFor
 from aiokprod.pipeline.broker.aggregator import BrokerAggregator
 from aiokprod.pipeline.partition.batch import Encoded
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.ledger import Entry
-from aiokprod.pipeline.partition.partition_queue import PartitionQueue, TransactionScope
+from aiokprod.pipeline.partition.partition_queue import MESSAGE_TOO_LARGE, PartitionQueue, TransactionScope
+from aiokprod.pipeline.partition.timeline import Happening
 from aiokprod.pipeline.partition.verdicts import NO_ANSWER, Refusal
+from aiokprod.pipeline.partition.waits import Wait
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.batch import TRANSACTIONAL_BIT, batch_header
 from aiokprod.records.compression import CODEC_BITS
@@ -98,8 +101,10 @@ class BrokerFlusher(ConnectionListener):
         self._effects = context.effects
         self._loop = context.loop
         self._metrics = context.metrics
+        self._hooks = context.batch_hooks
         self._is_woken = False  # a look is scheduled: a thousand partitions that become ready in one turn cost one
         self._ended = False
+        self.since = self._loop.time()  # when it last had a connection, or was made: for explanations
 
     # ------------------------------------------------------------------ waking
     def wake(self, somebody_waits: bool) -> None:
@@ -192,6 +197,7 @@ class BrokerFlusher(ConnectionListener):
             if topic is None:
                 topic = by_topic[named] = ProduceTopic(queue.topic, queue.ledger.topic_id, [])
             sent.append((queue, entry, entry.attempt, (named, queue.partition)))
+            entry.sent_at, entry.sent_to = now, self.node_id
             encoded, batch = entry.encoded, entry.batch
             assert isinstance(encoded, Encoded)
             section = encoded.section
@@ -211,25 +217,35 @@ class BrokerFlusher(ConnectionListener):
             compressed_bytes += len(section)
             records += entry.count
             metrics.batch_bytes.record(encoded.size_bytes)
+            queue.counters.batches_sent.add(1)
+            queue.counters.sent_bytes.add(encoded.size_bytes)
+            batch.last_sent_at = now
+            if not batch.first_sent_at:
+                batch.first_sent_at = now
+            if self._hooks is not None:
+                self._hooks.sent(batch, entry.count, encoded.size_bytes, entry.attempt, self.node_id, now)
             if entry.attempt > 1:
                 metrics.batches_resent.add(1)
             else:
                 metrics.batch_records.record(entry.count)
                 metrics.queue_seconds.record(now - batch.opened_at)
         body = encode_produce(
-            version, settings.acks, settings.broker_timeout_ms, list(by_topic.values()), settings.transactional_id
+            version, settings.acks, settings.broker_timeout_ms, list(by_topic.values()), self._transactional_id()
         )
         request = SentRequest(version, sent, now, records)
         metrics.batch_compressed_bytes.add(compressed_bytes)
         metrics.requests_sent.add(1)
         metrics.batches_sent.add(len(taken))
+        timeout_s = settings.request_timeout_s
+        if self._scope is not None:
+            timeout_s = self._scope.answer_timeout_s([queue for queue, _ in taken], timeout_s)
         try:
             connection.send(
                 PRODUCE,
                 version,
                 body,
                 request,
-                timeout_s=settings.request_timeout_s,
+                timeout_s=timeout_s,
                 expects_answer=settings.acks != 0,
                 max_answer_bytes=produce_answer_bytes(len(sent), records),
             )
@@ -256,6 +272,9 @@ class BrokerFlusher(ConnectionListener):
                 queue.answer(entry, attempt, 0, -1, -1, (), now, now_ms)
         finally:
             self._effects.end()
+
+    def _transactional_id(self) -> str | None:
+        return None if self._scope is None else self._scope.transactional_id
 
     def _version(self, connection: BrokerConnection, taken: list[tuple[PartitionQueue, Entry]]) -> int:
         highest = ProduceRequest.MAX_VERSION
@@ -348,6 +367,7 @@ class BrokerFlusher(ConnectionListener):
             if judged is None:
                 # No verdict, so the batch may be in the log: ambiguous, and sent again under the same numbers (R1.2).
                 queue.texts.note(Refusal(NO_ANSWER, "the broker's answer left the partition out", (), 0))
+                self._note_failed(entry, attempt, request.sent_at, "got an answer that left its partition out", now)
                 queue.answer(entry, attempt, NO_ANSWER, -1, -1, (), now, now_ms)
                 continue
             queue.answer(
@@ -373,6 +393,7 @@ class BrokerFlusher(ConnectionListener):
         partitions of its topics, so that one for each partition would cost the square of them.
         """
         named: dict[OutcomeKey, tuple[int, ...]] = {}
+        now = self._loop.time()
         hints: list[tuple[PartitionQueue, ProduceOutcome]] = []
         for queue, entry, attempt, key in request.sent:
             outcome = outcomes.get(key)
@@ -384,6 +405,8 @@ class BrokerFlusher(ConnectionListener):
             # As the ledger does with the code: of an earlier attempt the refusal says nothing of this one.
             if attempt == entry.attempt:
                 entry.refusal = refusal
+            parts = "; it goes again in parts" if refusal.code == MESSAGE_TOO_LARGE and entry.count > 1 else ""
+            self._note_failed(entry, attempt, request.sent_at, f"was answered {refusal.text()}{parts}", now)
             # -1: no hint, as from brokers before Produce v10 (broker: 7.7). A hint with leader -1 counts: there
             # is none, and the epoch shows that this is news (broker: 7.8).
             if outcome.leader_epoch >= 0:
@@ -432,17 +455,22 @@ class BrokerFlusher(ConnectionListener):
         # connection is closed right after, and tells its other requests by another call of this.
         if self.connection is connection and not connection.is_open:
             self.connection = None
+            self.since = self._loop.time()
         self._guard(lambda _: self._lost(tokens, cause), False)
 
     def _lost(self, tokens: list[tuple[object, bool]], cause: Exception) -> None:
         # By partition: up to five batches of one may be in flight, in as many requests (faults: N3). Told request by request,
         # a chaser could come back between two of them, to a ledger with batches in flight.
         fates: dict[PartitionQueue, list[tuple[Entry, int, bool]]] = {}
+        now, why = self._loop.time(), f"has no answer: {cause.message if isinstance(cause, AiokprodError) else cause}"
         chasers: list[Chaser] = []
         for token, written in tokens:
             if isinstance(token, SentRequest):
                 for queue, entry, attempt, _ in token.sent:
                     fates.setdefault(queue, []).append((entry, attempt, written))
+                    self._note_failed(
+                        entry, attempt, token.sent_at, why if written else f"was not written: {cause}", now
+                    )
             elif isinstance(token, Chaser):
                 chasers.append(token)
         effects = self._effects
@@ -462,8 +490,52 @@ class BrokerFlusher(ConnectionListener):
             effects.end()
         self.wake(False)
 
+    def _note_failed(self, entry: Entry, attempt: int, sent_at: float, how: str, now: float) -> None:
+        """Note a failed attempt for explanations: one text for the attempt and its end."""
+        if entry.is_dead or attempt != entry.attempt:
+            return  # its story is over; or a later attempt is under way, and this one was told before
+        ranges = entry.ranges
+        if not ranges:
+            return  # every record has its outcome, so there is nothing to tell
+        happening = Happening(
+            now,
+            EventKind.ATTEMPT_FAILED,
+            how,
+            self.node_id,
+            ranges[0][0],
+            ranges[-1][1],
+            f"attempt {attempt} to broker {self.node_id}",
+            sent_at,
+        )
+        entry.batch.happened(happening)
+
     def writable(self, connection: BrokerConnection) -> None:
         self._guard(self._pump, True)
+
+    # ------------------------------------------------------------------ explaining
+    def wait_here(self, now: float) -> Wait | None:
+        """Return why no request can be written at the moment; None: one can. From any thread."""
+        connection, node = self.connection, self.node_id
+        if connection is None or not connection.is_open:
+            dial = self._client.dial_state(node)
+            last = f": {dial.last_error}" if dial.last_error else ""
+            is_due = dial.next_dial_at > now
+            return Wait(
+                WaitsFor.CONNECTION,
+                f"broker {node} is {'not connected' if is_due or not dial.is_pending else 'being connected'}{last}",
+                self.since,
+                dial.next_dial_at if is_due else -1.0,
+                node,
+            )
+        if connection.muted_until > now:
+            why = f"broker {node} has throttled the producer"
+            return Wait(WaitsFor.THROTTLE, why, connection.last_used, connection.muted_until, node)
+        if connection.in_flight >= self._settings.requests_in_flight:
+            why = f"broker {node} owes answers to {connection.in_flight} requests, as many as may be in flight"
+            return Wait(WaitsFor.WINDOW, why, connection.head_since, broker=node)
+        if not connection.is_writable:
+            return Wait(WaitsFor.SOCKET, f"broker {node} takes bytes slower than they come", self.since, broker=node)
+        return None
 
     def end(self) -> None:
         """Stop writing: the producer closes."""

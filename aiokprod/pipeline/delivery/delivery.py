@@ -19,10 +19,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from contextvars import Context
+from dataclasses import replace
 from typing import Any
 from weakref import ref
 
 from aiokprod.errors import AiokprodError
+from aiokprod.explanation import Explanation
 from aiokprod.forms import mypyc_attr
 from aiokprod.pipeline.delivery.waiter import DoneCallback, Listener, SharedCallback, Waiter, Wakeable, wake
 from aiokprod.record_metadata import RecordMetadata
@@ -69,6 +71,10 @@ class RecordHolder:
         """Return how often the record was written to a broker. Only after `is_settled`."""
         raise AssertionError("abstract")
 
+    def batch_number(self) -> int:
+        """Return the number of the batch, which it has if an interceptor follows batches; else 0."""
+        return 0
+
     def size_of(self, index: int) -> int:
         """Return an upper bound of the record's bytes in a batch, before compression."""
         raise AssertionError("abstract")
@@ -91,6 +97,10 @@ class RecordHolder:
 
     def describe(self, index: int) -> DeliveryState:
         """Return the stage of the record."""
+        raise AssertionError("abstract")
+
+    def explain(self, index: int) -> Explanation:
+        """Return where the record is, what it waits for, and what happened to it. From any thread."""
         raise AssertionError("abstract")
 
     def event_loop(self) -> asyncio.AbstractEventLoop:
@@ -212,6 +222,22 @@ class Delivery:
     def state(self) -> DeliveryState:
         """The current stage of the record, and the reason why it waits."""
         return self._holder.describe(self._index)
+
+    def explain(self) -> Explanation:
+        """Return where the record is, what it waits for, since when, and what happened to it; see docs/explain.md.
+
+        Computed from the state of the producer when it is called; nothing is sent. It may be called in any state, also after
+        `close`, and from any thread. A failed record's exception has the same story as a note.
+        In a forked child a Delivery says what it was at the fork.
+
+        Returns:
+            The explanation; `str()` of it is a few lines of plain English.
+        """
+        explained = self._holder.explain(self._index)
+        watch = self._watch
+        if watch is None or explained.is_settled or not (watch.detached or watch.error is not None):
+            return explained
+        return replace(explained, handle="detached" if watch.detached else "timed out")
 
     @property
     def attempts(self) -> int | None:

@@ -37,16 +37,36 @@ class DeliveryReports:
         self._interceptors = interceptors
         self._has_interceptors = bool(interceptors)
         self._unhandled = unhandled
+        self._untold = 0  # calls of `_tell_interceptors` that are due: they need not come in the order of `settled`
+        self._ends: list[TransactionOutcome] = []  # of transactions, to be told behind these
         self._undelivered: dict[tuple[str, int | None, Persistence], int] = {}
 
     def settled(self, holder: RecordHolder, first: int, last: int) -> None:
         """Tell the interceptors, on the next turn of the loop, that records `first` to `last` (exclusive) are settled."""
-        if self._has_interceptors:
+        if self._has_interceptors and self._interceptors.has_seen(holder):
+            self._untold += 1
             self._loop.call_soon(self._tell_interceptors, holder, first, last)
 
     def _tell_interceptors(self, holder: RecordHolder, first: int, last: int) -> None:
-        for index in range(first, last):
-            self._interceptors.settled(holder, index, holder.metadata(index), holder.error(index))
+        interceptors, batch = self._interceptors, holder.batch_number()
+        for index in interceptors.seen(holder, first, last):
+            metadata, error = holder.metadata(index), holder.error(index)
+            interceptors.settled(holder, index, metadata, error, holder.attempts(index), batch)
+        self._untold -= 1
+        if not self._untold and self._ends:
+            self._tell_ends()
+
+    def transaction_ended(self, outcome: TransactionOutcome) -> None:
+        """Tell the interceptors how a transaction ended, on a later turn of the loop, behind the outcomes of its records."""
+        if self._interceptors.sees_transactions:
+            self._ends.append(outcome)
+            if not self._untold:
+                self._loop.call_soon(self._tell_ends)
+
+    def _tell_ends(self) -> None:
+        ends, self._ends = self._ends, []
+        for outcome in ends:
+            self._interceptors.transaction_ended(outcome)
 
     def failed(
         self,

@@ -21,11 +21,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from aiokprod.errors import AiokprodError
+from aiokprod.explanation import Event, EventKind, Explanation, Place
 from aiokprod.model import TimestampType
 from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState
 from aiokprod.pipeline.delivery.waiter import DoneCallback, SharedCallback
 from aiokprod.pipeline.partition.kept_records import KeptRecords
 from aiokprod.pipeline.partition.outcomes import BatchOutcomes, Claim, Range, Segment
+from aiokprod.pipeline.partition.timeline import Happening, Timeline, Waited, merged
 from aiokprod.record_metadata import RecordMetadata
 from aiokprod.records.batch import encode_records
 from aiokprod.records.compression import decompress
@@ -75,6 +77,14 @@ class BatchOwner:
         """Return where the batch is."""
         raise AssertionError("abstract")
 
+    def explain(self, batch: ProducerBatch, index: int) -> Explanation:
+        """Return where a record without an outcome is, and why."""
+        raise AssertionError("abstract")
+
+    def tell_story(self, batch: ProducerBatch, ranges: list[Range], error: AiokprodError, now: float) -> None:
+        """Add to the error what happened to these records until now, as a note."""
+        raise AssertionError("abstract")
+
     def settled_owner(self) -> BatchOwner:
         """Return the owner for a finished batch, one that keeps no reference into the pipeline."""
         return self
@@ -105,6 +115,13 @@ class SettledOwner(BatchOwner):
 
     def describe(self, batch: ProducerBatch) -> DeliveryState:
         return DeliveryState("settled")
+
+    def explain(self, batch: ProducerBatch, index: int) -> Explanation:
+        # Asked by another thread while the loop settled the batch, which has the outcome by now.
+        return batch.explain(index)
+
+    def tell_story(self, batch: ProducerBatch, ranges: list[Range], error: AiokprodError, now: float) -> None:
+        """Add nothing: each record has its outcome."""
 
 
 class Encoded:
@@ -147,22 +164,28 @@ class ProducerBatch(BatchOutcomes):
         "base_timestamp_ms",
         "delivery_timeout_s",
         "entry",
+        "first_sent_at",
         "freed_bytes",
         "generation",
         "headers",
         "is_urgent",
         "keys",
+        "last_sent_at",
         "marked_at",
         "marks",
         "max_timestamp_ms",
+        "number",
         "opened_at",
         "owner",
         "record_overhead_bytes",
+        "sealed_at",
         "size_bytes",
         "size_of_each",
         "sizes",
+        "timeline",
         "timestamp_deltas",
         "values",
+        "waited",
     )
 
     def __init__(
@@ -176,7 +199,12 @@ class ProducerBatch(BatchOutcomes):
     ) -> None:
         super().__init__()
         self.owner = owner
-        self.opened_at = opened_at  # monotonic seconds
+        self.opened_at = opened_at  # monotonic seconds: when its first record was sent
+        # The segments of its delivery time (monotonic seconds), written by the queue and the flusher, for the metrics.
+        self.sealed_at = opened_at
+        self.first_sent_at = 0.0  # 0: not written yet
+        self.last_sent_at = 0.0  # of a batch that goes in parts: of any of them
+        self.number = 0  # given by `BatchHooks`, if there are any
         self.delivery_timeout_s = delivery_timeout_s
         # Which flush() calls must wait for it. Lowered by `append_parked`, for a record that was sent before such a call.
         self.generation = generation
@@ -204,6 +232,8 @@ class ProducerBatch(BatchOutcomes):
         self._retained: bytes | bytearray | None = None  # the encoded section, once the columns are gone
         self._retained_codec = "none"
         self._retained_ranges: list[Range] = []
+        self.waited: Waited | None = None  # of its first record, if that was parked
+        self.timeline: Timeline | None = None  # what happened to it besides the usual; None: nothing did
         self._was_restored = False  # taken apart: several sections are made of it, none of which holds all
 
     # ------------------------------------------------------------------ filling
@@ -491,6 +521,9 @@ class ProducerBatch(BatchOutcomes):
         segment = self.segment_of(index)
         return segment.attempts if segment is not None else 0
 
+    def batch_number(self) -> int:
+        return self.number
+
     def size_of(self, index: int) -> int:
         self._end_rest()
         sizes = self.sizes
@@ -541,6 +574,48 @@ class ProducerBatch(BatchOutcomes):
                 else "offset unknown",
             )
         return DeliveryState("failed", type(segment.error).__name__)
+
+    def happened(self, happening: Happening) -> None:
+        """Note something for explanations. Only where something goes wrong, or takes long: never per record."""
+        if self.timeline is None:
+            self.timeline = Timeline()
+        self.timeline.add(happening)
+
+    def explain(self, index: int) -> Explanation:
+        segment = self.segment_of(index)
+        if segment is None:
+            return self.owner.explain(self, index)
+        sent_at = self.sent_at(index)
+        latency_s = max(0.0, segment.settled_at - sent_at)
+        error = segment.error_of(index)
+        if error is None:
+            place, kind = Place.DELIVERED, EventKind.DELIVERED
+            why = (
+                f"offset {segment.base_offset + index - segment.first}"
+                if segment.base_offset >= 0
+                else "offset unknown"
+            )
+        else:
+            place, kind = Place.FAILED, EventKind.FAILED
+            why = f"{type(error).__name__}: {error.message}"
+        told = merged(self.timeline, None, index, index + 1, sent_at, self.opened_at, self.waited)
+        # Without what happened to others of the batch later.
+        told = [each for each in told if each.at <= segment.settled_at]
+        return Explanation(
+            topic=self.owner.topic,
+            partition=self.owner.partition,
+            place=place,
+            waits_for=None,
+            why=why,
+            age_s=latency_s,
+            since_s=0.0,
+            attempts=segment.attempts,
+            events=(
+                Event(at_s=0.0, kind=EventKind.ACCEPTED, text="accepted"),
+                *[each.event(sent_at) for each in told],
+                Event(at_s=latency_s, kind=kind, text=place.value),
+            ),
+        )
 
     def event_loop(self) -> asyncio.AbstractEventLoop:
         return self.owner.loop

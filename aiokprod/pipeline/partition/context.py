@@ -15,6 +15,7 @@ from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
 from aiokprod.pipeline.delivery.delivery_reports import DeliveryReports
 from aiokprod.pipeline.effects import Effects
+from aiokprod.pipeline.partition.batch_hooks import BatchHooks
 from aiokprod.pipeline.partition.flushes import Flushes
 from aiokprod.pipeline.partition.settings import PipelineSettings
 
@@ -43,6 +44,7 @@ class PipelineContext:
         self.metrics = metrics
         self.log = log
         self.interceptors = interceptors
+        self.batch_hooks = BatchHooks(loop, interceptors) if interceptors.sees_batches else None
         self.effects = effects  # what state changes lead to
         self.flushes = flushes  # which flush waits for what
         self.tasks = tasks  # a task that crashes fails the producer

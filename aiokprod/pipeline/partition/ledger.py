@@ -769,11 +769,12 @@ class Ledger:
         """Return whether a later batch is in the log: this one must be given up, or the order breaks (R3.3)."""
         return any(other.state is ACKED for other in self._behind(entry))
 
-    def _settle(self, entry: Entry, outcome: Outcome, base_offset: int | None, why: Reason) -> None:
+    def _settle(
+        self, entry: Entry, outcome: Outcome, base_offset: int | None, why: Reason, flying: Entry | None = None
+    ) -> None:
         if not entry.is_dead:  # else its callers were told already
-            self._out.append(
-                Settle(entry.batch, entry.ranges, outcome, base_offset, why, entry.code, entry.attempt, entry.refusal)
-            )
+            batch, ranges, code, attempt = entry.batch, entry.ranges, entry.code, entry.attempt
+            self._out.append(Settle(batch, ranges, outcome, base_offset, why, code, attempt, entry.refusal, (), flying))
 
     def _expire(self, entry: Entry, why: Reason) -> None:
         # It stays where it is until its answer is in: nothing is drained for a deadline, and numbers that are on the way
@@ -789,7 +790,7 @@ class Ledger:
         elif self._is_proved(entry):
             self._settle(entry, Outcome.DELIVERED, None, Reason.PROOF)
         else:
-            self._settle(entry, Outcome.POSSIBLY, None, why)
+            self._settle(entry, Outcome.POSSIBLY, None, why, entry if entry.is_flying else None)
 
     def _trim(self) -> None:
         """Remove batches that no longer need their place; take an offered identity once nothing stamped is held."""

@@ -9,6 +9,7 @@ from enum import Enum, IntEnum
 from typing import TypeAlias
 
 from aiokprod.pipeline.partition.batch import ProducerBatch, Range
+from aiokprod.pipeline.partition.ledger_entry import Entry
 from aiokprod.pipeline.partition.verdicts import Refusal
 
 
@@ -50,7 +51,7 @@ class Reason(Enum):
 class Settle:
     """These records have their outcome."""
 
-    __slots__ = ("attempts", "base_offset", "batch", "code", "named", "outcome", "ranges", "refusal", "why")
+    __slots__ = ("attempts", "base_offset", "batch", "code", "flying", "named", "outcome", "ranges", "refusal", "why")
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Settle:
         attempts: int,
         refusal: Refusal | None = None,
         named: tuple[int, ...] = (),
+        flying: Entry | None = None,
     ) -> None:
         self.batch = batch
         # Of the batch, not of the entry: the parts of a split batch share it. The list may be the entry's own, and the entry
@@ -75,6 +77,7 @@ class Settle:
         self.code = code  # that of the last attempt of this round; a deadline that comes later has none
         self.attempts = attempts
         self.refusal = refusal  # the broker's last words about the batch
+        self.flying = flying  # the batch, if an attempt of it has no answer yet: for the story of the failure
         self.named = named  # by position: one for each of the ranges, which are single records; (): none was named
 
     def __repr__(self) -> str:

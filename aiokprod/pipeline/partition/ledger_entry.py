@@ -59,7 +59,7 @@ class Entry:
     __slots__ = (
         "_gone", "_ranges", "_size_bytes", "attempt", "batch", "before", "behind", "code", "count", "encoded", "failures",
         "first_sequence", "is_ambiguous", "line", "named", "newest_ms", "ordinal", "producer_epoch", "producer_id",
-        "proves_nothing", "refusal", "state",
+        "proves_nothing", "refusal", "sent_at", "sent_to", "state",
     )  # fmt: skip
 
     def __init__(self, ordinal: int, batch: ProducerBatch) -> None:
@@ -93,6 +93,9 @@ class Entry:
         # The broker's words about the last attempt that it refused. Written by the flusher before `Ledger.answer`. It
         # outlives the round, so the errors of the partition compare its code with that of the verdict.
         self.refusal: Refusal | None = None
+        # When the last attempt was written (loop time), and to which broker. Written by the flusher, read by explanations only.
+        self.sent_at = 0.0
+        self.sent_to = -1
         # Sealed view of the batch. Written once by `seal`: a batch that is encoded outside the loop must not gain records.
         self.count = 0
         self.newest_ms = -1  # newest record timestamp: what the broker ages the producer by (broker: 1.12)
@@ -203,6 +206,7 @@ class Entry:
         part.first_sequence = self.first_sequence
         part.attempt = self.attempt  # sent as part of the whole, if at all: then it expires as one (R8.2)
         part.failures = self.failures
+        part.sent_at, part.sent_to = self.sent_at, self.sent_to
         return part
 
     # ------------------------------------------------------------------ records

@@ -11,10 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import Enum
+from typing import Final
 
 from aiokprod.errors import AiokprodError, RecordRecalledError
+from aiokprod.explanation import Event, EventKind, Explanation, Place, WaitsFor
 from aiokprod.model import Record
 from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState, RecordHolder
+from aiokprod.pipeline.partition.timeline import Waited, note, waits_told
 from aiokprod.record_metadata import RecordMetadata
 
 
@@ -27,10 +30,19 @@ class Waits(Enum):
     PARTITION = "waiting for its partition to exist"
 
 
+OF_EXPLANATIONS: Final = {
+    Waits.SERIALIZER: WaitsFor.SERIALIZER,
+    Waits.ROOM: WaitsFor.ROOM,
+    Waits.METADATA: WaitsFor.METADATA,
+    Waits.PARTITION: WaitsFor.PARTITION,
+}
+
+
 class ParkedRecord(RecordHolder):
     """A record on its way to a partition, with what `send` was given and until when it may wait."""
 
     __slots__ = (
+        "admitted_at",
         "asked",
         "block_deadline",
         "charge_bytes",
@@ -48,7 +60,9 @@ class ParkedRecord(RecordHolder):
         "key",
         "loop",
         "partition",
+        "reason",
         "sent_at",
+        "serialized_at",
         "settled_at",
         "size_bytes",
         "timestamp_ms",
@@ -65,6 +79,7 @@ class ParkedRecord(RecordHolder):
         block_deadline: float,
         generation: int,
         fail: Callable[[ParkedRecord, AiokprodError], None],
+        reason: Callable[[ParkedRecord], str] | None = None,
     ) -> None:
         """Make an empty record; the caller fills it in, at once or when its serializer is done."""
         self.loop = loop
@@ -79,8 +94,11 @@ class ParkedRecord(RecordHolder):
         self.sent_at = sent_at  # monotonic seconds: the delivery timeout runs from here
         self.block_deadline = block_deadline  # max.block.ms runs out, whatever it waits for
         self.settled_at = 0.0
+        self.serialized_at = 0.0  # when its serializer was done; 0: it waited for none, or waits still
+        self.admitted_at = 0.0  # when it was given room; 0: it waited for none, or waits still
         self.generation = generation
         self.fail = fail
+        self.reason = reason  # says why it waits, in words; None once it has failed
         self.waits = Waits.ROOM
         self.asked = 0  # number of the Metadata request whose answer it waits for
         self.in_line = False  # at the gate
@@ -99,7 +117,13 @@ class ParkedRecord(RecordHolder):
         return None
 
     def error(self, index: int) -> AiokprodError | None:
-        return None if self.failure is None else self.failure.clone()
+        failure = self.failure
+        if failure is None:
+            return None
+        error = failure.clone()
+        if not isinstance(failure, RecordRecalledError):
+            error.add_note(self._story())  # when it is looked at: a million records may fail at once
+        return error
 
     def attempts(self, index: int) -> int:
         return 0
@@ -128,6 +152,50 @@ class ParkedRecord(RecordHolder):
             return DeliveryState("failed", type(self.failure).__name__)
         what = f"waiting for partition {self.partition} to exist" if self.waits is Waits.PARTITION else self.waits.value
         return DeliveryState("parked", f"{what}, topic {self.topic}")
+
+    # ------------------------------------------------------------------ explaining
+    def waits_since(self) -> float:
+        """Return when it began to wait for what it waits for (loop time)."""
+        return self.admitted_at or self.serialized_at or self.sent_at
+
+    def waited(self, now: float) -> Waited:
+        """Return what it has waited for until now."""
+        return OF_EXPLANATIONS[self.waits], self.serialized_at, self.admitted_at, now
+
+    def _story(self) -> str:
+        told = waits_told(self.sent_at, self.waited(self.settled_at))
+        return note(f"topic {self.topic}", self.sent_at, told, self.settled_at, type(self.failure).__name__)
+
+    def explain(self, index: int) -> Explanation:
+        now = self.loop.time()
+        sent_at, failure = self.sent_at, self.failure
+        events = [Event(at_s=0.0, kind=EventKind.ACCEPTED, text="accepted")]
+        if failure is not None:
+            settled_at = self.settled_at
+            events += [each.event(sent_at) for each in waits_told(sent_at, self.waited(settled_at))]
+            events.append(Event(at_s=settled_at - sent_at, kind=EventKind.FAILED, text=Place.FAILED.value))
+            return Explanation(
+                topic=self.topic,
+                partition=self.partition,
+                place=Place.FAILED,
+                waits_for=None,
+                why=f"{type(failure).__name__}: {failure.message}",
+                age_s=settled_at - sent_at,
+                since_s=0.0,
+                events=tuple(events),
+            )
+        events += [each.event(sent_at) for each in waits_told(sent_at, self.waited(now), is_over=False)]
+        return Explanation(
+            topic=self.topic,
+            partition=self.partition,
+            place=Place.PARKED,
+            waits_for=OF_EXPLANATIONS[self.waits],
+            why="" if self.reason is None else self.reason(self),
+            age_s=now - sent_at,
+            since_s=now - self.waits_since(),
+            deadline_s=max(0.0, self.block_deadline - now),
+            events=tuple(events),
+        )
 
     def event_loop(self) -> asyncio.AbstractEventLoop:
         return self.loop

@@ -97,6 +97,11 @@ class PartitionErrors:
         """Note that a connection failed, or that the producer crashed."""
         self._cause = cause
 
+    def last_failure(self) -> str:
+        """Return what a broker or a connection last said about the partition, in words; empty: nothing yet."""
+        cause = self._cause
+        return "" if cause is None else cause.message if isinstance(cause, AiokprodError) else str(cause)
+
     def error_of(self, settle: Settle, elapsed_s: float, position: int = -1) -> AiokprodError:
         """Return the error of records the ledger gave up; of one of them, if the broker named it by its position."""
         error = self._error_of(settle, position)

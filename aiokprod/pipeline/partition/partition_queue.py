@@ -14,18 +14,20 @@ only, whose caller writes in the same synchronous step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
 from typing import Final, TypeAlias, assert_never
 
 from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 from aiokprod.errors import AiokprodError, RecordRecalledError
+from aiokprod.explanation import EventKind, WaitsFor
 from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState
 from aiokprod.pipeline.partition.batch import BatchOwner, Encoded, ProducerBatch, Segment, SettledOwner
 from aiokprod.pipeline.partition.batch_fill import BatchFill
 from aiokprod.pipeline.partition.column_batch import BatchListener, ColumnBatch
 from aiokprod.pipeline.partition.context import PipelineContext
+from aiokprod.pipeline.partition.explained_queue import ExplainedQueue, keep
 from aiokprod.pipeline.partition.ledger import (
     Abort,
     Action,
@@ -39,11 +41,13 @@ from aiokprod.pipeline.partition.ledger import (
 )
 from aiokprod.pipeline.partition.parked_record import ParkedRecord
 from aiokprod.pipeline.partition.partition_errors import NamedSegment, PartitionErrors
-from aiokprod.pipeline.partition.ports import RecordQueue, Room
+from aiokprod.pipeline.partition.ports import Room
 from aiokprod.pipeline.partition.send_many import SendMany
 from aiokprod.pipeline.partition.settings import RECORD_OVERHEAD_BYTES
+from aiokprod.pipeline.partition.timeline import SHORTEST_TOLD_S, Happening, Timeline
 from aiokprod.pipeline.partition.value_run import ValueRun
-from aiokprod.pipeline.partition.verdicts import Refusal, is_producer_fatal
+from aiokprod.pipeline.partition.verdicts import NO_ANSWER, Refusal, is_producer_fatal
+from aiokprod.pipeline.partition.waits import Wait
 from aiokprod.pipeline.timer_queue import TimerQueue
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.column_rows import Section
@@ -70,6 +74,10 @@ class Destination:
 
     def urged(self, queue: PartitionQueue) -> None:
         """Send its open batch as soon as nothing is in flight there: a task waits for it."""
+        raise AssertionError("abstract")
+
+    def wait_at(self, node: int, now: float) -> Wait | None:
+        """Return why the broker takes no request at the moment; None: it takes one. For explanations, from any thread."""
         raise AssertionError("abstract")
 
 
@@ -108,10 +116,16 @@ class TransactionScope:
     It lets a partition in before the first batch of each transaction is stamped, and hears of what goes wrong.
     """
 
+    transactional_id: str
+    """of the transaction at hand"""
     number: int
     """of the transaction at hand; 0: there was none"""
     produce_versions: tuple[int, int]
     """the lowest and the highest version of Produce for it (broker: 10.1)"""
+
+    def state_text(self) -> str:
+        """Return the state of the transactional id, in words. For explanations, from any thread."""
+        raise AssertionError("abstract")
 
     def opened(self, queue: PartitionQueue) -> None:
         """Note that the partition has a record for the transaction, and may have to be added to it."""
@@ -123,6 +137,14 @@ class TransactionScope:
 
     def stamped(self, queue: PartitionQueue) -> None:
         """Note that the first batch of the partition is being written: the transaction is not empty any more."""
+        raise AssertionError("abstract")
+
+    def answer_timeout_s(self, queues: Iterable[PartitionQueue], usual_s: float) -> float:
+        """Return how long a broker may take to answer a Produce with batches of these partitions.
+
+        Args:
+            usual_s: request_timeout_ms, in seconds.
+        """
         raise AssertionError("abstract")
 
     def lost(self) -> None:
@@ -142,7 +164,7 @@ Compress: TypeAlias = "Callable[[PartitionQueue, Entry, list[tuple[int, int]], b
 """Compresses a section in a worker thread, answers with `queue.compressed`; the ranges are the records that it holds."""
 
 
-class PartitionQueue(RecordQueue):
+class PartitionQueue(ExplainedQueue):
     """Order, linger and verdicts of one partition."""
 
     def __init__(
@@ -183,6 +205,8 @@ class PartitionQueue(RecordQueue):
         self.loop = context.loop
         self.ledger = ledger
         self.metrics = context.metrics
+        self.counters = context.metrics.topic(topic)
+        self._hooks = context.batch_hooks
         self.is_used = False
         # The broker in whose ready set this queue is. Only `Retries.rerouted` writes it, after the ledger adopted another
         # leader: written earlier, the queue could not be taken out of the ready set of the old one.
@@ -200,6 +224,10 @@ class PartitionQueue(RecordQueue):
         self._incarnation = incarnation
         # Of the answer that is being applied: the timestamp the broker gave, on LogAppendTime topics; else -1.
         self._append_time_ms = -1
+        # For explanations: what happened to the partition (None: nothing yet), when it last got or lost its leader, when a
+        # chaser left, and when it asked for a producer id (loop time). All of it is written only when something goes wrong.
+        self.timeline: Timeline | None = None
+        self._led_since = self._chased_at = self._asked_at = context.loop.time()
         self.texts = PartitionErrors(topic, partition, is_transactional=scope is not None)
         self._scope = scope
         self._entered = 0  # the number of the last transaction that it was let into
@@ -261,6 +289,7 @@ class PartitionQueue(RecordQueue):
         if batch is None or batch.size_bytes + record.size_bytes > self._batch_bytes:
             # With the times of the record, not the current one: its delivery timeout and its linger began with its `send`.
             batch = self._open(record.timestamp_ms, record.sent_at, record.generation)
+            batch.waited = record.waited(self.loop.time())
         elif record.generation < batch.generation:
             # The record was sent before a flush, waited, and meets a batch that was opened after it. The flush has to
             # wait for the whole batch now: the record's own part in it ends when the batch has it (`Parking.passed_on`).
@@ -285,6 +314,7 @@ class PartitionQueue(RecordQueue):
         batch.entry = self.ledger.open(batch)
         # Sealed at once, and never the open batch: a record appended to it would have no cell in its section.
         self.ledger.seal()
+        self._sealed(batch)
         self._on_new_batch(self.partition)
         self._flushes.began(generation)
         self._opened(now)
@@ -331,9 +361,15 @@ class PartitionQueue(RecordQueue):
         if batch is not None:
             self.open_batch = None
             self.ledger.seal()
+            self._sealed(batch)
             if len(self.ledger.entries) > MOST_AWAKE:
                 batch.rest()
             self._destination.ready(self)
+
+    def _sealed(self, batch: ProducerBatch) -> None:
+        batch.sealed_at = self.loop.time()
+        if self._hooks is not None:
+            self._hooks.sealed(batch)
 
     def urge(self, batch: ProducerBatch) -> None:
         # A sealed batch does not linger: a task that waits for it has nothing to hasten.
@@ -378,6 +414,8 @@ class PartitionQueue(RecordQueue):
                 self.open_batch = None
         if not self.ledger.recall(entry, index):
             return False
+        if not is_told:
+            self.tell_withdrawn(batch, index, error, self.loop.time())
         self._effects.begin()
         try:
             self._settle_segment(batch, Segment(index, index + 1, -1, -1, error, 0, self.loop.time()), is_told)
@@ -401,6 +439,16 @@ class PartitionQueue(RecordQueue):
         if self.ledger.not_before > self.loop.time():
             return DeliveryState("retrying", "backs off")
         return DeliveryState("queued", f"for broker {self.node}")
+
+    # ------------------------------------------------------------------ explaining
+    def _transaction_wait(self, sent_at: float) -> Wait | None:
+        scope = self._scope
+        if scope is None or (self._entered == scope.number and self.ledger.identity is not None):
+            return None
+        return Wait(WaitsFor.TRANSACTION, f"the transactional id is {scope.state_text()}", sent_at)
+
+    def _broker_wait(self, node: int, now: float) -> Wait | None:
+        return self._destination.wait_at(node, now)
 
     # ------------------------------------------------------------------ going
     def candidate(self, now: float, now_ms: int, urgent: bool) -> Entry | None:
@@ -445,6 +493,7 @@ class PartitionQueue(RecordQueue):
             # header, and missing in the section.
             self.open_batch = None
             self.ledger.seal()
+            self._sealed(batch)
         section = entry.batch.encode(entry.ranges)
         settings = self._settings
         self.metrics.batch_uncompressed_bytes.add(len(section))
@@ -515,6 +564,8 @@ class PartitionQueue(RecordQueue):
                 # The ledger splits this one. Batches that are filled from now on are smaller, else they are refused too.
                 self._fill.refused(encoded.size_bytes, now)
                 self._batch_bytes = self._fill.limit_bytes
+        if self._hooks is not None and self._settings.acks:
+            self._note_answer(entry, attempt, None if code == NO_ANSWER else code, now)
         self._append_time_ms = timestamp_ms if self.ledger.guard.is_log_append_time else -1
         self.apply(self.ledger.answer(entry, attempt, code, base_offset, named, now, now_ms), now)
 
@@ -523,9 +574,18 @@ class PartitionQueue(RecordQueue):
         # All batches of the connection in one event. Told one by one, the chaser of the first could come back and rewind
         # while the ledger takes the second for one in flight.
         now = self.loop.time()
+        if self._hooks is not None:
+            for entry, attempt, _ in fates:
+                self._note_answer(entry, attempt, None, now)
         if self._scope is not None and any(written for _, _, written in fates):
             self._scope.lost()  # before the ledger's actions: they may end the transaction
         self.apply(self.ledger.lost(fates, now), now)
+
+    def _note_answer(self, entry: Entry, attempt: int, code: int | None, now: float) -> None:
+        if self._hooks is not None:
+            self._hooks.answered(
+                entry.batch, self.topic, self.partition, entry.count, attempt, code, entry.sent_at, now
+            )
 
     def returned(self) -> None:
         """Take in that the chaser is back.
@@ -537,6 +597,9 @@ class PartitionQueue(RecordQueue):
             self._is_return_due = True
             return
         self._is_return_due = False
+        if (waited_s := self.loop.time() - self._chased_at) >= SHORTEST_TOLD_S:
+            text = f"has waited {waited_s:.3f} s for the answers to all that was in flight (chaser)"
+            self.happened(Happening(self.loop.time(), EventKind.CHASED, text))
         # Nothing of the partition is in flight here. A batch that still was could be appended late, under numbers that the
         # rewind has given to another batch (faults: I7, B5).
         now = self.loop.time()
@@ -627,6 +690,10 @@ class PartitionQueue(RecordQueue):
             return -1, -1, 0
         return self._written_first, self._written_last, self._written_count
 
+    def is_written(self) -> bool:
+        """Return whether a batch of the transaction that it has entered was acknowledged."""
+        return self._written_count > 0
+
     def _note_written(self, offset: int, count: int) -> None:
         self._written_count += count
         if offset >= 0:
@@ -664,11 +731,17 @@ class PartitionQueue(RecordQueue):
                 if isinstance(action, Settle):
                     self._settle(action, now)
                 elif isinstance(action, Chase):
+                    self._chased_at = now
                     # With nothing in flight at that node the chaser returns within the call, and rewinds the ledger.
                     effects.later(partial(self._retries.chase, self, action.node))
                 elif isinstance(action, NeedIdentity):
                     # The next epoch is granted within the call, and the ledger begins again at sequence 0.
                     self.metrics.epoch_bumps.add(1)
+                    self._asked_at = now
+                    if action.used is not None:
+                        what = "another producer id" if action.fresh else "the next epoch"
+                        text = f"begins again under {what}, with sequence number 0"
+                        self.happened(Happening(now, EventKind.IDENTITY, text))
                     effects.later(partial(self._retries.need_identity, self, action.used, action.fresh))
                 elif isinstance(action, WantMetadata):
                     why = f"{self.topic}-{self.partition} was answered {name_of(action.code)}"
@@ -703,6 +776,9 @@ class PartitionQueue(RecordQueue):
         # Looked at again: two events of one state change leave two of these effects, and the first has done it.
         if self.node != self.ledger.node:
             self._retries.rerouted(self)
+            self._led_since = self.loop.time()
+            text = "the partition has no leader" if self.node < 0 else f"the leader is broker {self.node}"
+            self.happened(Happening(self._led_since, EventKind.LEADER, text, self.node))
         if self.ledger.entries:
             self._destination.ready(self)
         batch = self.open_batch
@@ -724,8 +800,16 @@ class PartitionQueue(RecordQueue):
         if action.outcome != Outcome.DELIVERED:
             # One error for all ranges: made per record it would cost more than the records (faults: M13).
             error = self.texts.error_of(action, now - batch.opened_at)
-        elif self._scope is not None:
-            self._note_written(offset, sum([last - first for first, last in action.ranges]))
+            self._tell(batch, action.ranges, error, now, action.flying)
+        else:
+            if self._scope is not None:
+                self._note_written(offset, sum([last - first for first, last in action.ranges]))
+            if batch.timeline is not None and action.ranges:
+                # Its way was not a straight one: that can still be explained later.
+                first, last = action.ranges[0][0], action.ranges[-1][1]
+                keep(batch, first, last, self._story(batch, first, last, now))
+            if action.ranges:
+                self._measure_delivery(batch, now)
         for first, last in action.ranges:
             segment = Segment(first, last, offset, self._append_time_ms, error, action.attempts, now)
             self._settle_segment(batch, segment, False)
@@ -737,6 +821,7 @@ class PartitionQueue(RecordQueue):
         """Settle records that the broker refused by name. Neighbours share a segment: there may be thousands."""
         batch, named, ranges = action.batch, action.named, action.ranges
         error = self.texts.error_of(action, now - batch.opened_at, named[0])
+        self._tell(batch, ranges, error, now, None)
         at = 0
         while at < len(ranges):
             first, last = ranges[at]
@@ -753,9 +838,10 @@ class PartitionQueue(RecordQueue):
         metrics = self.metrics
         if segment.error is None:
             metrics.records_delivered.add(count)
-            metrics.delivery_seconds.record(segment.settled_at - batch.opened_at)
+            self.counters.records_delivered.add(count)
         else:
             metrics.records_failed.add(count)
+            self.counters.records_failed.add(count)
             if not is_told:
                 # Before `settle`, which lets go of the records and of the tasks that wait for them.
                 unwatched = batch.unwatched(segment)
@@ -765,12 +851,29 @@ class PartitionQueue(RecordQueue):
             self._reports.undelivered(self.topic, self.partition, segment.error, count)
         freed = batch.settle(segment)
         self._reports.settled(batch, segment.first, segment.last)
+        if self._hooks is not None:
+            self._hooks.settled(batch, self.topic, self.partition, segment)
         # A split batch is one batch here: it is finished with the last of its parts (faults: I10).
         if batch.is_finished:
             self._flushes.finished(batch.generation)
         # Only counted: the room is granted as the last effect. Granted here, it could admit a record into the open batch
         # that the next action settles.
         self._room.free(freed)
+
+    def _measure_delivery(self, batch: ProducerBatch, now: float) -> None:
+        """Note how long the batch, or a part of one that was split, took. Its segments are noted with it: they add up to it."""
+        metrics = self.metrics
+        metrics.delivery_seconds.record(now - batch.opened_at)
+        waited = batch.waited
+        waited_s = 0.0 if waited is None else max(0.0, waited[3] - batch.opened_at)
+        if waited_s > 0:
+            metrics.segment_room_seconds.record(waited_s)
+        metrics.segment_linger_seconds.record(batch.sealed_at - batch.opened_at - waited_s)
+        metrics.segment_queue_seconds.record(batch.first_sent_at - batch.sealed_at)
+        last_sent_at = batch.last_sent_at
+        if last_sent_at > batch.first_sent_at:
+            metrics.segment_retry_seconds.record(last_sent_at - batch.first_sent_at)
+        metrics.segment_request_seconds.record(now - last_sent_at)
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.topic}-{self.partition} on {self.node}: {self.ledger}>"

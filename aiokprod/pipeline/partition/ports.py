@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aiokprod.explanation import Explanation
 from aiokprod.pipeline.delivery.delivery import Delivery
 from aiokprod.pipeline.partition.batch import BatchOwner
 from aiokprod.pipeline.partition.column_batch import BatchListener
@@ -57,6 +58,14 @@ class RecordQueue(BatchOwner):
 
     def pending_bytes(self) -> int:
         """Return the bytes of records without an outcome."""
+        raise AssertionError("abstract")
+
+    def explain_oldest(self) -> Explanation | None:
+        """Return where its oldest record without an outcome is, and why; None: there is none. From any thread."""
+        raise AssertionError("abstract")
+
+    def oldest_sent_at(self) -> float | None:
+        """Return when its oldest record without an outcome was sent (loop time, s); None: there is none. From any thread."""
         raise AssertionError("abstract")
 
     def oldest_opened_at(self) -> float | None:

@@ -33,7 +33,6 @@ class PipelineSettings:
     codec: str
     codec_level: int | None
     keep_failed_records: bool
-    transactional_id: str | None = None
 
     @property
     def broker_timeout_ms(self) -> int:
@@ -60,7 +59,6 @@ class PipelineSettings:
             codec=config.compression_type,
             codec_level=config.compression_level,
             keep_failed_records=config.keep_failed_records and config.on_delivery_error is not None,
-            transactional_id=config.transactional_id,
         )
 
 

@@ -256,6 +256,11 @@ class AdmissionGate(Room):
             waiting.is_waiting = False
             self.waiting_bytes -= waiting.charge_bytes
 
+    @property
+    def ready_count(self) -> int:
+        """The number of tasks that wait in `ready`."""
+        return len(self._ready)
+
     # ------------------------------------------------------------------ granting
     def has_room_now(self) -> bool:
         """Return whether there is room that nothing waits for.

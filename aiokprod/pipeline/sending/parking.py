@@ -30,6 +30,7 @@ from aiokprod.errors import (
     UnknownTopicError,
     UsageError,
 )
+from aiokprod.explanation import readable
 from aiokprod.model import Persistence, Record
 from aiokprod.pipeline.delivery.delivery import Delivery, fire, is_watched, position_of
 from aiokprod.pipeline.partition.batch import ProducerBatch, Segment
@@ -110,6 +111,7 @@ class Parking:
         self._make_queue = make_queue
         self._room_is_short = room_is_short
         self._lines: dict[str, SerializingLine] = {}
+        self._reason = self.reason_of  # one bound method for all records
         self._timeouts = SendTimeouts(context.loop, self._send_timed_out)
         self._blocked: TimerQueue[TopicDispatcher] = TimerQueue(context.loop, self._unblock)
 
@@ -201,7 +203,8 @@ class Parking:
     def _parked(self, topic: str) -> ParkedRecord:
         """Return a record sent now, whose content the caller fills in."""
         now = self._clock()
-        return ParkedRecord(self._loop, topic, now, now + self._block_s, self._flushes.generation, self.fail_parked)
+        block_deadline, generation = now + self._block_s, self._flushes.generation
+        return ParkedRecord(self._loop, topic, now, block_deadline, generation, self.fail_parked, self._reason)
 
     def _taken(self, record: ParkedRecord, timeout_s: float | None) -> Delivery:
         """Accept the record; return its Delivery."""
@@ -281,6 +284,7 @@ class Parking:
         self.effects.begin()
         try:
             parked.key, parked.value, parked.headers, parked.timestamp_ms, parked.size_bytes = checks.frozen(record)
+            parked.serialized_at = self._clock()
             # Released by the estimate, then charged by the real size, with no grant between the two (one state change):
             # else a record behind it in the line could be granted the room that it had reserved.
             gate = self.gate
@@ -309,7 +313,8 @@ class Parking:
         """Take in that the gate gave the record room."""
         if self.effects.is_guarded:
             self.effects.check_outside("a waiting record is admitted")
-        self._metrics.buffer_wait_seconds.record(self._clock() - record.sent_at)
+        record.admitted_at = self._clock()
+        self._metrics.buffer_wait_seconds.record(record.admitted_at - record.sent_at)
         self.effects.begin()
         try:
             self._admitted(record)
@@ -474,17 +479,21 @@ class Parking:
             dispatcher.forget(record)
             self.forget_unneeded(dispatcher)
         self._metrics.records_failed.add(1)
+        self._metrics.topic(record.topic).records_failed.add(1)
         self._reports.undelivered(record.topic, record.partition, error, 1)
         self._reports.settled(record, 0, 1)
         delivery, record.delivery = record.delivery, None
         if (delivery is None or not is_watched(delivery)) and not isinstance(error, RecordRecalledError):
-            self._reports.failed(error, 1, self._kept(record))
+            # With its story, if a hook is told of it. Else it is only counted.
+            told = record.error(0) if self._config.on_delivery_error is not None else None
+            self._reports.failed(error if told is None else told, 1, self._kept(record))
         # `fire` only schedules: a done callback that calls `send` runs when this record has left every queue (faults: L20).
         if delivery is not None:
             fire(delivery)
         record.value = record.key = record.headers = None
         let_go(record.draft)
         record.draft = None
+        record.reason = None
         record.fail = _too_late  # through us a Delivery that is kept would hold the pipeline
         self._flushes.finished(record.generation)
         if record.is_charged:
@@ -529,6 +538,7 @@ class Parking:
             # A transaction is not committed once a caller was told a failure (below): no reader of committed records sees it.
             if self._reports.on_failure is None:
                 error.persistence = Persistence.POSSIBLY_PERSISTED
+            holder.owner.tell_story(holder, [(index, index + 1)], error, self._clock())
             is_heard = is_watched(delivery) or holder.is_heard(index)
             delivery._settle_here(error)  # pyright: ignore[reportPrivateUsage] - users are not shown it
             if self._reports.on_failure is not None:
@@ -559,6 +569,29 @@ class Parking:
         """Fail the records that had asked before the cluster refused their topic. Only inside a state change."""
         for record in dispatcher.asked_before(answered):
             self.fail_parked(record, self.unknown_topic(record.topic, self._clock() - record.sent_at))
+
+    # ------------------------------------------------------------------ explaining
+    def reason_of(self, record: ParkedRecord) -> str:
+        """Return why a record is still parked, in words."""
+        if record.waits is Waits.ROOM:
+            gate = self.gate
+            return (
+                f"{readable(gate.held_bytes)} of {readable(gate.limit_bytes)} of buffer_memory are taken,"
+                f" and {gate.waiting_count} wait for room"
+            )
+        if record.waits is Waits.SERIALIZER:
+            return "its serializer, or that of a record before it in the topic, has not answered"
+        why = self.why_unknown(record.topic)
+        return f"partition {record.partition} does not exist; {why}" if record.waits is Waits.PARTITION else why
+
+    def why_unknown(self, topic: str) -> str:
+        """Return what the cluster last said about a topic, in words."""
+        code, cause = self._client.last_error(topic) or (0, None)
+        if code:
+            return f"brokers answer {name_of(code)}"
+        if cause is not None:
+            return f"no broker has answered: {cause.message if isinstance(cause, AiokprodError) else cause}"
+        return "the cluster is asked" if not self._client.last_answered(topic) else "brokers name no partition of it"
 
     # ------------------------------------------------------------------ errors
     def _too_late(self, record: ParkedRecord) -> AiokprodError:

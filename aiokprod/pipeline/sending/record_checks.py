@@ -58,6 +58,7 @@ class RecordChecks:
             if serializer is not None
         ]
         self.is_plain = not self.interceptors and not self._serializers
+        self.may_send_columns = not self._serializers and self.interceptors.may_miss_columns
         self._max_request_bytes = config.max_request_size
         self._buffer_bytes = config.buffer_memory
         self.largest_record_bytes = min(
@@ -133,7 +134,7 @@ class RecordChecks:
             if value is not None and not isinstance(value, bytes):
                 if not isinstance(value, bytearray | memoryview):
                     raise RecordTypeError(
-                        f"the header {name!r} must be bytes or None, not {type(value).__name__}", topic=topic
+                        f"the header {name!r} must be bytes or None, not {type(value).__name__}: encode it", topic=topic
                     )
                 value = RecordChecks.to_bytes(value, f"header {name!r}", topic)
             checked_pairs.append((name, value))
@@ -337,6 +338,7 @@ class RecordChecks:
         Raises:
             ConfigError: one of them raised.
         """
+        self.interceptors.forget()
         for name, hook, arguments in self._configurable():
             configure = getattr(hook, "configure", None)
             if callable(configure):
@@ -344,6 +346,10 @@ class RecordChecks:
                     configure(*arguments)
                 except Exception as broken:
                     raise ConfigError(f"{name}: configure raised {type(broken).__name__}: {broken}") from broken
+
+    def skip(self) -> int:
+        """Return how many records, from the next one on, need not be shown to an interceptor."""
+        return 0 if self._serializers else self.interceptors.skip()
 
     def _configurable(self) -> list[tuple[str, object, tuple[object, ...]]]:
         hooks: list[tuple[str, object, tuple[object, ...]]] = [

@@ -48,6 +48,8 @@ class SendPath:
         self.parking = parking
         self._checks = checks
         self._is_plain = checks.is_plain
+        # Of a producer whose interceptor takes samples: so many records go the plain way until the next one that it sees.
+        self._unseen = checks.skip()
         self._largest_bytes = checks.largest_record_bytes
         self._loop = loop
         # Names of a module are looked up each time, in the compiled form too.
@@ -92,7 +94,9 @@ class SendPath:
             else:
                 parking.last_topic, parking.last_dispatcher = name, dispatcher
         if not self._is_plain:
-            return self._send_dressed(name, value, key, partition, headers, timestamp_ms, timeout)
+            if self._unseen <= 0:
+                return self._send_dressed(name, value, key, partition, headers, timestamp_ms, timeout)
+            self._unseen -= 1
         wall_s = self._wall.seconds
         wall = wall_s()
         if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
@@ -200,17 +204,22 @@ class SendPath:
         interceptors = self._checks.interceptors
         parking = self.parking
         patience, parking.patience = parking.patience, WAITS_IF_IT_MAY  # an interceptor may call `send`, too
+        # Of a generator only the first reader would see them. (To ask `Iterator` costs more than to ask for the usual types.)
+        if headers and not isinstance(headers, (list, tuple, dict)) and _is_read_once(headers):
+            record.headers = list(headers)
         record = interceptors.on_send(record)
         parking.patience = patience
-        parking.check_open()
         try:
+            parking.check_open()
             self._checks.check_topic_of(record)
             delivery = parking.accept_dressed(self._checks, record)
         except AiokprodError as refused:
             interceptors.refused(record, refused)
+            self._unseen = self._checks.skip()
             raise
         holder, index = delivery._position()  # pyright: ignore[reportPrivateUsage] - users are not shown it
         interceptors.accepted(record, holder, index)
+        self._unseen = self._checks.skip()
         return delivery
 
     def try_send(
@@ -240,7 +249,8 @@ class SendPath:
         """
         gate = self.parking.gate
         dispatcher = self.parking.topics.get(topic)
-        is_fast = self._is_plain and timeout is None and dispatcher is not None and not dispatcher.partitioner.is_users
+        is_plain = self._is_plain
+        is_fast = timeout is None and dispatcher is not None and not dispatcher.partitioner.is_users
         try:
             running: object = self._running()
         except RuntimeError:
@@ -253,6 +263,7 @@ class SendPath:
             left -= 1
             if (
                 is_fast
+                and (is_plain or self._unseen > 0)
                 and type(value) is bytes
                 and self.parking.is_open
                 and dispatcher is not None
@@ -269,6 +280,8 @@ class SendPath:
                     if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
                         self._now = self._clock()
                         self._read_at = wall
+                    if not is_plain:
+                        self._unseen -= 1
                     gate.used_bytes += charge_bytes
                     dispatcher.append_to(bulk, value, int(wall * 1000), size_bytes, self._now)
                 else:
@@ -296,14 +309,15 @@ class SendPath:
         if (
             dispatcher is not None
             and dispatcher.partitioner.has_runs
-            and self._is_plain
+            and (self._is_plain or self._unseen > 0)
             and timeout is None
             and running is self._loop
         ):
-            run = ValueRun(values, at, end, parking.overhead_bytes, self._largest_bytes)
+            run_end = end if self._is_plain else min(end, at + self._unseen)
+            run = ValueRun(values, at, run_end, parking.overhead_bytes, self._largest_bytes)
             # No code of the user runs here, so nothing but the room changes from one run to the next.
             if parking.is_open and dispatcher.is_known:
-                while run.at < end and gate.has_room_now():
+                while run.at < run_end and gate.has_room_now():
                     run.room_bytes = gate.open_bytes - gate.used_bytes
                     if not run.first_bytes():
                         break
@@ -313,6 +327,8 @@ class SendPath:
                         self._read_at = wall
                     dispatcher.append_run(bulk, run, int(wall * 1000), self._now)
                     gate.used_bytes += run.charge_bytes
+            if not self._is_plain:
+                self._unseen -= run.at - at
             at = run.at
         if at < end and (at == first or gate.has_room_now()):
             before = bulk.count
@@ -346,3 +362,8 @@ class SendPath:
             bulk.refuse(refused)
         finally:
             parking.patience = WAITS_IF_IT_MAY
+
+
+def _is_read_once(headers: object) -> bool:
+    """Return whether the first reader of these headers is the only one."""
+    return isinstance(headers, Iterator)

@@ -25,13 +25,16 @@ OnLoop: TypeAlias = Callable[[Callable[[], None]], object]
 class Rule:
     """A fault in force. Its methods may be called from any thread."""
 
-    __slots__ = ("_changed", "_is_disarmed", "_on_loop", "_released", "_seen", "fault", "hits", "random")
+    __slots__ = ("_chances", "_changed", "_is_disarmed", "_on_loop", "_released", "_seen", "fault", "hits", "random")
 
     def __init__(self, fault: Fault, on_loop: OnLoop = lambda work: work()) -> None:
         self.fault = fault
         self.hits = 0
         """How often it acted."""
-        self.random = Random(fault.seed)
+        # Two streams: an effect draws as often as its target asks (a proxy cuts a request, a broker in this process does not),
+        # and the next chance must not depend on the target.
+        self._chances = Random(fault.seed)
+        self.random = Random(f"effect of {fault.seed}")
         """What the effect draws from."""
         self._on_loop = on_loop
         self._seen = 0
@@ -83,7 +86,7 @@ class Rule:
         self._seen += 1
         if self._seen < self.fault.nth:
             return False
-        if self.fault.chance < 1.0 and self.random.random() >= self.fault.chance:
+        if self.fault.chance < 1.0 and self._chances.random() >= self.fault.chance:
             return False
         with self._changed:
             self.hits += 1

@@ -23,6 +23,7 @@ from aiokprod.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
+CLIENT_METRICS_RESOURCE: Final = 16
 _LATEST: Final = -1
 _SET, _DELETE = 0, 1
 
@@ -150,6 +151,10 @@ class Admin(Asking):
     def alter_broker(self, node_id: int, config: Mapping[str, str | None]) -> None:
         """Set a broker's dynamic options (also to make it read its certificates again)."""
         self._alter(BROKER_RESOURCE, str(node_id), config, node_id)
+
+    def alter_client_metrics(self, subscription: str, config: Mapping[str, str | None]) -> None:
+        """Set what clients are asked to push (KIP-714): "metrics", "interval.ms", "match"; None takes one off."""
+        self._alter(CLIENT_METRICS_RESOURCE, subscription, config, None)
 
     def alter_client_quota(self, client_id: str, quotas: Mapping[str, float | None]) -> None:
         """Set a client's quotas, "producer_byte_rate" in bytes a second, per broker; None takes one off."""

@@ -63,6 +63,7 @@ class KafkaCluster:
             brokers then advertise its address.
         advertised_host: host that the brokers advertise; only clients have to be able to resolve it.
         features: feature levels of the new cluster, as in `{"transaction.version": 0}` (processes only).
+        class_path: folders of classes, or jars, of plugins of the brokers (processes only).
 
     Raises:
         ValueError: the arguments contradict each other.
@@ -83,6 +84,7 @@ class KafkaCluster:
         proxied: bool | Sequence[str] = False,
         advertised_host: str = HOST,
         features: Mapping[str, int] | None = None,
+        class_path: Sequence[Path] = (),
     ) -> None:
         if brokers < 1:
             raise ValueError(f"brokers={brokers}: a cluster has at least one")
@@ -106,6 +108,7 @@ class KafkaCluster:
         self._proxied = tuple(listeners[:1]) if proxied is True else tuple(proxied or ())
         self._advertised_host = advertised_host
         self._features = dict(features or {})
+        self._class_path = tuple(str(path) for path in class_path)
         self._spec: ClusterSpec | None = None
         self._backend: Backend | None = None
         self._reservation = PortReservation()
@@ -396,6 +399,7 @@ class KafkaCluster:
             heap=self._heap,
             security=self._made_security(),
             features=self._features,
+            class_path=self._class_path,
         )
         return replace(spec, zookeeper_port=self._reservation.take()) if spec.needs_zookeeper else spec
 

@@ -104,6 +104,8 @@ class ContainerBackend:
             raise KafkaClusterError('TLS and SASL listeners need KafkaCluster(backend="processes")')
         if spec.features:
             raise KafkaClusterError('features are set with KafkaCluster(backend="processes")')
+        if spec.class_path:
+            raise KafkaClusterError('a class path is given with KafkaCluster(backend="processes")')
         if spec.needs_zookeeper:
             raise KafkaClusterError(f'Kafka {spec.version} needs ZooKeeper: use KafkaCluster(backend="processes")')
         try:

@@ -108,7 +108,7 @@ class ProcessBackend:
     def start(self, spec: ClusterSpec, wait_registered: Callable[[int], None]) -> None:
         if sys.platform == "win32":
             raise KafkaClusterError('brokers as processes need POSIX signals: use KafkaCluster(backend="containers")')
-        java, classpath = find_java(), kafka_classpath(spec.version)
+        java, classpath = find_java(), os.pathsep.join([kafka_classpath(spec.version), *spec.class_path])
         self._directory = Path(tempfile.mkdtemp(prefix="aiokprod-kafka-"))
         self._reaper = ProcessReaper(self._directory)
         for node in spec.nodes:

@@ -62,12 +62,14 @@ class ClusterSecurity:
         client_auth: does the broker want a certificate of the client: "none", "requested" or "required" (mutual TLS).
         users: name to password, for PLAIN and SCRAM.
         mechanisms: those that the SASL listeners offer. OAUTHBEARER is Kafka's unsecured one: it takes any unsigned token.
+        oauth_scope: the scope that such a token must have; empty for none.
     """
 
     tls: TlsFiles | None = None
     client_auth: Literal["none", "requested", "required"] = "none"
     users: Mapping[str, str] = field(default_factory=lambda: {"alice": "alice-secret"}, repr=False)
     mechanisms: tuple[str, ...] = SASL_MECHANISMS
+    oauth_scope: str = ""
 
     def __post_init__(self) -> None:
         # Neither the storage tool nor JAAS has a way to quote these.
@@ -116,7 +118,8 @@ class ClusterSecurity:
             return f"{_PACKAGE}.scram.ScramLoginModule required;"
         if mechanism == "OAUTHBEARER":
             login = f"{_PACKAGE}.oauthbearer.OAuthBearerLoginModule required"
-            return f'{login} unsecuredLoginStringClaim_sub="broker";'
+            scope = f" unsecuredValidatorRequiredScope={_quoted(self.oauth_scope)}" if self.oauth_scope else ""
+            return f'{login} unsecuredLoginStringClaim_sub="broker"{scope};'
         raise KafkaClusterError(f"unknown SASL mechanism {mechanism!r}: one of {', '.join(SASL_MECHANISMS)}")
 
 

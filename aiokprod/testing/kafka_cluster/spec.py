@@ -41,6 +41,7 @@ class ClusterSpec:
     security: ClusterSecurity = field(default_factory=ClusterSecurity)
     zookeeper_port: int | None = None
     features: Mapping[str, int] = field(default_factory=dict[str, int])
+    class_path: tuple[str, ...] = ()
 
     @property
     def replication_factor(self) -> int:

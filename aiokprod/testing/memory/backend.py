@@ -15,6 +15,7 @@ from functools import partial
 
 from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 from aiokprod.errors import AiokprodError, ProducerFailedError, UndeliveredAtCloseError
+from aiokprod.explanation import Obstacle, ObstacleKind
 from aiokprod.model import Persistence
 from aiokprod.pipeline.backend import Backend
 from aiokprod.pipeline.partition.batch_fill import BatchFill
@@ -40,6 +41,7 @@ class MemoryBackend(Backend):
         self._context = context
         self._records = log
         self.transactor: Transactor | None = None
+        self.telemetry = None
         self._enter: Callable[[tuple[str, int]], object] | None = None
         if context.config.transactional_id is not None:
             log.end_transaction(commits=False)  # a start ends the transaction that the one before has left open
@@ -90,6 +92,13 @@ class MemoryBackend(Backend):
             for partition in self.broker.partitions
             if partition.pending_count
         }
+
+    def obstacles(self, now: float) -> list[Obstacle]:
+        count = sum(partition.pending_count for partition in list(self.broker.partitions))
+        if not self._script.is_held or not count:
+            return []
+        text = f"the MemoryProducer is held: {count} records wait for release()"
+        return [Obstacle(kind=ObstacleKind.HELD, text=text, count=count)]
 
     def requests_in_flight(self) -> int:
         return 0

@@ -11,12 +11,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from aiokprod.errors import AiokprodError, DeliveryTimeoutError, RecordRecalledError
+from aiokprod.explanation import Explanation
 from aiokprod.model import Persistence, Record, TimestampType
 from aiokprod.pipeline.delivery.delivery import Delivery, is_watched
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.parked_record import ParkedRecord
 from aiokprod.pipeline.partition.ports import RecordQueue, Room
 from aiokprod.pipeline.partition.settings import RECORD_OVERHEAD_BYTES
+from aiokprod.pipeline.partition.timeline import note
 from aiokprod.record_metadata import RecordMetadata
 from aiokprod.records.decoder import decode_headers
 from aiokprod.testing.memory.log import MemoryLog
@@ -113,6 +115,8 @@ class MemoryPartition(RecordQueue):
             sent_at,
             generation,
             self.take_back,
+            (self.topic, self.partition),
+            self._is_held,
         )
         self._came(record)
         record.scripted = self._script.error_of_next(self.topic)
@@ -124,6 +128,9 @@ class MemoryPartition(RecordQueue):
         self._flushes.began(generation)
         self._pending[record.number] = record
         return record
+
+    def _is_held(self) -> bool:
+        return self._script.is_held
 
     # ------------------------------------------------------------------ outcomes
     def head(self) -> PendingRecord | None:
@@ -167,6 +174,7 @@ class MemoryPartition(RecordQueue):
         known = offset if self._settings.acks else None  # acks=0: no broker tells
         metadata = RecordMetadata(self.topic, self.partition, known, record.timestamp_ms, TimestampType.CREATE_TIME)
         self.metrics.records_delivered.add(1)
+        self.metrics.topic(self.topic).records_delivered.add(1)
         self.metrics.delivery_seconds.record(now - record.sent_at)
         record.settle(metadata, 1, now)
         self._reports.settled(record, 0, 1)
@@ -187,7 +195,10 @@ class MemoryPartition(RecordQueue):
         error.attempts = attempts if error.attempts is None else error.attempts
         error.elapsed_s = now - record.sent_at if error.elapsed_s is None else error.elapsed_s
         error.persistence = error.persistence or Persistence.NOT_PERSISTED
+        if not isinstance(error, RecordRecalledError):
+            error.add_note(note(f"{self.topic}-{self.partition}", record.sent_at, (), now, type(error).__name__))
         self.metrics.records_failed.add(1)
+        self.metrics.topic(self.topic).records_failed.add(1)
         delivery = record.delivery
         assert delivery is not None
         if not isinstance(error, RecordRecalledError) and not is_watched(delivery):
@@ -232,12 +243,22 @@ class MemoryPartition(RecordQueue):
     def pending_bytes(self) -> int:
         return sum(record.size_bytes for record in self._pending.values())
 
-    def oldest_opened_at(self) -> float | None:
+    def explain_oldest(self) -> Explanation | None:
+        try:
+            head = self.head()
+        except RuntimeError:  # asked from another thread, while the first one left
+            return None
+        return None if head is None else head.explain(0)
+
+    def oldest_sent_at(self) -> float | None:
         try:
             head = self.head()
         except RuntimeError:  # asked from another thread, while the first one left
             return None
         return None if head is None else head.sent_at
+
+    def oldest_opened_at(self) -> float | None:
+        return self.oldest_sent_at()
 
     def __repr__(self) -> str:
         return f"<MemoryPartition {self.topic}-{self.partition}: {len(self._pending)} pending>"

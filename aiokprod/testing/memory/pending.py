@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aiokprod.errors import AiokprodError, RecordRecalledError
+from aiokprod.explanation import Event, EventKind, Explanation, Place, WaitsFor
 from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState, RecordHolder, fire
 from aiokprod.record_metadata import RecordMetadata
 
@@ -21,10 +22,12 @@ class PendingRecord(RecordHolder):
         "due_at",
         "generation",
         "headers",
+        "is_held",
         "key",
         "loop",
         "number",
         "outcome",
+        "place",
         "scripted",
         "sent_at",
         "settled_at",
@@ -46,6 +49,8 @@ class PendingRecord(RecordHolder):
         sent_at: float,
         generation: int,
         take_back: Callable[[PendingRecord, AiokprodError], bool],
+        place: tuple[str, int],
+        is_held: Callable[[], bool],
     ) -> None:
         self.loop = loop
         self.value: tuple[bytes | None, Any] = (value, value)  # and what it was before its serializer
@@ -55,6 +60,8 @@ class PendingRecord(RecordHolder):
         self.size_bytes = size_bytes
         self.sent_at = sent_at  # loop time, seconds
         self.generation = generation
+        self.place = place  # topic and partition
+        self.is_held = is_held
         self.take_back = take_back  # fails it with the error; False: it has its outcome
         self.scripted: AiokprodError | None = None  # it will fail of this
         self.due_at = sent_at
@@ -118,6 +125,41 @@ class PendingRecord(RecordHolder):
             offset = self.outcome.offset
             return DeliveryState("delivered", "offset unknown" if offset is None else f"offset {offset}")
         return DeliveryState("queued", f"waits for {self.waits_for}")
+
+    def explain(self, index: int) -> Explanation:
+        now = self.loop.time() if self.outcome is None else self.settled_at
+        age_s = max(0.0, now - self.sent_at)
+        events = [Event(at_s=0.0, kind=EventKind.ACCEPTED, text="accepted")]
+        waits_for: WaitsFor | None = None
+        left_s: float | None = None
+        deadline_s: float | None = None
+        if self.outcome is None:
+            place, why = Place.QUEUED, ""
+            deadline_s = max(0.0, self.deadline - now)
+            if self.is_held():
+                waits_for, why = WaitsFor.RELEASE, "the MemoryProducer is held"
+            else:
+                waits_for, left_s, why = WaitsFor.TURN, max(0.0, self.due_at - now), self.describe(index).why
+        elif isinstance(self.outcome, AiokprodError):
+            place, why = Place.FAILED, f"{type(self.outcome).__name__}: {self.outcome.message}"
+            events.append(Event(at_s=age_s, kind=EventKind.FAILED, text=place.value))
+        else:
+            place, why = Place.DELIVERED, self.describe(index).why
+            events.append(Event(at_s=age_s, kind=EventKind.DELIVERED, text=place.value))
+        topic, partition = self.place
+        return Explanation(
+            topic=topic,
+            partition=partition,
+            place=place,
+            waits_for=waits_for,
+            why=why,
+            age_s=age_s,
+            since_s=age_s if self.outcome is None else 0.0,
+            left_s=left_s,
+            deadline_s=deadline_s,
+            attempts=self.attempt_count,
+            events=tuple(events),
+        )
 
     def event_loop(self) -> asyncio.AbstractEventLoop:
         return self.loop

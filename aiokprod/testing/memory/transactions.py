@@ -43,17 +43,20 @@ class MemoryCoordinators(Coordinators):
     def __init__(self, client: MemoryCluster, log: MemoryLog) -> None:
         super().__init__(client, 1.0)
         self._log = log
+        self._epoch = 0
 
     async def ask(self, kind: CoordinatorKind, key: str, message: RequestMessage, highest: int) -> Any:
         """Answer the request: everything that is asked for is done."""
         if isinstance(message, EndTxnRequest):
-            self._log.end_transaction(commits=message.committed)
-            return EndTxnResponse(producer_id=message.producer_id, producer_epoch=message.producer_epoch + 1)
+            if message.producer_epoch == self._epoch:  # the end before, asked for again, ends nothing
+                self._log.end_transaction(commits=message.committed)
+                self._epoch += 1
+            return EndTxnResponse(producer_id=message.producer_id, producer_epoch=self._epoch)
         if isinstance(message, TxnOffsetCommitRequest):
             return _taken(message)
         if isinstance(message, OffsetFetchRequest):
             return _without_offsets(message)
-        return InitProducerIdResponse(producer_id=1, producer_epoch=0)
+        return InitProducerIdResponse(producer_id=1, producer_epoch=self._epoch)
 
 
 def _taken(message: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
@@ -97,6 +100,9 @@ class MemoryRecords:
 
     def take_identity(self, identity: tuple[int, int]) -> None:
         """Ignore the call: records have no sequence numbers here."""
+
+    def take_id(self, transactional_id: str) -> None:
+        """Ignore the call: no request names the id."""
 
     def renew_identity(self) -> None:
         """Ignore the call: records have no sequence numbers here."""
@@ -142,5 +148,6 @@ def memory_transactor(
         context.effects.crashed,
     )
     transactor.records = MemoryRecords(context.effects, parking, partitions)
+    transactor.tell_end = context.reports.transaction_ended
     context.reports.on_failure = partial(transactor.failed_later, later=context.effects.after)
     return transactor

@@ -16,6 +16,7 @@ from aiokprod.testing.mock.counters import Counters
 from aiokprod.testing.mock.groups.cluster_groups import ClusterGroups
 from aiokprod.testing.mock.listening import MemoryNetwork
 from aiokprod.testing.mock.quotas import ClientQuotas
+from aiokprod.testing.mock.telemetry_receiver import TelemetryReceiver
 from aiokprod.testing.mock.transactions.cluster_transactions import ClusterTransactions
 
 
@@ -39,6 +40,8 @@ class BrokerSettings:
     network: MemoryNetwork | None = None
     max_frame_bytes: int = 104_857_600
     """socket.request.max.bytes. broker: 13.2"""
+    telemetry: TelemetryReceiver = field(default_factory=TelemetryReceiver)
+    """What clients are asked for. broker: 23"""
     producer_byte_rates: Mapping[str, float] = field(default_factory=dict[str, float])
     """Quotas by client id. broker: 14"""
 
@@ -55,11 +58,13 @@ class BrokerCore:
         self.counters = settings.counters
         self.advertised = dict(settings.advertised)
         self.features = settings.features
+        self.features_epoch = 0
         self.now_ms = settings.now_ms
         self.sasl_mechanisms = settings.sasl_mechanisms
         self.users = settings.users
         self.session_lifetime_s = settings.session_lifetime_s
         self.max_frame_bytes = settings.max_frame_bytes
+        self.telemetry = settings.telemetry
         self.quotas = ClientQuotas(settings.producer_byte_rates)
         self.is_frozen = False
         """As a stopped process: connections open, nothing read and nothing written."""

@@ -26,6 +26,7 @@ from aiokprod.testing.faults import FaultRules, FaultVerbs
 from aiokprod.testing.faults.apis import api_key_of
 from aiokprod.testing.mock.broker import MockBroker
 from aiokprod.testing.mock.broker_core import BrokerSettings
+from aiokprod.testing.mock.broker_verbs import BrokerVerbs
 from aiokprod.testing.mock.cluster_state import ClusterState, Node
 from aiokprod.testing.mock.coordinator_verbs import CoordinatorVerbs
 from aiokprod.testing.mock.counters import Counters
@@ -43,16 +44,20 @@ from aiokprod.testing.mock.listening import MemoryNetwork
 from aiokprod.testing.mock.log import TopicSettings
 from aiokprod.testing.mock.scram_server import MECHANISMS
 from aiokprod.testing.mock.seen_verbs import SeenVerbs
+from aiokprod.testing.mock.telemetry_receiver import TelemetryReceiver
+from aiokprod.testing.mock.telemetry_verbs import TelemetryVerbs
 from aiokprod.testing.mock.topic_verbs import TopicVerbs
 from aiokprod.testing.mock.transactions.cluster_transactions import ClusterTransactions, TransactionSettings
 from aiokprod.testing.own_thread import LoopHome
+from aiokprod.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from aiokprod.wire.messages.push_telemetry import PushTelemetryRequest
 
 
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
+class MockCluster(BrokerVerbs, TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs, TelemetryVerbs):
     """A Kafka cluster in this process. `with` or `async with` starts it.
 
     Args:
@@ -76,8 +81,8 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         producer_expiration_check_ms: producer.id.expiration.check.interval.ms (broker: 1.13).
         validate_records: unpack every batch, look at every record and refuse nonsense as a broker does (broker: 13.4,
             13.5). False saves a microsecond per record, and the unpacking, where the mock only has to be fast.
-        sasl_mechanisms: a selection of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; none means no authentication.
-        users: passwords by name.
+        sasl_mechanisms: a selection of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER; none means no authentication.
+        users: passwords by name; for OAUTHBEARER, tokens by name.
         session_lifetime_ms: connections.max.reauth.ms.
         ssl_context: a server context; every listener then speaks TLS.
         max_request_bytes: socket.request.max.bytes.
@@ -161,6 +166,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
             is_new=release.has_new_groups,
         )
         self.counters = Counters()
+        self._telemetry = TelemetryReceiver()
         self._settings = BrokerSettings(
             state=self._state,
             transactions=self._transactions,
@@ -178,6 +184,7 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
             max_frame_bytes=max_request_bytes,
             network=network,
             producer_byte_rates=self._producer_byte_rates,
+            telemetry=self._telemetry,
         )
         self._expiry: asyncio.TimerHandle | None = None
         self._plan = [
@@ -222,12 +229,6 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
             self._open_broker(node_id, port, rack)
         self._check_expiry()
 
-    def _open_broker(self, node_id: int, port: int, rack: str | None) -> None:
-        broker = MockBroker(node_id, self._settings, port)
-        self._brokers[node_id] = broker
-        self._state.nodes[node_id] = Node(node_id, broker.host, broker.port, rack)
-        broker.start()
-
     async def _close(self) -> None:
         self._faults.clear()
         self._transactions.close()
@@ -242,243 +243,12 @@ class MockCluster(TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVerbs):
         self._state.expire_producers(self._now_ms())
         self._expiry = asyncio.get_running_loop().call_later(self._expiry_check_s, self._check_expiry)
 
-    # ------------------------------------------------------------------ brokers
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """`host:port,host:port`, every broker, up or down."""
-        return ",".join(f"{broker.host}:{broker.port}" for broker in self._brokers.values())
+    # ------------------------------------------------------------------ identity, and the clock
 
     @property
     def cluster_id(self) -> str:
         """As Metadata and DescribeCluster give it."""
         return self._state.cluster_id
-
-    @property
-    def broker_ids(self) -> list[int]:
-        """All node ids, up or down."""
-        return list(self._state.nodes)
-
-    def broker(self, node: int) -> MockBroker:
-        """Return a broker: its port, its connections.
-
-        Args:
-            node: node id.
-
-        Raises:
-            ValueError: there is no broker with this id (as in all methods with a `node`).
-        """
-        broker = self._brokers.get(node)
-        if broker is None:
-            raise ValueError(f"no broker {node}: the brokers are {', '.join(map(str, self._brokers))}")
-        return broker
-
-    def stop_broker(self, node: int) -> None:
-        """Stop a broker in order: leaders move first, then connections get FIN (broker: 15.2, without its grace time).
-
-        Args:
-            node: node id.
-
-        Raises:
-            ValueError: there is no broker with this id.
-        """
-        self._home.call(lambda: self._down(node, abort=False, elect=True, lose_uncopied=False))
-
-    def kill_broker(self, node: int, *, elect: bool = True, lose_uncopied: bool = True) -> None:
-        """Stop a broker as SIGKILL does: connections get RST.
-
-        Args:
-            node: node id.
-            elect: False leaves metadata as it is, as before the session timeout (broker: 8.1b), until `elect_leaders`.
-            lose_uncopied: True loses the records that only this leader has; False lets the new leader have them.
-
-        Raises:
-            ValueError: there is no broker with this id.
-        """
-        self._home.call(lambda: self._down(node, abort=True, elect=elect, lose_uncopied=lose_uncopied))
-
-    def elect_leaders(self, node: int) -> None:
-        """End the session of a broker that was killed with `elect=False`: its partitions get other leaders.
-
-        Args:
-            node: node id.
-        """
-        self._home.call(lambda: self._state.node_down(node, elect=True, lose_uncopied=True))
-
-    def start_broker(self, node: int) -> None:
-        """Start a stopped broker again, on its port.
-
-        It remembers one batch per producer (broker: 2.6), and leads its partitions that have no leader.
-
-        Args:
-            node: node id.
-
-        Raises:
-            ValueError: there is no broker with this id.
-        """
-
-        def start() -> None:
-            broker = self.broker(node)
-            self._state.node_up(node, self._now_ms())
-            broker.start()
-
-        self._home.call(start)
-
-    def add_broker(self, *, rack: str | None = None) -> int:
-        """Add a broker, without replicas.
-
-        Args:
-            rack: its rack; None is none.
-
-        Returns:
-            Its node id.
-        """
-
-        def add() -> int:
-            node_id = max(self._state.nodes) + 1
-            self._open_broker(node_id, 0, rack)
-            return node_id
-
-        return self._home.call(add)
-
-    def advertise(self, node: int, host: str, port: int) -> None:
-        """Set the address that metadata names for a broker, for example that of a proxy.
-
-        Args:
-            node: node id.
-            host: host name or IP address.
-            port: port number.
-        """
-
-        def advertise() -> None:
-            found = self._state.nodes[node]
-            found.host, found.port = host, port
-
-        self._home.call(advertise)
-
-    def cap_versions(self, node: int, api: str | int, lowest: int, highest: int) -> None:
-        """Set the versions of an API that one broker offers, as in clusters with several releases.
-
-        Args:
-            node: node id.
-            api: name or key of the request, as in "Produce".
-            lowest: first version.
-            highest: last version.
-
-        Raises:
-            ValueError: there is no broker with this id.
-        """
-        self._home.call(lambda: self.broker(node).advertised.update({api_key_of(api): (lowest, highest)}))
-
-    def set_quota(self, client_id: str, producer_byte_rate: float | None) -> None:
-        """Set the quota of a client (broker: 14).
-
-        Args:
-            client_id: `client_id` of the producer.
-            producer_byte_rate: bytes per second, for each broker; None is no quota.
-        """
-
-        def change() -> None:
-            if producer_byte_rate is None:
-                self._producer_byte_rates.pop(client_id, None)
-            else:
-                self._producer_byte_rates[client_id] = producer_byte_rate
-
-        self._home.call(change)
-
-    def set_transaction_version(self, version: int) -> None:
-        """Finalize another `transaction.version`, as UpdateFeatures does; open transactions go on (broker: 10.10).
-
-        Args:
-            version: 0, 1 or 2.
-        """
-        transaction_version_of(self._release, version)
-
-        def finalize() -> None:
-            self._transactions.coordinator.version = version
-            others = {name: level for name, level in self._settings.features.items() if name != TRANSACTION_VERSION}
-            features = self._settings.features = others | ({TRANSACTION_VERSION: version} if version else {})
-            for broker in self._brokers.values():
-                broker.features = features
-
-        self._home.call(finalize)
-
-    def close_connections(self, node: int | None = None, *, abort: bool = False) -> int:
-        """Close the open connections of a broker, or of all brokers.
-
-        Args:
-            node: node id; None is every broker.
-            abort: True resets the connections (RST), False ends them in order (FIN).
-
-        Returns:
-            The number of connections that were closed.
-
-        Raises:
-            ValueError: there is no broker with this id.
-        """
-        chosen = list(self._brokers.values()) if node is None else [self.broker(node)]
-        return self._home.call(lambda: sum(broker.close_connections(abort=abort) for broker in chosen))
-
-    def freeze_broker(self, node: int) -> None:
-        """Make a broker silent, as SIGSTOP does: connections stay open, new ones are taken, nothing is read or written.
-
-        It stays the leader of its partitions.
-
-        Args:
-            node: node id.
-
-        Raises:
-            ValueError: there is no broker with this id.
-        """
-        self._home.call(self.broker(node).freeze)
-
-    def thaw_broker(self, node: int) -> None:
-        """Let a frozen broker continue where it stopped, as SIGCONT does.
-
-        Args:
-            node: node id.
-
-        Raises:
-            ValueError: there is no broker with this id.
-        """
-
-        def thaw() -> None:
-            self.broker(node).thaw()
-            self._transactions.look_again()
-
-        self._home.call(thaw)
-
-    def refuse_connections(self, node: int) -> None:
-        """Refuse new connections to a broker; open connections stay in use.
-
-        Args:
-            node: node id.
-
-        Raises:
-            ValueError: there is no broker with this id.
-        """
-        self._home.call(self.broker(node).refuse_connections)
-
-    def allow_connections(self, node: int) -> None:
-        """Accept connections again after `refuse_connections`.
-
-        Args:
-            node: node id.
-
-        Raises:
-            ValueError: there is no broker with this id.
-        """
-        self._home.call(self.broker(node).allow_connections)
-
-    def _down(self, node: int, *, abort: bool, elect: bool, lose_uncopied: bool) -> None:
-        broker = self.broker(node)
-        self._transactions.node_stops(node)
-        self._groups.node_stops(node)
-        self._state.node_down(node, elect=elect, lose_uncopied=lose_uncopied)
-        broker.stop(abort=abort)
-        broker.reserve_port()
-
-    # ------------------------------------------------------------------ by the clock
 
     def expire_producers(self) -> int:
         """Run the periodic check of `producer.id.expiration.ms` (broker: 1.12).
@@ -494,6 +264,11 @@ def _advertised(release: KafkaRelease, caps: Mapping[str | int, tuple[int, int] 
         {api.key: (api.advertised_from, api.max_version) for api in APIS.values()},
         {api.key: api.min_version for api in APIS.values()},
     )
+    for key in (
+        GetTelemetrySubscriptionsRequest.API_KEY,
+        PushTelemetryRequest.API_KEY,
+    ):  # without a receiver of telemetry a broker does not list them (broker: 23.1)
+        ranges.pop(key, None)
     for name, cap in caps.items():
         key = api_key_of(name)
         if cap is None:

@@ -1,4 +1,4 @@
-"""The broker's side of PLAIN and SCRAM-SHA-256/512 (RFC 5802), as pure step machines.
+"""The broker's side of PLAIN, SCRAM-SHA-256/512 (RFC 5802) and OAUTHBEARER (RFC 7628), as pure step machines.
 
 One object per authentication. `step` takes what the client sent and returns what to answer; `user` is set once the
 client has proved itself. A failure is `AuthenticationFailedError`, whose text never holds a password.
@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Final
 
 SCRAM_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MECHANISMS: Final = ("PLAIN", *SCRAM_HASHES)
+MECHANISMS: Final = ("PLAIN", *SCRAM_HASHES, "OAUTHBEARER")
 ITERATIONS: Final = 4096
 """Kafka's least, and its default for created users."""
 
@@ -38,6 +39,8 @@ def start(mechanism: str, users: Mapping[str, str], *, iterations: int = ITERATI
     """Return a new exchange of this mechanism; KeyError if the mock does not know it."""
     if mechanism == "PLAIN":
         return PlainServer(users)
+    if mechanism == "OAUTHBEARER":
+        return OAuthBearerServer(users)
     return ScramServer(SCRAM_HASHES[mechanism], users, iterations)
 
 
@@ -58,6 +61,38 @@ class PlainServer(ServerMechanism):
             raise AuthenticationFailedError("Authentication failed: Invalid username or password")
         self.user = user
         return b""
+
+
+class OAuthBearerServer(ServerMechanism):
+    """The server's half of OAUTHBEARER: one message with the token; a refused one gets JSON, and fails at the next byte.
+
+    A user's password is its token. `extensions` are those of the client's message.
+    """
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self._users = users
+        self._refusal = ""
+        self.extensions: dict[str, str] = {}
+
+    def step(self, message: bytes) -> bytes:
+        """Accept or refuse the token; after a refusal, end the exchange."""
+        if self._refusal:
+            raise AuthenticationFailedError(
+                self._refusal if message == b"\x01" else "Invalid SASL/OAUTHBEARER response: expected a single byte"
+            )
+        match = _BEARER.fullmatch(message)
+        if match is None:
+            raise AuthenticationFailedError("Invalid OAUTHBEARER client first message")
+        token = match[1]
+        self.extensions = {
+            name.decode(): value.decode() for name, value in re.findall(rb"([A-Za-z]+)=([^\x01]+)\x01", match[2])
+        }
+        for user, expected in self._users.items():
+            if hmac.compare_digest(expected.encode(), token):
+                self.user = user
+                return b""
+        self._refusal = '{"status":"invalid_token"}'
+        return self._refusal.encode()
 
 
 class ScramServer(ServerMechanism):
@@ -112,6 +147,12 @@ class ScramServer(ServerMechanism):
 
     def _hmac(self, key: bytes, text: bytes) -> bytes:
         return hmac.new(key, text, self._hash).digest()
+
+
+# As Kafka reads it: the header of RFC 7628 without channel binding, the token, extensions of KIP-342.
+_BEARER: Final = re.compile(
+    rb"n,(?:a=[^,\x01]*)?,\x01auth=Bearer +([-_.+/~a-zA-Z0-9]+=*)\x01((?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01"
+)
 
 
 def _fields(text: bytes) -> dict[bytes, bytes]:

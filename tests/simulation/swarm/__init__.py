@@ -3,6 +3,7 @@
 values.py    what a world is             draw*.py  from a seed to a world      shrink.py  to the smallest that fails
 themes.py    wide themes: features that make trouble together; a seed's other features are drawn independently
 themes_narrow.py  small dense worlds for rare coincidences, one seed in four; narrow*.py draws them
+narrow_transactions.py  worlds of transactions, one seed in twenty; transacts.py plays them, judge_transactions.py judges them
 play.py      one world, from start to end; its operations are in sends.py, bulks.py and lives.py, its faults in trouble.py
 books.py     what was asked and told     judge*.py what of it is wrong         __main__.py replays, shrinks, counts
 """

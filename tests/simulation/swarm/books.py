@@ -9,6 +9,7 @@ from typing import Any
 from aiokprod import Delivery, RecordMetadata
 from aiokprod.errors import AiokprodError
 from aiokprod.model import CloseReport, Persistence
+from aiokprod.testing.checker import TransactionRun
 
 BOTH = "either"
 """Whether a listener was there when the record failed cannot be told: it changed in the same moment."""
@@ -30,6 +31,7 @@ class Account:
         gave_up: its caller has gone, and heard nothing.
         is_gathered: asyncio's gather keeps it until all of its awaitables are done.
         session: order is promised within one.
+        run: the transaction that was open when it was sent.
     """
 
     number: int
@@ -58,6 +60,7 @@ class Account:
     room_since: float | None = None
     first_seen: tuple[str, ...] | None = None
     session: tuple[object, ...] = ()
+    run: TransactionRun | None = None
 
     @property
     def is_known(self) -> bool:
@@ -196,6 +199,7 @@ class Books:
         self.reports: dict[int, list[tuple[float, AiokprodError]]] = {}  # on_delivery_error, by producer
         self.outcomes: dict[int, list[tuple[int, object]]] = {}  # on_outcome, by producer: (number, outcome)
         self.wrongs: list[tuple[str, str]] = []
+        self.runs: dict[int, TransactionRun] = {}  # the last transaction of each producer
         self.misused = -1  # number of the record that is being sent with a value that may not say it
         self.nested = False  # a partitioner sends in the middle of another send
 
@@ -209,6 +213,7 @@ class Books:
         account = Account(len(self.accounts), topic, partition, life, via, size, self.clock())
         # What a partitioner sends may be in a batch before the record it was asked about: it has no place in the order.
         account.session = ("nested", account.number) if self.nested else life
+        account.run = self.runs.get(life[0])
         self.accounts.append(account)
         return account
 

@@ -8,7 +8,7 @@ from typing import Any
 from .draw_faults import FAULTS, draw_fault
 from .draw_operations import OPERATIONS, draw_operation
 from .themes import EXPIRING, THEMES, WILD, Theme
-from .themes_narrow import draw_narrow, is_narrow
+from .themes_narrow import draw_narrow, draw_transactional, is_narrow, is_transactional
 from .themes_narrow import theme_of as narrow_theme_of
 from .world_values import Args, Step, World
 
@@ -89,11 +89,15 @@ class Draw:
 
 def theme_of(seed: int) -> str:
     """Return the theme of a seed, narrow or wide; an empty text if it has none."""
+    if is_transactional(seed):
+        return "transactions"
     return narrow_theme_of(seed) if is_narrow(seed) else Draw(seed).theme
 
 
 def draw_world(seed: int, operations: int | None = None) -> World:
     """Draw the world of this seed. `operations`: their number, instead of a drawn one; a narrow theme ignores it."""
+    if is_transactional(seed):
+        return draw_transactional(seed)
     if is_narrow(seed):
         return draw_narrow(seed)
     draw = Draw(seed)

@@ -17,8 +17,10 @@ from aiokprod.model import Persistence
 from aiokprod.record_metadata import RecordMetadata
 from aiokprod.testing.checker import LogRecord, Outcome, Promise, Sent, check_delivery
 
-from .books import Account, persistence_of, shown
+from .books import Account, persistence_of
+from .judge_handles import judge_handle
 from .judge_told import judge_told
+from .judge_transactions import judge_transactions
 from .scene import Scene
 
 LATE_S = 1.0
@@ -28,6 +30,9 @@ PATIENCE_S = 30.0  # beside a request that was lost before all was well: it take
 
 def judge(scene: Scene) -> None:
     """Judge the whole world."""
+    if scene.world.is_transactional:
+        judge_transactions(scene)
+        return
     log = log_of(scene)
     _judge_log(scene, log)
     for account in scene.books.accounts:
@@ -127,26 +132,11 @@ def _sent(account: Account) -> Sent:
 # ---------------------------------------------------------------------- one record
 def _judge_account(scene: Scene, account: Account) -> None:
     wrong = scene.books.wrong
-    told = account.told
-    if account.callbacks and account.callback_calls > account.callbacks:
-        wrong("a callback is called twice", f"{account}: {account.callback_calls} of {account.callbacks}")
     if account.delivery is None:
         _judge_final(scene, account)
         return
-    if not account.delivery.done():
-        wrong("never settled", f"{account}")
+    if not judge_handle(scene, account):
         return
-    if account.settled_at() is None:
-        wrong("never settled", f"{account}: the record itself")
-        return
-    if account.callback_calls < account.callbacks:
-        wrong("a callback is never called", f"{account}: {account.callback_calls} of {account.callbacks}")
-    now = account.seen()
-    if account.first_seen is not None and now is not None and now != account.first_seen:
-        wrong("the outcome changed", f"{account}: first {account.first_seen}, now {now}")
-    for _, outcome in told:
-        if outcome != "cancelled" and now is not None and shown(outcome) != now:
-            wrong("told otherwise", f"{account}: a waiter was told {shown(outcome)}, the handle says {now}")
     error = account.handle_error()
     record_error = account.record_outcome()
     at = account.settled_at()

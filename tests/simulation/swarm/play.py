@@ -22,6 +22,7 @@ from .lives import Lives
 from .scene import Life, Scene
 from .second import second_loop
 from .sends import Sends
+from .transacts import Transacts
 from .trouble import Trouble
 from .world_values import Run, Step, World, Wrong
 
@@ -88,6 +89,8 @@ def _play(world: World, run: Run) -> None:
         run.wrongs = [Wrong(kind, text) for kind, text in books.wrongs] + run.wrongs
         run.records = len(books.accounts)
         run.delivered = sum(a.final == "delivered" or (a.seen() or ("",))[0] == "delivered" for a in books.accounts)
+        run.outcomes.update(str(deal.run.outcome and deal.run.outcome.value) for deal in scenes[0].deals)
+        scenes[0].deals.clear()
         # A settled Delivery still names its loop, whose remains name the books: compiled, nothing collects that circle.
         books.accounts.clear()
         books.calls.clear()
@@ -130,6 +133,7 @@ class Play:
         self.sends = Sends(scene)
         self.bulks = Bulks(scene)
         self.lives = Lives(scene)
+        self.transacts = Transacts(scene, self.sends)
         self.trouble = Trouble(scene)
         scene.send_again = self.sends.again
         scene.close_soon = self._close_soon
@@ -166,14 +170,16 @@ class Play:
     def _operate(self, step: Step) -> None:
         if self.scene.is_over:
             return
-        sends, bulks, lives = self.sends, self.bulks, self.lives
+        sends, bulks, lives, transacts = self.sends, self.bulks, self.lives, self.transacts
         if step.args.get("beside"):
             lives.partitions_for(Step(step.at, "partitions_for", {"topic": step.args["beside"], "timeout": 0.2}))
         {
             "send": sends.send, "recall": sends.recall, "cancel": sends.detach, "misuse": sends.misuse, "many": bulks.many,
             "columns": bulks.columns, "start": lives.start, "close": lives.close, "restart": lives.restart,
             "flush": lives.flush, "ready": lives.ready, "partitions_for": lives.partitions_for, "ping": lives.ping,
-            "sabotage": lives.sabotage, "tenants": sends.tenants,
+            "sabotage": lives.sabotage, "tenants": sends.tenants, "begin": transacts.begin, "commit": transacts.commit,
+            "abort": transacts.abort, "prepare": transacts.prepare, "offsets": transacts.offsets, "block": transacts.block,
+            "end_elsewhere": transacts.end_elsewhere,
         }[step.kind](step)  # fmt: skip
         self.scene.sample()
 
@@ -197,6 +203,8 @@ class Play:
         await asyncio.sleep(0.01)  # tasks of the last steps begin
         for life in scene.lives:
             await self._started(life)
+            if self.world.is_transactional:
+                await self.transacts.finish(life)
             if end.get("flush") and life.is_open:
                 flush = scene.spawn(self.lives.flushed(life), "last flush")
                 await asyncio.wait({flush}, timeout=life.delivery_s + PATIENCE_S)
@@ -240,7 +248,7 @@ class Play:
 
     async def _end_tasks(self) -> None:
         """Cancel the tasks that still wait: they would wait for ever."""
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(8.0 if self.world.is_transactional else 1.0)  # another process has its own time to end one
         for task, name in [] if self.world.end.get("second_loop") else list(self.scene.tasks.items()):
             if name != "sampler" and task is not asyncio.current_task():
                 kind = name.split(" ", 1)[0]

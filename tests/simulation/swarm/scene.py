@@ -45,10 +45,15 @@ class Life:
         self.starting = 0
         """calls of start that are under way"""
         self.was_sabotaged = False
+        self.is_ending = False
+        """its transaction takes no more records: an end of it was asked for"""
         self.failed_at: dict[tuple[int, int], float] = {}
         """by `key`: a producer that has failed can be closed and started again"""
         self.hooks = Hooks(scene, index)
         options = {**scene.world.options, **self.hooks.options()}
+        if "transactional_id" in options:
+            options["transactional_id"] = options["transactional_id"].format(index=index)
+        self.is_transactional = "transactional_id" in options
         self.way = Way(scene.network)
         options["client_id"] = (
             f"swarm-{scene.world.seed}-{index}"  # one of its own would count the producers of the process
@@ -89,6 +94,7 @@ class Scene:
         has_limits = any("max_message_bytes" in topic["config"] for topic in world.topics)
         # With acks=0 a broker says that a batch is too large by ending the connection, again and again.
         self.is_calm = world.is_calm and not (has_limits and world.options.get("acks") == 0)
+        self.is_calm &= not world.is_transactional
         self._sent_bytes: dict[tuple[int, int], int] = {}
         self.has_tenants = any(step.kind == "tenants" for step in world.operations)
         self.network = network
@@ -120,6 +126,10 @@ class Scene:
         self.is_ending = False
         """the last closes come: nothing starts a producer from now on"""
         self.is_over = False
+        self.deals: list[Any] = []
+        """transactions (`transacts.Deal`), in the order in which they began"""
+        self.fences: list[tuple[int, str]] = []
+        """producers that were told that another instance has their id"""
         self.send_again: Callable[[int], None] = _nothing
         """user code that is called by a producer sends by it"""
         self.close_soon: Callable[[int], None] = _nothing
@@ -220,7 +230,7 @@ class Scene:
                 self.books.wrong("bytes above the limit", f"{used} bytes are charged, buffer_memory is {limit}")
             if health.state is ProducerState.FAILED and life.key not in life.failed_at:
                 life.failed_at[life.key] = self.now()
-                if not life.was_sabotaged:
+                if not life.was_sabotaged and not life.is_transactional:  # those are judged by `judge_transactions`
                     self.books.wrong("producer failed", f"producer {life.index}: {health.last_error!r:.400}")
         self._sample_accounts()
 

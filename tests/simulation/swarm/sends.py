@@ -90,6 +90,8 @@ class Sends:
         finally:
             self.books.nested = was_nested
         if account.refused is None:
+            if life.is_ending:
+                self.books.wrong("let in while ending", f"{account}")
             assert account.delivery is not None
             why = account.delivery.state.why
             if via == "try_send" and why.startswith("waiting for room"):
@@ -103,7 +105,8 @@ class Sends:
             waiting = life.producer.metrics()["buffer_waiting_records"]
             if not waiting:
                 self.books.wrong("never fits", f"{account}: {refused!r:.200} though the buffer is empty")
-        if isinstance(refused, UsageError) and life.is_open and not life.has_failed:
+        # Outside of a transaction every record is refused.
+        if isinstance(refused, UsageError) and life.is_open and not life.has_failed and not life.is_transactional:
             self.books.wrong("refused while open", f"{account}: {refused!r:.200}")
 
     def again(self, index: int) -> None:

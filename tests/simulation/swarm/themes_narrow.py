@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from . import narrow_flow, narrow_life
+from . import narrow_flow, narrow_life, narrow_transactions
 from .narrow import Narrow
 from .world_values import World
 
@@ -29,6 +29,11 @@ NARROW: dict[str, Callable[[Narrow], None]] = {
 }
 
 
+def is_transactional(seed: int) -> bool:
+    """Return whether the seed has a world of transactions, which `narrow_transactions.py` draws."""
+    return seed % 20 == 18
+
+
 def is_narrow(seed: int) -> bool:
     """Return whether the seed has a narrow theme; the others draw from the wide themes."""
     return seed % 4 == 3
@@ -37,6 +42,14 @@ def is_narrow(seed: int) -> bool:
 def theme_of(seed: int) -> str:
     """Return the narrow theme of a seed; themes take turns, so that each has as many seeds."""
     return list(NARROW)[seed // 4 % len(NARROW)]
+
+
+def draw_transactional(seed: int) -> World:
+    """Draw the world of a seed with transactions."""
+    random = Random(f"transactional {seed}")
+    world = World(seed, shuffled=random.random() < 0.75)
+    narrow_transactions.transactional(Narrow(random, world))
+    return world
 
 
 def draw_narrow(seed: int) -> World:

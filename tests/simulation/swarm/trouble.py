@@ -18,6 +18,7 @@ class Trouble:
         self.cluster = scene.cluster
         self.down: set[int] = set()
         self.frozen: set[int] = set()
+        self.loaded: set[str] = set()
         self.is_healed = False
 
     def act(self, step: Step) -> None:
@@ -218,6 +219,26 @@ class Trouble:
         if self.scene.partitions_of(topic):
             self.cluster.alter_topic(topic, **config)
 
+    # ------------------------------------------------------------------ coordinators of transactions
+    def _move_coordinator(self, key: str, group: str | None = None) -> str:
+        if not self._up():
+            return "no broker is up"
+        node = self._up()[len(self.scene.books.accounts) % len(self._up())]
+        if group is not None:
+            self.cluster.move_group_coordinator(group, node)
+        else:
+            self.cluster.move_coordinator(key, node)
+        return f"to {node}"
+
+    def _load_coordinator(self, key: str, seconds: float) -> None:
+        self.cluster.load_coordinator(key)
+        self.loaded.add(key)
+        self.scene.later(seconds, self.cluster.load_coordinator, key, False)
+
+    def _hold_markers(self, seconds: float) -> None:
+        self.cluster.hold_markers()
+        self.scene.later(seconds, self.cluster.release_markers)
+
     # ------------------------------------------------------------------ the end
     def heal(self) -> None:
         """End all faults."""
@@ -229,6 +250,9 @@ class Trouble:
         )
         self.scene.healed_at = max([self.scene.now(), *silences_end])
         self.cluster.clear_faults()
+        self.cluster.release_markers()
+        for key in sorted(self.loaded):
+            self.cluster.load_coordinator(key, False)
         for node in list(self.frozen):
             self._thaw(node)
         for node in sorted(self.down):

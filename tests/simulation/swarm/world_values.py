@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -81,6 +82,11 @@ class World:
         return max((step.at for step in (*self.operations, *self.faults)), default=0.0)
 
     @property
+    def is_transactional(self) -> bool:
+        """Return whether its producers write in transactions."""
+        return "transactional_id" in self.options
+
+    @property
     def is_calm(self) -> bool:
         """Return whether the cluster has no fault and all records have a partition."""
         there = {topic["name"]: topic["partitions"] for topic in self.topics if not topic.get("late")}
@@ -122,6 +128,7 @@ class Run:
     """The outcome of a played world.
 
     Attributes:
+        outcomes: of its transactions, by their names.
         drawn_next: by the loop and by its threads, after the end: the same only if as much was drawn before.
     """
 
@@ -130,6 +137,7 @@ class Run:
     events: list[str] = field(default_factory=list)
     records: int = 0
     delivered: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter[str])
     virtual_s: float = 0.0
     drawn_next: list[float] = field(default_factory=list)
 

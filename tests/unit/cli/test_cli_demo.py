@@ -85,7 +85,7 @@ def test_there_is_no_verdict_of_fewer_records_than_were_announced(monkeypatch: p
 def test_records_that_fail_make_the_status_1() -> None:
     with MockCluster() as cluster:
         cluster.fail_next("Produce", "POLICY_VIOLATION")
-        result = run("--records", "2000", "--bootstrap", cluster.bootstrap_servers)
+        result = run("-n", "2000", "-b", cluster.bootstrap_servers)
         assert result.exit_code == 1
         failed = re.search(r"([\d,]+) failed", result.output)
         assert failed is not None and int(failed[1].replace(",", "")) > 0
@@ -153,7 +153,7 @@ def test_a_cluster_that_is_not_there_is_one_line_within_seconds(servers: str) ->
     began = time.monotonic()
     result = run("--bootstrap", servers, "--records", "10", "-X", "start.timeout.ms=300")
     assert result.exit_code == 2
-    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
+    assert result.stderr.startswith("aiokprod demo: ") and result.stderr.count("\n") == 1
     assert servers.partition(":")[0] in result.stderr
     assert time.monotonic() - began < 20  # and not the 30 s of a producer's start
 

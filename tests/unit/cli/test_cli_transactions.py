@@ -68,7 +68,7 @@ def test_an_error_is_one_line_and_status_2(cluster: MockCluster) -> None:
     ):
         wrong = run(cluster, *arguments)
         assert (wrong.exit_code, len(wrong.stderr.splitlines())) == (2, 1), wrong.stderr
-        assert wrong.stderr.startswith("aiokprod transactions: ")
+        assert wrong.stderr.startswith("aiokprod transactions list: ")
     assert CliRunner().invoke(transactions, ["list"]).exit_code == 2
     assert run(cluster, "list", "--state", "Open").exit_code == 2
 

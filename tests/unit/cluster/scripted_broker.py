@@ -145,7 +145,7 @@ async def idle(peer: Peer) -> None:
         pass
 
 
-async def eventually(condition: Callable[[], bool], within_s: float = 5.0) -> None:
+async def eventually(condition: Callable[[], bool], within_s: float = 60.0) -> None:  # a hang, not a slow machine
     """Give the loop turns until something is so."""
     async with asyncio.timeout(within_s):
         while not condition():

@@ -227,6 +227,24 @@ def test_a_broker_that_failed_is_asked_last() -> None:  # faults: T17
     scene(play)
 
 
+def test_a_broker_whose_answer_is_doubted_is_asked_last() -> None:  # faults: T8
+    async def play(rig: Rig) -> None:
+        rig.route.doubt()  # of nothing, as no answer has come
+        rig.arrived()
+        first = await rig.ask()
+        rig.route.answered(first)  # type: ignore[arg-type]
+        assert await rig.ask() is first
+        rig.route.doubt()
+        second = await rig.ask()
+        assert second is not first
+        rig.route.answered(second)  # type: ignore[arg-type]
+        rig.route.succeeded([])
+        rig.route.doubt()
+        assert {await rig.ask() for _ in range(20)} == {first}
+
+    scene(play)
+
+
 def test_the_only_broker_is_asked_again_though_it_failed() -> None:
     async def play(rig: Rig) -> None:
         rig.pool.know([node(1)])

@@ -202,10 +202,18 @@ def test_a_secret_file_of_windows_ends_without_its_line_break_too(tmp_path: Path
     [
         "AIOKPROD_PURE",
         "AIOKPROD_EXPECT_COMPILED",
-        "AIOKPROD_SEEDS",
+        "AIOKPROD_TEST_SEEDS",
         "AIOKPROD_TEST_BOOTSTRAP_SERVERS",
         "AIOKPROD_KAFKA_IMAGE",
     ],
 )
 def test_what_builds_and_tests_are_told_is_no_option(variable: str) -> None:
     assert ProducerConfig.from_env({**BASE, variable: "x"}) == ProducerConfig.from_env(BASE)
+
+
+def test_the_environment_may_choose_oauthbearer_for_a_program_that_has_the_provider() -> None:
+    variables = {**BASE, "AIOKPROD_SECURITY_PROTOCOL": "SASL_SSL", "AIOKPROD_SASL_MECHANISM": "OAUTHBEARER"}
+    config = ProducerConfig.from_env(variables, sasl_oauth_token_provider=lambda: "token")
+    assert config.sasl_mechanism == "OAUTHBEARER"
+    with pytest.raises(ConfigError, match="needs sasl_oauth_token_provider: set it to a function"):
+        ProducerConfig.from_env(variables)

@@ -45,6 +45,19 @@ def test_anything_else_is_refused_and_not_shown(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        f'org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientSecret="{CANARY}";',
+        "software.amazon.msk.auth.iam.IAMLoginModule required;",
+    ],
+)
+def test_a_module_that_gets_tokens_is_told_what_does_it_here(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.sasl\.jaas\.config.*sasl_oauth_token_provider") as raised:
+        credentials(text, "kafka.")
+    assert CANARY not in str(raised.value)
+
+
+@pytest.mark.parametrize(
     "make",
     [
         lambda n: f"{PLAIN} required " + "a" * n,

@@ -119,8 +119,13 @@ def test_two_names_of_one_option_may_agree_and_may_not_differ() -> None:
         ("throttle_cb", "metrics"),
         ("stats_cb", "metrics"),
         ("logger", "logging.getLogger('aiokprod')"),
-        ("oauth_cb", "SCRAM"),
-        ("sasl.oauthbearer.token.endpoint.url", "SCRAM"),
+        ("oauth_cb", "in milliseconds, not in seconds"),
+        ("oauthbearer_token_refresh_cb", "sasl_oauth_token_provider"),
+        ("sasl.oauthbearer.token.endpoint.url", "sasl_oauth_token_provider"),
+        ("sasl.oauthbearer.method", "sasl_oauth_token_provider"),
+        ("sasl.login.callback.handler.class", "sasl_oauth_token_provider"),
+        ("sasl.client.callback.handler.class", "sasl_oauth_token_provider"),
+        ("enable.sasl.oauthbearer.unsecure.jwt", "sasl_oauth_token_provider"),
         ("sasl.kerberos.service.name", "SCRAM"),
         ("key.serializer", "key_serializer"),
         ("ssl.keystore.location", "ssl_certfile"),
@@ -145,7 +150,6 @@ def test_a_name_nothing_is_lost_by_is_ignored_with_one_warning(name: str, caplog
 @pytest.mark.parametrize(
     "mapping",
     [
-        {"enable.metrics.push": False},
         {"socket.keepalive.enable": "true"},
         {"statistics.interval.ms": 0},
         {"statistics.interval.ms": "0"},
@@ -332,3 +336,25 @@ def test_a_keyword_that_says_the_partitioner_is_enough(caplog: pytest.LogCapture
 )
 def test_a_slip_is_answered_with_the_nearest_name_of_any_client(name: str, near: str) -> None:
     refused(f"did you mean {near}", **{name: "1"})
+
+
+class TokenProvider:
+    """As aiokafka has it."""
+
+    async def token(self) -> str:
+        return "canary"
+
+
+@pytest.mark.parametrize("name", ["sasl_oauth_token_provider", "sasl.oauth.token.provider"])
+def test_a_provider_of_tokens_of_another_client_is_taken_as_it_is(name: str) -> None:
+    provider = TokenProvider()
+    config = from_mapping(**{
+        "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "default",
+        "enable.sasl.oauthbearer.unsecure.jwt": "false", name: provider,
+    })  # fmt: skip
+    assert config.sasl_oauth_token_provider is provider
+
+
+@pytest.mark.parametrize("name", ["sasl_oauth_token_provider", "sasl.oauth.token.provider"])
+def test_a_token_in_the_place_of_its_provider_is_not_shown(name: str) -> None:
+    refused("function without arguments", **{name: "canary"})

@@ -49,7 +49,7 @@ def test_credentials_under_a_protocol_that_does_not_authenticate_are_refused(pro
     refused(option, **{option: SASL[option]})
 
 
-@pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER", "plain", "SCRAM-SHA-1"])
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "oauthbearer", "plain", "SCRAM-SHA-1"])
 def test_a_mechanism_we_do_not_have_names_those_we_have(mechanism: str) -> None:
     refused(
         "sasl_mechanism",
@@ -57,6 +57,42 @@ def test_a_mechanism_we_do_not_have_names_those_we_have(mechanism: str) -> None:
         "SCRAM-SHA-512",
         **{**SASL, "sasl_mechanism": mechanism},
         security_protocol="SASL_SSL",
+    )
+
+
+def a_token() -> str:
+    return "canary"
+
+
+def test_oauthbearer_needs_a_provider_and_nothing_else() -> None:
+    oauth: dict[str, Any] = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+    assert config(**oauth, sasl_oauth_token_provider=a_token).sasl_oauth_token_provider is a_token
+    refused("needs sasl_oauth_token_provider: set it to a function that returns a token", **oauth)
+    for option in ("sasl_username", "sasl_password"):
+        refused(
+            f"{option} is set and sasl_mechanism is OAUTHBEARER",
+            **oauth,
+            sasl_oauth_token_provider=a_token,
+            **{option: SASL[option]},
+        )
+
+
+def test_a_provider_of_tokens_is_given_only_if_it_is_used() -> None:
+    refused(
+        "sasl_oauth_token_provider is set and sasl_mechanism is PLAIN",
+        security_protocol="SASL_SSL",
+        sasl_oauth_token_provider=a_token,
+        **SASL,
+    )
+    refused("sasl_oauth_token_provider", "PLAINTEXT", "SASL_SSL", sasl_oauth_token_provider=a_token)
+
+
+def test_amazons_mechanism_for_java_names_the_one_that_does_the_same() -> None:
+    refused(
+        "'AWS_MSK_IAM': set it to OAUTHBEARER",
+        "sasl_oauth_token_provider",
+        security_protocol="SASL_SSL",
+        sasl_mechanism="AWS_MSK_IAM",
     )
 
 

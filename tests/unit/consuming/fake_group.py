@@ -134,10 +134,10 @@ class FakeMember:
         self.generation = -1
         self.positions: dict[tuple[str, int], int] = {}
         self.sought: list[tuple[str, int, int]] = []
-        self.lookups = 0
+        self.lookups = self.polls = 0
 
     def called_to_join(self) -> None:
-        raise NotImplementedError
+        raise AssertionError("abstract")
 
     def take(self) -> None:
         """Take the assignment of the newest generation; it begins where the client's own look-up says."""
@@ -227,6 +227,8 @@ class AiokafkaMember(FakeMember):
 
     async def getmany(self, *, timeout_ms: int, max_records: int) -> dict[TopicPartition, list[Any]]:
         waited = 0.0
+        self.polls += 1
+        assert self.polls < 100_000, "a loop that leaves the event loop no turn"
         while True:
             if self._subscription.reassignment_in_progress:
                 await self._joined.wait()
@@ -302,6 +304,8 @@ class ConfluentMember(FakeMember):
 
     def consume(self, num_messages: int, timeout: float) -> list[Message]:
         self.calls.append("consume")
+        if not 0 <= num_messages <= 1_000_000:
+            raise ValueError("num_messages must be between 0 and 1000000 (1M)")
         if self.events:
             return [Message(None, self.events.pop(0))]
         if self in self.group.members and self.generation != self.group.generation:

@@ -34,6 +34,18 @@ def test_batches_are_copied_and_positions_are_those_of_committed_offsets(shape: 
 
 
 @EVERY
+def test_batches_may_be_larger_than_the_client_can_be_asked_for(shape: Any) -> None:
+    async def scenario(rig: Rig) -> None:
+        member = shape(rig.group)
+        rig.group.join(member)
+        async with rig.producer() as producer:
+            assert await copy(rig, member, producer, until=20, max_records=10**12) == 1
+        assert await rig.output() == rig.group.input
+
+    run(scenario)
+
+
+@EVERY
 def test_a_place_is_a_generation_with_partitions(shape: Any) -> None:
     async def scenario(rig: Rig) -> None:
         member = shape(rig.group)

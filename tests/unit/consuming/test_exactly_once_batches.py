@@ -9,11 +9,12 @@ import pytest
 from consuming_rig import Rig, copy, run
 from fake_group import AiokafkaMember
 
-from aiokprod import TransactionOutcome, exactly_once
+from aiokprod import ProducerState, TransactionOutcome, exactly_once
 from aiokprod.errors import (
     BrokerRejectedError,
     ConfigError,
     OffsetCommitRefusedError,
+    ProducerClosedError,
     ProducerFencedError,
     RecordTypeError,
     TransactionAbortedError,
@@ -28,7 +29,9 @@ def test_each_batch_is_one_transaction_with_its_offsets() -> None:
             assert await copy(rig, consumer, producer, until=20, max_records=6) == 4
         assert await rig.output() == rig.group.input
         assert await rig.offsets() == {("in", 0): 10, ("in", 1): 10}
-        assert rig.cluster.requests_seen("EndTxn") == 4
+        assert (
+            rig.cluster.requests_seen("EndTxn") >= 4
+        )  # version 2 asks again before the next: docs/transactions_states.md
         assert rig.group.unchecked == 0
         await consumer.stop()
 
@@ -155,6 +158,22 @@ def test_a_refusal_for_good_is_raised_and_the_consumer_goes_back() -> None:
     run(scenario)
 
 
+def test_a_topic_that_was_deleted_is_told_and_named() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        began = asyncio.get_running_loop().time()
+        async with rig.producer() as producer:
+            rig.cluster.on_request("TxnOffsetCommit", lambda: rig.cluster.delete_topic("in"), times=1)
+            with pytest.raises(OffsetCommitRefusedError, match=r"no partition \d of topic 'in'") as caught:
+                await copy(rig, consumer, producer, until=20)
+            assert caught.value.topic == "in"
+            assert asyncio.get_running_loop().time() - began < 10, "not max_block_ms, again and again"
+            assert await rig.output() == []
+        await consumer.stop()
+
+    run(scenario)
+
+
 def test_a_record_that_the_broker_rejects_is_raised() -> None:
     async def scenario(rig: Rig) -> None:
         consumer = rig.member()
@@ -216,6 +235,77 @@ def test_a_fence_is_fatal() -> None:
         await consumer.stop()
 
     run(scenario)
+
+
+def test_a_fence_during_the_body_is_told_as_one() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        async with rig.producer() as producer:
+            with pytest.raises(ProducerFencedError):
+                async with exactly_once(consumer, producer, max_records=3) as batches:
+                    async for records in batches:
+                        async with rig.producer(client_id="other"):
+                            pass
+                        producer.send("out", records[0].value)
+                        while producer.health().state is not ProducerState.FAILED:
+                            await asyncio.sleep(0.1)
+        assert await rig.output() == []
+        await consumer.stop()
+
+    run(scenario, transaction_version=1)  # version 2 knows it only when it ends the transaction
+
+
+def test_a_producer_that_is_closed_during_the_body_is_told_as_one() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        async with rig.producer() as producer:
+            with pytest.raises(ProducerClosedError):
+                async with exactly_once(consumer, producer, max_records=3) as batches:
+                    async for _ in batches:
+                        await producer.close()
+        await consumer.stop()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("code", [0, 29], ids=["done", "refused"])
+def test_an_end_that_was_cancelled_twice_goes_on_and_leaves_nothing_open(code: int) -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        async with rig.producer() as producer:
+            rule = rig.cluster.hold("Produce", before_serving=True)
+            task = asyncio.create_task(copy(rig, consumer, producer, until=10, max_records=10))
+            await asyncio.sleep(1)
+            for _ in range(2):
+                task.cancel()
+                await asyncio.sleep(0.1)
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert asyncio.get_running_loop().time() == began, "it asks no broker any more"
+            assert consumer.positions == {("in", 0): 0, ("in", 1): 0}, "nothing that may not be committed is left out"
+            if code:
+                rig.cluster.fail_next("Produce", code)
+            rig.cluster.release(rule)
+            # The next loop waits for that end, which may come later than this.
+            await copy(rig, consumer, producer, until=20 if code else 10, max_records=10)
+        assert await rig.output() == rig.group.input
+        await consumer.stop()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("timeout", [0.0001, 5e-324])
+def test_a_very_short_timeout_leaves_the_event_loop_its_turns(timeout: float) -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        async with rig.producer() as producer, exactly_once(consumer, producer, timeout=timeout) as batches:
+            asyncio.get_running_loop().call_later(1, batches.stop)
+            async for _ in batches:
+                raise AssertionError
+        await consumer.stop()
+
+    run(scenario, each=0)
 
 
 def test_a_commit_that_was_cancelled_goes_on() -> None:

@@ -183,6 +183,46 @@ def test_each_row_of_the_outbox_is_there_once_although_the_relay_is_killed(outbo
         assert last(cluster) == ROWS
 
 
+STEPS = [
+    # The request at which the relay is killed. It was sent, and is carried out.
+    ("Metadata", 1), ("InitProducerId", 1), ("ListOffsets", 1), ("Produce", 1), ("Produce", 4), ("EndTxn", 1), ("Fetch", 1),
+    ("EndTxn", 2), ("Produce", 7),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_each_row_is_there_once_wherever_the_relay_is_killed(outbox: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.py"
+    page.write_text(program("An outbox in SQLite"), encoding="utf-8")
+    with MockCluster(1) as cluster:
+        for topic in ("orders", "invoices"):
+            cluster.create_topic(topic, partitions=3)
+        cluster.create_topic("outbox-position", partitions=1)
+        command = [sys.executable, "-c", CHILD, str(page), cluster.bootstrap_servers, str(outbox)]
+        for api, nth in STEPS:
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+                rule = cluster.on_request(api, child.kill, nth=nth)
+                try:
+                    child.wait(60)
+                finally:
+                    child.kill()
+                assert rule.is_spent, f"it has ended before {api} {nth}"
+        assert 0 < last(cluster) < ROWS
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            while child.stdout.readline() and last(cluster) < ROWS:
+                pass
+            child.kill()
+        read = [
+            (record.key, record.value)
+            for topic in ("orders", "invoices")
+            for record in cluster.records(topic, committed=True)
+        ]
+        assert sorted(int(value or b"-1") for _, value in read) == list(range(ROWS))
+        assert all(key == value for key, value in read)
+        assert last(cluster) == ROWS
+
+
 def last(cluster: MockCluster) -> int:
     return int(cluster.records("outbox-position", committed=True)[-1].value or b"0")
 

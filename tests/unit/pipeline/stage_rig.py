@@ -101,6 +101,7 @@ class StubQueue(PartitionQueue):
         self.partition = 0
         self.node = node
         self.texts = PartitionErrors(name, 0)
+        self.timeline = None
         self.ledger = Ledger(
             node=node, leader_epoch=0, topic_id=bytes(16), identity=(1, 0), idempotent=True, transactional=False,
             window=5, retry_delay=float,

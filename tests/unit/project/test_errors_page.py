@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aiokprod import errors
+from aiokprod import Producer, errors
 from aiokprod.errors import AiokprodError, ColumnsReport, SendColumnsError, SendManyError, SendReport
 from aiokprod.model import Persistence
 
@@ -57,3 +58,10 @@ def test_the_program_of_sending_runs_and_prints_what_the_page_says() -> None:
     (printed,) = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert (ran.returncode, ran.stdout) == (0, printed), ran.stderr
+
+
+def test_the_page_of_sending_has_every_argument_of_send() -> None:
+    page = (DOCS / "sending.md").read_text(encoding="utf-8")
+    table = page.partition("\n| argument | meaning |\n|---|---|\n")[2].partition("\n\n")[0]
+    named = [name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted(named) == sorted(set(inspect.signature(Producer.send).parameters) - {"self"})

@@ -34,13 +34,19 @@ from aiokprod.foreign_calls import OF_DELIVERIES
 MODULES = (
     "aiokprod",
     "aiokprod.serializers",
+    "aiokprod.explanation",
     "aiokprod.claims",
     "aiokprod.audit",
     "aiokprod.config",
+    "aiokprod.hooks",
     "aiokprod.integrations.aiohttp",
     "aiokprod.integrations.fastapi",
+    "aiokprod.integrations.opentelemetry",
+    "aiokprod.integrations.prometheus",
     "aiokprod.integrations.starlette",
+    "aiokprod.spark",
     "aiokprod.testing",
+    "aiokprod.transactions.admin",
 )
 INNER = ("checked", "three_arguments")
 """Functions of `serializers` that the pipeline calls, and programs do not."""
@@ -207,8 +213,8 @@ def test_help_shows_no_comment_of_the_sources() -> None:
 def test_a_delivery_shows_nothing_that_can_break_it() -> None:
     public = {name for name in dir(Delivery) if not name.startswith("_")} - OF_DELIVERIES.keys()
     assert public == {
-        "add_done_callback", "attempts", "cancel", "cancelled", "done", "exception", "get_loop", "latency", "recall",
-        "remove_done_callback", "result", "size_bytes", "state", "wait",
+        "add_done_callback", "attempts", "cancel", "cancelled", "done", "exception", "explain", "get_loop", "latency",
+        "recall", "remove_done_callback", "result", "size_bytes", "state", "wait",
     }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import aiokprod
@@ -97,3 +98,14 @@ def test_every_extra_that_a_page_installs_is_one_of_the_package() -> None:
         for extra in group.split(",")
     }
     assert {"all", "columns", "audit", "spark", "cli"} <= named <= extras
+
+
+def test_the_readme_names_every_extra_and_says_which_are_not_in_all() -> None:
+    toml = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = toml["project"]["optional-dependencies"]
+    (sentence,) = re.findall(
+        r"choose among the extras (.*?) \(`all` includes all but the last three\)", README, re.DOTALL
+    )
+    named = re.findall(r"`(\w+)`", sentence)
+    assert set(named) == set(extras) - {"all"} and len(named) == len(set(named))
+    assert extras["all"] == [f"aiokprod[{','.join(named[:-3])}]"]

@@ -123,6 +123,41 @@ def test_values_of_one_size_are_encoded_as_any_others(count: int, kind: str, siz
     assert encode_records(values, None, None, timestamp_deltas) == one_by_one
 
 
+@pytest.mark.parametrize("kind", ["none", "zero", "in runs"])
+@pytest.mark.parametrize(
+    "places", [[0], [63], [64], [65], [200], [8191], [8192], [8999], [0, 1, 2], [62, 64, 66, 8998, 8999]]
+)
+@pytest.mark.parametrize("pairs", [[], [("traceparent", b"0" * 55)], [("h", None), ("long", b"x" * 9_000)]])
+def test_values_of_one_size_of_which_few_have_headers_are_encoded_as_any_others(
+    places: list[int], kind: str, pairs: list[tuple[str, bytes | None]]
+) -> None:
+    count = 9_000
+    values: list[bytes | None] = [b"%04d" % number for number in range(count)]
+    headers: list[bytes | None] = [None] * count
+    for place in places:
+        headers[place] = encode_headers(pairs)
+    timestamp_deltas = stamps(kind, count)
+    one_by_one = encode_records(values, [None] * count, headers, timestamp_deltas)
+    assert encode_records(values, None, headers, timestamp_deltas) == one_by_one
+
+
+@given(st.data())
+@QUICK
+def test_any_values_of_which_few_have_headers_are_encoded_as_any_others(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 150))
+    size = data.draw(st.integers(1, 70))
+    values: list[bytes | None] = [b"%070d" % number for number in range(count)]
+    values = [value and value[:size] for value in values]
+    headers: list[bytes | None] = [None] * count
+    for place in data.draw(st.lists(st.integers(0, count - 1), max_size=6)):
+        headers[place] = encode_headers(data.draw(header_pairs))
+    timestamp_deltas = data.draw(
+        st.none() | st.lists(st.sampled_from([0, 0, 0, 5, -1]), min_size=count, max_size=count)
+    )
+    one_by_one = encode_records(values, [None] * count, headers, timestamp_deltas)
+    assert encode_records(values, None, headers, timestamp_deltas) == one_by_one
+
+
 @pytest.mark.parametrize("size", [1023, 1024, 9000])
 def test_large_values_of_one_size_are_encoded_as_any_others(size: int) -> None:
     values: list[bytes | None] = [bytes([number]) * size for number in range(40)]

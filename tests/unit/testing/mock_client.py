@@ -74,7 +74,7 @@ class RawClient:
     async def is_closed(self) -> bool:
         """Return whether the broker has closed without another byte."""
         try:
-            return await asyncio.wait_for(self.reader.read(1), 5) == b""
+            return await asyncio.wait_for(self.reader.read(1), 60) == b""
         except ConnectionError:
             return True
 

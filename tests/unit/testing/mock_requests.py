@@ -83,7 +83,7 @@ def requests_of(key: int, version: int, cluster: MockCluster) -> tuple[Any, Any]
             return ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[asked])]), ListOffsetsResponse
         case 3:
             return MetadataRequest(topics=[MetadataRequestTopic(name="t")]), MetadataResponse
-        case 8 | 9 | 24 | 25 | 26 | 27 | 28 | 61 | 65 | 66:
+        case 8 | 9 | 24 | 25 | 26 | 27 | 28 | 61 | 65 | 66 | 71 | 72:
             return transaction_requests_of(key, version, cluster)
         case 11 | 12 | 13 | 14 | 15 | 16 | 42 | 47 | 68 | 69:
             return group_requests_of(key, version)

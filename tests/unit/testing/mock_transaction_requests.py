@@ -16,6 +16,10 @@ from aiokprod.wire.messages.add_partitions_to_txn import (
 )
 from aiokprod.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from aiokprod.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from aiokprod.wire.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
 from aiokprod.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from aiokprod.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -30,6 +34,7 @@ from aiokprod.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from aiokprod.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from aiokprod.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -115,5 +120,9 @@ def transaction_requests_of(key: int, version: int, cluster: MockCluster) -> tup
             return producers.DescribeProducersRequest(topics=wanted), producers.DescribeProducersResponse
         case 65:
             return DescribeTransactionsRequest(transactional_ids=["tx"]), DescribeTransactionsResponse
+        case 71:
+            return GetTelemetrySubscriptionsRequest(), GetTelemetrySubscriptionsResponse
+        case 72:
+            return PushTelemetryRequest(client_instance_id=b"i" * 16), PushTelemetryResponse
         case _:
             return ListTransactionsRequest(), ListTransactionsResponse

@@ -16,6 +16,7 @@ from aiokprod.errors import (
     BrokerAnswerError,
     ClusterAuthorizationError,
     ConfigError,
+    ProtocolError,
     RequestTimeoutError,
     TopicAuthorizationError,
     TransactionOutcomeUnknownError,
@@ -165,6 +166,21 @@ def test_what_is_never_answered_ends_with_the_timeout() -> None:
     on(scenario)
 
 
+def test_an_answer_that_cannot_be_read_is_asked_for_again() -> None:  # faults: H25
+    async def scenario(cluster: MockCluster, producer: Producer, admin: TransactionAdmin) -> None:
+        await left_open(producer)
+        for api in ("ListTransactions", "DescribeProducers", "DescribeTransactions"):
+            cluster.corrupt_next(api, offset=-1, mask=0x7F)  # 127 tagged fields that are not there
+        assert len(await admin.transactional_ids()) == 1
+        assert await admin.find_hanging(older_than=0) == []
+        assert (await admin.describe(ID)).is_open
+        cluster.corrupt_next("ListTransactions", offset=-1, mask=0x7F, times=None)
+        with pytest.raises(ProtocolError):
+            await admin.transactional_ids()
+
+    on(scenario)
+
+
 def test_brokers_before_3_0_cannot_tell() -> None:
     async def scenario(cluster: MockCluster, producer: Producer, admin: TransactionAdmin) -> None:
         with pytest.raises(UnsupportedVersionError):
@@ -267,6 +283,12 @@ def test_arguments_are_checked() -> None:
         wrong: list[tuple[Callable[..., Awaitable[object]], tuple[Any, ...], dict[str, Any]]] = [
             (admin.transactional_ids, (7,), {}),
             (admin.transactional_ids, (), {"states": ["Open"]}),
+            (admin.transactional_ids, (), {"states": None}),
+            (admin.transactional_ids, (), {"states": b"Ongoing"}),
+            (admin.find_hanging, (7,), {}),
+            (admin.find_hanging, (["\ud800"],), {}),
+            (admin.describe, ("\ud800",), {}),
+            (admin.describe, ("x" * 32_768,), {}),
             (admin.describe, ("",), {}),
             (admin.describe, (None,), {}),
             (admin.abort, (b"x",), {}),

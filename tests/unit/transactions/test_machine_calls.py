@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from transaction_table import DEADLINE, HERE, THERE, WHO, Desk
+from transaction_table import DEADLINE, HERE, NEXT, THERE, WHO, Desk
 
 from aiokprod.transactions.machine_actions import (
     Action,
+    AskMarkers,
     Cause,
     Closed,
     CommitRefused,
@@ -18,6 +19,7 @@ from aiokprod.transactions.machine_actions import (
     FailQueued,
     Flush,
     ForgetCoordinator,
+    Hold,
     Initialised,
     InitialiseFailed,
     LostId,
@@ -40,6 +42,7 @@ from aiokprod.transactions.machine_actions import (
     WakeAt,
 )
 from aiokprod.transactions.machine_codes import Request
+from aiokprod.transactions.machine_jobs import MARKERS_S
 
 V1, V2 = Mode.VERSION_1, Mode.VERSION_2
 ASKED = Cause(Reason.ASKED)
@@ -303,7 +306,7 @@ def test_a_second_commit_joins_the_first_and_may_have_more_time(mode: Mode) -> N
     # faults: X14
     made = desk(mode, "end_commit")
     assert told(made.did(made.machine.commit(0.0, DEADLINE + 50))) == []
-    assert made.expire() == []
+    assert [action for action in told(made.expire()) if not isinstance(action, TimeoutNear)] == []
     assert made.machine.state is State.COMMITTING
 
 
@@ -315,9 +318,9 @@ def test_an_abort_of_version_2_does_not_wait_but_its_identity_does() -> None:
     assert out[0] == FailQueued(1, ASKED)
     assert isinstance(out[1], SendEndTxn)
     assert told(made.answer(Request.END, 0)) == [Ended(1, Outcome.ABORTED, ASKED)]
-    made.did(made.machine.begin(V2, 0.0))
-    assert made.machine.send_partition(HERE, 0.0) is Entrance.WAIT
-    assert told(made.did(made.machine.drained(1, 0.0))) == [TakeIdentity(7, 4), Release((HERE,))]
+    made.did(made.machine.begin(V2, MARKERS_S))
+    assert made.machine.send_partition(HERE, MARKERS_S) is Entrance.WAIT
+    assert told(made.did(made.machine.drained(1, MARKERS_S))) == [TakeIdentity(7, 4), Release((HERE,))]
 
 
 def test_an_abort_of_version_1_waits_for_what_is_in_flight_and_renews_the_epoch() -> None:
@@ -354,6 +357,76 @@ def test_late_markers_of_the_transaction_before_do_not_end_version_2() -> None:
     assert told(made.answer(Request.END, 48)) == []
     assert [type(action) for action in told(made.wait())] == [SendEndTxn]
     assert Ended(1, Outcome.ABORTED, ASKED) in made.answer(Request.END, 0)
+
+
+# ---------------------------------------------------------------------- one transaction right behind another
+def ended(verdict: Verdict) -> Desk:
+    """Return a machine that has just ended a transaction of version 2, with the epoch after it."""
+    made = desk(V2, "end_commit" if verdict is Verdict.COMMIT else "end_abort")
+    made.answer(Request.END, 0)
+    assert made.machine.identity == NEXT
+    return made
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_version_2_asks_for_the_markers_of_the_last_transaction_before_it_stamps(verdict: Verdict) -> None:
+    # A Produce that comes before them waits in the broker, 20 ms and more (broker: 10.6).
+    made = ended(verdict)
+    out = told(made.did(made.machine.begin(V2, 0.0)))
+    assert out == [Hold(), AskMarkers(made.ticket(Request.MARKERS), *WHO, verdict)], "the end before, once more"
+    assert made.machine.send_partition(HERE, 0.0) is Entrance.WAIT
+    assert told(made.answer(Request.MARKERS, 51)) == []
+    assert [type(action) for action in told(made.wait())] == [AskMarkers]
+    assert told(made.answer(Request.MARKERS, 0)) == [TakeIdentity(*NEXT), Release((HERE,))]
+    assert made.machine.send_partition(HERE, 0.0) is Entrance.GO
+    assert told(made.did(made.machine.commit(0.0, DEADLINE))) == [Flush(2)]
+    assert told(made.flush()) == [SendEndTxn(made.ticket(Request.END), V2, *NEXT, Verdict.COMMIT)]
+
+
+@pytest.mark.parametrize("code", [-1, 7, 15, 16, 35, 47, 48, 49, 53, 90, 9999])
+def test_what_else_the_question_for_markers_is_answered_is_left_to_the_next_request(code: int) -> None:
+    made = ended(Verdict.COMMIT)
+    made.did(made.machine.begin(V2, 0.0))
+    assert told(made.answer(Request.MARKERS, code)) == [TakeIdentity(*NEXT)]
+    assert made.machine.state is State.OPEN
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_lost_question_for_markers_is_not_repeated(is_written: bool) -> None:
+    made = ended(Verdict.COMMIT)
+    made.did(made.machine.begin(V2, 0.0))
+    assert told(made.lose(Request.MARKERS, is_written)) == [TakeIdentity(*NEXT)]
+
+
+def test_a_transaction_that_begins_later_asks_for_no_markers() -> None:
+    made = ended(Verdict.COMMIT)
+    assert made.machine.begin(V2, MARKERS_S) == []
+    assert made.machine.send_partition(HERE, MARKERS_S) is Entrance.GO
+
+
+def test_an_empty_transaction_does_not_wait_for_the_markers_before_it() -> None:
+    made = ended(Verdict.COMMIT)
+    made.did(made.machine.begin(V2, 0.0))
+    made.commit()
+    assert Ended(2, Outcome.COMMITTED, ASKED) in made.flush()
+    out = told(made.did(made.machine.begin(V2, 0.0)))
+    assert out == [Hold()], "it was asked already"
+    assert told(made.answer(Request.MARKERS, 0)) == [TakeIdentity(*NEXT)]
+
+
+def test_offsets_wait_for_the_markers_too() -> None:
+    made = ended(Verdict.COMMIT)
+    made.did(made.machine.begin(V2, 0.0))
+    assert told(made.did(made.machine.send_offsets("g", 0.0))) == []
+    out = told(made.answer(Request.MARKERS, 0))
+    assert [type(action) for action in out] == [TakeIdentity, SendTxnOffsetCommit]
+
+
+def test_a_close_does_not_wait_for_markers() -> None:
+    made = ended(Verdict.COMMIT)
+    made.did(made.machine.begin(V2, 0.0))
+    assert told(made.did(made.machine.close(0.0, DEADLINE)))[-1] == Closed()
+    assert made.answer(Request.MARKERS, 0) == []
 
 
 # ---------------------------------------------------------------------- timeouts and fences
@@ -398,6 +471,18 @@ def test_the_transaction_timeout_is_announced_once() -> None:
     made = desk(V2, "stamp")
     assert TimeoutNear(1, 54.0) in made.wait(54.0)
     assert told(made.wait(1.0)) == []
+
+
+@pytest.mark.parametrize(("steps", "is_ending"), [(("stamp", "commit"), False), (("end_commit",), True)])
+def test_the_transaction_timeout_is_announced_while_the_commit_waits(steps: tuple[str, ...], is_ending: bool) -> None:
+    made = desk(V2, *steps)
+    near = [action for action in made.wait(54.0) if isinstance(action, TimeoutNear)]
+    assert near == [TimeoutNear(1, 54.0, is_ending)]
+
+
+def test_the_transaction_timeout_of_what_is_aborted_is_not_announced() -> None:
+    made = desk(V2, "end_abort")
+    assert not any(isinstance(action, TimeoutNear) for action in made.wait(54.0))
 
 
 # ---------------------------------------------------------------------- usage
@@ -469,6 +554,36 @@ def test_a_prepared_transaction_is_flushed_and_nothing_is_asked_for(mode: Mode) 
 @both
 def test_a_transaction_is_not_prepared_while_it_is_committed(mode: Mode) -> None:
     assert desk(mode, "end_commit").machine.prepare(0.0, DEADLINE) is Refusal.COMMITTING
+
+
+@pytest.mark.parametrize(
+    ("way", "request_"),
+    [("add", Request.ADD_PARTITIONS), ("add_offsets", Request.ADD_OFFSETS)],
+    ids=["partition", "group"],
+)
+def test_version_1_does_not_prepare_what_a_late_request_could_open_again(way: str, request_: Request) -> None:
+    # A late copy would open it again behind an abort by one process, and the commit of another would succeed there.
+    made = desk(V1, "begin", way) if way == "add" else desk(V1, way)
+    made.lose(request_)
+    made.wait()
+    made.answer(request_, 0)
+    if way == "add_offsets":
+        made.answer(Request.OFFSET_COMMIT, 0)
+    made.prepare()
+    cause = Cause(Reason.MAY_OPEN_AGAIN)
+    assert told(made.flush()) == [CommitRefused(1, cause)]
+    assert made.machine.state is State.ABORTABLE
+    made.did(made.machine.abort(made.now, DEADLINE))
+    assert made.answer(Request.END, 0)[0] == Ended(1, Outcome.ABORTED, cause)
+
+
+def test_what_was_not_written_cannot_come_late() -> None:
+    made = desk(V1, "begin", "add")
+    made.lose(Request.ADD_PARTITIONS, written=False)
+    made.wait()
+    made.answer(Request.ADD_PARTITIONS, 0)
+    made.prepare()
+    assert told(made.flush()) == [Prepared(1)]
 
 
 @both

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from aiokprod.transactions.machine_actions import NO_ANSWER, Reason
+from aiokprod.transactions.machine_actions import NO_ANSWER, NO_SUCH_PARTITION, Reason
 from aiokprod.transactions.machine_codes import OTHERWISE, RETRIED, TABLE, Judgement, Kind, Request, judge
 from aiokprod.wire.codes import ErrorCode
 
+EACH = pytest.mark.parametrize(
+    "request_", [request for request in Request if request is not Request.MARKERS], ids=lambda request: request.value
+)
 
-@pytest.mark.parametrize("request_", Request, ids=lambda request: request.value)
+
+@EACH
 def test_a_moved_or_busy_coordinator_is_asked_again(request_: Request) -> None:
     # faults: X2, X3
     assert all(judge(request_, code).kind is kind for code, kind in RETRIED.items())
@@ -17,12 +21,18 @@ def test_a_moved_or_busy_coordinator_is_asked_again(request_: Request) -> None:
     assert judge(request_, ErrorCode.CONCURRENT_TRANSACTIONS).kind is Kind.CONCURRENT
 
 
-@pytest.mark.parametrize("request_", Request, ids=lambda request: request.value)
+@EACH
 def test_old_epochs_and_refusals_of_the_id_have_one_meaning_everywhere(request_: Request) -> None:
     assert judge(request_, 47).kind is judge(request_, 90).kind is Kind.FENCED
     assert judge(request_, 53) == Judgement(Kind.FATAL, Reason.NOT_AUTHORIZED)
     assert judge(request_, 35).kind is Kind.FATAL
     assert judge(request_, 0).kind is Kind.DONE
+
+
+def test_only_markers_that_are_not_written_yet_are_asked_for_again() -> None:
+    kinds = {code: judge(Request.MARKERS, code).kind for code in (*ErrorCode, 9999)}
+    assert kinds.pop(ErrorCode.CONCURRENT_TRANSACTIONS) is Kind.CONCURRENT
+    assert set(kinds.values()) == {Kind.DONE}
 
 
 def test_an_unknown_server_error_of_end_txn_is_not_success() -> None:
@@ -52,3 +62,9 @@ def test_a_partition_that_was_not_attempted_is_asked_for_apart_from_the_bad_one(
 
 def test_a_timeout_above_the_brokers_is_named() -> None:
     assert judge(Request.INIT_PRODUCER_ID, 50) == Judgement(Kind.FATAL, Reason.BAD_TIMEOUT)
+
+
+def test_offsets_of_a_missing_partition_are_refused_for_good() -> None:
+    expected = Judgement(Kind.ABORTABLE, Reason.PARTITION_MISSING)
+    assert judge(Request.OFFSET_COMMIT, NO_SUCH_PARTITION) == expected
+    assert judge(Request.OFFSET_COMMIT, 3).kind is Kind.AGAIN

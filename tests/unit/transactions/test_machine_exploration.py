@@ -1,7 +1,7 @@
 """The transaction machine explored: random schedules, every schedule of small worlds, and each rule switched off.
 
-AIOKPROD_TRANSACTION_SEEDS sets how many random schedules are run (200,000 for a change of the machine), and
-AIOKPROD_TRANSACTION_FAULTS how many faults the small worlds have (2 takes minutes).
+AIOKPROD_TEST_TRANSACTION_SEEDS sets how many random schedules are run (200,000 for a change of the machine), and
+AIOKPROD_TEST_TRANSACTION_FAULTS how many faults the small worlds have (2 takes minutes).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from transaction_world import KINDS, Kind, check, exhaust, run, survey
 
 from aiokprod.transactions.machine import TransactionMachine
 
-SEEDS = int(os.environ.get("AIOKPROD_TRANSACTION_SEEDS", "3000"))
-FAULTS = int(os.environ.get("AIOKPROD_TRANSACTION_FAULTS", "1"))
+SEEDS = int(os.environ.get("AIOKPROD_TEST_TRANSACTION_SEEDS", "3000"))
+FAULTS = int(os.environ.get("AIOKPROD_TEST_TRANSACTION_FAULTS", "1"))
 TWO = ("version 2", "version 1")  # worlds with two transactions; without faults
 LATE_ADD = "VersionOneAbortsBehindAnUnknownCommit"
 

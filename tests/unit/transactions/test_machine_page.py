@@ -15,7 +15,7 @@ import transaction_variants
 from transaction_table import CALLS, CODES, NEWS, SITUATIONS, Cell, Situation, cell, code_event, lost_event
 
 from aiokprod.transactions import machine
-from aiokprod.transactions.machine_actions import NO_ANSWER, Action, Mode, Reason, Refusal, State
+from aiokprod.transactions.machine_actions import NO_ANSWER, NO_SUCH_PARTITION, Action, Mode, Reason, Refusal, State
 from aiokprod.transactions.machine_codes import Kind, Request, judge
 
 FILE = Path(__file__).parents[3] / "docs" / "transactions_states.md"
@@ -129,7 +129,7 @@ def _codes() -> str:
 def _numbers(codes: list[int]) -> str:
     if 9999 in codes:
         return "all others"
-    texts = {-1: "\N{MINUS SIGN}1", NO_ANSWER: "entry missing"}
+    texts = {-1: "\N{MINUS SIGN}1", NO_ANSWER: "entry missing", NO_SUCH_PARTITION: "3 confirmed"}
     return ", ".join(texts.get(code, str(code)) for code in sorted(codes))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 from dataclasses import FrozenInstanceError
@@ -34,6 +35,14 @@ def test_it_can_be_pickled_and_not_changed() -> None:
     assert hash(PREPARED) == hash(PreparedTransaction.from_json(TEXT))
     with pytest.raises(FrozenInstanceError):
         PREPARED.epoch = 4  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("value", [PREPARED, PREPARED.partitions[0]], ids=["transaction", "partition"])
+def test_what_is_unpickled_is_checked(value: object) -> None:
+    damaged = copy.copy(value)
+    object.__setattr__(damaged, "epoch" if value is PREPARED else "count", "many")
+    with pytest.raises(UsageError, match="many"):
+        pickle.loads(pickle.dumps(damaged))
 
 
 def test_an_empty_one_needs_no_identity() -> None:

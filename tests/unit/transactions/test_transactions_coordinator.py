@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from aiokprod.cluster.client import ClusterClient, ClusterListener
 from aiokprod.config import ProducerConfig
+from aiokprod.errors import RequestTimeoutError
 from aiokprod.metrics import Metrics
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
@@ -30,6 +32,7 @@ from aiokprod.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from aiokprod.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from aiokprod.wire.messages.find_coordinator import Coordinator
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aiokprod.wire.messages.metadata import MetadataResponse
 from aiokprod.wire.messages.txn_offset_commit import (
@@ -113,6 +116,30 @@ def test_groups_and_transactional_ids_of_one_name_are_two() -> None:
     run(scenario)
 
 
+def test_topics_are_asked_of_each_broker_but_the_coordinator_of_the_group() -> None:
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        cluster.create_topic("t", partitions=2)
+        cluster.move_group_coordinator("g", 2)
+        request = AddOffsetsToTxnRequest(transactional_id="tx", group_id="g")
+        cluster.fail_next("AddOffsetsToTxn", 51)
+        await coordinators.ask(CoordinatorKind.GROUP, "g", request, 3)
+        assert coordinators.known(CoordinatorKind.GROUP, "g") == 2
+        before = len(cluster.requests("Metadata"))
+        for _ in range(4):
+            answer = await coordinators.topics("g", ["t", "nowhere"], 5.0)
+            told = {topic.name: (topic.error_code, len(topic.partitions)) for topic in answer.topics}
+            assert told == {"t": (0, 2), "nowhere": (3, 0)}
+        asked = [seen.broker for seen in cluster.requests("Metadata")[before:]]
+        assert sorted(asked) == [1, 1, 3, 3]
+        cluster.freeze_broker(1)
+        cluster.freeze_broker(3)
+        with pytest.raises(RequestTimeoutError):
+            await coordinators.topics("g", ["t"], 5.0)
+        assert list(cluster.topics) == ["t"], "brokers that create topics were not asked to"
+
+    run(scenario)
+
+
 def test_one_that_has_moved_is_looked_up_again() -> None:  # faults: X2
     async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
         await init(coordinators)
@@ -132,6 +159,33 @@ def test_one_that_loads_is_looked_up_again() -> None:  # faults: X2
         assert coordinators.known(CoordinatorKind.TRANSACTION, "tx") is None
         cluster.load_coordinator("tx", is_loading=False)
         assert (await init(coordinators)).error_code == 0
+
+    run(scenario)
+
+
+def test_one_that_the_broker_of_the_metadata_does_not_know_is_found_by_another() -> None:  # faults: T8
+    """A broker that is cut off from the controllers tells of an earlier cluster, and the client had no other connection."""
+
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        stale = (await client.control_connection(None)).node_id
+        victim = stale % 3 + 1
+        cluster.move_coordinator("tx", victim)
+
+        def without(answer: object, version: int) -> MetadataResponse:
+            assert isinstance(answer, MetadataResponse)
+            return replace(answer, brokers=[each for each in answer.brokers if each.node_id != victim])
+
+        cluster.rewrite_answer("Metadata", without, broker=stale, times=None)
+        await client.refreshed(5.0)
+        assert victim not in client.snapshot.brokers
+        for _ in range(4):
+            answer = await ask(coordinators)
+            if not isinstance(answer, NoAnswer):
+                break
+            await client.refreshed(5.0)
+        else:
+            pytest.fail("another broker was not asked")
+        assert answer.error_code == 0
 
     run(scenario)
 
@@ -249,11 +303,60 @@ class Middle(Random):
 
 def test_the_first_pause_after_a_concurrent_transaction_is_short() -> None:  # faults: X3
     pace = RetryPace(ProducerConfig(bootstrap_servers="b:1"), Middle())
-    assert [round(pace.concurrent_s(attempt), 3) for attempt in (1, 2, 3, 9)] == [0.02, 0.04, 0.08, 1.0]
+    assert [round(pace.concurrent_s(attempt), 3) for attempt in (1, 2, 3, 9)] == [0.001, 0.001, 0.002, 0.021]
     assert [round(pace.usual_s(attempt), 3) for attempt in (1, 2, 3, 9)] == [0.1, 0.2, 0.4, 1.0]
 
 
 def test_pauses_are_never_nothing() -> None:
     config = ProducerConfig(bootstrap_servers="b:1", retry_backoff_ms=0, retry_backoff_max_ms=0)
     pace = RetryPace(config, Random(1))
-    assert min(pace.usual_s(1), pace.concurrent_s(1)) > 0.005
+    assert pace.usual_s(1) > 0.005
+    assert [pace.concurrent_s(attempt) > least for attempt, least in ((1, 0.0005), (9, 0.005))] == [True, True]
+
+
+def test_many_coordinators_are_found_by_one_request() -> None:
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        keys = [f"tx-{number}" for number in range(50)]
+        before = len(cluster.requests("FindCoordinator"))
+        await coordinators.find(CoordinatorKind.TRANSACTION, keys)
+        assert len(cluster.requests("FindCoordinator")) - before == 1
+        assert all(coordinators.known(CoordinatorKind.TRANSACTION, key) is not None for key in keys)
+        for key in keys[:5]:
+            answer = await coordinators.ask(
+                CoordinatorKind.TRANSACTION,
+                key,
+                InitProducerIdRequest(key, 60_000),
+                FIRST_VERSION[InitProducerIdRequest],
+            )
+            assert isinstance(answer, InitProducerIdResponse)
+            assert answer.error_code == 0
+        await coordinators.find(CoordinatorKind.TRANSACTION, keys)
+        assert len(cluster.requests("FindCoordinator")) - before == 1
+
+    run(scenario)
+
+
+def test_what_was_not_asked_for_is_not_kept() -> None:
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        def lie(answer: Any, version: int) -> Any:
+            answer.coordinators += [Coordinator(key=f"foreign-{number}", node_id=1) for number in range(100)]
+            return answer
+
+        cluster.rewrite_answer("FindCoordinator", lie)
+        await coordinators.find(CoordinatorKind.TRANSACTION, ["a", "b", "a"])
+        assert coordinators.known(CoordinatorKind.TRANSACTION, "a") is not None
+        assert coordinators.known(CoordinatorKind.TRANSACTION, "foreign-7") is None
+
+    run(scenario)
+
+
+def test_where_brokers_find_one_at_a_time_each_is_found_when_it_is_asked() -> None:
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        await coordinators.find(CoordinatorKind.TRANSACTION, ["a", "b"])
+        assert coordinators.known(CoordinatorKind.TRANSACTION, "a") is None
+        answer = await coordinators.ask(
+            CoordinatorKind.TRANSACTION, "a", InitProducerIdRequest("a", 60_000), FIRST_VERSION[InitProducerIdRequest]
+        )
+        assert isinstance(answer, InitProducerIdResponse)
+
+    run(scenario, api_versions={"FindCoordinator": (0, 3)})

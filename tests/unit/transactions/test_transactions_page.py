@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from txn_rig import CLUSTERS, committed, run
 
 import aiokprod
 import aiokprod.errors
@@ -45,6 +46,32 @@ def test_the_second_program_runs_the_block_again() -> None:
             assert [record.value for record in cluster.records("orders", committed=True)] == [b"order"]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("version", list(CLUSTERS))
+@pytest.mark.parametrize("before_serving", [True, False], ids=["not done", "done"])
+def test_the_second_program_writes_the_order_once_where_an_end_is_not_known(version: str, before_serving: bool) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        for topic in ("orders", "audit"):
+            cluster.create_topic(topic)
+        told: list[TransactionOutcome] = []
+
+        async def abort_transaction() -> TransactionOutcome:
+            told.append(await producer.abort_transaction())
+            return told[-1]
+
+        seen = SimpleNamespace(
+            transaction=producer.transaction, send=producer.send, abort_transaction=abort_transaction
+        )
+        cluster.blackhole_next("EndTxn", before_serving=before_serving, times=2)
+        assert await names_of(PROGRAMS[1])["place"](seen, b"order")
+        # Version 1 goes on with the verdict that was asked for.
+        is_committed = not before_serving or version != "TV2"
+        assert told == [TransactionOutcome.COMMITTED if is_committed else TransactionOutcome.ABORTED]
+        await committed(cluster)  # until the markers are written
+        assert [record.value for record in cluster.records("orders", committed=True)] == [b"order"]
+
+    run(scenario, CLUSTERS[version], max_block_ms=1000, delivery_timeout_ms=2000, request_timeout_ms=1500)
 
 
 class Batches:

@@ -40,6 +40,7 @@ class Written:
     label: int
     record: int
     producer_id: int
+    epoch: int
     instance: int = -1
     is_committed: bool = False
 
@@ -70,7 +71,7 @@ class PartitionLog:
                 return OUT_OF_ORDER
         known.last = sequence
         known.recent = [*known.recent[-4:], sequence]
-        self.written.append(Written(label, record, producer_id))
+        self.written.append(Written(label, record, producer_id, epoch))
         return OK
 
     def is_behind(self, who: tuple[int, int]) -> bool:
@@ -220,6 +221,6 @@ class Brokers:
                 return OLD_EPOCH if code in (FENCED, UNKNOWN_PID) else code
         if partition == GROUP:
             log.memory.setdefault(who[0], Memory(who[1])).epoch = who[1]
-            log.written.append(Written(label, record, who[0]))
+            log.written.append(Written(label, record, *who))
             return OK
         return log.append(label, record, who, sequence, version == 2)

@@ -12,7 +12,9 @@ from typing import Final
 from aiokprod.transactions.machine import TransactionMachine
 from aiokprod.transactions.machine_actions import (
     NO_ANSWER,
+    NO_SUCH_PARTITION,
     Action,
+    AskMarkers,
     Mode,
     Refusal,
     SendAddOffsets,
@@ -23,6 +25,7 @@ from aiokprod.transactions.machine_actions import (
     State,
 )
 from aiokprod.transactions.machine_codes import Request, judge
+from aiokprod.transactions.machine_jobs import MARKERS_S
 from aiokprod.wire.codes import ErrorCode
 
 DEADLINE = 100.0
@@ -30,13 +33,14 @@ WHO = (7, 3)
 NEXT = (7, 4)
 HERE = ("t", 0)
 THERE = ("t", 1)
-CODES: Final = (*(int(code) for code in ErrorCode), NO_ANSWER, 9999)
+CODES: Final = (*(int(code) for code in ErrorCode), NO_ANSWER, NO_SUCH_PARTITION, 9999)
 REQUEST_OF: Final = {
     SendInitProducerId: Request.INIT_PRODUCER_ID,
     SendAddPartitions: Request.ADD_PARTITIONS,
     SendAddOffsets: Request.ADD_OFFSETS,
     SendTxnOffsetCommit: Request.OFFSET_COMMIT,
     SendEndTxn: Request.END,
+    AskMarkers: Request.MARKERS,
 }
 Out = list[Action]
 
@@ -85,6 +89,8 @@ class Desk:
             return self.did(machine.offsets_added(ticket, code, now))
         if request is Request.OFFSET_COMMIT:
             return self.did(machine.offsets_committed(ticket, {HERE: code}, now))
+        if request is Request.MARKERS:
+            return self.did(machine.markers_answered(ticket, code, now))
         return self.did(machine.end_answered(ticket, code, *given, now))
 
     def lose(self, request: Request, written: bool = True) -> Out:
@@ -196,6 +202,16 @@ def _lose_end(desk: Desk) -> None:
     desk.now = 0.0
 
 
+def _prepare_behind_a_lost_request(desk: Desk) -> None:
+    for name in ("begin", "add"):
+        getattr(desk, name)()
+    desk.lose(Request.ADD_PARTITIONS)
+    desk.wait()
+    desk.answer(Request.ADD_PARTITIONS, 0)
+    desk.prepare()
+    desk.now = 0.0
+
+
 def _renew(desk: Desk) -> None:
     desk.end_abort()
     desk.answer(Request.END, 0)
@@ -211,6 +227,19 @@ def _open_while_draining(desk: Desk) -> None:
     desk.stamp()
     desk.abort()
     desk.answer(Request.END, 0)
+    desk.wait(MARKERS_S)
+    desk.did(desk.machine.begin(desk.mode, desk.now))
+    desk.now = 0.0
+    desk.add()
+
+
+def _end(desk: Desk) -> None:
+    desk.end_commit()
+    desk.answer(Request.END, 0)
+
+
+def _open_before_the_markers(desk: Desk) -> None:
+    _end(desk)
     desk.did(desk.machine.begin(desk.mode, desk.now))
     desk.add()
 
@@ -238,9 +267,11 @@ SITUATIONS: Final = (
     Situation(State.INITIALISING, "", _steps("initialise")),
     Situation(State.READY, "", _steps("ready")),
     Situation(State.READY, "the epoch is renewed", _renew, V1),
+    Situation(State.READY, "just behind an end", _end, V2),
     Situation(State.OPEN, "nothing asked for", _steps("begin")),
     Situation(State.OPEN, "the epoch is renewed", _open_while_renewing, V1),
     Situation(State.OPEN, "the last one drains", _open_while_draining, V2),
+    Situation(State.OPEN, "the last one has no markers yet", _open_before_the_markers, V2),
     Situation(State.OPEN, "a partition is added", _steps("begin", "add"), V1),
     Situation(State.OPEN, "records", _steps("stamp")),
     Situation(State.OPEN, "a group is added", _steps("add_offsets"), V1),
@@ -253,6 +284,7 @@ SITUATIONS: Final = (
     Situation(State.COMMITTING, "ending", _steps("end_commit")),
     Situation(State.COMMITTING, "ending, an EndTxn was lost", _lose_end),
     Situation(State.COMMITTING, "preparing", _steps("stamp", "prepare")),
+    Situation(State.COMMITTING, "preparing, a request was lost", _prepare_behind_a_lost_request, V1),
     Situation(State.PREPARED, "nothing asked for", _steps("begin", "prepare", "flush")),
     Situation(State.PREPARED, "records", _steps("stamp", "prepare", "flush")),
     Situation(State.PREPARED, "offsets", _prepare_offsets),

@@ -253,3 +253,113 @@ SAFETY = (
     ATimeoutIsAnAbortOnVersionOne,
     VersionTwoEverywhere,
 )
+
+
+# ---------------------------------------------------------------------- prepared transactions
+class WhatIsPreparedIsTakenForOpen(TransactionMachine):
+    """A machine with T5 off: another process is not thought of, and INVALID_TXN_STATE to an abort means "nothing to abort"."""
+
+    def _prepared(self) -> None:
+        super()._prepared()
+        self._work.commit_may_be_done = False
+
+
+class ThePreparedEpochIsKept(TransactionMachine):
+    """A machine with T8 off: behind a prepared transaction the epoch stays, so a late end ends the next one."""
+
+    def _prepared(self) -> None:
+        haunted = self._work.is_haunted
+        super()._prepared()
+        self._work.is_haunted = haunted
+
+
+class WhatMayOpenAgainIsPrepared(TransactionMachine):
+    """A machine with T6 off: a late AddPartitionsToTxn lets two processes succeed with two verdicts."""
+
+    def _go_on_committing(self) -> None:
+        self._work.may_open_again = False
+        super()._go_on_committing()
+
+
+class PreparedBeforeTheRecordsAreSettled(TransactionMachine):
+    """A machine with T4 off: it does not wait for the flush."""
+
+    def prepare(self, now: float, deadline: float) -> list[Action] | Refusal:
+        out = super().prepare(now, deadline)
+        self._work.flushed = True
+        return out if isinstance(out, Refusal) else [*out, *self._go_on(now)]
+
+
+class PreparedThoughARecordFailed(TransactionMachine):
+    """A machine with T4 off: a failure is minded by commits alone."""
+
+    def record_failed(self, transaction: int, code: int | None, now: float) -> list[Action]:
+        return self._go_on(now) if self._work.is_preparing else super().record_failed(transaction, code, now)
+
+
+class PreparedBeforeTheOffsets(TransactionMachine):
+    """A machine with T4 off: offsets are on their way when it is told as prepared."""
+
+    def _go_on_committing(self) -> None:
+        waiting, self._work.offsets = self._work.offsets, type(self._work.offsets)()
+        super()._go_on_committing()
+        self._work.offsets = waiting
+
+
+class WhatIsPreparedIsCommitted(TransactionMachine):
+    """A machine with T5 off: it asks for the end that is another process's to ask for."""
+
+    def _prepared(self) -> None:
+        super()._prepared()
+        if self._work.is_touched:
+            self.state = State.COMMITTING
+            self._work.end = EndJob(Verdict.COMMIT)
+
+
+class TheEpochIsRenewedWhenPrepared(TransactionMachine):
+    """A machine with T8 off: InitProducerId before the verdict aborts what is prepared (broker: 11.4)."""
+
+    def _prepared(self) -> None:
+        super()._prepared()
+        if self._work.is_touched:
+            self._init = InitJob(self._identity())
+
+
+class CloseAbortsWhatIsPrepared(TransactionMachine):
+    """A machine with T5 off: closing ends what another process was told of."""
+
+    def close(self, now: float, deadline: float, *, keeps_prepared: bool = True) -> list[Action]:
+        return super().close(now, deadline, keeps_prepared=False)
+
+
+class TheNextBeginsBehindPrepare(TransactionMachine):
+    """A machine with T7 off: prepared is taken for ended."""
+
+    def begin(self, mode: Mode, now: float) -> list[Action] | Refusal:
+        if self.state is State.PREPARED:
+            self.state = State.READY
+        return super().begin(mode, now)
+
+
+class OffsetsAreTakenBehindPrepare(TransactionMachine):
+    """A machine with T4 off: something is let into what is prepared."""
+
+    def send_offsets(self, group: str, now: float) -> tuple[int, list[Action]] | Refusal:
+        if self.state is State.PREPARED:
+            self.state = State.OPEN
+        return super().send_offsets(group, now)
+
+
+PREPARED = (
+    WhatIsPreparedIsTakenForOpen,
+    ThePreparedEpochIsKept,
+    WhatMayOpenAgainIsPrepared,
+    PreparedBeforeTheRecordsAreSettled,
+    PreparedThoughARecordFailed,
+    PreparedBeforeTheOffsets,
+    WhatIsPreparedIsCommitted,
+    TheEpochIsRenewedWhenPrepared,
+    CloseAbortsWhatIsPrepared,
+    TheNextBeginsBehindPrepare,
+    OffsetsAreTakenBehindPrepare,
+)

@@ -12,13 +12,14 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeVar, cast
 
 from transaction_brokers import BUSY, GROUP, MOVED, NOT_ADDED, OK, PARTITIONS, Brokers, Status
 
 from aiokprod.transactions.machine import TransactionMachine
 from aiokprod.transactions.machine_actions import (
     Action,
+    AskMarkers,
     Closed,
     CommitRefused,
     Ended,
@@ -27,6 +28,7 @@ from aiokprod.transactions.machine_actions import (
     FailQueued,
     Flush,
     ForgetCoordinator,
+    Hold,
     Initialised,
     InitialiseFailed,
     LostId,
@@ -50,9 +52,10 @@ from aiokprod.transactions.machine_actions import (
 
 TOPIC = "t"
 TIMEOUT = 120.0  # of transactions, in steps
+MARKERS = 40.0  # after an end, in steps: the next transaction asks whether its markers are written
 NONE = (-1, -1)
 FOREIGN = -1  # the label of what the second instance of the id writes
-SENDS = (SendInitProducerId, SendAddPartitions, SendAddOffsets, SendTxnOffsetCommit, SendEndTxn)
+SENDS = (SendInitProducerId, SendAddPartitions, SendAddOffsets, SendTxnOffsetCommit, SendEndTxn, AskMarkers)
 FAULTS = ("refused", "done, 15", "done, -1", "done, 7", "busy", "not done, -1")
 
 
@@ -90,6 +93,7 @@ class Told:
     is_refused: bool = False  # the commit was: certainly not committed
     asked: int = 0
     has_failed: bool = False
+    is_left: bool = False  # its process is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +150,13 @@ class World:
         self.patience = patience
         self.now = 0.0
         self.brokers = Brokers(kind.version, last_epoch=3 if kind.short_epochs else 32766)
-        self.machine = machine(retry_delay=two_steps, concurrent_delay=one_step, transaction_timeout_s=TIMEOUT)
+        self.machine = machine(
+            retry_delay=two_steps, concurrent_delay=one_step, transaction_timeout_s=TIMEOUT, markers_s=MARKERS
+        )
         self.flights: list[Flight] = []
         self.ghosts: list[Action | Produce] = []
         self.identity = NONE
+        self.is_held = False  # by the machine: nothing is stamped
         self.next_sequence = dict.fromkeys(PARTITIONS, 0)
         self.queues: dict[int, list[tuple[int, int]]] = {
             p: [] for p in PARTITIONS
@@ -177,7 +184,14 @@ class World:
 
     def _carry_out(self, action: Action) -> None:
         match action:
-            case SendInitProducerId() | SendAddPartitions() | SendAddOffsets() | SendTxnOffsetCommit() | SendEndTxn():
+            case (
+                SendInitProducerId()
+                | SendAddPartitions()
+                | SendAddOffsets()
+                | SendTxnOffsetCommit()
+                | SendEndTxn()
+                | AskMarkers()
+            ):
                 self.cost[type(action).__name__] += 1
                 self.flights.append(Flight(action))
             case Flush(transaction):
@@ -189,7 +203,10 @@ class World:
                 pass
             case Release(partitions):
                 self.allowed.update(number for _, number in partitions)
+            case Hold():
+                self.is_held = True
             case TakeIdentity(producer_id, epoch):
+                self.is_held = False
                 if self.stamped or self.orphans:
                     self.bad.add("identity changed under stamped batches")
                 self.identity = (producer_id, epoch)
@@ -202,7 +219,7 @@ class World:
             case CommitRefused(transaction, cause):
                 told = self.told[transaction]
                 # A renewal of the epoch that comes late aborts like a timeout, on brokers that are upgraded meanwhile.
-                if cause.reason is Reason.TIMED_OUT and not self.excuses & {"timed out", "taken"}:
+                if cause.reason is Reason.TIMED_OUT and not self.may_be_aborted(transaction):
                     self.bad.add("refused without a cause")
                 told.is_refused = True
                 told.asked -= 1
@@ -298,7 +315,7 @@ class World:
             if out is not expected:
                 self.bad.add(f"begin refused: {out.value}")
             return
-        if last is not None and (not last.outcomes or last.outcomes[-1] is Outcome.UNKNOWN):
+        if last is not None and not last.is_left and (not last.outcomes or last.outcomes[-1] is Outcome.UNKNOWN):
             self.bad.add("begun before the last outcome was known")
         self.told[machine.transaction] = Told(mode)
         self.allowed.clear()
@@ -352,6 +369,8 @@ class World:
                     if isinstance(answer, Refusal):
                         continue
                     self.allowed.add(partition)
+                if self.is_held:
+                    self.bad.add("stamped while it is held")
                 version = 2 if machine.mode is Mode.VERSION_2 else 1
                 produce = Produce(partition, number, record, version, self.identity, self.next_sequence[partition])
                 self.next_sequence[partition] += 1
@@ -437,6 +456,8 @@ class World:
                 return (brokers.write(mode.value, GROUP, label, number, (producer_id, epoch), 0), NONE)
             case SendEndTxn(_, mode, producer_id, epoch, verdict):
                 return brokers.end(5 if mode is Mode.VERSION_2 else 4, verdict, (producer_id, epoch))
+            case AskMarkers(_, producer_id, epoch, verdict):
+                return brokers.end(5, verdict, (producer_id, epoch))
             case Produce(partition, transaction, record, version, who, sequence):
                 return (brokers.write(version, partition, transaction, record, who, sequence), NONE)
             case _:
@@ -467,8 +488,10 @@ class World:
                 self.act(machine.offsets_committed(request.ticket, {("in", 0): cast(int, code)}, now))
             case SendEndTxn():
                 self.act(machine.end_answered(request.ticket, cast(int, code), *who, now))
+            case AskMarkers():
+                self.act(machine.markers_answered(request.ticket, cast(int, code), now))
             case _:
-                raise AssertionError(request)
+                self.answered_another(request, cast(int, code))
 
     def lose(self, index: int, written: bool, late: bool) -> None:
         """Lose a request or its answer; `late`: the request is still on its way to a broker."""
@@ -485,9 +508,10 @@ class World:
             if request in self.orphans:
                 self.orphans.remove(request)
             self.act([])
-        else:
-            assert isinstance(request, SENDS)
+        elif isinstance(request, SENDS):
             self.act(self.machine.lost(request.ticket, written, self.now))
+        else:
+            self.lost_by_another(request)
 
     def haunt(self, index: int) -> None:
         """Let a late request arrive."""
@@ -505,6 +529,37 @@ class World:
 
     def write_marker(self) -> None:
         self.brokers.write_marker()
+
+    def may_be_aborted(self, transaction: int) -> bool:
+        """Return whether anything but the client may have aborted the transaction."""
+        return bool(self.excuses & {"timed out", "taken"})
+
+    # ------------------------------------------------------------------ for worlds with other processes
+    def answered_another(self, request: object, code: int) -> None:
+        raise AssertionError(request)
+
+    def lost_by_another(self, request: object) -> None:
+        raise AssertionError(request)
+
+    def let_others_act(self, rng: random.Random, calm: bool) -> None:
+        pass
+
+    def check(self) -> set[str]:
+        return check(self)
+
+    def moves(self, budget: int) -> Iterator[tuple[int, str, tuple[object, ...]]]:
+        return moves(self, budget)
+
+    def mark(self, budget: int) -> str:
+        return mark(self, budget)
+
+    def is_over(self) -> bool:
+        machine = self.machine
+        if self.closes:
+            return self.is_closed
+        if machine.state in (State.FENCED, State.FAILED):
+            return True
+        return machine.state is State.READY and machine.transaction >= len(self.plan) and machine._may_stamp()
 
     # ------------------------------------------------------------------ misfortunes
     def expire(self) -> None:
@@ -528,6 +583,9 @@ class World:
             brokers.add(who, {0})
             brokers.logs[0].append(FOREIGN, -self.others, who, 0, False)
             brokers.end(4, (Verdict.COMMIT, Verdict.ABORT)[self.others % 2], who)
+
+
+W = TypeVar("W", bound=World)
 
 
 # ---------------------------------------------------------------------- what must be true
@@ -598,14 +656,16 @@ def check(world: World) -> set[str]:
 
 
 # ---------------------------------------------------------------------- random schedules
-def run(seed: int, kind: Kind, machine: type[TransactionMachine] = TransactionMachine) -> World:
+def run(
+    seed: int, kind: Kind, machine: type[TransactionMachine] = TransactionMachine, world_type: type[W] = World
+) -> W:
     """Run an active time with faults, then calm until everything is settled."""
     rng = random.Random(seed)
     draw = rng.random
     plan = [
         (rng.choice((0, 1, 1, 2, 3)), rng.choice((0, 0, 1, 2)), draw() < 0.75) for _ in range(rng.choice((2, 3, 4, 6)))
     ]
-    world = World(kind, machine, plan=plan, patience=rng.choice((8.0, 20.0, 60.0)))
+    world = world_type(kind, machine, plan=plan, patience=rng.choice((8.0, 20.0, 60.0)))
     chaos = rng.choice((0.02, 0.1, 0.25))
     lossy = rng.choice((0.02, 0.1, 0.3))
     active = rng.randrange(60, 260)
@@ -625,6 +685,7 @@ def run(seed: int, kind: Kind, machine: type[TransactionMachine] = TransactionMa
         if world.wake is not None and world.now >= world.wake:
             world.wake = None
             world.act(world.machine.tick(world.now))
+        world.let_others_act(rng, calm)
         if (
             kind.timeouts
             and not calm
@@ -651,20 +712,11 @@ def run(seed: int, kind: Kind, machine: type[TransactionMachine] = TransactionMa
                 world.lose(rng.randrange(4), draw() < 0.8, draw() < 0.6)
             elif draw() < chaos:
                 _misfortune(world, rng, impatient)
-        if calm and not world.flights and not world.ghosts and _is_over(world):
+        if calm and not world.flights and not world.ghosts and world.is_over():
             break
     while world.ghosts:
         world.haunt(rng.randrange(8))
     return world
-
-
-def _is_over(world: World) -> bool:
-    machine = world.machine
-    if world.closes:
-        return world.is_closed
-    if machine.state in (State.FENCED, State.FAILED):
-        return True
-    return machine.state is State.READY and machine.transaction >= len(world.plan) and machine._may_stamp()
 
 
 def _misfortune(world: World, rng: random.Random, impatient: bool) -> None:
@@ -701,26 +753,27 @@ def exhaust(
     faults: int,
     machine: type[TransactionMachine] = TransactionMachine,
     most: int = 10**9,
+    world_type: type[World] = World,
 ) -> tuple[int, Counter[str], list[str]]:
     """Explore, depth first, all schedules with at most so many faults; return (states, what was bad, a bad schedule).
 
     Whether a transaction is committed or aborted is not the plan's: both are tried. Time stands still: every delay is over at
     once, and a deadline is a fault.
     """
-    first = World(kind, machine, plan=plan, patience=1.0)
+    first = world_type(kind, machine, plan=plan, patience=1.0)
     first.machine._retry_delay = first.machine._concurrent_delay = at_once
     stack: list[tuple[bytes, int, tuple[str, ...]]] = [(pickle.dumps(first, 5), faults, ())]
-    seen = {mark(first, faults)}
+    seen = {first.mark(faults)}
     bad: Counter[str] = Counter()
     while stack and len(seen) < most:
         blob, budget, path = stack.pop()
         here = pickle.loads(blob)
         is_alive = False
-        for costs, method, arguments in moves(here, budget):
+        for costs, method, arguments in here.moves(budget):
             world = pickle.loads(blob)
             getattr(world, method)(*arguments)
             is_alive |= not costs
-            key = mark(world, budget - costs)
+            key = world.mark(budget - costs)
             if key in seen:
                 continue
             seen.add(key)
@@ -729,7 +782,7 @@ def exhaust(
                 return len(seen), Counter(world.bad), [*step, str(world.bad)]
             stack.append((pickle.dumps(world, 5), budget - costs, step))
         if not is_alive:
-            wrong = check(here)
+            wrong = here.check()
             bad.update(wrong or {"ends": 1})
             if wrong:
                 return len(seen), bad, [*path, str(wrong)]
@@ -803,7 +856,7 @@ def mark(world: World, budget: int) -> str:
     work, adds = machine._work, machine._work.adds
     waited = machine._asked
     jobs = [(job.number, job.is_adding, job.ticket is None) for job in work.offsets]
-    end, init = work.end, machine._init
+    end, init, markers = work.end, machine._init, machine._markers
     flights = []
     for flight in world.flights:
         request = flight.request
@@ -814,6 +867,7 @@ def mark(world: World, budget: int) -> str:
             budget, machine.state, machine.identity, machine.mode, machine.transaction, machine.cause, machine.outcome,
             sorted(adds.added), list(adds.waiting), list(adds.gathering), adds.ticket is None, sorted(work.groups), jobs,
             end and (end.verdict, end.ticket is None), init and (init.current, init.ticket is None), machine._next,
+            markers and (markers.verdict, markers.former, markers.ticket is None), world.is_held,
             machine._undrained, work.flushed, work.is_touched, work.is_stamped, work.is_haunted, work.commit_may_be_done,
             flights, [_plain(request) for request in world.ghosts], world.identity, world.next_sequence, world.queues,
             world.stamped, world.allowed, world.turn, world.flushing, world.draining, world.orphans, world.told,

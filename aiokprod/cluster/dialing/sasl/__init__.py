@@ -1,1 +1,1 @@
-"""SASL mechanisms: the client's half of an authentication by PLAIN or SCRAM."""
+"""SASL mechanisms: the client's half of an authentication by PLAIN, SCRAM or OAUTHBEARER."""

@@ -140,6 +140,14 @@ class Mechanism(ABC):
         """Return what no text may show: the password, and the proof of it that was sent."""
         return ()
 
+    def reason(self, text: str) -> str:
+        """Return the reason of a refusal: the text of the broker's error, or what it said before in its own messages.
+
+        Args:
+            text: the broker's text, for display.
+        """
+        return text
+
     def told(self, text: str, limit: int) -> str:
         """Return the broker's text for display: without our secrets, safe in a log line, at most `limit` characters."""
         return printable(without_secrets(text, self.secrets()), limit)

@@ -9,9 +9,8 @@ after the one before has given it back; the epoch of a member is never above tha
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import ClassVar, Final
 
@@ -25,14 +24,12 @@ from aiokprod.testing.mock.groups.consumer_members import (
     MemberState,
 )
 from aiokprod.testing.mock.groups.group import Committer, Group
-from aiokprod.testing.mock.groups.settings import MAX_GROUP_BYTES, GroupSettings
+from aiokprod.testing.mock.groups.patterns import GroupPatterns
+from aiokprod.testing.mock.groups.settings import ITEM_BYTES, MAX_GROUP_BYTES, GroupSettings
 from aiokprod.wire.codes import ErrorCode
 
 COMMITS_BY_EPOCH: Final = 9
 """From OffsetCommit v9 on a generation can be a member epoch."""
-
-MAX_PATTERN: Final = 1_000
-"""Characters of a subscription's regular expression."""
 
 Topics = Mapping[str, tuple[bytes, int]]
 """Id and number of partitions of each topic, by name."""
@@ -51,6 +48,7 @@ class ConsumerGroup(Group):
         self.members: dict[str, ConsumerMember] = {}
         self._settings = settings
         self._instances: dict[str, str] = {}
+        self._patterns = GroupPatterns()
         self._subscribed: dict[str, tuple[bytes, int]] = {}
         """The topics of the last target: a change of them makes the next one."""
 
@@ -88,9 +86,9 @@ class ConsumerGroup(Group):
         """False: the topics of all members are known."""
         return False
 
-    def subscribes_to(self, topic: str) -> bool:
-        """Return whether members subscribe to the topic."""
-        return any(self._wants(member, topic) for member in self.members.values())
+    def subscribed(self) -> Set[str]:
+        """Return the topics to which members subscribe."""
+        return frozenset[str]().union(*{self._wanted_by(member) for member in self.members.values()})
 
     # ------------------------------------------------------------------ heartbeats
 
@@ -126,9 +124,16 @@ class ConsumerGroup(Group):
 
     def _check_subscription(self, ask: HeartbeatAsk) -> None:
         if ask.regex:
-            _compiled(ask.regex)
+            try:
+                self._patterns.check(ask.regex)
+            except ValueError as bad:
+                text = f"SubscribedTopicRegex `{ask.regex[:100]}` is not valid: {bad}."
+                raise RefusalError(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from None
         others = [one.topics for name, one in self.members.items() if name != ask.member_id]
-        if ask.topics and sum(len(topic) for topics in (*others, ask.topics) for topic in topics) > MAX_GROUP_BYTES:
+        if (
+            ask.topics
+            and sum(len(topic) + ITEM_BYTES for topics in (*others, ask.topics) for topic in topics) > MAX_GROUP_BYTES
+        ):
             raise RefusalError(ErrorCode.UNKNOWN_SERVER_ERROR, f"subscriptions of more than {MAX_GROUP_BYTES} bytes")
 
     def _member_of(self, ask: HeartbeatAsk) -> ConsumerMember:
@@ -200,7 +205,7 @@ class ConsumerGroup(Group):
         shares = {
             name: Share(
                 member.instance_id or name,
-                frozenset(known[0] for topic, known in subscribed.items() if self._wants(member, topic)),
+                frozenset(subscribed[topic][0] for topic in self._wanted_by(member) & subscribed.keys()),
                 frozenset(self.target.get(name, ())),
             )
             for name, member in self.members.items()
@@ -209,22 +214,17 @@ class ConsumerGroup(Group):
         self.target_epoch = self.epoch
         self._subscribed = subscribed
 
-    @staticmethod
-    def _wants(member: ConsumerMember, topic: str) -> bool:
-        return topic in member.topics or bool(member.regex and _compiled(member.regex).fullmatch(topic))
+    def _wanted_by(self, member: ConsumerMember) -> frozenset[str]:
+        return member.topics | self._patterns.found(member.regex) if member.regex else member.topics
 
     def _owners(self) -> dict[TopicPartition, str]:
         """Return the member of each partition that has it or is giving it back."""
         return {where: name for name, one in self.members.items() for where in (*one.assigned, *one.revoking)}
 
     def _subscribed_of(self, topics: Topics) -> dict[str, tuple[bytes, int]]:
-        names = frozenset[str]().union(*(one.topics for one in self.members.values()))
-        patterns = [_compiled(pattern) for pattern in {one.regex for one in self.members.values()} if pattern]
-        return {
-            name: known
-            for name, known in topics.items()
-            if name in names or any(pattern.fullmatch(name) for pattern in patterns)
-        }
+        self._patterns.look({one.regex for one in self.members.values() if one.regex}, topics.keys())
+        names = self.subscribed()
+        return {name: known for name, known in topics.items() if name in names}
 
     # ------------------------------------------------------------------ commits
 
@@ -317,15 +317,3 @@ def _check_epoch(member: ConsumerMember, ask: HeartbeatAsk) -> None:
 
 def _unknown(member_id: str) -> RefusalError:
     return RefusalError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group.")
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    """Return a subscription's pattern, which `re` keeps. Raises RefusalError 128."""
-    try:
-        if len(pattern) > MAX_PATTERN:
-            raise ValueError(f"longer than {MAX_PATTERN} characters")
-        return re.compile(pattern)
-    except (re.error, ValueError, RecursionError, OverflowError) as bad:
-        raise RefusalError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex `{pattern[:100]}` is not valid: {bad}."
-        ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -46,8 +47,8 @@ class Group(ABC):
         """True if it has members whose topics are not known."""
 
     @abstractmethod
-    def subscribes_to(self, topic: str) -> bool:
-        """Return whether members subscribe to the topic, as far as is known."""
+    def subscribed(self) -> Set[str] | None:
+        """Return the topics to which members subscribe; None: those of a member are not known."""
 
     @abstractmethod
     def check_commit(self, who: Committer, version: int, now: float, *, in_transaction: bool) -> None:

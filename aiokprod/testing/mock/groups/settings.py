@@ -15,6 +15,9 @@ MAX_ID_BYTES: Final = 32_767
 MAX_GROUP_BYTES: Final = 1_048_588
 """Metadata of all members of a group, or their assignments: `max.message.bytes` of the topic where Kafka stores a group."""
 
+ITEM_BYTES: Final = 8
+"""What each protocol or topic of a member counts beside its text: a million empty ones are not nothing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:

@@ -30,6 +30,7 @@ from aiokprod.testing.mock.handlers.offsets import (
 from aiokprod.testing.mock.handlers.produce import produce, produce_items
 from aiokprod.testing.mock.handlers.producer_ids import init_producer_id
 from aiokprod.testing.mock.handlers.sasl import sasl_authenticate, sasl_handshake
+from aiokprod.testing.mock.handlers.telemetry import get_telemetry_subscriptions, push_telemetry
 from aiokprod.testing.mock.handlers.topics import (
     create_partitions,
     create_partitions_items,
@@ -69,6 +70,7 @@ from aiokprod.wire.messages.describe_transactions import DescribeTransactionsReq
 from aiokprod.wire.messages.end_txn import EndTxnRequest
 from aiokprod.wire.messages.fetch import FetchRequest
 from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest
+from aiokprod.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from aiokprod.wire.messages.heartbeat import HeartbeatRequest
 from aiokprod.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest
@@ -82,6 +84,7 @@ from aiokprod.wire.messages.offset_commit import OffsetCommitRequest
 from aiokprod.wire.messages.offset_delete import OffsetDeleteRequest
 from aiokprod.wire.messages.offset_fetch import OffsetFetchRequest
 from aiokprod.wire.messages.produce import ProduceRequest
+from aiokprod.wire.messages.push_telemetry import PushTelemetryRequest
 from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest
 from aiokprod.wire.messages.sync_group import SyncGroupRequest
@@ -127,6 +130,8 @@ _TABLE: Final[tuple[AnyApi, ...]] = (
     Api(DescribeClusterRequest, describe_cluster),
     Api(ConsumerGroupHeartbeatRequest, consumer_group_heartbeat),
     Api(ConsumerGroupDescribeRequest, consumer_group_describe),
+    Api(GetTelemetrySubscriptionsRequest, get_telemetry_subscriptions),
+    Api(PushTelemetryRequest, push_telemetry),
 )
 
 APIS: Final[dict[int, AnyApi]] = {api.key: api for api in _TABLE}

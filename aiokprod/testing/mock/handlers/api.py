@@ -10,13 +10,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import ClassVar, Final, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from aiokprod.testing.faults import Fail, ItemEffect
 from aiokprod.testing.mock.broker_core import BrokerCore
 from aiokprod.testing.mock.cluster_state import RefusalError
 from aiokprod.testing.mock.sasl_gate import SaslGate
-from aiokprod.wire.reader import Reader
+from aiokprod.wire.reader import Budget, Reader
+
+MOST_ELEMENTS: Final = 500_000
+"""Elements of all arrays of a request, and its tagged fields: a byte of a request can be an object of a hundred bytes here."""
 
 
 class Message(Protocol):
@@ -156,5 +159,6 @@ class Api(AnyApi, Generic[Request]):
         """Decode the request. Raises ProtocolError."""
         # Not `decode`: bytes behind the body are taken (broker: 13.6b), and librdkafka 2.x leaves three there when it
         # asks Metadata for every topic.
-        request = self._request.read(Reader(body), call.version)
+        budget = Budget(MOST_ELEMENTS)
+        request = self._request.read(Reader(body, budget=budget, tags=budget), call.version)
         return BoundRequest(request, lambda: self._items(call, request), lambda: self._handle(call, request))

@@ -43,7 +43,7 @@ def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse
             SupportedFeatureKey(name=name, min_version=0 if call.version >= 4 else 1, max_version=level)
             for name, level in features.items()
         ]
-        response.finalized_features_epoch = 0 if features else -1
+        response.finalized_features_epoch = broker.features_epoch if features or broker.features_epoch else -1
         response.finalized_features = [
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
             for name, level in features.items()

@@ -72,7 +72,8 @@ def describe_configs_items(_call: Call, request: DescribeConfigsRequest) -> Item
 def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Return every option of each resource, or those that are asked for."""
     response = DescribeConfigsResponse()
-    for asked in request.resources:
+    # A resource that is named again is answered once: an answer is no larger than what there is.
+    for asked in {(each.resource_type, each.resource_name): each for each in request.resources}.values():
         result = DescribeConfigsResult(
             resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None
         )

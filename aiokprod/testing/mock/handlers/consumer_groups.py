@@ -78,7 +78,9 @@ def _check(call: Call, request: beating.ConsumerGroupHeartbeatRequest) -> None:
         wrong = "InstanceId can't be null."
     elif epoch < LEAVES_FOR_A_WHILE:
         wrong = "MemberEpoch is invalid."
-    elif any(len(text.encode()) > MAX_ID_BYTES for text in (request.member_id, request.instance_id or "")):
+    elif any(
+        len((text or "").encode()) > MAX_ID_BYTES for text in (request.member_id, request.instance_id, request.rack_id)
+    ):
         wrong = f"An id has more than {MAX_ID_BYTES} bytes."
     if wrong is not None:
         raise RefusalError(ErrorCode.INVALID_REQUEST, wrong)
@@ -138,7 +140,9 @@ def consumer_group_describe(
 ) -> described.ConsumerGroupDescribeResponse:
     """Return one answer for each group."""
     asks = request.include_authorized_operations
-    return described.ConsumerGroupDescribeResponse(groups=[_describe(call, name, asks) for name in request.group_ids])
+    return described.ConsumerGroupDescribeResponse(
+        groups=[_describe(call, name, asks) for name in dict.fromkeys(request.group_ids)]
+    )
 
 
 def _describe(call: Call, group_id: str, asks_operations: bool) -> described.DescribedGroup:

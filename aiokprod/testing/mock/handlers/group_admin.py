@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from aiokprod.testing.mock.cluster_state import RefusalError
-from aiokprod.testing.mock.groups.classic_group import ClassicGroup, GroupState
+from aiokprod.testing.mock.groups.classic_group import ClassicGroup
+from aiokprod.testing.mock.groups.classic_roster import GroupState
 from aiokprod.testing.mock.groups.group import Group
 from aiokprod.testing.mock.handlers.api import Call
 from aiokprod.testing.mock.handlers.group_members import check_group
@@ -28,7 +29,9 @@ NOT_ASKED: Final = -(2**31)
 def describe_groups(call: Call, request: described.DescribeGroupsRequest) -> described.DescribeGroupsResponse:
     """Return one answer for each group."""
     asks = request.include_authorized_operations
-    return described.DescribeGroupsResponse(groups=[_describe(call, name, asks) for name in request.groups])
+    return described.DescribeGroupsResponse(
+        groups=[_describe(call, name, asks) for name in dict.fromkeys(request.groups)]
+    )
 
 
 def _describe(call: Call, group_id: str, asks_operations: bool) -> described.DescribedGroup:
@@ -133,10 +136,11 @@ def offset_delete(call: Call, request: without.OffsetDeleteRequest) -> without.O
     except RefusalError as refusal:
         return without.OffsetDeleteResponse(error_code=int(refusal.code))
     response = without.OffsetDeleteResponse()
+    subscribed = group.subscribed()
     for asked in request.topics:
         topic = call.broker.state.topics.get(asked.name)
         answer = without.OffsetDeleteResponseTopic(name=asked.name)
-        is_subscribed = group.subscribes_to(asked.name)
+        is_subscribed = subscribed is None or asked.name in subscribed
         for one in asked.partitions:
             code = ErrorCode.NONE
             if topic is None or topic.partition(one.partition_index) is None:

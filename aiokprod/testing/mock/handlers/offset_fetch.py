@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from aiokprod.testing.mock.cluster_state import RefusalError
 from aiokprod.testing.mock.groups.consumer_group import ConsumerGroup
@@ -24,6 +24,7 @@ from aiokprod.wire.messages.offset_fetch import (
 )
 from aiokprod.wire.reader import ZERO_UUID
 
+T = TypeVar("T")
 SEVERAL_GROUPS: Final = 8
 GROUP_CODE: Final = 2
 """The version from which a failure is told once; before, in every partition."""
@@ -43,12 +44,14 @@ class _Found:
 def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Answer every group."""
     if call.version >= SEVERAL_GROUPS:
-        return OffsetFetchResponse(groups=[_group(call, asked, request.require_stable) for asked in request.groups])
+        once = {asked.group_id: asked for asked in request.groups}
+        return OffsetFetchResponse(groups=[_group(call, asked, request.require_stable) for asked in once.values()])
     code = _refusal(call, request.group_id)
+    offsets = _Offsets(call, request.group_id, request.require_stable)
     if request.topics is None:
-        wanted = [] if code else _everything(call, request.group_id)
+        wanted = [] if code else offsets.everything()
     else:
-        wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
+        wanted = [(topic.name, topic.partition_indexes) for topic in _once(request.topics, lambda each: each.name)]
     return OffsetFetchResponse(
         error_code=code if call.version >= GROUP_CODE else 0,
         topics=[
@@ -62,7 +65,7 @@ def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse
                         metadata=found.offset.metadata,
                         error_code=found.code,
                     )
-                    for found in _find(call, request.group_id, name, indexes, request.require_stable, code)
+                    for found in offsets.find(name, indexes, code)
                 ],
             )
             for name, indexes in wanted
@@ -76,14 +79,16 @@ def _group(call: Call, asked: OffsetFetchRequestGroup, stable: bool) -> OffsetFe
     answer = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
     if code:
         return answer
+    offsets = _Offsets(call, asked.group_id, stable)
     if asked.topics is None:
         topics = call.broker.state.topics
         wanted = [
             (name, topics[name].topic_id if name in topics else ZERO_UUID, indexes)
-            for name, indexes in _everything(call, asked.group_id)
+            for name, indexes in offsets.everything()
         ]
     else:
-        wanted = [(topic.name, topic.topic_id, topic.partition_indexes) for topic in asked.topics]
+        once = _once(asked.topics, lambda topic: (topic.name, topic.topic_id))
+        wanted = [(topic.name, topic.topic_id, topic.partition_indexes) for topic in once]
     for name, topic_id, indexes in wanted:
         by_id = call.version >= BY_TOPIC_ID
         topic = find_topic(call, name, topic_id)
@@ -101,11 +106,16 @@ def _group(call: Call, asked: OffsetFetchRequestGroup, stable: bool) -> OffsetFe
                         metadata=found.offset.metadata,
                         error_code=found.code,
                     )
-                    for found in _find(call, asked.group_id, known_as, indexes, stable, unknown)
+                    for found in offsets.find(known_as, indexes, unknown)
                 ],
             )
         )
     return answer
+
+
+def _once(topics: Iterable[T], key: Callable[[T], object]) -> list[T]:
+    """Return the topics of a request without those that are named again: an answer is no larger than what there is."""
+    return list({key(topic): topic for topic in topics}.values())
 
 
 def _refusal(call: Call, group: str, member_id: str | None = None, epoch: int = -1) -> int:
@@ -120,22 +130,29 @@ def _refusal(call: Call, group: str, member_id: str | None = None, epoch: int = 
     return 0
 
 
-def _everything(call: Call, group: str) -> list[tuple[str, list[int]]]:
-    by_topic: dict[str, list[int]] = {}
-    for name, index in sorted(call.broker.transactions.offsets.offsets(group)):
-        by_topic.setdefault(name, []).append(index)
-    return list(by_topic.items())
+class _Offsets:
+    """The offsets of a group, as one request sees them."""
 
+    def __init__(self, call: Call, group: str, stable: bool) -> None:
+        offsets = call.broker.transactions.offsets
+        self.committed = offsets.offsets(group)
+        self.unstable = offsets.unstable(group) if stable else set[tuple[str, int]]()
 
-def _find(call: Call, group: str, name: str, indexes: Iterable[int], stable: bool, code: int) -> list[_Found]:
-    offsets = call.broker.transactions.offsets
-    committed = offsets.offsets(group)
-    found: list[_Found] = []
-    for index in indexes:
-        if code:
-            found.append(_Found(index, _NOTHING, code))
-        elif stable and offsets.is_unstable(group, (name, index)):
-            found.append(_Found(index, _NOTHING, int(ErrorCode.UNSTABLE_OFFSET_COMMIT)))  # KIP-447
-        else:
-            found.append(_Found(index, committed.get((name, index), _NOTHING)))
-    return found
+    def everything(self) -> list[tuple[str, list[int]]]:
+        """Return all partitions with an offset, by topic."""
+        by_topic: dict[str, list[int]] = {}
+        for name, index in sorted(self.committed):
+            by_topic.setdefault(name, []).append(index)
+        return list(by_topic.items())
+
+    def find(self, name: str, indexes: Iterable[int], code: int) -> list[_Found]:
+        """Return the answer for each partition of a topic, once, however often a request names it."""
+        found: list[_Found] = []
+        for index in dict.fromkeys(indexes):
+            if code:
+                found.append(_Found(index, _NOTHING, code))
+            elif (name, index) in self.unstable:
+                found.append(_Found(index, _NOTHING, int(ErrorCode.UNSTABLE_OFFSET_COMMIT)))  # KIP-447
+            else:
+                found.append(_Found(index, self.committed.get((name, index), _NOTHING)))
+        return found

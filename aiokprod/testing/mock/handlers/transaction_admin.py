@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Collection
+from typing import Final
 
 from aiokprod.testing.mock.cluster_state import RefusalError
 from aiokprod.testing.mock.handlers.api import Call
+from aiokprod.testing.mock.name_pattern import NamePattern
 from aiokprod.testing.mock.transactions.metadata import TransactionMetadata, TransactionState
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages import describe_transactions as described
 from aiokprod.wire.messages import list_transactions as listed
+
+MOST_CHARACTERS: Final = 200_000
+"""Characters of transactional ids that one request may compare with a pattern."""
 
 _STATES = {state.value: state for state in TransactionState}
 
@@ -19,11 +24,12 @@ def list_transactions(call: Call, request: listed.ListTransactionsRequest) -> li
     transactions = call.broker.transactions
     try:
         call.refuse_by_script()
-        pattern = re.compile(request.transactional_id_pattern) if request.transactional_id_pattern else None
+        matching = _matching(request.transactional_id_pattern, call)
     except RefusalError as refusal:
         return listed.ListTransactionsResponse(error_code=int(refusal.code))
-    except re.error:
+    except ValueError:
         return listed.ListTransactionsResponse(error_code=int(ErrorCode.INVALID_REGULAR_EXPRESSION))
+    producer_ids = set(request.producer_id_filters)
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     now_ms = call.broker.now_ms()
 
@@ -31,12 +37,12 @@ def list_transactions(call: Call, request: listed.ListTransactionsRequest) -> li
         return (
             transactions.transactional_ids.is_led_by(found.transactional_id, call.broker.node_id)
             and (not request.state_filters or found.state in states)
-            and (not request.producer_id_filters or found.producer_id in request.producer_id_filters)
+            and (not producer_ids or found.producer_id in producer_ids)
             and (
                 request.duration_filter < 0
                 or (found.is_ongoing and now_ms - found.started_ms > request.duration_filter)
             )
-            and (pattern is None or pattern.fullmatch(found.transactional_id) is not None)
+            and found.transactional_id in matching
         )
 
     return listed.ListTransactionsResponse(
@@ -53,12 +59,23 @@ def list_transactions(call: Call, request: listed.ListTransactionsRequest) -> li
     )
 
 
+def _matching(pattern: str | None, call: Call) -> Collection[str]:
+    """Return the ids that match the pattern. Raises ValueError if it is wrong, or there are too many ids."""
+    ids = call.broker.transactions.coordinator.ids.keys()
+    if not pattern:
+        return ids
+    if sum(map(len, ids)) > MOST_CHARACTERS:
+        raise ValueError(f"the mock compares {MOST_CHARACTERS} characters of ids with a pattern at most")
+    compiled = NamePattern(pattern)
+    return {name for name in ids if compiled.matches(name)}
+
+
 def describe_transactions(
     call: Call, request: described.DescribeTransactionsRequest
 ) -> described.DescribeTransactionsResponse:
     """Return one answer for each id."""
     return described.DescribeTransactionsResponse(
-        transaction_states=[_describe(call, transactional_id) for transactional_id in request.transactional_ids]
+        transaction_states=[_describe(call, name) for name in dict.fromkeys(request.transactional_ids)]
     )
 
 

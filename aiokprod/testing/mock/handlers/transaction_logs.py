@@ -20,12 +20,18 @@ def describe_producers(call: Call, request: described.DescribeProducersRequest) 
     """Return the producers that the leader of each partition remembers."""
     return described.DescribeProducersResponse(
         topics=[
-            described.TopicResponse(
-                topic.name, [_describe(call, topic.name, index) for index in topic.partition_indexes]
-            )
-            for topic in request.topics
+            described.TopicResponse(name, [_describe(call, name, index) for index in indexes])
+            for name, indexes in _once(request).items()
         ]
     )
+
+
+def _once(request: described.DescribeProducersRequest) -> dict[str, dict[int, None]]:
+    """Return the partitions of a request by topic, each once: an answer is no larger than what there is."""
+    topics: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        topics.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return topics
 
 
 def _describe(call: Call, topic: str, index: int) -> described.PartitionResponse:

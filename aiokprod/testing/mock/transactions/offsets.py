@@ -75,9 +75,9 @@ class GroupOffsets:
         """Return the committed offsets of the group."""
         return {where: written.value for where, written in self._committed.get(group, {}).items()}
 
-    def is_unstable(self, group: str, where: TopicIndex) -> bool:
-        """Return whether a transaction that is not decided yet holds an offset of this partition."""
-        return any(name == group and where in offsets for (name, _), offsets in self._pending.items())
+    def unstable(self, group: str) -> set[TopicIndex]:
+        """Return the partitions of which a transaction that is not decided yet holds an offset."""
+        return {where for (name, _), offsets in self._pending.items() if name == group for where in offsets}
 
     def has_transaction_of(self, group: str, who: ProducerIdentity, *, in_any_epoch: bool = False) -> bool:
         """Return whether this producer has written offsets, to the log this group is in, in a transaction that is open."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from . import defects_flow, defects_life, defects_waiting
+from . import defects_flow, defects_life, defects_transactions, defects_waiting
 from .patching import Defect
 
 NOTHING = Defect("nothing", "the library as it is", (), ())
 """For a test: it is never found."""
 
-DEFECTS: tuple[Defect, ...] = (*defects_flow.DEFECTS, *defects_waiting.DEFECTS, *defects_life.DEFECTS)
+DEFECTS: tuple[Defect, ...] = (
+    *defects_flow.DEFECTS,
+    *defects_waiting.DEFECTS,
+    *defects_life.DEFECTS,
+    *defects_transactions.DEFECTS,
+)
 
 EVERY: dict[str, Defect] = {defect.name: defect for defect in (*DEFECTS, NOTHING)}
 

@@ -36,6 +36,8 @@ from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aiokprod.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from aiokprod.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aiokprod.wire.messages.create_topics import CreateTopicsRequest
+from aiokprod.wire.messages.describe_producers import DescribeProducersRequest
+from aiokprod.wire.messages.describe_transactions import DescribeTransactionsRequest
 from aiokprod.wire.messages.end_txn import EndTxnRequest
 from aiokprod.wire.messages.fetch import (
     AbortedTransaction,
@@ -56,12 +58,21 @@ from aiokprod.wire.messages.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
+from aiokprod.wire.messages.list_transactions import ListTransactionsRequest
 from aiokprod.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
+)
+from aiokprod.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
 )
 from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest
@@ -70,6 +81,7 @@ from aiokprod.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from aiokprod.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from aiokprod.wire.metadata_slices import decode_metadata_slices
 
 MIB = 1024 * 1024
@@ -81,6 +93,7 @@ SMALL = [
     InitProducerIdRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
+    WriteTxnMarkersRequest,
 ]
 
 
@@ -98,6 +111,26 @@ def test_answers_about_the_partitions_of_a_transaction_grow_with_them() -> None:
     for asked in (added, offsets):
         assert answer_bytes(asked) == SMALL_BYTES + 1000 * 512
         assert answer_elements(asked) == 12_000
+
+
+def test_answers_about_groups_and_transactions_grow_with_what_is_asked_for() -> None:  # faults: H25
+    for count in (1, 1000):
+        asked = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", list(range(count)))])
+        told = OffsetFetchResponse(
+            topics=[
+                OffsetFetchResponseTopic(
+                    "t" * 249, [OffsetFetchResponsePartition(2**31 - 1, metadata="m" * 4096) for _ in range(count)]
+                )
+            ]
+        )
+        assert len(told.encode(7)) < answer_bytes(asked) == SMALL_BYTES + count * 16384
+        assert 1 + count < answer_elements(asked) == 10_000 + 2 * count
+        ids = DescribeTransactionsRequest([f"{number}" for number in range(count)])
+        assert (answer_bytes(ids), answer_elements(ids)) == (SMALL_BYTES + count * 2**21, 10_000 + count * 200_000)
+    everything = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g")], topics=None)
+    assert answer_bytes(everything) == ANY_SIZE
+    for listing in (ListTransactionsRequest(), DescribeProducersRequest()):
+        assert (answer_bytes(listing), answer_elements(listing)) == (ANY_SIZE, 1_000_000)
 
 
 def test_api_versions_of_any_kafka_are_far_below_the_limit() -> None:

@@ -88,6 +88,22 @@ def test_credentials_no_mechanism_can_carry_are_refused_at_once() -> None:
         settings_of(security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_username="u", sasl_password="a\0b")
 
 
+def test_tokens_are_taken_from_the_provider() -> None:
+    settings = settings_of(
+        security_protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=lambda: "canary"
+    )
+    assert settings.new_mechanism is None
+    assert settings.tokens is not None
+    assert "canary" not in repr(settings)
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_token_in_the_open_is_warned_of_once(protocol: str, caplog: pytest.LogCaptureFixture) -> None:  # faults: S19
+    settings_of(security_protocol=protocol, sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=lambda: "canary")
+    assert caplog.text.count("can read the token and use it") == (protocol == "SASL_PLAINTEXT")
+    assert "canary" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("mechanism", "words"),
     [

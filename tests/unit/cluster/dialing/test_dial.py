@@ -120,6 +120,19 @@ def test_a_failed_dial_closes_no_descriptor_but_its_own(run: Run, tls: bool, rou
     assert not other.lost
 
 
+@both_loops
+@pytest.mark.parametrize(("host", "where"), [("kafka.example", " to 127.0.0.1:{port}"), ("127.0.0.1", "")])
+def test_an_address_is_told_where_it_is_not_the_name(run: Run, host: str, where: str) -> None:  # faults: N16
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = int(listener.getsockname()[1])
+        with pytest.raises(ConnectionLostError) as raised:
+            await dial(host, port, at(port), None, asyncio.Protocol, **DEFAULT)
+        assert raised.value.message == f"{host}:{port}: cannot connect{where.format(port=port)}: Connection refused"
+
+    run(scenario())
+
+
 # ---------------------------------------------------------------------- what this machine refuses
 
 

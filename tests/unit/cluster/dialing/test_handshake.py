@@ -210,10 +210,10 @@ def test_a_resolver_that_hangs_is_given_up(run: Run) -> None:  # faults: N17
 def test_a_broker_that_never_answers_is_given_up_with_the_step_it_stuck_at(run: Run) -> None:  # faults: B16
     async def scenario() -> None:
         async with ScriptedBroker(idle) as broker:
-            error = await refused(broker, timeout_s=0.1)
+            error = await refused(broker, timeout_s=1.0)  # enough to connect, also on a slow machine
             assert isinstance(error, ConnectionSetupTimeoutError)
             assert isinstance(error, TimeoutError)
-            assert "ApiVersions did not end within 0.1 s" in str(error)
+            assert "ApiVersions did not end within 1.0 s" in str(error)
 
     run(scenario())
 
@@ -237,7 +237,7 @@ def test_cancelling_leaves_no_socket_behind(run: Run) -> None:  # faults: L19
             dialling.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await dialling
-            await asyncio.wait_for(ended.wait(), 5)
+            await asyncio.wait_for(ended.wait(), 60)
 
     run(scenario())
 

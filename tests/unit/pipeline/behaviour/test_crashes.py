@@ -71,14 +71,14 @@ def test_a_bug_fails_every_delivery_with_its_cause_and_close_returns(
         async with started("t", partitions=2, compression_type="gzip") as (_, producer):
             deliveries = [producer.send("t", b"x" * 60_000, partition=number % 2) for number in range(8)]
             deliveries.append(producer.send("not-there-yet", b"v"))
-            outcomes = await asyncio.wait_for(asyncio.gather(*deliveries, return_exceptions=True), 10)
+            outcomes = await asyncio.wait_for(asyncio.gather(*deliveries, return_exceptions=True), 60)
             assert {type(outcome) for outcome in outcomes} == {ProducerFailedError}
             assert all("planted" in str(outcome) for outcome in outcomes)
             assert producer.health().state is ProducerState.FAILED
             with pytest.raises(ProducerFailedError) as refused:
                 producer.send("t", b"v")
             assert isinstance(refused.value.__cause__, Bug)
-            await asyncio.wait_for(producer.close(timeout=1), 5)
+            await asyncio.wait_for(producer.close(timeout=1), 60)
             assert producer.health().buffered_bytes == 0
             monkeypatch.undo()
             await producer.start()
@@ -93,8 +93,8 @@ def test_a_ledger_that_aborts_without_a_transaction_fails_the_producer(monkeypat
         monkeypatch.setattr(broker_backend.Ledger, "answer", aborting)
         async with started("t") as (_, producer):
             with pytest.raises(ProducerFailedError, match="there is no transaction"):
-                await asyncio.wait_for(producer.send("t", b"v").wait(), 10)
-            await asyncio.wait_for(producer.close(timeout=1), 5)
+                await asyncio.wait_for(producer.send("t", b"v").wait(), 60)
+            await asyncio.wait_for(producer.close(timeout=1), 60)
 
     run(scenario())
 

@@ -35,7 +35,7 @@ def test_the_room_of_an_expired_batch_does_not_let_a_record_into_it() -> None:
             assert set(kinds(await outcomes(later))) == {"RecordMetadata"}
             in_log = [] if isinstance(results[3], AiokprodError) else [b"2" * 100]
             assert log(cluster, 1) == in_log + [b"%d" % number for number in range(400)]
-            await asyncio.wait_for(producer.flush(), 5)
+            await asyncio.wait_for(producer.flush(), 60)
             assert producer.health().buffered_bytes == 0
 
     run(scenario)
@@ -75,7 +75,7 @@ def test_records_that_have_expired_are_not_sealed_into_a_batch(back_after_s: flo
             await asyncio.sleep(5)
             assert [await outcome(delivery) for delivery in two] == told
             assert b"2" * 100 not in log(cluster, 1)
-            await asyncio.wait_for(producer.flush(), 5)
+            await asyncio.wait_for(producer.flush(), 60)
             settled = await outcomes([one, *two, three, four, fill])
             failed = sum(isinstance(each, Exception) for each in settled)
             metrics = producer.metrics()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import re
 import time
+from pathlib import Path
 
 import pytest
 from virtual_rig import outcomes, room, run, started
@@ -12,6 +15,7 @@ from aiokprod import Producer
 from aiokprod.model import Health, ProducerState
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
+from aiokprod.transactions.machine_actions import State
 
 READY, DEGRADED = ProducerState.READY, ProducerState.DEGRADED
 
@@ -178,3 +182,10 @@ def test_before_there_was_a_cluster_it_is_degraded() -> None:
             await producer.close()
 
     run(scenario)
+
+
+def test_the_page_has_every_field_and_every_state_of_a_transactional_id() -> None:
+    page = (Path(__file__).resolve().parents[4] / "docs" / "health.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    assert {field.name for field in dataclasses.fields(Health)} <= set(rows)
+    assert set(re.findall(r"`([a-z]+)`", rows["transaction"])) == {state.value for state in State}

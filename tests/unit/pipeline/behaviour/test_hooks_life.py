@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from rig import run, run_in_virtual_time, started, until, values
 
 from aiokprod import Producer, ProducerConfig, Record
-from aiokprod.errors import ConfigError, SerializationError
+from aiokprod.errors import ConfigError, ProducerClosedError, SerializationError
 from aiokprod.hooks import ProducerInterceptor
 from aiokprod.model import ProducerState
 from aiokprod.serializers import HeaderList, JsonSerializer
@@ -155,3 +158,74 @@ def test_interceptors_see_each_record_once_and_each_outcome_once() -> None:
             assert list(cluster.records("t")[0].headers) == [("seen", b"1")]
 
     run(scenario())
+
+
+class Reads(ProducerInterceptor):
+    """Reads the headers of each record, and notes its outcome."""
+
+    def __init__(self, act: Callable[[], None] = lambda: None) -> None:
+        self.act = act
+        self.headers: list[Any] = []
+        self.outcomes: list[str] = []
+
+    def on_send(self, record: Record) -> Record:
+        self.headers.append(list(record.headers))
+        self.act()
+        return record
+
+    def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+        self.outcomes.append("delivered" if error is None else type(error).__name__)
+
+
+def test_headers_of_a_generator_may_be_read_by_each_interceptor() -> None:
+    async def scenario() -> None:
+        first, second = Reads(), Reads()
+        async with started("t", interceptors=[first, second]) as (cluster, producer):
+            given: Any = (pair for pair in [("a", b"1"), ("b", b"2")])
+            await producer.send("t", b"v", headers=given)
+            there = [("a", b"1"), ("b", b"2")]
+            assert first.headers == second.headers == [list(cluster.records("t")[0].headers)] == [there]
+
+    run_in_virtual_time(scenario())
+
+
+def test_the_outcome_of_a_record_is_told_that_is_refused_after_an_interceptor_saw_it() -> None:
+    async def scenario() -> None:
+        reads = Reads()
+        async with started("t", interceptors=[reads]) as (_, producer):
+            pipeline: Any = producer._pipeline
+            reads.act = lambda: pipeline.parking.close(pipeline.closed_error)  # as an eager task of `close` does
+            with pytest.raises(ProducerClosedError):
+                producer.send("t", b"v")
+            assert reads.outcomes == ["ProducerClosedError"]
+
+    run_in_virtual_time(scenario())
+
+
+def test_interceptors_keep_no_record_that_was_lost_with_its_loop() -> None:
+    class Keeps(ProducerInterceptor):
+        def on_outcome(self, record: Record, metadata: Any, error: Any) -> None:
+            values.append(record.value)
+
+    values: list[Any] = []
+    with MockCluster() as cluster, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # that it was not closed
+        cluster.create_topic("t")
+        producer = Producer(cluster.bootstrap_servers, interceptors=[Keeps()], linger_ms=100_000)
+
+        async def lose() -> None:
+            await producer.start()
+            await producer.partitions_for("t")
+            producer.send("t", b"lost")
+
+        async def again() -> None:
+            async with producer:
+                await producer.send("t", b"kept")
+
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(lose())
+        loop.close()
+        asyncio.run(again())
+        del loop
+        gc.collect()  # here, and not in a later test, where the warnings of what was not closed are errors
+    assert values == [b"kept"] and not producer._checks.interceptors._open

@@ -143,7 +143,87 @@ def test_answers_of_metadata_and_the_setup_of_connections_are_measured() -> None
     run(scenario)
 
 
+SEGMENTS = ("room", "linger", "queue", "retry", "request")
+
+
+def test_the_segments_of_a_delivery_time_add_up_to_it() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        options = FULL | {"linger_ms": 1_000, "retry_backoff_ms": 3_000, "retry_backoff_max_ms": 3_000}
+        async with started(network, **options) as (cluster, producer):
+            held = cluster.hold("Produce")
+            sent = [producer.send("t", b"x" * 4_000) for _ in range(4)]
+            await asyncio.sleep(5)
+            cluster.release(held)
+            await outcomes(sent)
+            cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
+            cluster.delay_next("Produce", 2.0)
+            await outcomes([producer.send("t", b"x")])
+            found = {name: waits(producer, f"segment_{name}_seconds") for name in SEGMENTS}
+            whole = producer.metrics()["delivery_seconds"]
+            assert sum(total for _, total in found.values()) == pytest.approx(whole.total, abs=0.5)
+            assert found["room"] == (1, 5.0)
+            assert found["linger"][0] == found["queue"][0] == found["request"][0] == whole.count
+            assert found["retry"][0] == 1 and found["retry"][1] >= 2.4
+            assert found["request"][1] >= 5.0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("way", ["a record between others is recalled", "split", "refused, then split"])
+def test_the_segments_of_a_batch_in_parts_add_up_to_its_delivery_times(way: str) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=200, retry_backoff_ms=500) as (cluster, producer):
+            sent = [producer.send("t", b"v" * 500) for _ in range(8)]
+            if way == "a record between others is recalled":
+                assert sent[3].recall()
+            else:
+                if way == "refused, then split":
+                    cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
+                cluster.fail_next("Produce", "MESSAGE_TOO_LARGE")
+            await outcomes(sent)
+            metrics = producer.metrics()
+            found = {name: metrics[f"segment_{name}_seconds"] for name in SEGMENTS}
+            whole = metrics["delivery_seconds"]
+            assert whole.count == 1 if way == "a record between others is recalled" else whole.count > 1
+            assert sum([each.total for each in found.values()]) == pytest.approx(whole.total)
+            assert found["linger"].count == found["queue"].count == found["request"].count == whole.count
+
+    run(scenario)
+
+
+def test_a_batch_that_fails_is_in_no_segment() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network) as (cluster, producer):
+            cluster.fail_next("Produce", "INVALID_TIMESTAMP")
+            await outcomes([producer.send("t", b"v")])
+            assert [waits(producer, f"segment_{name}_seconds")[0] for name in SEGMENTS] == [0] * len(SEGMENTS)
+
+    run(scenario)
+
+
+def test_records_of_each_topic_are_counted() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, max_block_ms=1_000) as (cluster, producer):
+            cluster.create_topic("u")
+            await producer.send_many("t", [b"v"] * 3)
+            await producer.send("u", b"v")
+            cluster.fail_next("Produce", "INVALID_RECORD")
+            await outcomes([producer.send("u", b"v"), producer.send("missing", b"v")])
+            topics = producer.topic_metrics()
+            assert (topics["t"]["records_delivered"], topics["u"]["records_delivered"]) == (3, 1)
+            assert (topics["u"]["records_failed"], topics["missing"]["records_failed"]) == (1, 1)
+            assert topics["u"]["batches_sent"] == 2
+            metrics = producer.metrics()
+            for name in ("records_delivered", "records_failed", "batches_sent"):
+                assert sum(counters[name] for counters in topics.values()) == metrics[name]
+            assert sum(counters["sent_bytes"] for counters in topics.values()) == metrics["batch_bytes"].total
+
+    run(scenario)
+
+
 def test_the_page_has_every_metric_and_its_kind_and_nothing_else() -> None:
     rows = re.findall(r"^\| (`.*?) \| (counter|gauge|histogram) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     told = {name: kind for names, kind in rows for name in re.findall(r"`(\w+)`", names)}
-    assert told == {name: type(metric).__name__.lower() for name, metric in Metrics()._all()}
+    assert told == {name: type(metric).__name__.lower() for name, metric in Metrics()._all()} | dict.fromkeys(
+        Metrics().topic("t").snapshot(), "counter"
+    )

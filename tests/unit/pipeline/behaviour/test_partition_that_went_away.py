@@ -28,7 +28,7 @@ def test_records_of_a_partition_that_went_away_fail_long_before_their_deadline(a
             while await producer.partitions_for("t") != [0]:
                 await asyncio.sleep(0.01)
             seen = cluster.requests_seen("Produce")
-            _, pending = await asyncio.wait([flying, *queued], timeout=5.0)  # delivery_timeout_ms is 120,000
+            _, pending = await asyncio.wait([flying, *queued], timeout=60.0)  # delivery_timeout_ms is 120,000
             asked = cluster.requests_seen("Produce") - seen
             states = [str(delivery.state) for delivery in pending]
             for delivery in pending:

@@ -132,7 +132,7 @@ def test_a_wall_clock_that_jumps_dates_records_and_changes_nothing_else() -> Non
             with wall_clock.on(lambda: time.time() + shift):
                 for number, shift in enumerate([0.0, 3_500.0, -3_600.0, -86_400.0, 0.0]):
                     deliveries = [producer.send("t", b"%d" % number) for _ in range(20)]
-                    async with asyncio.timeout(5):
+                    async with asyncio.timeout(60):
                         metadata = await asyncio.gather(*deliveries)
                     expected_ms = 1000 * (time.time() + shift)
                     assert all(abs((m.timestamp or 0) - expected_ms) < 10_000 for m in metadata)

@@ -25,6 +25,7 @@ from aiokprod.errors import (
     ProducerClosedError,
     ProducerFailedError,
     ProducerNotStartedError,
+    RequestTimeoutError,
     UndeliveredAtCloseError,
     UnknownTopicError,
     WrongLoopError,
@@ -85,6 +86,31 @@ def test_starting_twice_is_starting_once_and_a_second_task_waits_for_the_first()
             await producer.close()
 
     run(scenario())
+
+
+def test_a_start_beside_another_one_keeps_its_own_timeout() -> None:
+    async def scenario() -> None:
+        async with mock_cluster() as cluster:
+            held = cluster.hold("Metadata")
+            producer = producer_of(cluster)
+            loop = asyncio.get_running_loop()
+            first = asyncio.create_task(producer.start(60))
+            await asyncio.sleep(0.05)
+            began = loop.time()
+            with pytest.raises(RequestTimeoutError, match="goes on"):
+                await producer.start(2)
+            assert loop.time() - began == pytest.approx(2)
+            third = asyncio.create_task(producer.start(5))
+            await asyncio.sleep(3)
+            first.cancel()
+            with pytest.raises(BootstrapError, match="within 2 s"):
+                await third  # it has started it itself, for the rest of its time
+            assert loop.time() - began == pytest.approx(7)
+            cluster.release(held)
+            await producer.start()
+            await producer.close()
+
+    run_in_virtual_time(scenario())
 
 
 def test_a_start_that_was_cancelled_leaves_nothing_and_the_next_task_starts_it_itself() -> None:  # faults: L19
@@ -207,6 +233,9 @@ async def main():
                 health = producer.health()
                 if health.ready or health.live or "forked" not in health.last_error:
                     os._exit(2)
+                told = producer.explain()
+                if [each.kind.name for each in told.obstacles] != ["FORKED"] or "forked" not in str(told):
+                    os._exit(3)
                 try:
                     producer.send("t", b"child")
                 except ForkedError:
@@ -318,7 +347,7 @@ def test_close_has_a_hard_bound_and_accounts_for_every_record_it_leaves() -> Non
             }
             cluster.release(held)
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def test_close_is_idempotent_concurrent_and_survives_cancellation() -> None:  # faults: L10, L12

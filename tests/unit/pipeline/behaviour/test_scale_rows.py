@@ -153,7 +153,7 @@ def test_many_lives_leave_neither_descriptors_nor_tasks() -> None:  # faults: L2
             await turns()
             gc.collect()
             descriptors, tasks = open_descriptors(), len(asyncio.all_tasks())
-            for _ in range(int(os.environ.get("AIOKPROD_LIVES", "100"))):
+            for _ in range(int(os.environ.get("AIOKPROD_TEST_LIVES", "100"))):
                 await live()
             await turns()
             gc.collect()

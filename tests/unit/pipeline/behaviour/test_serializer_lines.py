@@ -237,7 +237,7 @@ def test_a_wrong_argument_is_refused_before_anything_is_taken_or_serialized(wron
             assert calls == []
             assert producer.health().buffered_bytes == 0
             delivery = producer.send("t", b"y", timeout=5)
-            await asyncio.wait_for(producer.flush(), 5)
+            await asyncio.wait_for(producer.flush(), 60)
             assert kinds(await outcomes([delivery])) == ["RecordMetadata"]
             assert log(cluster) == [b"y"]
 
@@ -253,7 +253,7 @@ def test_a_send_many_with_a_wrong_timeout_takes_nothing() -> None:
                 await producer.send_many("t", [b"x"], timeout="5")  # type: ignore[arg-type]
             with pytest.raises(AiokprodError):
                 await producer.send_many("t", [Record(value=b"x", timeout=-1)])
-            await asyncio.wait_for(producer.flush(), 5)
+            await asyncio.wait_for(producer.flush(), 60)
             assert log(cluster) == []
 
     run(scenario)

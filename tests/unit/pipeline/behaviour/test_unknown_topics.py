@@ -162,7 +162,9 @@ def test_a_wrong_password_is_not_told_as_a_topic_that_is_not_there() -> None:
         assert "is not there" not in str(error) and error.code is None
         assert isinstance(error.__cause__, AuthenticationError)
         for one in (error, error.clone(), pickle.loads(pickle.dumps(error))):
-            assert one.__notes__ == [one.advice] == [f"The topic may well exist. {AuthenticationError.advice}"]
+            advice, timeline = one.__notes__
+            assert advice == one.advice == f"The topic may well exist. {AuthenticationError.advice}"
+            assert timeline.startswith("Timeline of topic orders, after the send:\n  +")
 
     run(scenario)
 

@@ -26,7 +26,7 @@ def test_a_backlog_of_requests_without_answers_is_written_in_a_loop() -> None:
     async def scenario(network: VirtualNetwork) -> None:
         async with started(network, acks=0, batch_size=0, linger_ms=0) as (cluster, producer):
             deliveries = [producer.send("t", b"%d" % number) for number in range(1_000)]
-            await asyncio.wait_for(producer.flush(), 5)
+            await asyncio.wait_for(producer.flush(), 60)
             assert producer.health().state is ProducerState.READY
             assert set(kinds(await outcomes(deliveries))) == {"RecordMetadata"}
             await asyncio.sleep(1)

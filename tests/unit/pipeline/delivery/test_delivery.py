@@ -38,8 +38,8 @@ def test_gather_wait_as_completed_shield_and_wait_for_take_it() -> None:
             assert len(done) == 2 and not pending
             assert [(await first).offset for first in asyncio.as_completed([producer.send("t", b"v")])] == [52]
             assert (await asyncio.shield(producer.send("t", b"v"))).offset == 53
-            assert (await asyncio.wait_for(producer.send("t", b"v"), 5)).offset == 54
-            async with asyncio.timeout(5):
+            assert (await asyncio.wait_for(producer.send("t", b"v"), 60)).offset == 54
+            async with asyncio.timeout(60):
                 assert (await producer.send("t", b"v")).offset == 55
 
     run(scenario())

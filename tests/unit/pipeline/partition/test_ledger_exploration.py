@@ -1,6 +1,6 @@
 """The ledger explored: random schedules, every schedule of small worlds, and each rule switched off.
 
-AIOKPROD_LEDGER_SEEDS sets how many random schedules are run (nox -s ledger: 200,000).
+AIOKPROD_TEST_LEDGER_SEEDS sets how many random schedules are run (nox -s ledger: 200,000).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ledger_world import KINDS, Kind, check, exhaust, run, survey
 
 pytestmark = pytest.mark.pure("its batches are no ProducerBatch, its variants subclass Ledger")
 
-SEEDS = int(os.environ.get("AIOKPROD_LEDGER_SEEDS", "3000"))
+SEEDS = int(os.environ.get("AIOKPROD_TEST_LEDGER_SEEDS", "3000"))
 SMALL_WORLDS = [
     kind
     for kind in KINDS

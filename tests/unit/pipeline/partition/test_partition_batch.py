@@ -13,9 +13,18 @@ from hypothesis import strategies as st
 from stage_rig import ManualLoop
 
 from aiokprod.errors import AiokprodError, RecordTooLargeError
+from aiokprod.explanation import EventKind, Place
 from aiokprod.model import TimestampType
 from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState
-from aiokprod.pipeline.partition.batch import BATCH_OVERHEAD_BYTES, MARK_EVERY_S, BatchOwner, ProducerBatch, Segment
+from aiokprod.pipeline.partition.batch import (
+    BATCH_OVERHEAD_BYTES,
+    MARK_EVERY_S,
+    BatchOwner,
+    ProducerBatch,
+    Segment,
+    SettledOwner,
+)
+from aiokprod.pipeline.partition.timeline import Happening
 from aiokprod.records.batch import encode_records
 from aiokprod.records.compression import compress
 from aiokprod.records.decoder import split_records
@@ -387,3 +396,36 @@ def test_waiting_goes_through_the_loop_of_the_owner() -> None:
         assert delivery.attempts == 1
 
     asyncio.run(scenario())
+
+
+# ---------------------------------------------------------------------- explaining
+def test_an_explanation_of_a_settled_record_has_its_own_outcome() -> None:
+    batch = filled(3)
+    batch.settle(segment(0, 1, 40))
+    batch.settle(segment(1, 3, error=AiokprodError("refused")))
+    delivered, failed = batch.explain(0), batch.explain(2)
+    assert (delivered.place, delivered.why, delivered.age_s, delivered.attempts) == (
+        Place.DELIVERED,
+        "offset 40",
+        50.0,
+        1,
+    )
+    assert (failed.place, failed.why, failed.waits_for) == (Place.FAILED, "AiokprodError: refused", None)
+    assert (failed.topic, failed.partition) == ("t", 3)
+
+
+def test_a_batch_that_settles_while_it_is_explained_in_another_thread_has_its_outcome() -> None:
+    batch = filled(1)
+    settled = SettledOwner("t", 3, batch.owner.loop)
+    batch.settle(segment(0, 1, 40))
+    assert settled.explain(batch, 0) == batch.explain(0)
+    assert settled.explain(batch, 0).place is Place.DELIVERED
+
+
+def test_what_happened_to_some_records_is_told_of_these_alone() -> None:
+    batch = filled(4)
+    assert batch.timeline is None
+    batch.happened(Happening(2.0, EventKind.ATTEMPT_FAILED, "refused", 1, 0, 2))
+    batch.settle(segment(0, 4, 40))
+    assert [event.text for event in batch.explain(1).events] == ["accepted", "refused", "delivered"]
+    assert [event.text for event in batch.explain(2).events] == ["accepted", "delivered"]

@@ -151,6 +151,11 @@ def test_headers_of_any_other_shape_are_refused(wrong: object) -> None:
         RecordChecks.header_pairs(wrong, "t")
 
 
+def test_a_text_as_the_value_of_a_header_is_told_with_what_to_do() -> None:
+    with pytest.raises(RecordTypeError, match="the header 'a' must be bytes or None, not str: encode it"):
+        RecordChecks.header_pairs({"a": "b"}, "t")
+
+
 # ---------------------------------------------------------------------- numbers
 @pytest.mark.parametrize("wrong", ["0", 1.0, True, b"0", object()])
 def test_a_partition_that_is_no_int_is_refused(wrong: object) -> None:

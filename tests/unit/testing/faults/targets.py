@@ -69,7 +69,7 @@ def play(kind: str, scenario: Scenario, **options: Any) -> None:
         async with target(kind, **options, **network) as made, made.client() as client:
             asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
             await client.ask(asked, MetadataResponse, 12)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await scenario(made, client)
 
     if kind == VIRTUAL:
@@ -87,13 +87,13 @@ def alike(network: VirtualNetwork) -> VirtualNetwork:
 async def end_of(client: RawClient) -> str:
     """Return how the connection ends: "closed", "reset", or "bytes" if something comes first."""
     try:
-        return "closed" if await asyncio.wait_for(client.reader.read(1), 5) == b"" else "bytes"
+        return "closed" if await asyncio.wait_for(client.reader.read(1), 60) == b"" else "bytes"
     except ConnectionResetError:
         return "reset"
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
     """Let the loop turn until it is so."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)

@@ -161,6 +161,7 @@ OTHERWISE = {17, 36, 28, 27}
 @pytest.mark.parametrize("key", sorted(APIS.keys() - OTHERWISE), ids=api_name_of)
 def test_every_api_fails_once_and_is_not_carried_out(kind: str, key: int) -> None:
     async def scenario(made: Target, client: RawClient) -> None:
+        made.cluster.ask_for_telemetry()  # else it is not offered
         for version in sorted({4, FLEXIBLE_FROM[key], APIS[key].max_version} & versions_of(key)):
             before = state_of(made.cluster)
             rule = made.script.fail_next(key, 41)

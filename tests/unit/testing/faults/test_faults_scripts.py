@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mock_batches import batch
 from mock_client import RawClient
@@ -127,6 +127,12 @@ def is_heard_alike(script: list[Fault]) -> None:
     assert mock == virtual
 
 
+@example(
+    script=[
+        Fault(effect=Fail(7), nth=4),
+        Fault(effect=Rechunk(20), before_serving=True, times=None, chance=0.5),  # draws sizes at a proxy only
+    ]
+)
 @settings(max_examples=20, deadline=None, derandomize=True, database=None)
 @given(script=scripts(4))
 def test_any_script_is_heard_alike_everywhere(script: list[Fault]) -> None:

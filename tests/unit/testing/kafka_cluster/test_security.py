@@ -60,3 +60,10 @@ def test_issued_certificates_are_what_kafka_and_python_read(tmp_path: Path) -> N
     assert b"BEGIN PRIVATE KEY" in files.broker_certificate.read_bytes()  # PKCS 8, the only form Kafka reads
     context = ssl.create_default_context(cafile=files.authority)
     context.load_cert_chain(files.client_certificate)
+
+
+def test_a_scope_may_be_required_of_tokens() -> None:
+    name = "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config"
+    assert "Scope" not in ClusterSecurity().properties(SASL)[name]
+    required = ClusterSecurity(oauth_scope="kafka").properties(SASL)[name]
+    assert 'unsecuredLoginStringClaim_sub="broker" unsecuredValidatorRequiredScope="kafka";' in required

@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 from aiokprod import TransactionOutcome
+from aiokprod.config import ProducerConfig
 from aiokprod.errors import BrokerRejectedError, TransactionAbortedError, UsageError
+from aiokprod.metrics import Metrics
 from aiokprod.testing import MemoryProducer
+from aiokprod.testing.memory.cluster import MemoryCluster
+from aiokprod.testing.memory.log import MemoryLog
+from aiokprod.testing.memory.transactions import MemoryCoordinators
+from aiokprod.transactions.coordinator import CoordinatorKind
+from aiokprod.wire.messages.end_txn import EndTxnRequest
 
 
 def run(scenario: Callable[[MemoryProducer], Awaitable[None]], **options: Any) -> None:
@@ -86,3 +93,22 @@ def test_a_start_forgets_the_transaction_that_was_left_open() -> None:
         assert values(producer) == [b"next"]
 
     run(scenario)
+
+
+def test_an_end_that_is_asked_for_again_ends_nothing() -> None:
+    """As a producer asks it when a transaction begins right behind another."""
+
+    async def whole() -> None:
+        config, log = ProducerConfig(bootstrap_servers="b:1"), MemoryLog({"t": 1}, auto_create=False)
+        coordinators = MemoryCoordinators(MemoryCluster(config, Metrics(), log, lambda topic: None), log)
+
+        async def end(epoch: int) -> int:
+            log.append("t", 0, (b"v", b"v"), (None, None), (), 0, in_transaction=True)
+            request = EndTxnRequest("tx", 1, epoch, committed=True)
+            answer = await coordinators.ask(CoordinatorKind.TRANSACTION, "tx", request, 5)
+            assert answer.error_code == 0
+            return len(log)
+
+        assert [await end(epoch) for epoch in (0, 0, 1)] == [1, 1, 3]
+
+    asyncio.run(whole())

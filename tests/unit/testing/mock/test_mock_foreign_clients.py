@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from aiokprod.testing import MockCluster
 
 QUIET = {"log_level": 0}
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Librdkafka:
@@ -28,7 +28,8 @@ class Librdkafka:
 
     def __init__(self, cluster: MockCluster, **options: Any) -> None:
         config = {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 1, **QUIET}
-        self._producer = Producer({**config, **{name.replace("_", "."): value for name, value in options.items()}})
+        named = {name if name == "oauth_cb" else name.replace("_", "."): value for name, value in options.items()}
+        self._producer = Producer({**config, **named})
         self.delivered: list[tuple[int, int, bytes]] = []
         self.failed: list[int] = []
 
@@ -112,6 +113,19 @@ def test_librdkafka_retries_through_refusals_and_torn_connections_without_copy_o
         assert [record.value for record in cluster.records("t")] == sent
         assert cluster.counters.duplicates >= 1 and cluster.leader("t") == 2
         assert cluster.counters.refusals[6] >= 1
+
+
+def test_librdkafka_gets_in_with_a_token_and_its_extensions() -> None:
+    token = f"{'x' * 100}.y-z_.~+/="
+    with MockCluster(1, sasl_mechanisms=["OAUTHBEARER"], users={"alice": token}) as cluster:
+        cluster.create_topic("t")
+        producer = Librdkafka(
+            cluster, security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER",
+            oauth_cb=lambda _: (token, time.time() + 300, "alice", {"logicalCluster": "lkc-1"}),
+        )  # fmt: skip
+        producer.send("t", b"v")
+        producer.flush()
+        assert [record.value for record in cluster.records("t")] == [b"v"]
 
 
 def test_librdkafka_survives_the_death_of_the_leader() -> None:

@@ -20,7 +20,7 @@ from aiokprod import Producer
 from aiokprod.testing import MockCluster
 
 PARTITIONS = 4
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 QUICK = {
     "group.min.session.timeout.ms": 100,
     "group.consumer.session.timeout.ms": 1500,

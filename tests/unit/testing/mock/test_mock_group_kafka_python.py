@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from importlib import import_module
 from typing import Any
@@ -62,3 +64,37 @@ def test_kafka_python_consumers_share_take_over_and_go_on_where_they_stopped() -
         again = consumer(cluster)
         assert read(again, 12) == numbers(20, 12)
         again.close()
+
+
+KILLED = """
+import sys, warnings
+warnings.simplefilter("ignore")
+from kafka import KafkaConsumer
+
+consumer = KafkaConsumer("t", bootstrap_servers=sys.argv[1], group_id="g", auto_offset_reset="earliest",
+                         enable_auto_commit=False, session_timeout_ms=1000, heartbeat_interval_ms=100)
+while not consumer.assignment():
+    consumer.poll(50)
+print("assigned", flush=True)
+while True:
+    consumer.poll(50)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # its own
+def test_kafka_python_takes_over_from_a_process_that_was_killed() -> None:
+    with on_thread() as cluster:
+        first = consumer(cluster)
+        until_shared(first)
+        command = [sys.executable, "-c", KILLED, cluster.bootstrap_servers]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            deadline = time.monotonic() + DEADLINE_S
+            while len(assigned(first)) != PARTITIONS // 2 and time.monotonic() < deadline:
+                first.poll(50)
+            assert process.stdout.readline() == "assigned\n"
+            process.kill()
+        assert len(assigned(first)) == PARTITIONS // 2
+        until_shared(first)
+        first.close()

@@ -211,6 +211,7 @@ def test_a_member_of_the_consumer_protocol_that_falls_silent_is_out_after_its_se
 def test_a_join_that_is_refused_leaves_no_group_behind() -> None:
     async def scenario(cluster: MockCluster, client: RawClient) -> None:
         assert (await heartbeat(client, "m", 0, subscribed_topic_regex="(")).error_code == 128
+        assert (await heartbeat(client, "m", 0, rack_id="r" * 32_768)).error_code == 42
         assert (await consumers(client)).error_code == 69
 
     on(scenario)

@@ -157,6 +157,8 @@ def test_transactions_are_listed_as_far_as_they_pass_every_filter() -> None:
         assert (answer.unknown_state_filters, answer.transaction_states) == (["Nonsense"], [])
         broken = ListTransactionsRequest(transactional_id_pattern="(")
         assert (await client.raw.ask(broken, ListTransactionsResponse, 2)).error_code == 128
+        burning = ListTransactionsRequest(transactional_id_pattern="(t?x?)*" * 100 + "-")
+        assert (await client.raw.ask(burning, ListTransactionsResponse, 2)).transaction_states == []
         client.cluster.fail_next("ListTransactions", "COORDINATOR_LOAD_IN_PROGRESS")
         assert (await client.raw.ask(broken, ListTransactionsResponse, 2)).error_code == 14
 

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from aiokprod.reader import Reader
 from aiokprod.testing import MockCluster
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 FAST: dict[str, Any] = {
     "retry.backoff.ms": 1, "retry.backoff.max.ms": 20, "reconnect.backoff.ms": 1, "reconnect.backoff.max.ms": 20,
     "topic.metadata.refresh.fast.interval.ms": 20, "log_level": 0, "linger.ms": 1,

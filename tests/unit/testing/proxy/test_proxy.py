@@ -23,7 +23,7 @@ from aiokprod.wire.messages.produce import ProduceRequest
 
 METADATA = 3
 PRODUCE = 0
-WAIT_S = 5.0
+WAIT_S = 60.0
 
 
 class EchoBroker:

@@ -8,7 +8,7 @@ import pytest
 from txn_rig import CLUSTERS, committed, run
 
 from aiokprod import Producer, TransactionOutcome
-from aiokprod.errors import ProducerClosedError, ProducerFailedError, ProducerFencedError
+from aiokprod.errors import ClusterAuthorizationError, ProducerClosedError, ProducerFailedError, ProducerFencedError
 from aiokprod.testing import MockCluster
 
 EVERY = pytest.mark.parametrize("version", list(CLUSTERS))
@@ -32,6 +32,66 @@ def test_a_fence_inside_the_block_is_raised_by_its_end(version: str) -> None:
                 await asyncio.sleep(1)
         assert transaction.outcome is TransactionOutcome.ABORTED
         assert await committed(cluster) == []
+
+    run(scenario, CLUSTERS[version])
+
+
+@EVERY
+def test_a_close_behind_a_failure_tells_of_the_transaction_that_was_open_then(version: str) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        crash(producer)
+        await asyncio.sleep(1)
+        assert (await producer.close()).transaction is TransactionOutcome.ABORTED
+        await producer.start()
+        producer.begin_transaction()
+        await producer.send("t", b"w", partition=0)
+        cluster.blackhole_next("EndTxn")
+        commit = asyncio.create_task(producer.commit_transaction())
+        await asyncio.sleep(1)
+        crash(producer)
+        with pytest.raises(ProducerFailedError):
+            await commit
+        assert (await producer.close()).transaction is TransactionOutcome.UNKNOWN
+        await producer.start()
+        async with producer.transaction():
+            producer.send("t", b"x", partition=0)
+        crash(producer)
+        assert (await producer.close()).transaction is None, "none was open"
+
+    run(scenario, CLUSTERS[version])
+
+
+@EVERY
+def test_a_close_behind_a_fence_tells_of_the_transaction_that_was_open_then(version: str) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        for inside in (True, False):
+            producer.begin_transaction()
+            await producer.send("t", b"v", partition=0)
+            if not inside:
+                await producer.commit_transaction()
+                producer.begin_transaction()
+            cluster.fail_next("EndTxn" if inside else "TxnOffsetCommit", 90 if inside else 53)
+            with pytest.raises((ProducerFencedError, ClusterAuthorizationError)):
+                if inside:
+                    await producer.abort_transaction()
+                else:
+                    await producer.send_offsets_to_transaction({("t", 0): 1}, "g")
+            assert (await producer.close()).transaction is TransactionOutcome.ABORTED
+            await producer.start()
+
+    run(scenario, CLUSTERS[version])
+
+
+@EVERY
+def test_a_fence_that_a_close_finds_is_told_once(version: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.fail_next("EndTxn", 90)
+        assert (await producer.close()).transaction is TransactionOutcome.ABORTED
+        assert len([line for line in caplog.messages if "FAILED because" in line]) == 1
 
     run(scenario, CLUSTERS[version])
 

@@ -86,6 +86,36 @@ def test_the_feature_decides_and_not_what_brokers_offer(version: str) -> None:
     run(scenario, CLUSTERS[version])
 
 
+@pytest.mark.parametrize("version", list(CLUSTERS))
+def test_a_change_of_the_feature_is_followed_at_the_next_begin(version: str) -> None:
+    """faults: X20, broker: 10.10"""
+    changed = 1 if version == "TV2" else 2
+
+    def last(cluster: MockCluster) -> tuple[bool, int]:
+        """Return whether the last transaction was one of the second version, by its Produce and by its EndTxn."""
+        return cluster.requests("Produce")[-1].version > 11, cluster.requests("EndTxn")[-1].version
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        before, after = ((True, 5), (False, 4)) if version == "TV2" else ((False, 4), (True, 5))
+        async with producer.transaction():
+            await producer.send("t", b"0", partition=0)
+            cluster.set_transaction_version(changed)
+            cluster.close_connections()  # brokers that restart tell it
+            await producer.send("t", b"0", partition=1)
+        assert last(cluster) == before, "the one that was open goes on as it began"
+        await one(producer, b"1")
+        assert last(cluster) == after
+        late = cluster._brokers[cluster.leader("t", 0) or 0]
+        late.features, late.features_epoch = {"transaction.version": 3 - changed}, 0  # has not heard of it yet
+        cluster.close_connections()
+        await one(producer, b"2")  # connects to it
+        await one(producer, b"3")
+        assert last(cluster) == after, "the newest epoch counts"
+        assert await committed(cluster) == [b"0", b"1", b"2", b"3", b"0"]
+
+    run(scenario, CLUSTERS[version])
+
+
 @pytest.mark.parametrize(
     ("node", "host"),
     [pytest.param(99, "127.0.0.1", id="no broker"), pytest.param(2, "other.example", id="another broker, elsewhere")],

@@ -78,6 +78,21 @@ def test_it_names_what_was_written(version: str) -> None:
 
 
 @EVERY
+@pytest.mark.parametrize("records", [0, 1])
+def test_its_outcome_is_not_known_when_the_producer_is_closed(version: str, records: int) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer, end: End) -> None:
+        transaction = await producer.transaction().__aenter__()
+        for _ in range(records):
+            producer.send("t", b"v", partition=0)
+        prepared = await producer.prepare_transaction()
+        await producer.close()
+        assert transaction.outcome is TransactionOutcome.UNKNOWN, "any process may commit it"
+        assert await end(prepared) is True
+
+    on(version, scenario)
+
+
+@EVERY
 @EITHER
 def test_a_stranger_ends_it_and_asks_as_often_as_it_likes(version: str, commit: bool) -> None:
     async def scenario(cluster: MockCluster, producer: Producer, end: End) -> None:

@@ -15,6 +15,7 @@ from txn_rig import CLUSTERS, ID, Scenario, committed, producer_of, run, written
 
 from aiokprod import BytesColumn, Persistence, Producer, ProducerInterceptor, Record, TransactionOutcome
 from aiokprod.errors import (
+    AiokprodError,
     BufferFullError,
     ClusterAuthorizationError,
     ConfigError,
@@ -222,6 +223,38 @@ def test_interceptors_and_awaited_serializers_work_inside(version: str) -> None:
 
 
 @EVERY
+def test_interceptors_are_told_the_end_behind_the_outcomes_of_its_records(version: str) -> None:
+    told: list[str] = []
+
+    class Follows(ProducerInterceptor):
+        def on_acknowledgement(self, metadata: object, error: object) -> None:
+            told.append("delivered" if error is None else type(error).__name__)
+
+        def on_transaction_end(self, outcome: TransactionOutcome) -> None:
+            told.append(outcome.name)
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        async with producer.transaction():
+            producer.send("t", b"v", partition=0)
+        with pytest.raises(KeyError):
+            async with producer.transaction():
+                await producer.send("t", b"v", partition=0)
+                producer.send("t", b"v", partition=1)
+                raise KeyError
+        async with producer.transaction():
+            pass
+        producer.begin_transaction()
+        producer.send("t", b"v", partition=0)
+        await producer.close()
+
+    on(version, scenario, interceptors=[Follows()], linger_ms=50)
+    assert told == [
+        "delivered", "COMMITTED", "delivered", "TransactionAbortedError", "ABORTED", "COMMITTED",
+        "TransactionAbortedError", "ABORTED",
+    ]  # fmt: skip
+
+
+@EVERY
 def test_records_that_wait_for_their_topic_belong_to_the_commit(version: str) -> None:
     async def scenario(cluster: MockCluster, producer: Producer) -> None:
         loop = asyncio.get_running_loop()
@@ -314,10 +347,40 @@ def test_a_close_with_a_dead_coordinator_keeps_its_bound(version: str) -> None:
         began = loop.time()
         report = await producer.close(3)
         assert loop.time() - began < 4.5
-        assert report.transaction is TransactionOutcome.UNKNOWN
+        assert report.transaction is TransactionOutcome.ABORTED, "nothing can commit it any more"
         for node in cluster.broker_ids:
             cluster.thaw_broker(node)
         assert await committed(cluster) == []
+
+    on(version, scenario)
+
+
+@EVERY
+@pytest.mark.parametrize("bound", [0, 0.002])
+def test_a_close_without_time_says_that_nothing_is_committed(version: str, bound: float) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        report = await producer.close(bound)
+        assert report.transaction is TransactionOutcome.ABORTED
+        await producer.start()  # ends it, if that close had no time to
+        assert await committed(cluster) == []
+
+    on(version, scenario)
+
+
+@EVERY
+def test_a_close_beside_a_commit_without_an_answer_does_not_know_its_end(version: str) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.blackhole_next("EndTxn")
+        commit = asyncio.create_task(producer.commit_transaction())
+        await asyncio.sleep(1)
+        report = await producer.close(0)
+        assert report.transaction is TransactionOutcome.UNKNOWN
+        with pytest.raises(AiokprodError):
+            await commit
 
     on(version, scenario)
 
@@ -531,5 +594,49 @@ def test_most_of_the_timeout_gone_is_a_warning(caplog: pytest.LogCaptureFixture)
 
     on("TV2", scenario, transaction_timeout_ms=10_000)
     [warning] = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert "has been open for 9.0 s" in warning.getMessage()
+    assert warning.getMessage().startswith("transactional id 'tx': the transaction has been open for 9.0 s")
     assert "aborts it in 1.0 s" in warning.getMessage()
+    assert warning.getMessage().endswith("commit or abort was not called yet")
+
+
+@pytest.mark.parametrize(
+    ("api", "waits"),
+    [("EndTxn", "it has not answered the commit yet"), ("Produce", "the commit waits for records or offsets of it")],
+)
+def test_what_a_commit_waits_for_is_told_when_most_of_the_timeout_is_gone(
+    api: str, waits: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        held = cluster.hold(api, before_serving=True)
+        asyncio.get_running_loop().call_later(9.5, cluster.release, held)
+        with caplog.at_level(logging.WARNING, "aiokprod"):
+            async with producer.transaction():
+                producer.send("t", b"v", partition=0)
+        assert await committed(cluster) == [b"v"]
+
+    on("TV2", scenario, transaction_timeout_ms=10_000)
+    [warning] = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.getMessage().endswith(waits)
+
+
+def test_the_log_has_each_state_of_the_id_by_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        async with producer.transaction():
+            producer.send("t", b"v", partition=0)
+        cluster.fail_next("Produce", 44)
+        with pytest.raises(TransactionAbortedError):
+            async with producer.transaction():
+                producer.send("t", b"v", partition=0)
+
+    with caplog.at_level(logging.DEBUG, "aiokprod"):
+        on("TV2", scenario)
+    name = f"transactional id {ID!r}: "
+    told = [each for each in caplog.records if each.getMessage().startswith(name)]
+    states = [each.getMessage().removeprefix(name).partition(" because ")[0] for each in told]
+    assert states == [
+        "UNINITIALISED -> INITIALISING", "INITIALISING -> READY",
+        "READY -> OPEN", "OPEN -> COMMITTING", "COMMITTING -> READY",  # and not told again within 5 s
+        "COMMITTING -> ABORTABLE", "ABORTABLE -> ABORTING", "ABORTING -> READY",
+    ]  # fmt: skip
+    routine = [each.levelno == logging.DEBUG for each in told]
+    assert routine == [False] * 2 + [True] * 3 + [False] * 2 + [True]

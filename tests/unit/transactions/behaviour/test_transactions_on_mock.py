@@ -153,6 +153,31 @@ def test_an_empty_transaction_sends_nothing(version: str) -> None:
 
 
 @EVERY
+def test_a_transaction_right_behind_another_writes_as_soon_as_the_markers_are_there(version: str) -> None:
+    """broker: 10.6"""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        now = asyncio.get_running_loop().time
+        for _ in range(2):
+            cluster.hold_markers()
+            async with producer.transaction():
+                producer.send("t", b"v", partition=0)
+            before = cluster.requests_seen("Produce")
+            producer.begin_transaction()
+            delivery = producer.send("t", b"w", partition=0)
+            await asyncio.sleep(0.02)
+            assert cluster.requests_seen("Produce") == before, "it would wait in the broker, 20 ms and more"
+            cluster.release_markers()
+            released = now()
+            await delivery
+            assert now() - released < 0.02
+            await producer.commit_transaction()
+        assert await committed(cluster) == [b"v", b"w"] * 2
+
+    on(version, scenario)
+
+
+@EVERY
 def test_an_abort_while_the_markers_of_the_transaction_before_are_due_is_no_fence(version: str) -> None:
     """faults: X3, broker: 10.4e"""
 

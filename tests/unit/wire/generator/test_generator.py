@@ -16,7 +16,7 @@ import pytest
 
 from aiokprod.errors import ProtocolError, UnsupportedVersionError
 from aiokprod.testing.kafka_cluster.jars import kafka_classpath
-from aiokprod.wire.generator.__main__ import KAFKA_VERSION
+from aiokprod.wire.generator.__main__ import KAFKA_VERSION, codes_module
 from aiokprod.wire.generator.definitions import LAST, Versions, load
 from aiokprod.wire.generator.emit import module, snake
 
@@ -52,6 +52,29 @@ def test_ranges_are_cut_and_compared() -> None:
 )
 def test_names(name: str, expected: str) -> None:
     assert snake(name) == expected
+
+
+# ---------------------------------------------------------------------- error codes
+TABLE = """<table class="data-table"><tbody>
+<tr><th>Error</th>
+<th>Code</th>
+</tr>
+<tr><td>NONE</td><td>0</td><td>False</td><td></td></tr>
+<tr><td>UNKNOWN_SERVER_ERROR</td><td>-1</td><td>False</td><td>Any.</td></tr>
+</tbody></table>
+"""
+
+
+def test_codes_come_from_the_table_that_kafka_prints() -> None:
+    assert "    UNKNOWN_SERVER_ERROR = -1\n    NONE = 0\n\n" in codes_module(TABLE)
+
+
+@pytest.mark.parametrize(
+    "table", ["", TABLE.replace("<td>0</td>", "<td><b>0</b></td>"), TABLE.replace("NONE", "NO-NE")]
+)
+def test_a_table_of_another_shape_is_refused(table: str) -> None:
+    with pytest.raises(ValueError, match="otherwise than before"):
+        codes_module(table)
 
 
 # ---------------------------------------------------------------------- a small definition
@@ -207,7 +230,7 @@ def check(folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.real
 def test_the_committed_files_are_what_the_generator_writes() -> None:
     done = check(ROOT)
-    assert (done.returncode, done.stdout) == (0, "40 files, 0 differ: \n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "42 files, 0 differ: \n"), done.stderr
 
 
 @pytest.mark.real
@@ -217,5 +240,5 @@ def test_a_changed_file_is_found(tmp_path: Path) -> None:
     changed = tmp_path / "aiokprod" / "wire" / "messages" / "end_txn.py"
     changed.write_text(changed.read_text().replace("producer_epoch", "epoch_of_producer"))
     done = check(tmp_path)
-    assert (done.returncode, done.stdout) == (1, "40 files, 1 differ: end_txn.py\n"), done.stderr
+    assert (done.returncode, done.stdout) == (1, "42 files, 1 differ: end_txn.py\n"), done.stderr
     assert "epoch_of_producer" in changed.read_text()

@@ -8,8 +8,9 @@ from itertools import count
 import pytest
 
 from aiokprod.testing.mock.cluster_state import RefusalError
-from aiokprod.testing.mock.groups.classic_group import ClassicGroup, GroupState
+from aiokprod.testing.mock.groups.classic_group import ClassicGroup
 from aiokprod.testing.mock.groups.classic_members import JoinAsk, Joined, Synced
+from aiokprod.testing.mock.groups.classic_roster import GroupState
 from aiokprod.testing.mock.groups.group import Committer
 from aiokprod.testing.mock.groups.settings import MAX_GROUP_BYTES, GroupSettings
 
@@ -374,6 +375,14 @@ def test_members_and_their_metadata_are_limited() -> None:  # broker: 21.16
     large.join()
     assert large.sync("m2", m2=bytes(MAX_GROUP_BYTES))[0].code == -1
     assert large.group.state is GroupState.PREPARING and large.join("m2")[0].generation == 2
+
+
+def test_what_a_member_says_of_itself_counts_beside_its_metadata() -> None:
+    rig = Rig()
+    assert rig.join(protocols=(("range", b""),) * (MAX_GROUP_BYTES // 8))[0].code == -1
+    assert rig.join(instance_id="i" * MAX_GROUP_BYTES)[0].code == -1
+    assert rig.join(protocol_type="t" * MAX_GROUP_BYTES)[0].code == -1
+    assert rig.group.is_empty
 
 
 def test_a_dead_group_answers_that_there_is_no_coordinator() -> None:

@@ -128,13 +128,13 @@ def test_an_offset_of_a_transaction_counts_after_its_commit() -> None:
     log = offsets_partition("g")[1]
     offsets.commit("g", where, CommittedOffset(1))
     assert offsets.commit_in_transaction("g", who, where, CommittedOffset(5)) == 0
-    assert offsets.is_unstable("g", where) and not offsets.is_unstable("g", ("t", 1))
+    assert offsets.unstable("g") == {where}
     assert offsets.offsets("g") == {where: CommittedOffset(1)}
     offsets.end(log + 1, who, commits=True)  # the marker of another partition
     offsets.end(log, ProducerIdentity(8, 0), commits=True)  # and of another producer
-    assert offsets.is_unstable("g", where)
+    assert offsets.unstable("g")
     offsets.end(log, who, commits=True)
-    assert offsets.offsets("g") == {where: CommittedOffset(5)} and not offsets.is_unstable("g", where)
+    assert offsets.offsets("g") == {where: CommittedOffset(5)} and not offsets.unstable("g")
 
 
 def test_an_offset_of_an_aborted_transaction_is_gone() -> None:
@@ -143,7 +143,7 @@ def test_an_offset_of_an_aborted_transaction_is_gone() -> None:
     offsets.commit_in_transaction("g", who, where, CommittedOffset(5))
     assert offsets.knows("g")
     offsets.end(offsets_partition("g")[1], who, commits=False)
-    assert offsets.offsets("g") == {} and not offsets.is_unstable("g", where)
+    assert offsets.offsets("g") == {} and not offsets.unstable("g")
 
 
 def test_the_offset_written_last_wins_and_not_the_transaction_that_ended_last() -> None:

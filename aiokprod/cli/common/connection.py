@@ -1,0 +1,72 @@
+"""The options that every command with a connection has: `-b`, `--config`, `-X`, `--timeout`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import click
+
+from aiokprod.config import ProducerConfig
+from aiokprod.config.command_line import Setting, config_of_settings, settings_of
+
+CallT = TypeVar("CallT", bound=Callable[..., None])
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """The options of a connection as they were given."""
+
+    bootstrap: str | None
+    file: str | None
+    pairs: Sequence[str] = field(repr=False)  # one may be a password
+    timeout_s: float
+
+    def settings(self) -> list[Setting]:
+        """Collect the options from the environment, the file and the command line.
+
+        Raises:
+            ConfigError: one of them cannot be read.
+        """
+        return settings_of(self.bootstrap, self.file, self.pairs)
+
+    def config(self) -> ProducerConfig:
+        """Make the config.
+
+        Raises:
+            ConfigError: an option is unknown or wrong, or no server is given.
+        """
+        return config_of_settings(self.settings())
+
+
+def connection_options(command: CallT) -> CallT:
+    """Add the options of a connection; the command gets them as one argument, `connection`."""
+
+    @functools.wraps(command)
+    def with_connection(
+        bootstrap: str | None, config_file: str | None, pairs: Sequence[str], timeout: float, **others: Any
+    ) -> None:
+        command(connection=Connection(bootstrap, config_file, pairs, timeout), **others)
+
+    made: Any = with_connection
+    for option in (
+        click.option(
+            "--timeout",
+            type=click.FloatRange(0.001, 86_400),
+            default=30.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="Give up a request after this time.",
+        ),
+        click.option(
+            "-X", "pairs", multiple=True, metavar="NAME=VALUE", help="Set an option, in any client's spelling."
+        ),
+        click.option(
+            "--config", "config_file", type=click.Path(), metavar="FILE", help="Read options: lines of name=value."
+        ),
+        click.option("-b", "--bootstrap", metavar="HOST:PORT,...", help="Servers to connect to."),
+    ):
+        made = option(made)
+    return made  # type: ignore[no-any-return]

@@ -1,0 +1,61 @@
+"""A group of commands whose help is not cut, and which names the command that was perhaps meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+OTHER_WORDS: Final = {"bench": "perf", "consume": "read", "send": "produce", "topic": "topics", "write": "produce"}
+"""a word of other tools, and the command here"""
+
+
+def meant(name: str, commands: Iterable[str]) -> str | None:
+    """Return the command that was perhaps meant by `name`."""
+    from difflib import get_close_matches  # not imported for commands that exist
+
+    known = list(commands)
+    other = OTHER_WORDS.get(name)
+    return other if other in known else next(iter(get_close_matches(name, known, 1)), None)
+
+
+class Group(click.Group):
+    """A group of commands."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that was typed.
+
+        Raises:
+            click.UsageError: there is none; the message has the nearest one.
+        """
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            name = args[0]
+            near = None if name.startswith("-") else meant(name, self.list_commands(ctx))
+            if near is None:
+                raise
+            raise click.UsageError(f"No such command {name!r}. Did you mean {near!r}?", ctx) from None
+
+    def rows(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Return each command with the first line of its help."""
+        found: list[tuple[str, Any]] = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        return [(name, command.short_help or (command.help or "").partition("\n")[0]) for name, command in found]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, each with its whole line."""
+        with formatter.section("Commands"):
+            formatter.write_dl(self.rows(ctx))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer the commands, each with its whole line; none of them is imported for that."""
+        from click.shell_completion import CompletionItem
+
+        offered = [CompletionItem(name, help=text) for name, text in self.rows(ctx) if name.startswith(incomplete)]
+        return offered + click.Command.shell_complete(self, ctx, incomplete)

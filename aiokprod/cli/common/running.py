@@ -1,0 +1,126 @@
+"""Running a command: one event loop, signals, errors in one line, the exit status.
+
+The first Ctrl-C (or SIGTERM) cancels the command's work, which finishes what it has begun, tells what it has done and ends. The
+second cancels that too; the third ends the process at once. A reader of our output that ends (`aiokprod read | head`) ends the
+command without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NoReturn, TextIO
+
+import click
+
+from aiokprod.cli.common.log_lines import log_lines
+from aiokprod.cli.common.statuses import BY_SIGNAL, DONE, NOT_DONE
+from aiokprod.errors import AiokprodError, BootstrapError
+from aiokprod.logs import printable
+
+LONGEST_LINE: Final = 2_000
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+LAST: Final = 2
+ASK: Final = " (aiokprod doctor finds out more)"
+PIPE: Final = 13  # SIGPIPE, which Windows does not have
+
+
+def line_of(error: BaseException) -> str:
+    """Return what happened and what to do, in one line that does not steer a terminal."""
+    said = error.message if isinstance(error, AiokprodError) else str(error)
+    text = said.strip().partition("\n")[0].rstrip(".") or type(error).__name__
+    if isinstance(error, OSError) and not isinstance(error, AiokprodError):
+        text = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+    advice = error.advice if isinstance(error, AiokprodError) else ""
+    return printable(f"{text}. {advice}" if advice else text, LONGEST_LINE)
+
+
+def tell(text: str) -> None:
+    """Write a line to standard error, after the name of the command; nothing of it steers a terminal.
+
+    If standard error takes nothing, the exit status still says how the command ended.
+    """
+    context = click.get_current_context(silent=True)
+    path = context.command_path if context is not None else ""
+    name = path if path.partition(" ")[0] == "aiokprod" else f"aiokprod {path}".strip()
+    try:
+        click.echo(f"{name}: {printable(text, 2 * LONGEST_LINE)}", err=True)
+    except OSError:
+        drop(sys.stderr)
+
+
+def run(work: Callable[[], Coroutine[Any, Any, int]]) -> NoReturn:
+    """Run the work of a command to its end, and end the process with its exit status.
+
+    Args:
+        work: returns the exit status; an AiokprodError or OSError of it is told in one line, with status 2.
+    """
+    sys.exit(status_of(work))
+
+
+def status_of(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Run the work; return the exit status."""
+    caught: list[int] = []
+    try:
+        with log_lines(tell) as warnings:
+            status = asyncio.run(_with_signals(work, caught))
+            if status == DONE:
+                warnings.forget_held()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop(sys.stdout)
+        return BY_SIGNAL + PIPE
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        return BY_SIGNAL + (caught[0] if caught else signal.SIGINT)
+    except (AiokprodError, OSError) as error:
+        tell(line_of(error) + (ASK if isinstance(error, BootstrapError) and not _is_doctor() else ""))
+        return NOT_DONE
+    finally:
+        try:
+            sys.stdout.flush()
+        except (OSError, ValueError):  # told above
+            drop(sys.stdout)
+    return status
+
+
+def _is_doctor() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and context.info_name == "doctor"
+
+
+async def _with_signals(work: Callable[[], Coroutine[Any, Any, int]], caught: list[int]) -> int:
+    task = asyncio.ensure_future(work())
+    loop = asyncio.get_running_loop()
+
+    def signalled(number: int) -> None:
+        if len(caught) == LAST:
+            os._exit(BY_SIGNAL + number)
+        caught.append(number)
+        task.cancel()
+
+    handled: list[int] = []
+    for number in map(int, SIGNALS):
+        # Not on Windows, and not on a thread; there Ctrl-C is a KeyboardInterrupt of asyncio.run.
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, signalled, number)
+            handled.append(number)
+    try:
+        status = await task
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)
+    if caught:
+        raise asyncio.CancelledError
+    return status
+
+
+def drop(stream: TextIO) -> None:
+    """Send what is left of an output that takes nothing to nowhere: Python would complain at its end, with status 120."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

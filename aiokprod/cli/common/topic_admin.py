@@ -1,0 +1,222 @@
+"""`TopicAdmin`: what the commands ask a cluster: brokers, topics, options; and topics made and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, NoReturn, Self
+
+from aiokprod.cluster.client import ClusterClient
+from aiokprod.cluster.cluster_listener import SilentListener
+from aiokprod.cluster.connection.control_request import RequestMessage
+from aiokprod.config import ProducerConfig
+from aiokprod.errors import (
+    BrokerAnswerError,
+    ClusterAuthorizationError,
+    TopicAuthorizationError,
+    UnknownTopicError,
+)
+from aiokprod.metrics import Metrics
+from aiokprod.pipeline.sending.record_checks import RecordChecks
+from aiokprod.wire.codes import ErrorCode, name_of
+from aiokprod.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from aiokprod.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from aiokprod.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from aiokprod.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+DEVELOPMENT: Final = "aiokprod-cluster-"
+"""how the id of a development cluster (`aiokprod cluster`) begins"""
+TOPIC: Final = 2
+BROKER: Final = 4
+PAUSE_S: Final = 0.2
+LATER: Final = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)  # fmt: skip
+"""codes after which the same question is asked again"""
+ADVICE: Final[Mapping[int, str]] = {
+    ErrorCode.TOPIC_ALREADY_EXISTS: "With --if-missing a topic that is there is left alone.",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "A name is 1 to 249 of the characters a-z A-Z 0-9 . _ - and not '.' or '..'.",
+    ErrorCode.INVALID_CONFIG: "Correct -o NAME=VALUE: the names and values are those of Kafka's topic options.",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "Correct --replicas: there are at most as many as brokers.",
+    ErrorCode.INVALID_PARTITIONS: "Correct --partitions.",
+    ErrorCode.POLICY_VIOLATION: "A policy of the cluster forbids it: ask its administrators.",
+    ErrorCode.TOPIC_DELETION_DISABLED: "Set delete.topic.enable=true in the brokers' configuration.",
+}
+"""what to do, by code, where Kafka's list of codes says less"""
+
+
+class TopicAdmin:
+    """A client that asks about brokers and topics.
+
+    Args:
+        config: of the connection.
+        timeout_s: bound of each call, in seconds.
+    """
+
+    def __init__(self, config: ProducerConfig, timeout_s: float) -> None:
+        self.config = config
+        self._client = ClusterClient(config.replace(allow_auto_create_topics=False), Metrics(), SilentListener())
+        self._timeout_s = timeout_s
+
+    async def __aenter__(self) -> Self:
+        await self._client.start(self.config.start_timeout)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.close()
+
+    async def ask(self, message: RequestMessage, node_id: int | None = None) -> Any:
+        """Send one request and return its answer.
+
+        Raises:
+            ClusterError: no answer in time.
+        """
+        return await self._client.request(message, node_id=node_id, timeout_s=self._timeout_s)
+
+    async def metadata(self, topics: Sequence[str] | None = ()) -> MetadataResponse:
+        """Return the brokers, and these topics with their errors; None asks for all topics.
+
+        Raises:
+            ClusterError: no answer in time.
+        """
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        answer: MetadataResponse = await self.ask(request)
+        return answer
+
+    async def options(
+        self, kind: int, name: str, node_id: int | None = None
+    ) -> dict[str, DescribeConfigsResourceResult]:
+        """Return the options of a topic or a broker.
+
+        Args:
+            kind: TOPIC or BROKER.
+            name: topic name, or node id as text.
+            node_id: the broker to ask; needed for its own options.
+
+        Raises:
+            ClusterError, UnknownTopicError, TopicAuthorizationError: the cluster does not tell them.
+        """
+        resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        answer: DescribeConfigsResponse = await self.ask(DescribeConfigsRequest(resources=[resource]), node_id)
+        for result in answer.results:
+            if result.error_code:
+                what = f"topic {name!r}" if kind == TOPIC else f"broker {name}"
+                refuse(result.error_code, f"the options of {what} are not told", name, result.error_message)
+            return {each.name: each for each in result.configs}
+        raise BrokerAnswerError(f"the answer about {name!r} is empty")
+
+    async def create(
+        self, name: str, partitions: int, replication: int, options: Mapping[str, str], *, only_check: bool = False
+    ) -> None:
+        """Create a topic.
+
+        Args:
+            name: topic name.
+            partitions: number; -1 leaves it to the broker.
+            replication: number of replicas; -1 leaves it to the broker.
+            options: of the topic.
+            only_check: True only asks whether the cluster would.
+
+        Raises:
+            ClusterError, TopicAuthorizationError: the cluster does not.
+        """
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication,
+            configs=[CreatableTopicConfig(option, value) for option, value in options.items()],
+        )
+        request = CreateTopicsRequest(
+            topics=[topic], timeout_ms=round(self._timeout_s * 1000), validate_only=only_check
+        )
+
+        async def once(node_id: int) -> tuple[int, str | None]:
+            answer: CreateTopicsResponse = await self.ask(request, node_id)
+            return next((each.error_code, each.error_message) for each in answer.topics)
+
+        await self._by_controller(once, f"topic {name!r} is not created", name)
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic with all its records.
+
+        Raises:
+            ClusterError, UnknownTopicError, TopicAuthorizationError: the cluster does not.
+        """
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=round(self._timeout_s * 1000)
+        )
+
+        async def once(node_id: int) -> tuple[int, str | None]:
+            answer: DeleteTopicsResponse = await self.ask(request, node_id)
+            return next((each.error_code, each.error_message) for each in answer.responses)
+
+        await self._by_controller(once, f"topic {name!r} is not deleted", name)
+
+    async def _by_controller(self, once: Any, text: str, topic: str) -> None:
+        """Ask the controller, which may move; brokers of a KRaft cluster pass the request on."""
+        scope = asyncio.timeout(self._timeout_s)
+        code, message = 0, None
+        try:
+            async with scope:
+                while True:
+                    code, message = await once((await self.metadata()).controller_id)
+                    if code not in LATER:
+                        break
+                    await asyncio.sleep(PAUSE_S)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+        if code:
+            refuse(code, text, topic, message)
+
+
+async def check_topics(config: ProducerConfig, topics: Sequence[str], timeout_s: float) -> dict[str, int]:
+    """Return the number of partitions of each topic. Unlike a reader it does not wait for a topic to be made.
+
+    Raises:
+        UnknownTopicError, TopicAuthorizationError, BrokerAnswerError: one cannot be read.
+        ClusterError: no answer in time.
+    """
+    for topic in topics:
+        RecordChecks.checked_name(topic)
+    async with TopicAdmin(config, timeout_s) as admin:
+        answer = await admin.metadata(topics)
+    for each in answer.topics:
+        if each.error_code and not (each.error_code == ErrorCode.LEADER_NOT_AVAILABLE and each.partitions):
+            refuse(each.error_code, f"topic {each.name!r} cannot be used", each.name or "")
+    return {each.name or "": len(each.partitions) for each in answer.topics}
+
+
+def refuse(code: int, text: str, topic: str, message: str | None = None) -> NoReturn:
+    """Raise the error of a code.
+
+    Raises:
+        ClusterAuthorizationError, TopicAuthorizationError, UnknownTopicError, BrokerAnswerError: always one of them.
+    """
+    text = f"{text}: {name_of(code)}" + (f", {message}" if message else "")
+    if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        raise ClusterAuthorizationError(text, code=code)
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        raise TopicAuthorizationError(text, code=code)
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise UnknownTopicError(text, code=code)
+    error = BrokerAnswerError(text, topic=topic, code=code)
+    error.advice = ADVICE.get(code, error.advice)
+    raise error

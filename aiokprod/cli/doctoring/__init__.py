@@ -1,0 +1,1 @@
+"""The examinations of `aiokprod doctor`, from the outside in: settings, servers, brokers, topics, a record."""

@@ -1,0 +1,353 @@
+"""One server: its name, its addresses, TLS, SASL, its version. Each step that fails is asked why, by further dials."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiokprod.cli.doctoring.finding import Finding
+from aiokprod.cluster.connection.connection import BrokerConnection
+from aiokprod.cluster.dialing.connection_settings import MECHANISMS, ConnectionSettings
+from aiokprod.cluster.dialing.dns import Address, resolve
+from aiokprod.cluster.dialing.handshake import Endpoint, open_connection
+from aiokprod.cluster.dialing.tls import EXPIRED, HOST_NAME_MISMATCH, IP_MISMATCH, NOT_YET_VALID, server_name
+from aiokprod.config import ProducerConfig
+from aiokprod.config.option_rules import TOKENS
+from aiokprod.errors import (
+    AiokprodError,
+    AuthenticationError,
+    ConnectionLostError,
+    ProtocolError,
+    TlsError,
+    UnsupportedVersionError,
+)
+from aiokprod.logs import printable
+from aiokprod.wire.codes import ErrorCode
+from aiokprod.wire.messages.metadata import MetadataRequest, MetadataResponse
+from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+TLS_OF: Final = {"PLAINTEXT": "SSL", "SASL_PLAINTEXT": "SASL_SSL"}
+PLAIN_OF: Final = {with_tls: without for without, with_tls in TLS_OF.items()}
+SASL_OF: Final = {"PLAINTEXT": "SASL_PLAINTEXT", "SSL": "SASL_SSL"}
+NO_SASL_OF: Final = {with_sasl: without for without, with_sasl in SASL_OF.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A server that answered."""
+
+    connection: BrokerConnection
+    cluster: MetadataResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """The result for one server: what it told, or why it told nothing."""
+
+    reached: Reached | None
+    findings: tuple[Finding, ...]
+
+
+class ServerExaminer:
+    """The examinations of single servers.
+
+    Args:
+        config: of the connection.
+        timeout_s: bound of each step, in seconds; socket_connection_setup_timeout_ms if that is shorter.
+    """
+
+    def __init__(self, config: ProducerConfig, timeout_s: float) -> None:
+        self._config = config
+        self._timeout_s = min(timeout_s, config.socket_connection_setup_timeout_ms / 1000)
+
+    async def examine(self, host: str, port: int) -> Examination:
+        """Go through all steps with a server, as a client would; the caller closes the connection.
+
+        Raises:
+            ConfigError: a certificate or the credentials cannot be used.
+        """
+        settings = ConnectionSettings.from_config(self._config)
+        endpoint = Endpoint(host=host, port=port)
+        try:
+            addresses = await asyncio.wait_for(resolve(host, port), self._timeout_s)
+        except (ConnectionLostError, TimeoutError):
+            return Examination(None, (_no_name(endpoint),))
+        failed: dict[Address, str] = {}
+        for address in addresses:
+            why = await self._connects(address)
+            if why is not None:
+                failed[address] = why
+        if len(failed) == len(addresses):
+            return Examination(None, (_nothing_there(endpoint, failed),))
+        notes = tuple(_of_families(endpoint, addresses, failed))
+        try:
+            connection = await open_connection(endpoint, settings, timeout_s=self._timeout_s)
+        except AiokprodError as error:
+            return Examination(None, (await self._why_not_open(endpoint, error), *notes))
+        try:
+            answer: MetadataResponse = await connection.request(MetadataRequest(topics=[]), timeout_s=self._timeout_s)
+        except AiokprodError as error:
+            connection.close(error)
+            await connection.wait_closed()
+            return Examination(None, (await self._why_no_answer(endpoint, error), *notes))
+        return Examination(Reached(connection, answer), notes)
+
+    # ------------------------------------------------------------------ steps
+
+    async def _connects(self, address: Address) -> str | None:
+        """Return why TCP does not connect to an address; None if it does."""
+        try:
+            _, writer = await asyncio.wait_for(
+                asyncio.open_connection(address.numeric_host, address.port), self._timeout_s
+            )
+        except TimeoutError:
+            return "no answer"
+        except OSError as error:
+            return printable(error.strerror or error)
+        writer.transport.abort()
+        return None
+
+    async def _opens(self, endpoint: Endpoint, protocol: str) -> BrokerConnection | None:
+        """Return a connection by another protocol, without checks of the other side; None if there is none.
+
+        No password and no certificate of ours is given to a side that proves nothing.
+        """
+        context = None
+        if protocol == "SSL":
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        settings = ConnectionSettings(ssl_context=context, setup_timeout_s=self._timeout_s)
+        try:
+            return await open_connection(endpoint, settings, timeout_s=self._timeout_s)
+        except AiokprodError:
+            return None
+
+    async def _speaks_tls(self, endpoint: Endpoint) -> bool:
+        """Return whether a TLS handshake can be begun there; a server may still want a certificate of ours."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        try:
+            _, writer = await asyncio.wait_for(
+                asyncio.open_connection(
+                    endpoint.host, endpoint.port, ssl=context, server_hostname=server_name(endpoint.host)
+                ),
+                self._timeout_s,
+            )
+        except (OSError, TimeoutError):
+            return False
+        writer.transport.abort()
+        return True
+
+    async def _speaks_kafka(self, endpoint: Endpoint) -> bool:
+        connection = await self._opens(endpoint, "PLAINTEXT")
+        await _closed(connection)
+        return connection is not None
+
+    async def _mechanisms(self, endpoint: Endpoint) -> list[str] | None:
+        """Return the SASL mechanisms of a listener; None if it does not speak SASL."""
+        protocol = NO_SASL_OF.get(self._config.security_protocol, self._config.security_protocol)
+        connection = await self._opens(endpoint, protocol)
+        if connection is None:
+            return None
+        try:
+            answer: SaslHandshakeResponse = await connection.request(
+                SaslHandshakeRequest(mechanism="none-that-exists"), timeout_s=self._timeout_s
+            )
+        except AiokprodError:
+            return None
+        finally:
+            await _closed(connection)
+        if answer.error_code != ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            return None
+        return [printable(name, 50) for name in answer.mechanisms[:20]]
+
+    # ------------------------------------------------------------------ reasons
+
+    async def _why_not_open(self, endpoint: Endpoint, error: AiokprodError) -> Finding:
+        protocol = self._config.security_protocol
+        if isinstance(error, AuthenticationError):
+            return await self._why_no_sasl(endpoint, error)
+        if isinstance(error, UnsupportedVersionError):
+            if "API" in error.message and "does not support" in error.message:
+                return Finding(
+                    "no-broker",
+                    f"{endpoint} is no listener for clients: {error.message} (a port of a controller?)",
+                    "bootstrap.servers=HOST:PORT  (of a broker: see its advertised.listeners)",
+                )
+            return Finding("broker-too-old", error.message, "upgrade the brokers: Kafka 2.1 or later is needed")
+        uses_tls = protocol in PLAIN_OF
+        if uses_tls and isinstance(error, TlsError):
+            return await self._why_no_tls(endpoint, error)
+        if not uses_tls and await self._speaks_tls(endpoint):
+            return Finding(
+                "tls-expected",
+                f"{endpoint} speaks TLS, and security.protocol is {protocol}",
+                f"security.protocol={TLS_OF[protocol]}",
+            )
+        if uses_tls and isinstance(error, ConnectionLostError) and await self._speaks_tls(endpoint):
+            return Finding("client-certificate", error.message, "ssl.certfile=FILE  (and ssl.keyfile=FILE)")
+        if isinstance(error, ProtocolError) or "hung up" in error.message:
+            return Finding(
+                "not-kafka",
+                f"{endpoint} answers, and not as a Kafka broker: {error.message}",
+                "bootstrap.servers=HOST:PORT  (the port of a listener for clients; 9092 as a rule)",
+            )
+        return Finding("no-answer", error.message, "bootstrap.servers=HOST:PORT  (of a broker that answers)")
+
+    async def _why_no_tls(self, endpoint: Endpoint, error: TlsError) -> Finding:
+        cause = next((each for each in _causes(error) if isinstance(each, ssl.SSLError)), None)
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return await self._bad_certificate(endpoint, error, cause.verify_code)
+        reason = str(getattr(cause, "reason", "") or "").upper()
+        if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
+            return Finding("client-certificate", error.message, "ssl.certfile=FILE  (and ssl.keyfile=FILE)")
+        if await self._speaks_kafka(endpoint):
+            return _no_tls_there(endpoint, self._config.security_protocol)
+        if await self._speaks_tls(endpoint):
+            return Finding("client-certificate", error.message, "ssl.certfile=FILE  (and ssl.keyfile=FILE)")
+        return Finding("tls", error.message, "bootstrap.servers=HOST:PORT  (of a TLS listener)")
+
+    async def _bad_certificate(self, endpoint: Endpoint, error: TlsError, code: int) -> Finding:
+        if code == EXPIRED:
+            return Finding("tls-expired", error.message, "renew the broker's certificate (ssl.keystore.location there)")
+        if code == NOT_YET_VALID:
+            return Finding("clock-skew", error.message, "set this machine's clock (timedatectl set-ntp true)")
+        if code in (HOST_NAME_MISMATCH, IP_MISMATCH):
+            names = await self._names_in_certificate(endpoint)
+            told = f"; it is for {', '.join(names)}" if names else ""
+            name = next((each for each in names if not each.startswith("*")), "NAME_IN_THE_CERTIFICATE")
+            return Finding("tls-host-name", f"{error.message}{told}", f"bootstrap.servers={name}:{endpoint.port}")
+        return Finding(
+            "tls-authority", error.message, "ssl.cafile=FILE  (with the certificate of the authority that signed it)"
+        )
+
+    async def _names_in_certificate(self, endpoint: Endpoint) -> list[str]:
+        """Return the names of a certificate whose authority is trusted."""
+        trusted = ConnectionSettings.from_config(self._config).ssl_context
+        if trusted is None or self._config.ssl_context is not None:  # not ours to change
+            return []
+        trusted.check_hostname = False
+        try:
+            _, writer = await asyncio.wait_for(
+                asyncio.open_connection(endpoint.host, endpoint.port, ssl=trusted, server_hostname=endpoint.host),
+                self._timeout_s,
+            )
+        except (OSError, TimeoutError):
+            return []
+        found: dict[str, Any] = writer.get_extra_info("peercert") or {}
+        writer.transport.abort()
+        names: list[tuple[str, str]] = list(found.get("subjectAltName", ()))
+        return [printable(value, 253) for kind, value in names if kind in ("DNS", "IP Address")]
+
+    async def _why_no_sasl(self, endpoint: Endpoint, error: AuthenticationError) -> Finding:
+        protocol, mechanism = self._config.security_protocol, self._config.sasl_mechanism
+        offered = await self._mechanisms(endpoint)
+        if offered is None:
+            return Finding(
+                "sasl-not-spoken",
+                f"{endpoint} does not speak SASL, and security.protocol is {protocol}",
+                f"security.protocol={NO_SASL_OF[protocol]}",
+            )
+        if mechanism not in offered:
+            return Finding(
+                "sasl-mechanism",
+                f"{endpoint} does not offer {mechanism}; it offers {', '.join(offered)}",
+                _mechanism_of(offered),
+            )
+        return Finding(
+            "sasl-password", error.message, "sasl.password=...  (or sasl.username; the broker refuses the two together)"
+        )
+
+    async def _why_no_answer(self, endpoint: Endpoint, error: AiokprodError) -> Finding:
+        offered = await self._mechanisms(endpoint)
+        protocol = self._config.security_protocol
+        if offered and protocol in SASL_OF:
+            return Finding(
+                "sasl-wanted",
+                f"{endpoint} wants SASL ({', '.join(offered)}), and security.protocol is {protocol}",
+                f"security.protocol={SASL_OF[protocol]}  (with {_options_of(offered)})",
+            )
+        if protocol == "SSL":
+            return Finding("client-certificate", error.message, "ssl.certfile=FILE  (and ssl.keyfile=FILE)")
+        return Finding("no-answer", error.message, "look into the broker's log: it closed the connection")
+
+
+def _mechanism_of(offered: list[str]) -> str:
+    """Return the line to change: the first mechanism that this command has too, or what else can be done."""
+    ours = [name for name in offered if name in MECHANISMS]
+    if not ours and TOKENS in offered:
+        return f"sasl.mechanism={TOKENS}  (in a program, with sasl_oauth_token_provider: a command cannot use it)"
+    return f"sasl.mechanism={ours[0] if ours else '...'}"
+
+
+def _options_of(offered: list[str]) -> str:
+    if TOKENS in offered and not any(name in MECHANISMS for name in offered):
+        return f"sasl.mechanism={TOKENS} and sasl_oauth_token_provider, in a program: a command cannot use it"
+    return "sasl.mechanism, sasl.username, sasl.password"
+
+
+async def _closed(connection: BrokerConnection | None) -> None:
+    if connection is not None:
+        connection.close(ConnectionLostError("the examination is over"))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(connection.wait_closed(), 2.0)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _no_tls_there(endpoint: Endpoint, protocol: str) -> Finding:
+    return Finding(
+        "plaintext-expected",
+        f"{endpoint} does not speak TLS, and security.protocol is {protocol}",
+        f"security.protocol={PLAIN_OF[protocol]}  (or the port of its TLS listener in bootstrap.servers)",
+    )
+
+
+def _no_name(endpoint: Endpoint) -> Finding:
+    return Finding(
+        "dns",
+        f"the name {endpoint.host!r} has no address (DNS)",
+        f"bootstrap.servers=NAME:{endpoint.port}  (a name that `getent hosts NAME` knows here)",
+    )
+
+
+def _nothing_there(endpoint: Endpoint, failed: dict[Address, str]) -> Finding:
+    told = "; ".join(f"{address}: {why}" for address, why in failed.items())
+    if all(why == "no answer" for why in failed.values()):
+        return Finding(
+            "unreachable",
+            f"{endpoint} does not answer: {told}",
+            f"let TCP to port {endpoint.port} pass (firewall, security group, network policy, VPN)",
+        )
+    return Finding(
+        "refused",
+        f"nothing listens at {endpoint}: {told}",
+        f"bootstrap.servers={endpoint.host}:PORT  (the port in the broker's listeners; or start the broker)",
+    )
+
+
+def _of_families(endpoint: Endpoint, addresses: list[Address], failed: dict[Address, str]) -> Iterator[Finding]:
+    """Yield a note if a name has addresses of which some do not answer: each dial tries them first."""
+    if not failed:
+        return
+    good = next(address for address in addresses if address not in failed)
+    families = {address.family for address in failed}
+    name = "ipv6" if families == {socket.AF_INET6} and good.family == socket.AF_INET else "some-addresses"
+    told = "; ".join(f"{address}: {why}" for address, why in failed.items())
+    yield Finding(
+        name,
+        f"{endpoint.host} also has addresses where nothing answers: {told}",
+        f"bootstrap.servers={good}  (or let the broker listen on all of them)",
+        is_trouble=False,
+    )

@@ -1,0 +1,245 @@
+"""`aiokprod topics`: lists, creates, describes and deletes topics.
+
+What changes a cluster needs `--yes`, except on a development cluster (`aiokprod cluster`), which its cluster id tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from aiokprod.cli.common.connection import Connection, connection_options
+from aiokprod.cli.common.group import Group
+from aiokprod.cli.common.printing import print_json, print_table
+from aiokprod.cli.common.running import run, tell
+from aiokprod.cli.common.statuses import DONE, NOT_DONE
+from aiokprod.cli.common.topic_admin import DEVELOPMENT, TOPIC, TopicAdmin, refuse
+from aiokprod.reader import Reader
+from aiokprod.wire.messages.metadata import MetadataResponseTopic
+
+SET_ON_TOPIC: Final = 1
+YES = click.option("--yes", is_flag=True, help="Do it, also where this is no development cluster.")
+
+
+@click.group(cls=Group)
+def topics() -> None:
+    """List, create, describe and delete topics.
+
+    Creating and deleting needs --yes, except on a development cluster (`aiokprod cluster`).
+
+    \b
+    Examples:
+      aiokprod topics list
+      aiokprod topics create orders --partitions 6 -o retention.ms=86400000 --yes
+
+    Exit status: 0 done; 2 not done, and one line says why.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state of a topic in a few words."""
+
+    name: str
+    partitions: int
+    replicas: int
+    trouble: str
+
+
+def state_of(topic: MetadataResponseTopic) -> State:
+    """Return how a topic is."""
+    name = topic.name or ""
+    without_leader = [each.partition_index for each in topic.partitions if each.leader_id < 0]
+    behind = [each.partition_index for each in topic.partitions if len(each.isr_nodes) < len(each.replica_nodes)]
+    trouble: list[str] = []
+    if without_leader:
+        trouble.append(f"no leader: {_numbers(without_leader)}")
+    if behind:
+        trouble.append(f"replicas behind: {_numbers(behind)}")
+    replicas = max((len(each.replica_nodes) for each in topic.partitions), default=0)
+    return State(name, len(topic.partitions), replicas, "; ".join(trouble))
+
+
+def _numbers(found: Sequence[int]) -> str:
+    return ", ".join(map(str, found[:8])) + (", ..." if len(found) > 8 else "")
+
+
+@topics.command("list")
+@click.option("--internal", is_flag=True, help="Also the topics that Kafka made for itself.")
+@click.option("-j", "--json", "as_json", is_flag=True, help="One JSON object per topic.")
+@connection_options
+def list_command(internal: bool, as_json: bool, connection: Connection) -> None:
+    """List the topics: partitions, replicas, and what is wrong with them."""
+
+    async def work() -> int:
+        async with TopicAdmin(connection.config(), connection.timeout_s) as admin:
+            answer = await admin.metadata(None)
+        found = [each for each in answer.topics if internal or not each.is_internal]
+        states = [state_of(each) for each in sorted(found, key=lambda each: each.name or "")]
+        if as_json:
+            for each in states:
+                print_json(
+                    {
+                        "topic": each.name,
+                        "partitions": each.partitions,
+                        "replicas": each.replicas,
+                        "trouble": each.trouble,
+                    }
+                )
+        else:
+            rows = [(each.name, each.partitions, each.replicas, each.trouble or "-") for each in states]
+            print_table(("TOPIC", "PARTITIONS", "REPLICAS", "TROUBLE"), rows)
+        return DONE
+
+    run(work)
+
+
+@topics.command("describe")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("--all-options", is_flag=True, help="Also options that the topic does not set.")
+@click.option("-j", "--json", "as_json", is_flag=True, help="One JSON object per topic.")
+@connection_options
+def describe_command(names: Sequence[str], all_options: bool, as_json: bool, connection: Connection) -> None:
+    """Describe topics: leaders, replicas, offsets of each partition, and options."""
+
+    async def work() -> int:
+        config = connection.config()
+        async with (
+            TopicAdmin(config, connection.timeout_s) as admin,
+            Reader(config, timeout=connection.timeout_s) as reader,
+        ):
+            for name in dict.fromkeys(names):
+                await _describe(admin, reader, name, all_options, as_json)
+        return DONE
+
+    run(work)
+
+
+async def _describe(admin: TopicAdmin, reader: Reader, name: str, all_options: bool, as_json: bool) -> None:
+    [topic] = (await admin.metadata([name])).topics
+    if topic.error_code:
+        refuse(topic.error_code, f"topic {name!r} is not described", name)
+    options = {
+        option: each.value
+        for option, each in sorted((await admin.options(TOPIC, name)).items())
+        if all_options or each.config_source == SET_ON_TOPIC
+    }
+    rows: list[tuple[int, int, list[int], list[int], int | None, int | None]] = []
+    for each in sorted(topic.partitions, key=lambda one: one.partition_index):
+        has_leader = each.leader_id >= 0
+        first = await reader.earliest(name, each.partition_index) if has_leader else None
+        end = await reader.latest(name, each.partition_index) if has_leader else None
+        rows.append((each.partition_index, each.leader_id, each.replica_nodes, each.isr_nodes, first, end))
+    if as_json:
+        head = ("partition", "leader", "replicas", "in_sync", "first_offset", "end_offset")
+        partitions = [dict(zip(head, row, strict=True)) for row in rows]
+        print_json({"topic": name, "id": topic.topic_id.hex(), "partitions": partitions, "options": options})
+        return
+    click.echo(f"{name}: {len(rows)} {'partition' if len(rows) == 1 else 'partitions'}")
+    print_table(
+        ("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "FIRST OFFSET", "END OFFSET"),
+        [
+            (
+                number,
+                "none" if leader < 0 else leader,
+                _nodes(replicas),
+                _nodes(in_sync),
+                _or_dash(first),
+                _or_dash(end),
+            )
+            for number, leader, replicas, in_sync, first, end in rows
+        ],
+    )
+    if options:
+        print_table(("OPTION", "VALUE"), [(option, _or_dash(value)) for option, value in options.items()])
+
+
+def _nodes(nodes: Sequence[int]) -> str:
+    return ",".join(map(str, nodes)) or "-"
+
+
+def _or_dash(value: object) -> object:
+    return "-" if value is None else value
+
+
+@topics.command("create")
+@click.argument("name", metavar="TOPIC")
+@click.option("--partitions", metavar="N", type=click.IntRange(1), help="Default: the broker's num.partitions.")
+@click.option(
+    "--replicas", metavar="N", type=click.IntRange(1), help="Default: the broker's default.replication.factor."
+)
+@click.option(
+    "-o",
+    "--option",
+    "topic_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of the topic, as retention.ms=60000.",
+)
+@click.option("--if-missing", is_flag=True, help="Leave a topic alone that is there.")
+@YES
+@connection_options
+def create_command(
+    name: str,
+    partitions: int | None,
+    replicas: int | None,
+    topic_options: Sequence[str],
+    if_missing: bool,
+    yes: bool,
+    connection: Connection,
+) -> None:
+    """Create a topic. On a cluster that is not for development this needs --yes."""
+    options: dict[str, str] = {}
+    for pair in topic_options:
+        option, equals, value = pair.partition("=")
+        if not equals or not option:
+            raise click.UsageError(f"-o {pair!r} is not NAME=VALUE")
+        options[option] = value
+
+    async def work() -> int:
+        async with TopicAdmin(connection.config(), connection.timeout_s) as admin:
+            if if_missing and not (await admin.metadata([name])).topics[0].error_code:
+                return DONE
+            if not await _may(admin, yes):
+                await admin.create(name, partitions or -1, replicas or -1, options, only_check=True)
+                tell(f"would create topic {name!r}; add --yes to do it")
+                return NOT_DONE
+            await admin.create(name, partitions or -1, replicas or -1, options)
+        return DONE
+
+    run(work)
+
+
+@topics.command("delete")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("--if-there", is_flag=True, help="No error for a topic that does not exist.")
+@YES
+@connection_options
+def delete_command(names: Sequence[str], if_there: bool, yes: bool, connection: Connection) -> None:
+    """Delete topics and all their records. On a cluster that is not for development this needs --yes."""
+
+    async def work() -> int:
+        async with TopicAdmin(connection.config(), connection.timeout_s) as admin:
+            found = {topic.name: topic for topic in (await admin.metadata(names)).topics}
+            for name in dict.fromkeys(names):
+                code = found[name].error_code if name in found else 0
+                if code and not if_there:
+                    refuse(code, f"nothing is deleted: topic {name!r}", name)
+            there = [name for name in dict.fromkeys(names) if name in found and not found[name].error_code]
+            if there and not await _may(admin, yes):
+                records = ", ".join(f"{name!r} ({len(found[name].partitions)} partitions)" for name in there)
+                tell(f"would delete {records}; add --yes to do it")
+                return NOT_DONE
+            for name in there:
+                await admin.delete(name)
+        return DONE
+
+    run(work)
+
+
+async def _may(admin: TopicAdmin, yes: bool) -> bool:
+    """Return whether the cluster may be changed."""
+    return yes or ((await admin.metadata()).cluster_id or "").startswith(DEVELOPMENT)

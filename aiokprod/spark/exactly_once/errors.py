@@ -1,0 +1,125 @@
+"""The errors of exactly-once writes. Spark shows their texts, so each is complete by itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiokprod.errors import AiokprodError
+from aiokprod.spark.exactly_once.facts import Names
+from aiokprod.spark.exactly_once.protocol import BatchName, Opening, Refusal
+from aiokprod.wire.codes import ErrorCode
+
+
+class ExactlyOnceError(AiokprodError):
+    """The batch was not written, or not finished. Nothing of it is there twice, and a restart goes on with it."""
+
+
+class NewerDriverError(ExactlyOnceError):
+    """Another driver has taken over the sink id; nothing of this batch was committed."""
+
+    advice = "Run one query with a sinkId at a time; if two queries are meant to run, give each a sinkId of its own."
+
+
+class BatchUnfinishedError(ExactlyOnceError):
+    """A batch is decided, and a transaction of it is not committed: its timeout has aborted it. So it is there in part."""
+
+    advice = (
+        "Run that batch again, by a restart of the query or with the same txnVersion: what is missing is written. Raise"
+        " kafka.transaction.timeout.ms if batches take longer."
+    )
+
+
+class ReplayMismatchError(ExactlyOnceError):
+    """A batch that is partly committed was run again and brings other rows. Nothing more of it was written."""
+
+    advice = (
+        "Find out which rows are missing, and set onReplayMismatch to 'duplicate' for one run, which writes the batch again"
+        " although some of its rows are there; or start with a new checkpoint."
+    )
+
+
+class CheckpointRewoundError(ExactlyOnceError):
+    """The batch is older than one that is finished, or has its number and is of another stream.
+
+    The checkpoint, or the txnVersion, is not the last one.
+    """
+
+    advice = "Restore the newest checkpoint; to write the batches again on purpose, use another sinkId or txnAppId."
+
+
+class FactsMissingError(ExactlyOnceError):
+    """Nothing is recorded about the batch before this one, so it is not known whether this batch was committed."""
+
+    advice = (
+        "If it was not written before (the query was at_least_once until now), or may be written twice, set onMissingFacts to"
+        " 'write' for one run. Each query needs a sinkId of its own."
+    )
+
+
+def missing_right(code: int | None, names: Names) -> str | None:
+    """Return which right is to be granted after a broker's code; None: the code is not about a right of exactly-once writes.
+
+    Args:
+        code: of the broker.
+        names: of the sink.
+    """
+    match code:
+        case ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            what = f"WRITE and DESCRIBE on transactional ids that begin with {names.prefix!r}"
+        case ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            what = f"READ on groups that begin with {names.prefix!r}"
+        case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            what = f"READ on the marker topic {names.topic!r}, and WRITE and DESCRIBE on the topics that are written"
+        case _:
+            return None
+    return f"Grant this principal {what}: docs/spark.md lists the rights that exactly_once needs."
+
+
+REFUSALS: Final = {
+    Refusal.REWOUND: CheckpointRewoundError,
+    Refusal.NO_FACTS: FactsMissingError,
+    Refusal.UNFINISHED: BatchUnfinishedError,
+    Refusal.OTHER_ROWS: ReplayMismatchError,
+}
+
+
+def refusal_error(refusal: Refusal, opening: Opening, batch: BatchName, where: str) -> ExactlyOnceError:
+    """Return the error of a refused batch.
+
+    Args:
+        refusal: why.
+        opening: what was known.
+        batch: that was refused.
+        where: the task, or the commit.
+    """
+    last = opening.last
+    match refusal:
+        case Refusal.REWOUND if last == batch:
+            text = (
+                f"batch {batch.number} was to be written, but another streaming query has written it under this txnAppId: the"
+                " checkpoint is a new one"
+            )
+        case Refusal.REWOUND:
+            newest = batch.number if last is None else last.number
+            text = f"batch {batch.number} was to be written, but batch {newest} of this query is done"
+        case Refusal.UNFINISHED:
+            before = "the one before" if last is None else f"batch {last.number}"
+            text = (
+                f"batch {batch.number} was to be written, but {before} is only partly committed, as one of its transactions has"
+                " timed out"
+            )
+        case Refusal.NO_FACTS if last is not None and batch.query in opening.earlier:
+            text = (
+                f"batch {batch.number} was to be written, but another query has used the sinkId since this one wrote with it,"
+                " so nothing is recorded about this one any more"
+            )
+        case Refusal.NO_FACTS if last is not None and last.query == batch.query:
+            text = f"batch {batch.number} was to be written, but the last one on record is batch {last.number}"
+        case Refusal.NO_FACTS:
+            text = (
+                f"batch {batch.number} was to be written, but nothing is recorded about this query: its records have expired"
+                " (offsets.retention.minutes, 7 days by default), or it was not written exactly once with this sinkId before"
+            )
+        case _:
+            text = f"batch {batch.number} is partly committed, as a transaction has timed out, and now has other rows"
+    return REFUSALS[refusal](f"{where}: {text}")

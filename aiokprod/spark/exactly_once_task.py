@@ -1,0 +1,244 @@
+"""One task of a batch that is written exactly once: its rows and its marker in one transaction, whose end is the driver's.
+
+order: WRITE    take a transactional id, send the rows, add the marker, wait for all of it, leave it prepared
+       SKIP     read the rows to their end
+       COMPARE  read them, and compare them with the marker that is committed
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokprod.errors import AiokprodError
+from aiokprod.producer import Producer, go_on_as
+from aiokprod.spark.engine import Engine, Lease, current_engine
+from aiokprod.spark.errors import SinkUsageError, root_of
+from aiokprod.spark.exactly_once.errors import missing_right, refusal_error
+from aiokprod.spark.exactly_once.facts import Names, marker_text, name_of_query
+from aiokprod.spark.exactly_once.protocol import (
+    PROTOCOL,
+    Attempt,
+    BatchName,
+    Marker,
+    Order,
+    Refusal,
+    Report,
+)
+from aiokprod.spark.fingerprint import total
+from aiokprod.spark.messages import ExactlyOnceReport, Opened, TaskIdentity, TaskMessage, is_continuous
+from aiokprod.spark.rows import pieces
+from aiokprod.spark.task import HandOver, Outcome, topic_weight
+from aiokprod.transactions.offsets import Offset
+
+if TYPE_CHECKING:
+    from aiokprod.config import ProducerConfig
+    from aiokprod.spark.exactly_once.settings import ExactlyOnce
+    from aiokprod.spark.options import SinkOptions
+    from aiokprod.spark.schema import ColumnPlan
+    from aiokprod.transactions.prepared import PreparedTransaction
+
+ABORT_S: Final = 5.0
+"""The time that an abort may take where a task fails: what it leaves open is aborted by the next batch."""
+PIECE_BYTES: Final = 16_777_216
+
+
+def write_exactly_once(
+    batches: Iterator[Any], options: SinkOptions, plan: ColumnPlan, settings: ExactlyOnce, opened: Opened | None
+) -> TaskMessage:
+    """Write the rows of a task in a transaction, and leave it prepared.
+
+    Raises:
+        ExactlyOnceError: the batch is refused; nothing was sent.
+        RowError, AiokprodError: as `write_rows`; nothing of it becomes visible.
+    """
+    if is_continuous() or opened is None:
+        raise SinkUsageError("trigger(continuous=...) is not supported: use processingTime or availableNow")
+    identity = TaskIdentity.current(options.batch_id)
+    batch = settings.job or _batch_of_stream(identity)
+    is_stream = settings.job is None
+    stream = None if is_stream or identity.query_id is None else name_of_query(identity.query_id)
+    order = PROTOCOL.order(opened.opening, batch, identity.partition_id, is_stream=is_stream, stream=stream)
+    if order in (Refusal.NO_FACTS, Refusal.UNFINISHED) and settings.may_lack_facts:
+        order = Order.WRITE
+    if isinstance(order, Refusal):
+        raise refusal_error(order, opened.opening, batch, f"task {identity.partition_id}")
+    task = _Task(options, plan, settings, opened, batch, identity, order)
+    began_s, began = time.time(), time.monotonic()
+    report, version = task.run(batches)
+    told = ExactlyOnceReport(opened, batch, report, version, stream)
+    return task.outcome.message(options.batch_id, began_s, time.monotonic() - began, told)
+
+
+def _batch_of_stream(identity: TaskIdentity) -> BatchName:
+    if identity.query_id is None or identity.batch_id is None:
+        raise SinkUsageError(
+            "Spark does not name the query and the batch to this task: delivery=exactly_once needs both"
+        )
+    return BatchName(name_of_query(identity.query_id), identity.batch_id)
+
+
+class _Task:
+    """The work of one task."""
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        plan: ColumnPlan,
+        settings: ExactlyOnce,
+        opened: Opened,
+        batch: BatchName,
+        identity: TaskIdentity,
+        order: Order,
+    ) -> None:
+        self.outcome = Outcome()
+        self._options = options
+        self._plan = plan
+        self._names = Names(settings.sink, settings.topic, opened.slots)
+        self._may_duplicate = settings.may_duplicate
+        self._opened = opened
+        self._batch = batch
+        self._identity = identity
+        self._order = order
+
+    def run(self, batches: Iterator[Any]) -> tuple[Report, int]:
+        """Carry the order out; return the report, and the version of the transaction's protocol."""
+        filled = (batch for batch in batches if batch.num_rows)
+        if self._order is Order.SKIP:
+            for _ in filled:  # Spark waits until its rows are taken
+                pass
+            return Report(self._order, None), 0
+        if self._order is Order.COMPARE and not self._may_duplicate:
+            self._compare(*self._summed(filled))
+            return Report(self._order, None), 0
+        first = next(filled, None)
+        if first is None:  # nothing to write; also where other rows may be written again
+            return Report(self._order, None), 0
+        return self._written(chain((first,), filled))
+
+    # ------------------------------------------------------------------ compare
+    def _summed(self, filled: Iterator[Any]) -> tuple[int, int]:
+        """Return number and fingerprint of the rows, without sending them."""
+        sums: dict[str, int] = defaultdict(int)
+        count = 0
+        for batch in filled:
+            for rows in pieces(batch, self._plan, self._options.topic, count, PIECE_BYTES):
+                sums[rows.topic] += total(rows.fingerprints())
+            count += batch.num_rows
+        return count, sum(each * topic_weight(topic) for topic, each in sums.items()) % 2**64
+
+    def _is_same(self, rows: int, fingerprint: int) -> bool:
+        return PROTOCOL.is_same(self._opened.opening.markers[self._identity.partition_id], rows, fingerprint)
+
+    def _compare(self, rows: int, fingerprint: int) -> None:
+        if not self._is_same(rows, fingerprint):
+            where = f"task {self._identity.partition_id}"
+            raise refusal_error(Refusal.OTHER_ROWS, self._opened.opening, self._batch, where)
+
+    # ------------------------------------------------------------------ write
+    def _written(self, filled: Iterator[Any]) -> tuple[Report, int]:
+        identity = self._identity
+        generation = self._opened.opening.token.generation
+        engine = current_engine()
+        config = self._options.config.replace(
+            transactional_id=self._names.task(generation, identity.partition_id, identity.attempt)
+        )
+        session = Session(engine, self._options.config, config)
+        session.begin()
+        hand = HandOver(Lease(engine, session.producer), self._options, self._plan, self.outcome)
+        try:
+            for batch in filled:
+                hand.over(batch)
+            hand.finish()
+            if self._order is Order.COMPARE and self._is_same(self.outcome.rows, self.outcome.fingerprint):
+                session.give_up()
+                self.outcome = Outcome()
+                return Report(self._order, None), 0
+            marker = Marker(self._batch, self.outcome.rows, self.outcome.fingerprint)
+            prepared = session.prepare(self._names, identity.partition_id, marker)
+        except BaseException as error:
+            hand.give_up()
+            session.give_up()
+            right = missing_right(root_of(error).code, self._names) if isinstance(error, AiokprodError) else None
+            if right is not None:
+                error.add_note(right)
+            raise
+        session.keep(self._options.idle_timeout_s)
+        attempt = Attempt(generation, identity.partition_id, identity.attempt, prepared.producer_id, prepared.epoch)
+        return Report(self._order, attempt), prepared.version
+
+
+class Session:
+    """The transaction of one task, on a producer that the process keeps for its tasks, one after the other.
+
+    Args:
+        engine: of this process.
+        kept_as: the options without the id of the task: the key of the producer.
+        config: the options with it.
+    """
+
+    producer: Producer
+
+    def __init__(self, engine: Engine, kept_as: ProducerConfig, config: ProducerConfig) -> None:
+        self._engine = engine
+        self._kept_as = kept_as
+        self._config = config
+
+    def begin(self) -> None:
+        """Take the id over, and begin a transaction.
+
+        Raises:
+            AiokprodError: the cluster cannot be reached, or refuses the id.
+        """
+        self.producer = self._engine.submit(self._begin()).result()
+
+    async def _begin(self) -> Producer:
+        timeout_s = self._config.max_block_ms / 1000
+        producer: Producer | None = self._engine.take(self._kept_as)
+        if producer is not None and not producer.health().live:
+            await producer.close(0)
+            producer = None
+        try:
+            if producer is None:
+                producer = Producer(self._config)
+                await producer.start(timeout_s)
+            else:
+                assert self._config.transactional_id is not None
+                await go_on_as(producer, self._config.transactional_id, timeout_s)
+            producer.begin_transaction()
+        except BaseException:
+            if producer is not None:
+                await producer.close(0)
+            raise
+        return producer
+
+    def prepare(self, names: Names, partition: int, marker: Marker) -> PreparedTransaction:
+        """Add the marker, and wait until everything is in the log."""
+        return self._engine.submit(self._prepare(names, partition, marker)).result()
+
+    async def _prepare(self, names: Names, partition: int, marker: Marker) -> PreparedTransaction:
+        group, slot = names.marker(partition)
+        fact = marker_text(marker)
+        await self.producer.send_offsets_to_transaction({(names.topic, slot): Offset(fact.offset, fact.text)}, group)
+        return await self.producer.prepare_transaction()
+
+    def keep(self, idle_s: float) -> None:
+        """Keep the producer for the next task. The prepared transaction stays as it is."""
+        self._engine.submit(self._keep(idle_s)).result()
+
+    async def _keep(self, idle_s: float) -> None:
+        self._engine.give_back(self._kept_as, self.producer, idle_s)
+
+    def give_up(self) -> None:
+        """Abort the transaction, if that goes quickly, and close the producer. Never raises an error of its own."""
+        with suppress(AiokprodError, TimeoutError):
+            self._engine.submit(self._give_up()).result()
+
+    async def _give_up(self) -> None:
+        with suppress(AiokprodError):
+            await self.producer.abort_transaction(ABORT_S)
+        await self.producer.close(0)

@@ -1,0 +1,204 @@
+"""`Requests`: from actions of the `TransactionMachine` to requests of coordinators, and from their answers to its events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from aiokprod.config import ProducerConfig
+from aiokprod.errors import AiokprodError, BrokerAnswerError
+from aiokprod.transactions.coordinator import FIRST_VERSION, SECOND_VERSION, CoordinatorKind, Coordinators, NoAnswer
+from aiokprod.transactions.errors_of_causes import missing_partitions
+from aiokprod.transactions.failures import TransactionFailures
+from aiokprod.transactions.machine import TransactionMachine
+from aiokprod.transactions.machine_actions import (
+    NO_ANSWER,
+    NO_SUCH_PARTITION,
+    Action,
+    AskMarkers,
+    Mode,
+    Partition,
+    SendAddOffsets,
+    SendAddPartitions,
+    SendEndTxn,
+    SendInitProducerId,
+    SendTxnOffsetCommit,
+    Verdict,
+)
+from aiokprod.transactions.missing_partitions import MissingPartitions
+from aiokprod.transactions.offset_calls import OffsetCall, OffsetCalls
+from aiokprod.transactions.offsets import offset_topics
+from aiokprod.wire.codes import name_of
+from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from aiokprod.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from aiokprod.wire.messages.end_txn import EndTxnRequest
+from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest
+from aiokprod.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+AnsweredAtOnce: TypeAlias = SendInitProducerId | SendAddPartitions | SendAddOffsets | SendEndTxn | AskMarkers
+Asked: TypeAlias = AnsweredAtOnce | SendTxnOffsetCommit
+"""The actions that ask a coordinator for something."""
+
+
+class Requests:
+    """The requests of one transactional id.
+
+    Args:
+        config: of the producer; has a transactional id.
+        coordinators: send the requests.
+        machine: takes the answers.
+        offsets: what the calls of `send_offsets` gave.
+        failures: keeps the last request without an answer.
+        now: the loop's clock.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        coordinators: Coordinators,
+        machine: TransactionMachine,
+        offsets: OffsetCalls,
+        failures: TransactionFailures,
+        now: Callable[[], float],
+    ) -> None:
+        assert config.transactional_id is not None
+        self._id = config.transactional_id
+        self._timeout_ms = int(config.transaction_timeout_ms)
+        self._coordinators = coordinators
+        self._machine = machine
+        self._offsets = offsets
+        self._failures = failures
+        self._now = now
+        self._missing = MissingPartitions(coordinators, now)
+
+    async def ask(self, action: Asked) -> list[Action]:
+        """Send one request and tell the machine its answer, or that there is none; return what it wants then."""
+        kind, key = CoordinatorKind.TRANSACTION, self._id
+        # The question for markers is about the transaction before, which was one of the second version.
+        is_second = self._machine.mode is Mode.VERSION_2 or isinstance(action, AskMarkers)
+        versions = SECOND_VERSION if is_second else FIRST_VERSION
+        message: Any
+        match action:
+            case SendInitProducerId():
+                message = InitProducerIdRequest(self._id, self._timeout_ms, action.producer_id, action.epoch)
+            case SendAddPartitions():
+                message = self._add_partitions(action)
+            case SendAddOffsets():
+                message = AddOffsetsToTxnRequest(self._id, action.producer_id, action.epoch, action.group)
+            case SendTxnOffsetCommit():
+                call = self._offsets.get(action.number)
+                if call is None:
+                    return []
+                kind, key = CoordinatorKind.GROUP, action.group
+                message = self._offset_commit(action, call)
+            case SendEndTxn() | AskMarkers():
+                is_commit = action.verdict is Verdict.COMMIT
+                message = EndTxnRequest(self._id, action.producer_id, action.epoch, is_commit)
+        answer = await self._coordinators.ask(kind, key, message, versions[type(message)])
+        if isinstance(answer, NoAnswer):
+            self._failures.unanswered = answer.error
+            if answer.code is None:
+                return self._machine.lost(action.ticket, answer.is_written, self._now())
+            return self._refused(action, answer.code)
+        if isinstance(action, SendTxnOffsetCommit):
+            return await self._offsets_answered(action, answer)
+        return self._answered(action, answer)
+
+    async def _offsets_answered(self, action: SendTxnOffsetCommit, answer: TxnOffsetCommitResponse) -> list[Action]:
+        """Tell the machine the answer to TxnOffsetCommit, once it is known whether what is unknown there exists."""
+        codes = dict.fromkeys(self._offsets.asked(action.number), NO_ANSWER)
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                if (topic.name, partition.partition_index) in codes:
+                    codes[topic.name, partition.partition_index] = partition.error_code
+        self._failures.unanswered = _of_offsets(codes)
+        judged = await self._missing.judged(action.number, action.group, codes)
+        missing = [where for where, code in judged.items() if code == NO_SUCH_PARTITION]
+        if missing and self._offsets.get(action.number) is not None:  # else its transaction has ended meanwhile
+            self._failures.first = self._failures.first or missing_partitions(action.group, missing)
+        return self._machine.offsets_committed(action.ticket, judged, self._now())
+
+    def _answered(self, action: AnsweredAtOnce, answer: Any) -> list[Action]:
+        machine, now = self._machine, self._now()
+        match action:
+            case SendInitProducerId():
+                return machine.init_answered(
+                    action.ticket, answer.error_code, answer.producer_id, answer.producer_epoch, now
+                )
+            case SendAddPartitions():
+                added = {
+                    (topic.name, result.partition_index): result.partition_error_code
+                    for topic in answer.results_by_topic_v3_and_below
+                    for result in topic.results_by_partition
+                }
+                return machine.partitions_added(action.ticket, added, now)
+            case SendAddOffsets():
+                return machine.offsets_added(action.ticket, answer.error_code, now)
+            case AskMarkers():
+                return machine.markers_answered(action.ticket, answer.error_code, now)
+            case SendEndTxn():
+                return machine.end_answered(
+                    action.ticket, answer.error_code, answer.producer_id, answer.producer_epoch, now
+                )
+
+    def _refused(self, action: Asked, code: int) -> list[Action]:
+        """Take a refusal for good of the look-up, or a version that the coordinator does not have, as the answer."""
+        machine, now = self._machine, self._now()
+        match action:
+            case SendInitProducerId():
+                return machine.init_answered(action.ticket, code, -1, -1, now)
+            case SendAddPartitions():
+                return machine.partitions_added(action.ticket, dict.fromkeys(action.partitions, code), now)
+            case SendAddOffsets():
+                return machine.offsets_added(action.ticket, code, now)
+            case SendTxnOffsetCommit():
+                return machine.offsets_committed(
+                    action.ticket, dict.fromkeys(self._offsets.asked(action.number), code), now
+                )
+            case AskMarkers():
+                return machine.markers_answered(action.ticket, code, now)
+            case SendEndTxn():
+                return machine.end_answered(action.ticket, code, -1, -1, now)
+
+    def _add_partitions(self, action: SendAddPartitions) -> AddPartitionsToTxnRequest:
+        topics: dict[str, list[int]] = {}
+        for name, partition in action.partitions:
+            topics.setdefault(name, []).append(partition)
+        return AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._id,
+            v3_and_below_producer_id=action.producer_id,
+            v3_and_below_producer_epoch=action.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name, numbers) for name, numbers in topics.items()],
+        )
+
+    def _offset_commit(self, action: SendTxnOffsetCommit, call: OffsetCall) -> TxnOffsetCommitRequest:
+        offsets, group = call.offsets, call.group
+        return TxnOffsetCommitRequest(
+            transactional_id=self._id,
+            group_id=group.group_id,
+            producer_id=action.producer_id,
+            producer_epoch=action.epoch,
+            generation_id=group.generation_id,
+            member_id=group.member_id,
+            group_instance_id=group.group_instance_id,
+            topics=offset_topics(offsets),
+        )
+
+    def forget(self, group: str | None) -> None:
+        """Look a coordinator up again before the next request: of the transaction (None), or of a group."""
+        if group is None:
+            self._coordinators.forget(CoordinatorKind.TRANSACTION, self._id)
+        else:
+            self._coordinators.forget(CoordinatorKind.GROUP, group)
+
+    def __repr__(self) -> str:
+        return f"<Requests of {self._id!r}>"
+
+
+def _of_offsets(codes: Mapping[Partition, int]) -> AiokprodError | None:
+    """Return the refusal of the first partition whose offset was not taken: the cause if their time runs out."""
+    for (topic, partition), code in codes.items():
+        if code not in (0, NO_ANSWER):
+            text = f"the offset of partition {partition} of topic {topic!r} is not taken: {name_of(code)}"
+            return BrokerAnswerError(text, code=code, topic=topic, partition=partition)
+    return None

@@ -1,0 +1,144 @@
+"""The cost of tracing for a stream of small records: `python bench/tracing.py --servers HOST:PORT`.
+
+    plain        a producer without interceptors
+    no SDK       with open_telemetry(), and no provider of spans
+    1 %          sample=0.01, all spans recorded and exported to nothing
+    sampler 1 %  sample=1, and a sampler of the SDK that takes 1 %
+    all          sample=1, each record has a span
+
+Each takes a turn per round, in a process of its own, with values of 100 bytes and windows of 50,000 records. Printed are the
+medians: records per second, processor time per record, and both against plain (above 1 is better). Without --servers, a real
+broker is started, which has a processor of its own, as the client has, where the machine has two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+TOPIC = "bench-tracing"
+VALUE = bytes(100)
+WINDOW = 50_000
+WARM_UP = 100_000
+
+
+def traced(ratio: float, **options: Any) -> list[Any]:
+    """Return the interceptors, with an SDK whose sampler takes this share and whose spans go nowhere."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+    from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+
+    from aiokprod.integrations.opentelemetry import open_telemetry
+
+    class ToNowhere(SpanExporter):
+        def export(self, spans: Any) -> SpanExportResult:
+            return SpanExportResult.SUCCESS
+
+    provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(ratio)))
+    provider.add_span_processor(BatchSpanProcessor(ToNowhere()))
+    return open_telemetry(tracer_provider=provider, **options)
+
+
+def without_sdk() -> list[Any]:
+    from aiokprod.integrations.opentelemetry import open_telemetry
+
+    return open_telemetry()
+
+
+WAYS: dict[str, Callable[[], list[Any]]] = {
+    "plain": list,
+    "no SDK": without_sdk,
+    "1 %": lambda: traced(1.0, sample=0.01),
+    "sampler 1 %": lambda: traced(0.01),
+    "all": lambda: traced(1.0),
+}
+
+
+async def turn(servers: str, way: str, count: int) -> dict[str, float]:
+    from aiokprod import Producer
+
+    async with Producer(servers, interceptors=WAYS[way]()) as producer:
+        await producer.partitions_for(TOPIC)
+
+        async def stream(records: int) -> None:
+            send, ready = producer.send, producer.ready
+            for first in range(0, records, WINDOW):
+                for number in range(min(WINDOW, records - first)):
+                    if not number % 1_000:
+                        await ready()
+                    send(TOPIC, VALUE)
+            await producer.flush()
+
+        await stream(min(WARM_UP, count))
+        began, processor = time.perf_counter(), time.process_time()
+        await stream(count)
+        return {
+            "rate": count / (time.perf_counter() - began),
+            "cpu_us": (time.process_time() - processor) / count * 1e6,
+        }
+
+
+def child(servers: str, way: str, count: int, core: int | None) -> dict[str, float]:
+    command = [sys.executable, __file__, "--servers", servers, "--records", str(count), "--way", way]
+    if core is not None:
+        command += ["--core", str(core)]
+    environment = os.environ | {"PYTHONPATH": os.environ.get("PYTHONPATH", str(Path(__file__).parents[1]))}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
+
+
+def table(found: dict[str, list[dict[str, float]]]) -> str:
+    """Return the medians as text; ratios are computed round by round."""
+    lines = [f"{'':<14}{'records/s':>12}{'CPU, us':>10}{'rate : plain':>14}{'plain CPU : CPU':>18}"]
+    plain = found["plain"]
+    for way, turns in found.items():
+        ratio = median(each["rate"] / before["rate"] for each, before in zip(turns, plain, strict=True))
+        thrift = median(before["cpu_us"] / each["cpu_us"] for each, before in zip(turns, plain, strict=True))
+        rate, cpu = median(each["rate"] for each in turns), median(each["cpu_us"] for each in turns)
+        lines.append(f"{way:<14}{rate:>12,.0f}{cpu:>10.2f}{ratio:>14.2f}{thrift:>18.2f}")
+    return "\n".join(lines)
+
+
+def measure(servers: str, ways: Sequence[str], rounds: int, count: int, core: int | None) -> str:
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way in ways:
+            found[way].append(child(servers, way, count, core))
+    return table(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--servers", help="bootstrap servers; topics must be created by the brokers")
+    parser.add_argument("--records", type=int, default=3_000_000, help="of a turn (default 3,000,000)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="plain and others (default all)")
+    parser.add_argument("--way", choices=WAYS, help="one turn, printed as JSON")
+    parser.add_argument("--core", type=int, help="the processor of the client (default any)")
+    options = parser.parse_args()
+    if options.way is not None:
+        if options.core is not None:
+            os.sched_setaffinity(0, {options.core})
+        print(json.dumps(asyncio.run(turn(options.servers, options.way, options.records))))
+    elif options.servers is not None:
+        print(measure(options.servers, options.ways, options.rounds, options.records, options.core))
+    else:
+        from brokers import client_core, started
+
+        with started(1, 0) as cluster:
+            cluster.create_topic(TOPIC, partitions=6)
+            print(measure(cluster.bootstrap_servers, options.ways, options.rounds, options.records, client_core()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Every program of every page has the types that strict type checkers ask for: mypy and pyright, as in a user's environment."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from page_programs import Block, blocks, label, python_pages
+
+import aiokprod
+
+LIMIT_S: Final = 600.0
+OF_SPARK: Final = """
+from typing import cast
+
+import pyarrow
+from pyspark.sql import DataFrame, SparkSession
+from aiokprod import audit
+from aiokprod.spark import write_each_batch
+
+spark = cast(SparkSession, None)
+df = orders = orders_of_the_day = counts = log = cast(DataFrame, None)
+table = cast(pyarrow.Table, None)
+tables = [df]
+options = {"topic": "orders"}
+
+
+def to_columns(frame: DataFrame) -> DataFrame:
+    return frame
+"""
+OF_LETTERS: Final = "from aiokprod import Producer\nfrom aiokprod.errors import AiokprodError\n"
+GIVEN: Final = {"docs/audit.md": OF_SPARK, "docs/spark.md": OF_SPARK, "docs/dead_letters.md": OF_LETTERS}
+"""What the examples of a page take for granted."""
+ONE_PROGRAM_A_SECTION: Final = ("docs/frameworks.md",)
+"""Pages where each block of a section goes on where the one before ended."""
+SLOW: Final = ("docs/audit.md", "docs/frameworks.md", "docs/how-to/deployment.md", "docs/spark.md", "docs/tutorial.md")
+"""Pages with FastAPI, Litestar or PySpark, whose types take half a minute."""
+SERVICES: Final = {
+    "aws_msk_iam_sasl_signer.pyi": """
+class MSKAuthTokenProvider:
+    @staticmethod
+    def generate_auth_token(region: str, aws_debug_creds: bool = ...) -> tuple[str, int]: ...
+""",
+    "azure/identity.pyi": """
+class AccessToken:
+    token: str
+    expires_on: int
+class DefaultAzureCredential:
+    def get_token(self, *scopes: str) -> AccessToken: ...
+""",
+}
+"""What pages use of packages of cloud services, which are too large to be installed for it."""
+WITHOUT_TYPES: Final = {
+    "reportMissingModuleSource": "none",
+    "reportMissingTypeStubs": "none",
+    "reportUnknownMemberType": "none",
+    "reportUnknownVariableType": "none",
+    "reportUnknownArgumentType": "none",
+    "reportUnknownParameterType": "none",
+    "reportUntypedFunctionDecorator": "none",
+    "reportUnknownLambdaType": "none",
+    "reportDeprecated": "none",
+    "reportUnusedImport": "none",
+    "reportUnusedFunction": "none",
+    "reportUnusedClass": "none",
+    "reportUnusedExpression": "none",
+}
+"""What pyright says in its strict mode about libraries without types, about style, and about what a page takes for granted."""
+
+
+def programs(page: Path) -> dict[str, str]:
+    """Return the modules of a page, by the names of their files."""
+    name, found = label(page), dict[str, str]()
+    together: dict[str, list[Block]] = {}
+    for block in blocks(page, "python"):
+        if name in ONE_PROGRAM_A_SECTION:
+            together.setdefault(block.section, []).append(block)
+        elif name in GIVEN and "asyncio.run" not in block.text:
+            found[unnamed(block)] = GIVEN[name] + block.text
+        else:
+            found[block.marks.get("file", unnamed(block))] = block.text
+    for section in together.values():
+        found[unnamed(section[0])] = "\n".join(block.text for block in section)
+    return found
+
+
+def unnamed(block: Block) -> str:
+    return re.sub(r"\W", "_", block.name).lower() + ".py"
+
+
+def is_of_files(page: Path) -> bool:
+    return any("file" in block.marks for block in blocks(page, "python"))
+
+
+def check(folder: Path, pages: list[Path], cache: Path) -> None:
+    """Run mypy --strict as a user does, without this project's settings."""
+    for page in pages:
+        for name, text in programs(page).items():
+            (folder / name).write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--ignore-missing-imports"]
+    command += [
+        "--follow-imports=silent",
+        "--cache-dir",
+        str(cache),
+        *sorted(path.name for path in folder.glob("*.py")),
+    ]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mypy")
+
+
+def test_the_programs_of_most_pages_pass_mypy_strict(tmp_path: Path, cache: Path) -> None:
+    pages = [page for page in python_pages() if label(page) not in SLOW and not is_of_files(page)]
+    assert len(pages) >= 15
+    check(tmp_path, pages, cache)
+
+
+def with_files() -> list[Any]:
+    """Return the pages whose programs are files that import each other, and the slow ones."""
+    pages = [page for page in python_pages() if label(page) in SLOW or is_of_files(page)]
+    return [pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (label(page) in SLOW)) for page in pages]
+
+
+@pytest.mark.parametrize("page", with_files())
+def test_the_programs_of_a_page_pass_mypy_strict(page: Path, tmp_path: Path, cache: Path) -> None:
+    check(tmp_path, [page], cache)
+
+
+@pytest.mark.slow
+def test_the_programs_of_all_pages_pass_pyright(tmp_path: Path) -> None:
+    pages = python_pages()
+    for number, page in enumerate(pages):
+        folder = tmp_path / f"page_{number}"
+        folder.mkdir()
+        for name, text in programs(page).items():
+            (folder / name).write_text(text, encoding="utf-8")
+    for name, text in SERVICES.items():
+        (tmp_path / "typings" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "typings" / name).write_text(text, encoding="utf-8")
+    settings = {
+        "include": ["page_*"],
+        "stubPath": "typings",
+        "typeCheckingMode": "strict",
+        "pythonVersion": f"3.{sys.version_info.minor}",
+        "extraPaths": [str(Path(aiokprod.__file__).parents[1])],
+        **WITHOUT_TYPES,
+    }
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "-p", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 errors" in done.stdout
+
+
+def test_every_block_of_python_of_a_page_is_in_one_of_its_programs() -> None:
+    for page in python_pages():
+        text = page.read_text(encoding="utf-8")
+        together = "\n".join(programs(page).values())
+        found = blocks(page, "python")
+        assert all(block.text in together for block in found), page
+        assert text.count("```python\n") == len(found), page

@@ -1,0 +1,149 @@
+"""The command line on a real Apache Kafka: records there and back, topics, and broken set-ups that `doctor` explains."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from aiokprod.cli.commands import group
+from aiokprod.testing import KafkaCluster
+from aiokprod.testing.kafka_cluster import ClusterSecurity
+from aiokprod.testing.kafka_cluster.spec import CONTROLLER
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+PASSWORD = "the-password-of-alice"
+COMMANDS = group("0", "version")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    config = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",  # alice has no right at all
+        "auto.create.topics.enable": "false",
+    }
+    security = ClusterSecurity(users={"alice": PASSWORD}, mechanisms=("SCRAM-SHA-256",))
+    listeners = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL")
+    with KafkaCluster(brokers=1, listeners=listeners, security=security, config=config) as started:
+        started.create_topic("orders", partitions=2)
+        yield started
+
+
+def run(cluster: KafkaCluster, *arguments: str, listener: str = "PLAINTEXT", input: str | None = None) -> Result:
+    servers = () if "-b" in arguments else ("-b", cluster.bootstrap_for(listener))
+    environment = {"AIOKPROD_BOOTSTRAP_SERVERS": "", "KAFKA_PORT": ""}
+    done = CliRunner().invoke(COMMANDS, [*arguments, *servers], input=input, env=environment, prog_name="aiokprod")
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert PASSWORD not in done.output
+    return done
+
+
+def ok(cluster: KafkaCluster, *arguments: str, **more: Any) -> str:
+    done = run(cluster, *arguments, **more)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def sasl(mechanism: str = "SCRAM-SHA-256", password: str = PASSWORD) -> tuple[str, ...]:
+    pairs = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": "alice",
+        "sasl.password": password,
+    }
+    return tuple(word for name, value in pairs.items() for word in ("-X", f"{name}={value}"))
+
+
+def test_records_go_there_and_back_and_are_copied(cluster: KafkaCluster) -> None:
+    cluster.create_topic("from", partitions=2)
+    cluster.create_topic("to", partitions=2)
+    lines = "".join(f"k{number}:v{number}\n" for number in range(200))
+    ok(cluster, "produce", "from", "-K", ":", "-H", "h=1", input=lines)
+    written = ok(cluster, "read", "from", "--json")
+    assert len(written.splitlines()) == 200
+    ok(cluster, "produce", "to", "--json", input=written)
+
+    def records(topic: str) -> list[dict[str, Any]]:
+        found = [json.loads(line) for line in ok(cluster, "read", topic, "--json").splitlines()]
+        return [each | {"topic": ""} for each in found]
+
+    assert records("to") == records("from")
+    assert ok(cluster, "tail", "to", "--from", "-1", "-n", "2", "-k").count("\t") == 2
+    assert ok(cluster, "read", "to", "--from", "1d", "--grep", "v199") == "v199\n"
+
+
+def test_a_topic_is_made_described_and_deleted(cluster: KafkaCluster) -> None:
+    said = run(cluster, "topics", "create", "made", "--partitions", "3")
+    assert said.exit_code == 2 and "add --yes" in said.stderr
+    ok(cluster, "topics", "create", "made", "--partitions", "3", "-o", "retention.ms=60000", "--yes")
+    again = run(cluster, "topics", "create", "made", "--yes")
+    assert again.exit_code == 2 and "TOPIC_ALREADY_EXISTS" in again.stderr
+    assert "retention.ms  60000" in ok(cluster, "topics", "describe", "made")
+    ok(cluster, "topics", "delete", "made", "--yes")
+    assert "made" not in ok(cluster, "topics", "list")
+
+
+def test_ping_verify_and_perf(cluster: KafkaCluster) -> None:
+    assert json.loads(ok(cluster, "ping", "--json"))["error"] is None
+    assert json.loads(ok(cluster, "verify", "-n", "5000", "--json"))["lost"] == 0
+    found = [json.loads(line) for line in ok(cluster, "perf", "-n", "5000", "--rate", "20000", "--json").splitlines()]
+    assert [(each["client"], each["acknowledged"]) for each in found] == [("aiokprod", 5000), ("confluent-kafka", 5000)]
+    assert "aiokprod-" not in ok(cluster, "topics", "list")
+
+
+def doctor(cluster: KafkaCluster, *arguments: str, listener: str = "PLAINTEXT") -> dict[str, str]:
+    done = run(cluster, "doctor", *arguments, "--json", "--timeout", "10", listener=listener)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.exit_code == any(each["state"] == "wrong" for each in found)
+    return {each["finding"]: each["change"] for each in found if each["change"]}
+
+
+def test_nothing_is_wrong_with_a_good_set_up(cluster: KafkaCluster) -> None:
+    assert doctor(cluster, "orders", "--send") == {}
+    pairs = ("-X", "security.protocol=SSL", "-X", f"ssl.ca.location={cluster.tls.authority}")
+    assert doctor(cluster, "orders", *pairs, listener="SSL") == {}
+
+
+def test_the_listener_is_another_one(cluster: KafkaCluster) -> None:
+    assert doctor(cluster, listener="SSL") == {"tls-expected": "security.protocol=SSL"}
+    assert list(doctor(cluster, "-X", "security.protocol=SSL")) == ["plaintext-expected"]
+    assert list(doctor(cluster, "-X", "security.protocol=SSL", listener="SSL")) == ["tls-authority"]
+    wanted = doctor(cluster, listener="SASL_PLAINTEXT")
+    assert wanted["sasl-wanted"].startswith("security.protocol=SASL_PLAINTEXT")
+    assert list(doctor(cluster, *sasl())) == ["sasl-not-spoken"]
+
+
+def test_the_credentials_are_wrong(cluster: KafkaCluster) -> None:
+    mechanism = doctor(cluster, *sasl("PLAIN"), listener="SASL_PLAINTEXT")
+    assert mechanism == {"sasl-mechanism": "sasl.mechanism=SCRAM-SHA-256"}
+    assert list(doctor(cluster, *sasl(password="another"), listener="SASL_PLAINTEXT")) == ["sasl-password"]
+
+
+def test_the_principal_has_no_rights(cluster: KafkaCluster) -> None:
+    found = doctor(cluster, "orders", *sasl(), listener="SASL_PLAINTEXT")
+    assert set(found) == {"acl", "acl-idempotent"}
+    assert "--allow-principal User:alice" in found["acl"] and "--topic orders" in found["acl"]
+
+
+def test_the_topic_does_not_fit(cluster: KafkaCluster) -> None:
+    cluster.create_topic("strict", partitions=1, config={"min.insync.replicas": "2", "max.message.bytes": "100000"})
+    found = doctor(cluster, "strict", "missing")
+    assert set(found) == {"min-insync", "message-size", "topic-missing"}
+    assert found["message-size"] == "max.request.size=100000"
+
+
+def test_the_port_is_one_of_a_controller(cluster: KafkaCluster) -> None:
+    port = cluster.brokers[1].node.bound[CONTROLLER]
+    assert list(doctor(cluster, "-b", f"127.0.0.1:{port}")) == ["no-broker"]
+
+
+def test_a_port_where_nothing_listens(cluster: KafkaCluster) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    assert list(doctor(cluster, "-b", f"127.0.0.1:{port}")) == ["refused"]

@@ -1,0 +1,169 @@
+"""Drivers of Spark that are killed at each step of a commit, held while another one goes on, or restarted with other things.
+
+One driver is killed with a query at each step, so that one kill is many. The numbers are the cases of
+docs/spark_exactly_once.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from drivers import Query, driver, expected, read_by_librdkafka, write_input
+
+from aiokprod.testing.kafka_cluster import KafkaCluster
+from aiokprod.transactions.admin import TransactionAdmin
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+FILES = 6  # two batches of three files
+TASKS = 3
+# Step, which time of it in the first run (batch 1 is meant), and whether batch 1 is decided by then.
+KILLED = {
+    "case7": ("before WriteDecision", 2),
+    "case7-inside": ("inside WriteDecision", 2),
+    "case8": ("after WriteDecision", 2),
+    "case8-between": ("after EndTxn", TASKS + 2),
+    "case9": ("after CommitAll", 2),
+    "case9-done": ("after WriteDone", 2),
+}
+TIMED_OUT = {"case12": ("after EndTxn", TASKS + 2), "case12-moved": ("after EndTxn", TASKS + 2)}
+RAISING = {"case11": ("after EndTxn", TASKS + 2)}
+TWO_DRIVERS = {"case13": ("before WriteDecision", 2)}
+SHORT = {"kafka.transaction.timeout.ms": "30000"}  # longer than the batches before
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+    with KafkaCluster(brokers=1, config=config) as running:
+        yield running
+
+
+def test_whatever_step_a_driver_is_killed_at_every_row_is_there_once(cluster: KafkaCluster, tmp_path: Path) -> None:
+    servers = cluster.bootstrap_servers
+    rows = write_input(tmp_path / "input", FILES)
+    held = KILLED | TIMED_OUT | TWO_DRIVERS
+    rules = {sink: [*step, "hold"] for sink, step in held.items()}
+    rules |= {sink: [*step, "raise"] for sink, step in RAISING.items()}
+    every = {
+        name: Query(name, rows, options=SHORT if name in TIMED_OUT else {}) for name in (*held, *RAISING, "case16")
+    }
+    for name in every:
+        cluster.create_topic(name, 3)
+    again = {
+        name: Query(name, rows, tasks=query.tasks if name == "case12" else 1, options=query.options)
+        for name, query in every.items()
+    }
+    with driver(tmp_path / "first", servers, [list(every.values())], home=tmp_path, rules=rules) as first:
+        first.go(0)
+        first.wait_ended("case11", "case16")
+        assert "after EndTxn fails" in first.results["case11"]["error"]
+        assert first.results["case16"]["error"] is None
+        first.wait_held(*held)
+        later = [again[name] for name in again if name not in (*TWO_DRIVERS, "case16")]
+        with driver(tmp_path / "second", servers, [[again["case13"]], later], home=tmp_path) as second:
+            second.go(0)  # beside the first one: case 13
+            second.wait_ended("case13")
+            assert second.results["case13"]["error"] is None
+            first.release("case13")
+            first.wait_ended("case13")
+            assert "NewerDriverError" in first.results["case13"]["error"]
+            first.kill()
+            wait_timed_out(servers, "case12")
+            second.go(1)  # other parallelism, but for case 12: case 18
+            second.wait_ended(*(query.name for query in later))
+            errors = {name: result["error"] for name, result in second.results.items()}
+    moved = errors.pop("case12-moved")
+    assert moved is not None
+    assert "ReplayMismatchError" in moved
+    assert set(errors.values()) == {None}, errors
+    for name in (*errors, "case16"):
+        assert read_by_librdkafka(servers, name) == expected(FILES), name
+    found = read_by_librdkafka(servers, "case12-moved")
+    assert set(found.values()) == {1}
+    assert set(found) < set(expected(FILES))
+    # Case 20: what was aborted is there for readers of uncommitted records.
+    assert read_by_librdkafka(servers, "case7", committed=False).total() > expected(FILES).total()
+
+
+def wait_timed_out(servers: str, prefix: str) -> None:
+    """Wait until the coordinator has aborted what is open."""
+
+    async def wait() -> None:
+        async with TransactionAdmin(servers) as admin:
+            while await admin.transactional_ids(prefix, states=["Ongoing"]):
+                await asyncio.sleep(0.5)
+
+    asyncio.run(asyncio.wait_for(wait(), 120))
+
+
+def forget_groups(servers: str, sink: str) -> None:
+    """Delete the facts of a sink id, as they expire behind offsets.retention.minutes."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    listed = admin.list_consumer_groups(request_timeout=30).result()
+    found = [each.group_id for each in listed.valid if each.group_id.startswith(f"{sink}.")]
+    assert f"{sink}.0" in found
+    for deleted in admin.delete_consumer_groups(found, request_timeout=30).values():
+        deleted.result()
+
+
+def test_checkpoints_that_come_back_are_lost_or_are_shared(cluster: KafkaCluster, tmp_path: Path) -> None:
+    servers = cluster.bootstrap_servers
+    rows = write_input(tmp_path / "input", FILES)
+    for name in ("case15", "old", "facts", "shared-a", "shared-b", "turns"):
+        cluster.create_topic(name, 3)
+    checkpoints = tmp_path / "checkpoints"
+    shared = [
+        Query("shared", rows, topic=f"shared-{each}", checkpoint=f"shared-{each}", files=1) for each in ("a", "b")
+    ]
+    # One batch each; the rows of the second query are those of the second run.
+    first, second = (Query("turns", rows, files=FILES, checkpoint=f"turns-{each}") for each in ("first", "second"))
+    again = {"onMissingFacts": "write"}
+    phases = [
+        [Query("case15", rows), Query("old", rows), Query("facts", rows), first],
+        [Query("case15", rows), Query("old", rows), Query("facts", rows), second, *shared],
+        [Query("facts", rows, options=again), first],
+    ]
+    with driver(tmp_path / "run", servers, phases, home=tmp_path) as running:
+        running.go(0)
+        running.wait_ended("case15", "old", "facts", "turns")
+        assert {result["error"] for result in running.results.values()} == {None}
+        shutil.rmtree(checkpoints / "case15")  # case 15: a new stream
+        for log in ("offsets", "commits"):  # case 16: a copy of an earlier day
+            for each in (*(checkpoints / "old" / log).glob("*0*"), *(checkpoints / "old" / log).glob("*1*")):
+                each.unlink()
+        for each in (checkpoints / "facts" / "commits").glob("*1*"):  # case 17: batch 1 runs again, without facts
+            each.unlink()
+        forget_groups(servers, "facts")
+        for each in (checkpoints / "turns-first" / "commits").glob("*0*"):  # case 14: dies between its end and this log
+            each.unlink()
+        (running.folder / "results.jsonl").unlink()
+        running.go(1)
+        running.wait_ended("case15", "old", "facts", "shared", "turns")
+        errors = {name: result["error"] for name, result in running.results.items()}
+        assert (errors["case15"], errors["turns"]) == (None, None)
+        assert "CheckpointRewoundError" in (errors["old"] or "")
+        assert "nothing is recorded about this query" in (errors["facts"] or "")
+        running.wait_for("both", lambda: (running.folder / "results.jsonl").read_text().count('"shared"') == 2)
+        told = (running.folder / "results.jsonl").read_text()
+        assert "NewerDriverError" in told or told.count("FactsMissingError") > 1  # case 14: loud
+        (running.folder / "results.jsonl").unlink()
+        running.go(2)
+        running.wait_ended("facts", "turns")
+        assert running.results["facts"]["error"] is None
+        assert "another query has used the sinkId since" in (
+            running.results["turns"]["error"] or ""
+        )  # case 14: in turn
+    once = expected(FILES)
+    assert read_by_librdkafka(servers, "turns") == once + once
+    assert read_by_librdkafka(servers, "case15") == once + once
+    assert read_by_librdkafka(servers, "old") == once
+    last = Counter({row: 1 for row in once if int(row[:5]) >= TASKS})
+    assert read_by_librdkafka(servers, "facts") == once + last  # as it was asked for
+    for topic in ("shared-a", "shared-b"):
+        assert set(read_by_librdkafka(servers, topic).values()) <= {1}

@@ -1,0 +1,506 @@
+"""Exactly-once writes on an in-process cluster, with Spark's calls made by hand: deaths at each step, replays, refusals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from exactly_once_rig import (
+    ROWS,
+    TOPIC,
+    DiedError,
+    Spark,
+    abort_by_id,
+    dealt,
+    die_at,
+    forget_processes,
+    rows_of,
+    visible,
+)
+
+from aiokprod.errors import AiokprodError, ClusterAuthorizationError, UnknownTopicError
+from aiokprod.spark.errors import SinkUsageError
+from aiokprod.spark.exactly_once import requests
+from aiokprod.spark.exactly_once.errors import (
+    BatchUnfinishedError,
+    CheckpointRewoundError,
+    FactsMissingError,
+    NewerDriverError,
+    ReplayMismatchError,
+)
+from aiokprod.testing.mock import MockCluster
+from aiokprod.wire.codes import ErrorCode
+
+ONCE = Counter(ROWS)
+STEPS = (
+    "before WriteDecision",
+    "inside WriteDecision",
+    "after WriteDecision",
+    "before CommitAll",
+    "after EndTxn",
+    "after CommitAll",
+    "before WriteDone",
+    "after WriteDone",
+)
+
+
+@pytest.fixture(params=[2, 1], ids=["TV2", "TV1"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[MockCluster]:
+    with MockCluster(2, transaction_version=request.param, transaction_completion_ms=2) as running:
+        running.create_topic(TOPIC, partitions=3)
+        yield running
+        forget_processes()
+        assert running.counters.crashes == []
+
+
+@pytest.fixture
+def newest() -> Iterator[MockCluster]:
+    with MockCluster(2) as running:
+        running.create_topic(TOPIC, partitions=3)
+        yield running
+        forget_processes()
+
+
+def test_rows_become_visible_with_the_commit_of_their_batch(cluster: MockCluster) -> None:
+    spark = Spark(cluster)
+    writer = spark.writer()
+    messages = [spark.task(writer, 0, partition, rows) for partition, rows in enumerate([*dealt(ROWS, 3), []])]
+    assert visible(cluster) == Counter()
+    assert [each.exactly_once is not None and each.exactly_once.report.attempt is not None for each in messages] == [
+        True, True, True, False,
+    ]  # fmt: skip
+    spark.commit(writer, messages, 0)
+    assert visible(cluster) == ONCE
+    for number in range(1, 4):
+        spark.batch(number, dealt(rows_of(number), 3))
+    assert visible(cluster) == ONCE + Counter(rows_of(1) + rows_of(2) + rows_of(3))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_driver_that_dies_in_the_commit_is_followed_by_one_that_goes_on(
+    cluster: MockCluster, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = Spark(cluster)
+    spark.batch(0, dealt(rows_of(0), 3))
+    with monkeypatch.context() as patch:
+        writer = spark.writer()
+        messages = [spark.task(writer, 1, partition, rows) for partition, rows in enumerate(dealt(ROWS, 3))]
+        steps = die_at(patch, step)
+        with pytest.raises(DiedError):
+            spark.commit(writer, messages, 1)
+        assert step in steps
+    forget_processes()
+    replay = spark.batch(1, dealt(list(reversed(ROWS)), 2))  # other rows in other tasks
+    is_decided = step not in ("before WriteDecision", "inside WriteDecision")
+    assert all((each.rows == 0) == is_decided for each in replay)
+    spark.batch(2, dealt(rows_of(2), 3))
+    assert visible(cluster) == ONCE + Counter(rows_of(0)) + Counter(rows_of(2))
+
+
+@pytest.mark.parametrize("query", [None, "query"])
+def test_a_second_attempt_leaves_nothing_of_the_first(cluster: MockCluster, query: str | None) -> None:
+    spark = Spark(cluster, query=query)
+    writer = spark.writer()
+    spark.task(writer, 0, 0, ROWS)  # case 2: denied by Spark after it had sent all
+    spark.commit(writer, [spark.task(writer, 0, 0, ROWS, attempt=1)], 0)
+    assert visible(cluster) == ONCE  # readers do not wait for the next batch, which may come a day later
+    spark.batch(1, [rows_of(1)])
+    assert visible(cluster) == ONCE + Counter(rows_of(1))
+
+
+def test_what_is_left_behind_a_commit_may_stay_there(cluster: MockCluster) -> None:
+    spark = Spark(cluster)
+    writer = spark.writer()
+    spark.task(writer, 0, 0, ROWS)
+    told = [spark.task(writer, 0, 0, ROWS, attempt=1)]
+    refused = cluster.fail_next("ListTransactions", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    spark.commit(writer, told, 0)  # the batch is done, whatever comes of the rest
+    assert refused.hits == 1
+    spark.batch(1, [rows_of(1)])  # aborts it
+    assert visible(cluster) == ONCE + Counter(rows_of(1))
+
+
+def test_a_job_whose_tasks_have_all_died_leaves_nothing(cluster: MockCluster) -> None:
+    spark = Spark(cluster, query=None)
+    writer = spark.writer()
+    for attempt in range(4):
+        spark.task(writer, 0, 0, ROWS, attempt=attempt)  # its worker dies before Spark has its message
+    spark.abort(writer, [None], 0)
+    assert visible(cluster) == Counter()
+    Spark(cluster).batch(0, [rows_of(1)])  # of another sink
+    assert visible(cluster) == Counter(rows_of(1))
+
+
+def test_of_two_jobs_of_one_name_the_older_one_leaves_nothing(cluster: MockCluster) -> None:
+    spark = Spark(cluster, {"txnAppId": "load", "txnVersion": "1"}, query=None)
+    older, newer = spark.writer(), spark.writer()
+    told = [
+        spark.task(older, 0, at, rows) for at, rows in enumerate(dealt(ROWS, 3))
+    ]  # behind the look of the newer one
+    spark.commit(newer, [spark.task(newer, 0, at, rows) for at, rows in enumerate(dealt(ROWS, 2))], 0)
+    with pytest.raises(NewerDriverError):
+        spark.commit(older, told, 0)
+    spark.abort(older, told, 0)
+    assert visible(cluster) == ONCE
+
+
+def test_a_task_that_fails_aborts_its_transaction(cluster: MockCluster) -> None:
+    spark = Spark(cluster)
+    writer = spark.writer()
+    with pytest.raises(ValueError, match="the rows of this attempt end here"):
+        spark.task(writer, 0, 0, ROWS, fails=True)
+    spark.commit(writer, [spark.task(writer, 0, 0, ROWS, attempt=1)], 0)
+    assert visible(cluster) == ONCE  # readers do not wait for the next batch
+
+
+def test_the_older_of_two_drivers_cannot_commit(cluster: MockCluster) -> None:
+    spark = Spark(cluster)
+    older = spark.writer()
+    messages = [spark.task(older, 0, partition, rows) for partition, rows in enumerate(dealt(ROWS, 2))]
+    newer = spark.writer()
+    with pytest.raises(NewerDriverError, match="another driver has taken over the sinkId 'sink'"):
+        spark.commit(older, messages, 0)
+    spark.abort(older, messages, 0)
+    told = [spark.task(newer, 0, partition, rows) for partition, rows in enumerate(dealt(ROWS, 3))]
+    spark.commit(newer, told, 0)
+    assert visible(cluster) == ONCE
+
+
+def test_an_abort_spares_what_is_decided(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = Spark(cluster)
+    writer = spark.writer()
+    messages = [spark.task(writer, 0, partition, rows) for partition, rows in enumerate(dealt(ROWS, 3))]
+    with monkeypatch.context() as patch:
+        die_at(patch, "after WriteDecision")
+        with pytest.raises(DiedError):
+            spark.commit(writer, messages, 0)
+    spark.abort(writer, messages, 0)
+    spark.batch(0, dealt(list(reversed(ROWS)), 2))
+    assert visible(cluster) == ONCE
+
+
+def test_an_abort_before_the_decision_aborts(cluster: MockCluster) -> None:
+    spark = Spark(cluster)
+    writer = spark.writer()
+    messages: list[Any] = [spark.task(writer, 0, partition, rows) for partition, rows in enumerate(dealt(ROWS, 2))]
+    spark.abort(writer, [*messages, None], 0)
+    with pytest.raises((NewerDriverError, BatchUnfinishedError)):  # a commit that was interrupted and goes on
+        spark.commit(writer, messages, 0)
+    spark.abort(writer, [], 0)
+    assert visible(cluster) == Counter()
+    spark.batch(0, [ROWS])
+    assert visible(cluster) == ONCE
+
+
+def lose_a_part(spark: Spark, batch: int, layout: list[list[str]], monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
+    """Leave a batch that is decided, of which one transaction has timed out."""
+    writer = spark.writer()
+    messages = [spark.task(writer, batch, partition, rows) for partition, rows in enumerate(layout)]
+    report, settings = messages[lost].exactly_once, writer.options.exactly_once
+    assert report is not None and report.report.attempt is not None and settings is not None
+    generation = report.opened.opening.token.generation
+    name = f"{settings.sink}.{generation}.{lost}.0"
+    with monkeypatch.context() as patch:
+
+        def time_out(step: str, _: str) -> None:
+            if step == "after WriteDecision":
+                abort_by_id(spark.cluster, name)
+
+        patch.setattr(requests, "reached", time_out)
+        with pytest.raises(BatchUnfinishedError, match="1 of the transactions of 3 tasks are not committed"):
+            spark.commit(writer, messages, batch)
+    spark.abort(writer, messages, batch)
+    forget_processes()
+
+
+def test_a_part_that_timed_out_is_written_by_the_replay(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = Spark(cluster)
+    layout = dealt(ROWS, 3)
+    lose_a_part(spark, 0, layout, monkeypatch, lost=1)
+    assert visible(cluster) == Counter(layout[0] + layout[2])
+    replay = spark.batch(0, layout)
+    assert [message.rows for message in replay] == [0, 4, 0]
+    assert visible(cluster) == ONCE
+    spark.batch(1, dealt(rows_of(1), 3))
+    assert visible(cluster) == ONCE + Counter(rows_of(1))
+
+
+@pytest.mark.parametrize("tasks", [2, 3, 4])
+def test_where_its_rows_have_moved_the_batch_is_refused(
+    newest: MockCluster, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = Spark(newest)
+    lose_a_part(spark, 0, dealt(ROWS, 3), monkeypatch, lost=1)
+    before = visible(newest)
+    with pytest.raises(ReplayMismatchError, match="batch 0 is partly committed"):
+        spark.batch(0, dealt(list(reversed(ROWS)), tasks))
+    assert visible(newest) == before
+    with pytest.raises(ReplayMismatchError):  # also where only the number of tasks is smaller
+        spark.batch(0, dealt(ROWS, 3)[:1])
+    assert visible(newest) == before
+
+
+def test_where_its_rows_have_moved_they_may_be_written_again(
+    newest: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = Spark(newest)
+    lose_a_part(spark, 0, dealt(ROWS, 3), monkeypatch, lost=1)
+    spark.options["onReplayMismatch"] = "duplicate"
+    moved = dealt(ROWS, 3)
+    moved[0], moved[1] = moved[1], moved[0]
+    spark.batch(0, moved)
+    found = visible(newest)
+    assert set(found) == set(ROWS)
+    assert found == ONCE + Counter(moved[1])  # the third task has the same rows as before
+
+
+def test_an_old_checkpoint_is_refused(newest: MockCluster) -> None:
+    spark = Spark(newest)
+    for number in range(3):
+        spark.batch(number, [rows_of(number)])
+    with pytest.raises(CheckpointRewoundError, match="batch 1 was to be written, but batch 2 of this query is done"):
+        spark.batch(1, [rows_of(1)])
+    spark.batch(3, [rows_of(3)])
+    assert visible(newest) == Counter([row for number in range(4) for row in rows_of(number)])
+
+
+def test_a_new_checkpoint_is_a_new_query(newest: MockCluster) -> None:
+    Spark(newest).batch(0, [ROWS])
+    Spark(newest, query="another").batch(0, [ROWS])
+    assert visible(newest) == ONCE + ONCE
+    with pytest.raises(FactsMissingError, match="another query has used the sinkId"):
+        Spark(newest).batch(1, [ROWS])
+
+
+def test_a_query_that_another_one_has_followed_is_refused_unless_it_is_asked_for(
+    newest: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Case 14, one query after the other: the first one dies between the end of its batch 0 and Spark's commit log.
+    first, second = Spark(newest), Spark(newest, query="another")
+    first.batch(0, dealt(ROWS, 3))
+    second.batch(0, [rows_of(0)])
+    forget_processes()
+    told = "another query has used the sinkId since this one wrote with it"
+    for query, number in ((first, 0), (first, 1)):
+        with pytest.raises(FactsMissingError, match=told):
+            query.batch(number, dealt(ROWS, 3))
+    second.batch(1, [rows_of(1)])  # goes on: the other one has decided nothing
+    first.options["onMissingFacts"] = "write"
+    first.batch(1, [rows_of(2)])
+    with pytest.raises(FactsMissingError, match=told):
+        second.batch(2, [rows_of(3)])
+    Spark(newest, query="a third").batch(0, [rows_of(4)])  # a new stream, as with a new checkpoint
+    assert visible(newest) == ONCE + Counter([row for number in (0, 1, 2, 4) for row in rows_of(number)])
+
+
+def test_a_batch_behind_a_gap_is_refused_unless_it_is_asked_for(newest: MockCluster) -> None:
+    spark = Spark(newest)
+    with pytest.raises(FactsMissingError, match="nothing is recorded about this query"):
+        spark.batch(7, [ROWS])
+    spark.options["onMissingFacts"] = "write"
+    spark.batch(7, [ROWS])
+    del spark.options["onMissingFacts"]
+    spark.batch(8, [rows_of(8)])
+    with pytest.raises(FactsMissingError, match="the last one on record is batch 8"):
+        spark.batch(10, [rows_of(10)])
+    assert visible(newest) == ONCE + Counter(rows_of(8))
+
+
+def test_a_batch_job_is_written_whole_or_not_at_all(cluster: MockCluster) -> None:
+    spark = Spark(cluster, query=None)
+    writer = spark.writer()
+    messages: list[Any] = [spark.task(writer, 0, 0, ROWS[:6])]
+    spark.abort(writer, [*messages, None], 0)
+    assert visible(cluster) == Counter()
+    spark.batch(0, dealt(ROWS, 2))
+    assert visible(cluster) == ONCE
+    spark.batch(0, dealt(ROWS, 2))  # another job
+    assert visible(cluster) == ONCE + ONCE
+
+
+def test_a_batch_job_that_is_run_again_under_its_name_writes_nothing(newest: MockCluster) -> None:
+    spark = Spark(newest, {"txnAppId": "loader", "txnVersion": "20261125"}, query=None)
+    spark.batch(0, dealt(ROWS, 2))
+    spark.batch(0, dealt(list(reversed(ROWS)), 3))
+    assert visible(newest) == ONCE
+    Spark(newest, {"txnAppId": "other", "txnVersion": "20261125"}, query=None).batch(0, [ROWS])
+    spark.options["txnVersion"] = "20261130"
+    spark.batch(0, [rows_of(5)])
+    assert visible(newest) == ONCE + ONCE + Counter(rows_of(5))
+    spark.options["txnVersion"] = "20261126"
+    with pytest.raises(CheckpointRewoundError):
+        spark.batch(0, [rows_of(6)])
+
+
+def test_a_batch_of_another_stream_is_no_replay(newest: MockCluster) -> None:
+    # foreachBatch: the checkpoint was deleted, and the batches count from 0 again, under the old txnAppId.
+    options = {"txnAppId": "counts", "txnVersion": "0"}
+    first, second = Spark(newest, options, query=None, stream="a"), Spark(newest, options, query=None, stream="b")
+    for _ in range(2):
+        first.batch(0, [rows_of(0)])
+    with pytest.raises(CheckpointRewoundError, match="another streaming query has written it under this txnAppId"):
+        second.batch(0, [rows_of(1)])  # its rows would be skipped
+    Spark(newest, options, query=None).batch(0, [rows_of(2)])  # not in a stream: the number alone counts
+    assert visible(newest) == Counter(rows_of(0))
+    second.options = {"txnAppId": "counts-2", "txnVersion": "0"}
+    second.batch(0, [rows_of(1)])
+    assert visible(newest) == Counter(rows_of(0) + rows_of(1))
+
+
+def test_a_job_behind_one_that_is_partly_committed_is_refused(
+    newest: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = Spark(newest, {"txnAppId": "loader", "txnVersion": "1"}, query=None)
+    layout = dealt(ROWS, 3)
+    lose_a_part(spark, 0, layout, monkeypatch, lost=1)
+    spark.options["txnVersion"] = "2"
+    with pytest.raises(BatchUnfinishedError, match="batch 2 was to be written, but batch 1 is only partly committed"):
+        spark.batch(0, [rows_of(2)])
+    assert visible(newest) == Counter(layout[0] + layout[2])
+    spark.options["txnVersion"] = "1"
+    spark.batch(0, layout)
+    spark.options["txnVersion"] = "2"
+    spark.batch(0, [rows_of(2)])
+    assert visible(newest) == ONCE + Counter(rows_of(2))
+
+
+def test_the_job_behind_one_that_is_partly_committed_may_be_asked_for(
+    newest: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = Spark(newest, {"txnAppId": "loader", "txnVersion": "1"}, query=None)
+    layout = dealt(ROWS, 3)
+    lose_a_part(spark, 0, layout, monkeypatch, lost=1)
+    spark.options |= {"txnVersion": "2", "onMissingFacts": "write"}
+    spark.batch(0, [rows_of(2)])
+    assert visible(newest) == Counter(layout[0] + layout[2] + rows_of(2))
+
+
+def test_a_decision_of_hundreds_of_tasks_is_kept_in_parts(newest: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    newest.create_topic("markers", partitions=1)
+    spark = Spark(newest, {"markerTopic": "markers"})
+    rows = [f"{number}" for number in range(300)]  # some 250 fit into one offset, and the topic has one partition
+    writer = spark.writer()
+    messages = [spark.task(writer, 0, partition, [row]) for partition, row in enumerate(rows)]
+    with monkeypatch.context() as patch:
+        die_at(patch, "after EndTxn", times=100)
+        with pytest.raises(DiedError):
+            spark.commit(writer, messages, 0)
+    forget_processes()
+    spark.batch(0, [rows])
+    assert visible(newest) == Counter(rows)
+
+
+def test_tasks_of_a_process_share_their_connections(newest: MockCluster) -> None:
+    spark = Spark(newest)
+    writer = spark.writer()
+    spark.task(writer, 0, 0, ROWS)
+    before = len(newest.requests("ApiVersions"))
+    for partition in range(1, 20):
+        spark.task(writer, 0, partition, ROWS)
+    assert len(newest.requests("ApiVersions")) - before <= 2
+
+
+def test_the_answer_to_a_commit_may_be_lost(cluster: MockCluster) -> None:
+    # Case 10. The request is carried out, and its connection ends instead of the answer.
+    spark = Spark(cluster)
+    for number in range(3):
+        writer = spark.writer()
+        messages = [spark.task(writer, number, at, rows) for at, rows in enumerate(dealt(rows_of(number), 3))]
+        lost = cluster.drop_answer("EndTxn", times=2)
+        spark.commit(writer, messages, number)
+        assert lost.hits == 2
+    assert visible(cluster) == sum((Counter(rows_of(number)) for number in range(3)), Counter())
+
+
+def test_old_brokers_are_refused_before_any_task() -> None:  # case 19
+    with MockCluster(1, kafka_version="2.8") as old:
+        old.create_topic(TOPIC, partitions=1)
+        with pytest.raises(SinkUsageError, match=r"the brokers are older than Kafka 3\.0"):
+            Spark(old).writer()
+        forget_processes()
+
+
+def test_a_topic_that_does_not_exist_is_told_before_any_task() -> None:
+    with MockCluster(1, auto_create_topics=False) as cluster:
+        spark = Spark(cluster, {"kafka.max.block.ms": "200", "kafka.retry.backoff.max.ms": "50"})
+        with pytest.raises(UnknownTopicError, match="the topic 't' does not exist"):
+            spark.writer()
+        forget_processes()
+
+
+IDS = r"Grant this principal WRITE and DESCRIBE on transactional ids that begin with 'sink\.'"
+GROUPS = r"Grant this principal READ on groups that begin with 'sink\.'"
+TOPIC_RIGHT = (
+    r"Grant this principal READ on the marker topic 't', and WRITE and DESCRIBE on the topics that are written"
+)
+
+
+@pytest.mark.parametrize(
+    ("api", "code", "right"),
+    [
+        ("FindCoordinator", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, IDS),
+        ("InitProducerId", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, IDS),
+        ("OffsetFetch", ErrorCode.GROUP_AUTHORIZATION_FAILED, GROUPS),
+        ("OffsetFetch", ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPIC_RIGHT),
+        ("Metadata", ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPIC_RIGHT),
+    ],
+)
+def test_a_right_that_is_missing_is_named_before_any_task(
+    newest: MockCluster, api: str, code: ErrorCode, right: str
+) -> None:
+    newest.fail_next(api, code, topic=TOPIC if api == "Metadata" else None)
+    with pytest.raises(ClusterAuthorizationError, match=rf"(?s){code.name}.*{right}") as caught:
+        Spark(newest).writer()
+    assert "IDEMPOTENT_WRITE" not in "".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("api", "code", "right"),
+    [
+        ("TxnOffsetCommit", ErrorCode.GROUP_AUTHORIZATION_FAILED, GROUPS),
+        ("TxnOffsetCommit", ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPIC_RIGHT),
+        ("Produce", ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPIC_RIGHT),
+    ],
+)
+def test_a_right_that_a_task_finds_missing_is_named(newest: MockCluster, api: str, code: ErrorCode, right: str) -> None:
+    spark = Spark(newest)
+    writer = spark.writer()
+    newest.fail_next(api, code)
+    with pytest.raises(AiokprodError, match=rf"(?s){code.name}.*{right}"):
+        spark.task(writer, 0, 0, ROWS)
+    spark.abort(writer, [None], 0)
+    assert visible(newest) == Counter()
+
+
+def test_a_coordinator_that_moves_or_loads_is_asked_again(cluster: MockCluster) -> None:
+    spark = Spark(cluster)
+    for number, code in enumerate((15, 16, 14, 51, 7)):
+        for api in ("InitProducerId", "EndTxn"):
+            cluster.fail_next(api, code)
+        cluster.fail_next("TxnOffsetCommit", 14)
+        cluster.fail_next("OffsetFetch", 16 if code == 51 else code if code != 7 else 14)
+        spark.batch(number, dealt(rows_of(number), 2))
+    assert visible(cluster) == sum((Counter(rows_of(number)) for number in range(5)), Counter())
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["joined", "came back"])
+def test_a_broker_that_the_kept_client_does_not_know_is_asked(cluster: MockCluster, is_new: bool) -> None:
+    # A Metadata answer names it to the opening, which asks each broker for open transactions; the client's own is older.
+    spark = Spark(cluster, {"kafka.delivery.timeout.ms": "30000", "kafka.max.block.ms": "5000"})
+    spark.batch(0, dealt(rows_of(0), 2))
+    if is_new:
+        cluster.add_broker()
+    else:
+        cluster.kill_broker(2)
+        spark.batch(1, dealt(rows_of(1), 2))  # learns that it is gone
+        cluster.start_broker(2)
+    batches = (0, 1) if is_new else (0, 1, 2)
+    spark.batch(batches[-1], dealt(rows_of(batches[-1]), 2))
+    assert visible(cluster) == Counter(row for number in batches for row in rows_of(number))
+
+
+def test_a_longer_timeout_than_brokers_allow_is_refused_before_any_task(newest: MockCluster) -> None:
+    with pytest.raises(SinkUsageError, match="larger than the brokers allow"):
+        Spark(newest, {"kafka.transaction.timeout.ms": "900001"}).writer()

@@ -1,0 +1,95 @@
+"""Exactly-once writes on a real Kafka, with Spark's calls made by hand: what the in-process cluster cannot vouch for."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from drivers import read_by_librdkafka
+from exactly_once_rig import ROWS, DiedError, Spark, dealt, die_at, forget_processes, rows_of
+
+from aiokprod.spark.exactly_once.errors import CheckpointRewoundError, FactsMissingError, NewerDriverError
+from aiokprod.testing.kafka_cluster import KafkaCluster
+
+pytestmark = pytest.mark.real
+ONCE = Counter(ROWS)
+STEPS = ("before WriteDecision", "inside WriteDecision", "after WriteDecision", "after EndTxn", "after WriteDone")
+
+
+def of(cluster: KafkaCluster, topic: str, **options: str) -> Spark:
+    return Spark(cluster, {"topic": topic, "sinkId": topic, **options})
+
+
+def test_every_step_of_a_commit_may_be_the_last_of_its_driver(
+    kafka_cluster: KafkaCluster, kafka_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = of(kafka_cluster, kafka_topic)
+    rows = Counter(rows_of(0))
+    spark.batch(0, dealt(rows_of(0), 3))
+    for number, step in enumerate(STEPS, 1):
+        with monkeypatch.context() as patch:
+            writer = spark.writer()
+            told = [spark.task(writer, number, at, part) for at, part in enumerate(dealt(rows_of(number), 3))]
+            die_at(patch, step)
+            with pytest.raises(DiedError):
+                spark.commit(writer, told, number)
+        forget_processes()
+        replay = spark.batch(number, dealt(list(reversed(rows_of(number))), 2))
+        assert all((each.rows == 0) == (number > 2) for each in replay), step
+        rows += Counter(rows_of(number))
+    with pytest.raises(CheckpointRewoundError):
+        spark.batch(2, [ROWS])
+    forget_processes()
+    assert read_by_librdkafka(kafka_cluster.bootstrap_servers, kafka_topic) == rows
+
+
+def test_of_two_drivers_the_newer_one_writes(kafka_cluster: KafkaCluster, kafka_topic: str) -> None:
+    spark = of(kafka_cluster, kafka_topic)
+    older = spark.writer()
+    told = [spark.task(older, 0, at, part) for at, part in enumerate(dealt(ROWS, 2))]
+    newer = spark.writer()
+    with pytest.raises(NewerDriverError):
+        spark.commit(older, told, 0)
+    spark.abort(older, told, 0)
+    again = [spark.task(newer, 0, at, part) for at, part in enumerate(dealt(ROWS, 3))]
+    spark.task(older, 0, 1, ROWS, attempt=0)  # a zombie that begins late
+    spark.commit(newer, again, 0)
+    spark.batch(1, [rows_of(1)])
+    forget_processes()
+    assert read_by_librdkafka(kafka_cluster.bootstrap_servers, kafka_topic) == ONCE + Counter(rows_of(1))
+
+
+def test_facts_go_with_the_marker_topic_and_stay_where_it_grows(kafka_cluster: KafkaCluster, kafka_topic: str) -> None:
+    markers = f"{kafka_topic}-markers"
+    kafka_cluster.create_topic(markers, 3)
+    spark = of(kafka_cluster, kafka_topic, markerTopic=markers)
+    for number in range(2):
+        spark.batch(number, dealt(rows_of(number), 4))
+    kafka_cluster.delete_topic(markers)
+    kafka_cluster.create_topic(markers, 1)
+    with pytest.raises(FactsMissingError, match="nothing is recorded about this query"):
+        spark.batch(2, [rows_of(2)])
+    spark.options["onMissingFacts"] = "write"
+    spark.batch(2, dealt(rows_of(2), 4))
+    del spark.options["onMissingFacts"]
+    kafka_cluster.add_partitions(markers, 5)
+    for number in (2, 3):
+        spark.batch(number, dealt(rows_of(number), 6))
+    forget_processes()
+    kafka_cluster.delete_topic(markers)
+    written = Counter([row for number in range(4) for row in rows_of(number)])
+    assert read_by_librdkafka(kafka_cluster.bootstrap_servers, kafka_topic) == written
+
+
+def test_a_job_that_fails_leaves_nothing_and_readers_go_on(kafka_cluster: KafkaCluster, kafka_topic: str) -> None:
+    spark = Spark(kafka_cluster, {"topic": kafka_topic, "txnAppId": "load", "txnVersion": "5"}, query=None)
+    writer = spark.writer()
+    told = [spark.task(writer, 0, 0, ROWS)]
+    with pytest.raises(ValueError, match="end here"):
+        spark.task(writer, 0, 1, rows_of(1), fails=True)
+    spark.abort(writer, [*told, None], 0)
+    assert read_by_librdkafka(kafka_cluster.bootstrap_servers, kafka_topic) == Counter()
+    for _ in range(2):
+        spark.batch(0, dealt(ROWS, 3))
+    forget_processes()
+    assert read_by_librdkafka(kafka_cluster.bootstrap_servers, kafka_topic) == ONCE

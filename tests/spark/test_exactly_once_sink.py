@@ -1,0 +1,254 @@
+"""Exactly-once writes of a real Spark to a real Kafka: streams, jobs, foreachBatch, tasks that fail. One process of Spark."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import mishaps
+import pytest
+from drivers import read_by_librdkafka
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from aiokprod.spark import write_each_batch
+from aiokprod.testing.kafka_cluster import KafkaCluster
+
+pytestmark = pytest.mark.real
+ROWS = 4_000
+ONCE = Counter(str(number) for number in range(ROWS))
+
+
+def numbers(spark: SparkSession, tasks: int = 4) -> DataFrame:
+    return spark.range(ROWS, numPartitions=tasks).selectExpr("cast(id as string) as value")
+
+
+def options(servers: str, topic: str, **more: str) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": servers, "topic": topic, "delivery": "exactly_once", **more}
+
+
+def test_a_stream_and_a_job_that_is_run_again(
+    spark: SparkSession, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path
+) -> None:
+    # Case 1 too: one task of each fails behind a thousand rows.
+    given = options(kafka_bootstrap, kafka_topic, txnAppId=kafka_topic, txnVersion="3")
+    fails = mishaps.task_fails(tmp_path / "job")("value").alias("value")
+    for frame in (numbers(spark, 2).select(fails), numbers(spark, 3)):  # other parallelism, too
+        frame.write.format("aiokprod").options(**given).mode("append").save()
+    assert (tmp_path / "job").exists()
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE
+
+    folder = tmp_path / "rows"
+    numbers(spark).write.parquet(str(folder))
+    stream = spark.readStream.schema("value string").option("maxFilesPerTrigger", 2).parquet(str(folder))
+    stream = stream.select(mishaps.task_fails(tmp_path / "stream")("value").alias("value"))
+    writer = stream.writeStream.format("aiokprod").options(**options(kafka_bootstrap, kafka_topic))
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    for _ in range(2):
+        query = writer.start()
+        assert query.awaitTermination(100)
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE + ONCE
+
+
+@pytest.mark.slow
+def test_foreach_batch_writes_each_batch_once(
+    spark: SparkSession, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "rows"
+    numbers(spark, 2).write.parquet(str(folder))
+    stream = spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).parquet(str(folder))
+    counts = stream.groupBy("value").count()
+    writing = write_each_batch(
+        options(kafka_bootstrap, kafka_topic, txnAppId="counts"), lambda frame: frame.select("value")
+    )
+
+    def twice(frame: DataFrame, batch_id: int) -> None:
+        writing(frame, batch_id)
+        writing(frame, batch_id)  # as after a crash before the commit log
+
+    writer = counts.writeStream.outputMode("update").foreachBatch(twice)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    assert query.awaitTermination(200)
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE
+
+    # The batch 0 of a new checkpoint is no replay of the old one's.
+    plain = spark.readStream.schema("value string").parquet(str(folder))
+    each = write_each_batch(options(kafka_bootstrap, kafka_topic, txnAppId="plain"))
+
+    def run(checkpoint: str) -> None:
+        writer = plain.writeStream.foreachBatch(each).option("checkpointLocation", str(tmp_path / checkpoint))
+        writer.trigger(availableNow=True).start().awaitTermination(200)
+
+    run("first")
+    with pytest.raises(StreamingQueryException, match="another streaming query has written it under this txnAppId"):
+        run("second")
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE + ONCE
+
+
+@pytest.mark.slow
+def test_a_batch_whose_tasks_all_fail_leaves_nothing_and_is_written_later(
+    spark: SparkSession, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path
+) -> None:
+    # Case 6: the rows of one task end in an error, as often as it is run.
+    folder = tmp_path / "rows"
+    numbers(spark, 2).write.parquet(str(folder))
+
+    def written(column: str) -> None:
+        stream = spark.readStream.schema("value string").parquet(str(folder)).selectExpr(column)
+        writer = stream.writeStream.format("aiokprod").options(**options(kafka_bootstrap, kafka_topic))
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        writer.start().awaitTermination(200)
+
+    with pytest.raises(StreamingQueryException, match="the rows end here"):
+        written(f"if(value = '{ROWS - 1}', raise_error('the rows end here'), value) as value")
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == Counter()
+    written("value")
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE
+
+
+def deny_the_first_attempt(spark: SparkSession, folder: Path) -> None:
+    """Make Spark's commit coordinator give the right to commit the first task to another attempt, until that one is lost."""
+    coordinator = spark.sparkContext._jsc.sc().dagScheduler().outputCommitCoordinator()
+    is_lost = getattr(getattr(spark._jvm.org.apache.spark, "TaskResultLost$"), "MODULE$")
+    another = 99
+    try:
+        stage = int(appears(folder / "0").read_text())
+        assert coordinator.canCommit(stage, 0, 0, another)
+        (folder / "0.go").touch()
+        appears(folder / "1")
+        coordinator.taskCompleted(stage, 0, 0, another, is_lost)
+    finally:  # or the job would wait for it
+        for number in range(4):
+            (folder / f"{number}.go").touch()
+
+
+def appears(path: Path) -> Path:
+    until = time.monotonic() + 120
+    while not path.exists():
+        assert time.monotonic() < until, path
+        time.sleep(0.01)
+    return path
+
+
+@pytest.mark.slow
+def test_a_task_that_may_not_commit_what_it_has_sent_leaves_nothing(
+    spark: SparkSession, spark_log: Path, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path
+) -> None:
+    # Case 2: the coordinator denies the first attempt when its rows are acknowledged, and allows the second one.
+    given = options(kafka_bootstrap, kafka_topic, txnAppId=kafka_topic)
+    given["claims.path"] = str(tmp_path / "claims")
+    waits = mishaps.attempt_waits(tmp_path)("value").alias("value")
+    spark.sparkContext.setLogLevel("WARN")
+    with ThreadPoolExecutor(1) as referees:
+        referee = referees.submit(deny_the_first_attempt, spark, tmp_path)
+        job = numbers(spark, 2).select(waits).write.format("aiokprod").options(**given)
+        job.option("txnVersion", "1").mode("append").save()
+        referee.result()
+    spark.sparkContext.setLogLevel("ERROR")
+    assert re.search(r"commit ?denied", spark_log.read_text(), re.IGNORECASE)
+    claims = spark.read.parquet(given["claims.path"]).collect()
+    assert {(row["task_partition"], row["attempt"]) for row in claims} == {(0, 1), (1, 0)}
+    assert sum(row["count"] for row in claims) == ROWS
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE  # readers do not wait for the denied attempt
+    sent = read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False)
+    assert sent == ONCE + Counter(str(number) for number in range(ROWS // 2))  # it had sent all of its rows
+    # Case 1, of a worker: a job one of whose workers is killed, behind it.
+    dies = mishaps.other_workers_die(tmp_path / "died")("value").alias("value")
+    again = numbers(spark, 2).select(dies).write.format("aiokprod").options(**given)
+    again.option("txnVersion", "2").mode("append").save()
+    assert (tmp_path / "died").exists()
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE + ONCE
+
+
+@pytest.fixture(params=[2, 0], ids=["TV2", "TV0"])
+def lossy(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """Yield a broker behind a proxy; transaction.version is the parameter."""
+    with KafkaCluster(brokers=1, proxied=True, features={"transaction.version": request.param}) as cluster:
+        cluster.create_topic("t", 3)
+        yield cluster
+
+
+@pytest.mark.slow
+def test_the_answer_to_any_end_of_a_transaction_may_be_lost(
+    spark: SparkSession, lossy: KafkaCluster, tmp_path: Path
+) -> None:
+    # Case 10: the broker carries the request out, and the connection ends in place of its answer.
+    folder = tmp_path / "rows"
+    numbers(spark).write.parquet(str(folder))
+    stream = spark.readStream.schema("value string").option("maxFilesPerTrigger", 2).parquet(str(folder))
+    writer = stream.writeStream.format("aiokprod").options(**options(lossy.bootstrap_servers, "t", sinkId="lossy"))
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    lost = [lossy.proxy.drop_answer("EndTxn", nth=number) for number in (1, 3, 5, 6)]
+    query = writer.start()
+    assert query.awaitTermination(200)
+    assert query.exception() is None
+    assert [rule.hits for rule in lost] == [1] * len(lost)
+    lossy.proxy.clear_faults()
+    assert read_by_librdkafka(lossy.bootstrap_servers, "t") == ONCE
+
+
+@pytest.mark.slow
+def test_brokers_that_cannot_list_transactions_are_refused_before_any_task(spark: SparkSession, tmp_path: Path) -> None:
+    # Case 19.
+    text = r"the brokers are older than Kafka 3\.0, which cannot list transactions"
+    with KafkaCluster(brokers=1, version="2.8.2") as old:
+        old.create_topic("t", 3)
+        given = options(old.bootstrap_servers, "t", sinkId="old")
+        with pytest.raises(AnalysisException, match=text):
+            numbers(spark).write.format("aiokprod").options(**given).mode("append").save()
+        folder = tmp_path / "rows"
+        numbers(spark, 2).write.parquet(str(folder))
+        stream = spark.readStream.schema("value string").parquet(str(folder)).writeStream.format("aiokprod")
+        stream = stream.options(**given).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        with pytest.raises(StreamingQueryException, match=text):
+            stream.trigger(availableNow=True).start().awaitTermination(100)
+        assert old.end_offsets("t") == [0, 0, 0]
+
+
+@pytest.mark.slow
+def test_what_is_wrong_is_told_before_any_task(spark: SparkSession, kafka_bootstrap: str, kafka_topic: str) -> None:
+    for wrong, text in (
+        ({"txnVersion": "1"}, "txnVersion is given without txnAppId"),
+        ({"onReplayMismatch": "x"}, "it must be fail or duplicate"),
+        ({"kafka.acks": "1"}, "kafka.acks"),
+        ({"kafka.transaction.timeout.ms": "900001"}, "larger than the brokers allow"),
+    ):
+        writer = numbers(spark).write.format("aiokprod").mode("append")  # a new one, as it keeps its options
+        with pytest.raises(AnalysisException, match=text):
+            writer.options(**options(kafka_bootstrap, kafka_topic) | wrong).save()
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False) == Counter()
+
+
+@pytest.mark.slow
+def test_the_programs_of_the_page_run(
+    spark: SparkSession, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path
+) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text()
+    section = page[page.index("## Exactly once") : page.index("## Performance")]
+    programs = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(programs) == 3
+    folder = tmp_path / "rows"
+    numbers(spark, 2).write.parquet(str(folder))
+    stream = spark.readStream.schema("value string").parquet(str(folder))
+    given = {
+        "orders": stream,
+        "orders_of_the_day": numbers(spark),
+        "counts": stream.groupBy("value").count(),
+        "options": {"kafka.bootstrap.servers": kafka_bootstrap, "topic": kafka_topic},
+        "to_columns": lambda frame: frame.select("value"),
+        "write_each_batch": write_each_batch,
+    }
+    for program in programs:
+        text = program.replace("localhost:9092", kafka_bootstrap).replace(
+            '"topic", "orders"', f'"topic", "{kafka_topic}"'
+        )
+        text = text.replace("/tmp/orders-checkpoint", str(tmp_path / "checkpoint"))
+        text = text.replace(
+            "to_columns)).start()", "to_columns)).trigger(availableNow=True).start().awaitTermination(100)"
+        )
+        exec(text, dict(given))
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE + ONCE + ONCE

@@ -1,0 +1,236 @@
+"""Signals, a reader that ends, a terminal: as processes, as users meet them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from aiokprod.cli.common.running import line_of, status_of, tell
+from aiokprod.errors import BootstrapError, ConnectionLostError
+from aiokprod.testing import MockCluster
+
+COMMAND = [sys.executable, "-m", "aiokprod"]
+LIMIT_S = 60.0
+
+
+@pytest.fixture
+def cluster() -> Iterator[MockCluster]:
+    with MockCluster(1) as started:
+        started.create_topic("t")
+        yield started
+
+
+def environment(cluster: MockCluster, **more: str) -> dict[str, str]:
+    # Without PYTHONUNBUFFERED, which hides that what is written late may fail late.
+    mine = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return {**mine, "AIOKPROD_BOOTSTRAP_SERVERS": cluster.bootstrap_servers, **more}
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_producer_that_is_interrupted_tells_what_was_acknowledged(
+    cluster: MockCluster, number: signal.Signals, status: int
+) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "produce", "t"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(cluster),
+    ) as process:  # fmt: skip
+        assert process.stdin is not None and process.stderr is not None and process.stdout is not None
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.flush()
+        cluster.wait_until_seen("Produce", timeout_s=LIMIT_S)
+        process.send_signal(number)
+        assert process.wait(LIMIT_S) == status  # though standard input is still open
+        assert process.stderr.read() == b"aiokprod produce: 2 acknowledged, 0 failed\n"
+        assert process.stdout.read() == b""
+    assert [record.value for record in cluster.records("t")] == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("command", [["ping"], ["tail", "t"], ["demo", "-n", "1"]])
+def test_a_cluster_that_is_not_there_is_one_line_of_the_process(command: list[str]) -> None:
+    """As a process: in a test's own process warnings go to pytest."""
+    done = subprocess.run(
+        [*COMMAND, *command, "-b", "127.0.0.1:1", "-X", "start.timeout.ms=300"],
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith(f"aiokprod {command[0]}: no cluster was found within 0.3 s; tried 127.0.0.1:1: ")
+
+
+def test_a_tail_that_is_interrupted_ends_without_a_word(cluster: MockCluster) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "tail", "t"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(cluster)
+    ) as process:
+        cluster.wait_until_seen("ListOffsets", 3, timeout_s=LIMIT_S)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT_S) == 130
+        assert process.stdout is not None and process.stderr is not None
+        assert (process.stdout.read(), process.stderr.read()) == (b"", b"")
+
+
+@pytest.mark.parametrize("client", ["aiokprod", "confluent-kafka"])
+def test_a_measurement_that_is_interrupted_deletes_its_topic(cluster: MockCluster, client: str) -> None:
+    command = [*COMMAND, "perf", "--rate", "50", "--client", client]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(cluster)) as process:
+        cluster.wait_until_seen("Produce", 2, timeout_s=LIMIT_S)
+        assert len(cluster.topics) == 2
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT_S) == 130
+        assert process.stderr is not None and process.stderr.read() == b""
+    assert list(cluster.topics) == ["t"]
+
+
+def test_after_ctrl_c_what_was_read_is_delivered_and_a_second_one_gives_that_up(cluster: MockCluster) -> None:
+    for is_released in (True, False):
+        rule = cluster.hold("Produce")
+        seen = cluster.requests_seen("Produce")
+        with subprocess.Popen(
+            [*COMMAND, "produce", "t"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(cluster),
+        ) as process:  # fmt: skip
+            assert process.stdin is not None and process.stderr is not None
+            process.stdin.write(b"one\n")
+            process.stdin.close()
+            cluster.wait_until_seen("Produce", seen + 1, timeout_s=LIMIT_S)
+            process.send_signal(signal.SIGINT)
+            if is_released:
+                cluster.release(rule)
+            else:
+                while process.poll() is None:  # two signals at once may be one
+                    process.send_signal(signal.SIGINT)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(0.05)
+            assert process.wait(LIMIT_S) in (130, -signal.SIGINT)  # a shell calls both 130; the second: at its very end
+            assert b"%d acknowledged" % is_released in process.stderr.read()
+        if not is_released:
+            cluster.release(rule)
+
+
+def test_a_reader_that_ends_ends_the_command_without_a_word(cluster: MockCluster) -> None:
+    produced = subprocess.run(
+        [*COMMAND, "produce", "t"], input=b"x" * 99 + b"\n", env=environment(cluster), capture_output=True, check=True
+    )
+    assert produced.stdout == b""
+    program = f'{sys.executable} -m aiokprod read t t | head -c 0; echo "${{PIPESTATUS[0]}}"'
+    done = subprocess.run(["bash", "-c", program], env=environment(cluster), capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("141\n", "")
+    program = (
+        f"yes | head -n 30000 | {sys.executable} -m aiokprod produce t --offsets --failed /dev/null"
+        ' | head -n 1; echo "${PIPESTATUS[2]}"'
+    )
+    done = subprocess.run(["bash", "-c", program], env=environment(cluster), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1] == "141"
+    assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1 and "acknowledged" in done.stderr
+
+
+def test_streams_that_are_closed_are_empty_ones(cluster: MockCluster) -> None:
+    program = (
+        f"{sys.executable} -m aiokprod produce t <&-; echo $?; {sys.executable} -m aiokprod topics list >&-; echo $?;"
+        f" {sys.executable} -m aiokprod read t >/dev/full; echo $?"
+    )
+    write = subprocess.run(
+        [*COMMAND, "produce", "t"], input=b"v\n", env=environment(cluster), capture_output=True, check=True
+    )
+    assert b"1 acknowledged" in write.stderr
+    done = subprocess.run(["bash", "-c", program], env=environment(cluster), capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "0", "2"]
+    assert done.stderr.splitlines() == [
+        "aiokprod produce: 0 acknowledged, 0 failed", "aiokprod read: No space left on device",
+    ]  # fmt: skip
+
+
+def on_terminal(*arguments: str, **environ: str) -> bytes:
+    """Run a command whose output and errors are a terminal; return what it showed."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(COMMAND[0], [*COMMAND, *arguments], {**os.environ, "TERM": "xterm", **environ})
+    shown = b""
+    try:
+        while chunk := os.read(terminal, 4096):
+            shown += chunk
+    except OSError:
+        pass  # the terminal ends with its last process
+    os.waitpid(child, 0)
+    os.close(terminal)
+    return shown
+
+
+def test_a_terminal_gets_colour_and_a_bar_unless_it_wants_none(cluster: MockCluster, tmp_path: object) -> None:
+    servers = {"AIOKPROD_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+    lines = f"{tmp_path}/lines"
+    with open(lines, "w") as file:  # noqa: PTH123
+        file.write("v\n" * 100)
+    shown = on_terminal("produce", "t", "-f", lines, **servers)
+    assert b"\x1b[" in shown and b"100 acknowledged, 0 failed" in shown
+    assert b"\x1b[32m" in on_terminal("doctor", **servers)
+    for wish in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert b"\x1b" not in on_terminal("produce", "t", "-f", lines, **servers, **wish)
+        assert b"\x1b" not in on_terminal("doctor", **servers, **wish)
+
+
+def test_an_error_is_one_line_with_what_to_do() -> None:
+    assert line_of(BootstrapError("no cluster\nmore")) == (
+        "no cluster. Check bootstrap_servers, the network and the brokers' advertised.listeners."
+    )
+    assert line_of(FileNotFoundError(2, "No such file or directory", "x")) == "x: No such file or directory"
+    assert "\x1b" not in line_of(ConnectionLostError("a\x1b[31m"))
+
+
+def test_an_error_of_the_work_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    async def fails() -> int:
+        raise ConnectionLostError("gone")
+
+    async def finds_no_cluster() -> int:
+        raise BootstrapError("no cluster")
+
+    async def is_cancelled() -> int:
+        raise asyncio.CancelledError
+
+    assert status_of(fails) == 2
+    assert capsys.readouterr().err.startswith("aiokprod: gone. ")
+    assert status_of(finds_no_cluster) == 2
+    assert capsys.readouterr().err.endswith("(aiokprod doctor finds out more)\n")
+    assert status_of(is_cancelled) == 130
+
+
+def test_what_is_told_does_not_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    tell("a broker says \x1b[31m\n\u202e")
+    assert capsys.readouterr().err == "aiokprod: a broker says \\x1b[31m\\n\\u202e\n"
+
+
+def test_an_output_that_takes_nothing_changes_no_status(cluster: MockCluster) -> None:
+    program = "; ".join(
+        f"{sys.executable} -m aiokprod {words}; echo $? >&3"
+        for words in (
+            "--help >/dev/full",
+            "read --help >/dev/full",
+            "read nothing.here 2>/dev/full",
+            "nonsense 2>/dev/full",
+        )
+    )
+    done = subprocess.run(
+        ["bash", "-c", f"exec 3>&1; {program}"], env=environment(cluster), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["2", "2", "2", "2"]
+    assert done.stderr.splitlines() == ["aiokprod: No space left on device"] * 2
+
+
+def test_no_bar_is_drawn_over_what_is_typed(cluster: MockCluster) -> None:
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(COMMAND[0], [*COMMAND, "produce", "t"], {**environment(cluster), "TERM": "xterm"})
+    os.write(terminal, b"typed\n\x04")
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal ends with its last process
+        while chunk := os.read(terminal, 4096):
+            shown += chunk
+    os.waitpid(child, 0)
+    os.close(terminal)
+    assert b"1 acknowledged" in shown and b"\x1b" not in shown

@@ -1,0 +1,103 @@
+"""`aiokprod config explain`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from cli_runs import objects, ok, run
+
+from aiokprod.cli.option_meanings import MEANINGS
+from aiokprod.config import ProducerConfig
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
+PASSWORD = "the-password-of-alice"
+SASL = (
+    "-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN", "-X", "sasl.username=alice",
+    "-X", f"sasl.password={PASSWORD}",
+)  # fmt: skip
+
+
+def test_an_option_is_explained_in_any_spelling() -> None:
+    told = ok(None, "config", "explain", "queue.buffering.max.ms")
+    assert told.splitlines()[:4] == [
+        "linger_ms", "  How long a batch waits for more records.", "  value:     5", "  from:      default",
+    ]  # fmt: skip
+    assert "AIOKPROD_LINGER_MS" in told and "queue.buffering.max.ms" in told and "a number from 0" in told
+
+
+def test_the_value_is_the_effective_one_and_its_source_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("linger.ms=2\nbatch.size=1000\n")
+    arguments = (
+        "config",
+        "explain",
+        "linger_ms",
+        "batch_size",
+        "client_id",
+        "--json",
+        "--config",
+        str(file),
+        "-X",
+        "linger.ms=3",
+    )
+    found = {
+        each["option"]: each for each in objects(ok(None, *arguments, AIOKPROD_LINGER_MS="1", KAFKA_CLIENT_ID="me"))
+    }
+    assert (found["linger_ms"]["value"], found["linger_ms"]["from"]) == ("3", "-X")
+    assert found["linger_ms"]["overridden"] == [f"--config {file}", "AIOKPROD_LINGER_MS"]
+    assert found["batch_size"]["from"] == f"--config {file}"
+    assert (found["client_id"]["value"], found["client_id"]["from"]) == ("'me'", "KAFKA_CLIENT_ID")
+
+
+def test_without_names_what_is_set_is_listed() -> None:
+    told = ok(None, "config", "explain", "-X", "queue.buffering.max.ms=7", AIOKPROD_ACKS="1")
+    assert [line.split(maxsplit=2) for line in told.splitlines()] == [
+        ["OPTION", "VALUE", "FROM"], ["acks", "1", "AIOKPROD_ACKS"], ["linger_ms", "7", "-X (queue.buffering.max.ms)"],
+    ]  # fmt: skip
+    nothing = run(None, "config", "explain")
+    assert (nothing.exit_code, nothing.stdout) == (0, "") and "--all" in nothing.stderr
+
+
+def test_all_options_are_shown_with_where_they_come_from() -> None:
+    found = {each["option"]: each for each in objects(ok(None, "config", "explain", "--all", "--json", "-X", "acks=1"))}
+    assert list(found) == ProducerConfig.names()
+    assert found["bootstrap_servers"]["from"] == "nowhere: it is needed"
+    assert found["start_timeout_ms"]["from"].startswith("default of the command line")
+    assert found["enable_idempotence"]["from"] == "derived from other options"
+    assert found["dialer"]["variable"] is None
+
+
+@pytest.mark.parametrize("form", [(), ("--json",), ("--all",), ("sasl_password",)])
+def test_a_secret_is_never_shown(form: tuple[str, ...]) -> None:
+    assert PASSWORD not in run(None, "config", "explain", *form, *SASL).output
+
+
+def test_a_secret_is_not_shown_by_errors_either() -> None:
+    for pair in (f"sasl.passwort={PASSWORD}", f"linger.ms={PASSWORD}", f"acks={PASSWORD}"):
+        done = run(None, "config", "explain", "-X", pair)
+        assert done.exit_code == 2 and done.stderr.count("\n") == 1
+        if not pair.startswith(("linger", "acks")):
+            assert PASSWORD not in done.output
+
+
+def test_an_unknown_option_is_told_with_the_nearest_name() -> None:
+    done = run(None, "config", "explain", "lingr.ms")
+    assert done.exit_code == 2 and "did you mean" in done.stderr and "linger" in done.stderr
+
+
+def test_the_meanings_are_those_of_the_page() -> None:
+    rows = [line for line in PAGE.split("\n## Options\n")[1].split("\n## ")[0].splitlines() if line.startswith("| `")]
+    page = {}
+    for row in rows:
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        text = re.sub(r"\s*\(\[below\]\([^)]*\)\)", "", cells[-1])
+        page[cells[0].strip("`")] = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("`", "")
+    assert page == MEANINGS
+
+
+def test_a_value_that_is_given_with_a_name_is_not_shown() -> None:
+    done = run(None, "config", "explain", f"sasl.password={PASSWORD}")
+    assert done.exit_code == 2 and PASSWORD not in done.output
+    assert "values are set by -X" in done.stderr

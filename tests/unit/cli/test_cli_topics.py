@@ -1,0 +1,110 @@
+"""`aiokprod topics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from cli_runs import objects, ok, run, write
+
+from aiokprod.testing import MockCluster
+
+
+@pytest.fixture
+def cluster() -> Iterator[MockCluster]:
+    with MockCluster(3, auto_create_topics=False, cluster_id="aiokprod-cluster-1") as started:
+        started.create_topic("orders", partitions=2, retention_ms=1000)
+        yield started
+
+
+@pytest.fixture
+def foreign() -> Iterator[MockCluster]:
+    with MockCluster(1, auto_create_topics=False) as started:
+        started.create_topic("orders", partitions=2)
+        yield started
+
+
+def test_topics_are_listed_with_their_trouble(cluster: MockCluster) -> None:
+    cluster.create_topic("audit", replication_factor=2)
+    cluster.move_leader("orders", 1, None)
+    head, *rows = ok(cluster, "topics", "list").splitlines()
+    assert head.split() == ["TOPIC", "PARTITIONS", "REPLICAS", "TROUBLE"]
+    assert [row.split(maxsplit=3)[:3] for row in rows] == [["audit", "1", "2"], ["orders", "2", "3"]]
+    assert rows[1].endswith("no leader: 1")
+    found = objects(ok(cluster, "topics", "list", "--json"))
+    assert found[0] == {"topic": "audit", "partitions": 1, "replicas": 2, "trouble": ""}
+
+
+def test_a_topic_is_described(cluster: MockCluster) -> None:
+    write(cluster, "orders", [b"a", b"b"], partition=1)
+    cluster.delete_records("orders", 1, 1)
+    told = ok(cluster, "topics", "describe", "orders")
+    assert "orders: 2 partitions" in told and "retention.ms  1000" in told and "cleanup.policy" not in told
+    [found] = objects(ok(cluster, "topics", "describe", "orders", "--json"))
+    assert [(each["partition"], each["first_offset"], each["end_offset"]) for each in found["partitions"]] == [
+        (0, 0, 0), (1, 1, 2),
+    ]  # fmt: skip
+    assert found["options"] == {"retention.ms": "1000"}
+    assert "cleanup.policy" in ok(cluster, "topics", "describe", "orders", "--all-options")
+
+
+def test_a_partition_without_a_leader_has_no_offsets(cluster: MockCluster) -> None:
+    cluster.move_leader("orders", 0, None)
+    [found] = objects(ok(cluster, "topics", "describe", "orders", "--json"))
+    assert (found["partitions"][0]["leader"], found["partitions"][0]["end_offset"]) == (-1, None)
+
+
+def test_a_development_cluster_is_changed_without_more_words(cluster: MockCluster) -> None:
+    ok(cluster, "topics", "create", "new", "--partitions", "4", "--replicas", "2", "-o", "retention.ms=5")
+    assert cluster.topics["new"] == 4
+    assert len(cluster.partition("new").replicas) == 2
+    ok(cluster, "topics", "create", "new", "--if-missing")
+    ok(cluster, "topics", "delete", "new", "orders")
+    assert cluster.topics == {}
+    ok(cluster, "topics", "delete", "new", "--if-there")
+
+
+def test_any_other_cluster_needs_a_yes(foreign: MockCluster) -> None:
+    for arguments in (("create", "new"), ("delete", "orders")):
+        done = run(foreign, "topics", *arguments)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "would" in done.stderr and "add --yes to do it" in done.stderr
+    assert foreign.topics == {"orders": 2}
+    ok(foreign, "topics", "create", "new", "--yes")
+    ok(foreign, "topics", "delete", "orders", "--yes")
+    assert foreign.topics == {"new": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("create", "orders", "--yes"), "topic 'orders' is not created: TOPIC_ALREADY_EXISTS"),
+        (("create", "no spaces", "--yes"), "topic 'no spaces' is not created: INVALID_TOPIC_EXCEPTION"),
+        (("create", "x", "--replicas", "9"), "INVALID_REPLICATION_FACTOR"),
+        (("create", "x", "-o", "retention.ms"), "is not NAME=VALUE"),
+        (("delete", "missing", "--yes"), "nothing is deleted: topic 'missing'"),
+        (("delete", "orders", "missing", "--yes"), "nothing is deleted: topic 'missing'"),
+        (("describe", "missing"), "topic 'missing' is not described: UNKNOWN_TOPIC_OR_PARTITION"),
+        (("list", "-b", "127.0.0.1:1", "-X", "start.timeout.ms=50"), "127.0.0.1:1"),
+    ],
+)
+def test_an_error_is_one_line_and_status_2(foreign: MockCluster, arguments: tuple[str, ...], text: str) -> None:
+    done = run(foreign, "topics", *arguments)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
+    assert text in done.stderr
+    assert foreign.topics == {"orders": 2}
+
+
+def test_a_controller_that_has_moved_is_asked_again(cluster: MockCluster) -> None:
+    cluster.fail_next("CreateTopics", "NOT_CONTROLLER")
+    ok(cluster, "topics", "create", "new")
+    assert "new" in cluster.topics
+
+
+def test_a_topic_that_is_there_is_told_with_the_option_for_it() -> None:
+    with MockCluster(1, cluster_id="aiokprod-cluster-1") as cluster:
+        cluster.create_topic("t")
+        done = run(cluster, "topics", "create", "t")
+        assert done.exit_code == 2 and "--if-missing" in done.stderr and "list of error codes" not in done.stderr
+        done = run(cluster, "topics", "create", "bad name")
+        assert done.exit_code == 2 and "a-z A-Z 0-9 . _ -" in done.stderr and "list of error codes" not in done.stderr

@@ -1,0 +1,374 @@
+"""Prometheus: what is exported from one process, that labels are bounded, and that the dashboard asks for what there is."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import re
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from aiokprod import Producer
+from aiokprod.errors import ConfigError
+from aiokprod.integrations import prometheus as integration
+from aiokprod.integrations.prometheus import Files, PrometheusMetrics, TopicNames, Written
+from aiokprod.metrics import MOST_TOPICS, Metrics
+from aiokprod.model import ProducerState
+from aiokprod.testing import MemoryProducer, MockCluster
+from aiokprod.testing.virtual import VirtualNetwork, run_virtual
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def scraped(registry: CollectorRegistry) -> Samples:
+    """Return the samples as a server reads them: by name and labels."""
+    found: Samples = {}
+    for family in text_string_to_metric_families(generate_latest(registry).decode()):
+        for sample in family.samples:
+            key = sample.name, tuple(sorted(sample.labels.items()))
+            assert key not in found, key
+            found[key] = sample.value
+    return found
+
+
+def of(client_id: str, **more: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted({"client_id": client_id, **more}.items()))
+
+
+def test_a_scrape_has_the_metrics_of_a_producer() -> None:
+    registry = CollectorRegistry()
+
+    async def scenario() -> None:
+        async with MockCluster(brokers=1) as cluster:
+            cluster.create_topic("orders")
+            metrics = PrometheusMetrics(registry)
+            async with Producer(cluster.bootstrap_servers, client_id="a", interceptors=[metrics]) as producer:
+                await producer.send_many("orders", [b"v"] * 7)
+                samples = scraped(registry)
+                told = producer.metrics()
+                assert samples["aiokprod_records_delivered_total", of("a")] == 7
+                assert samples["aiokprod_buffer_limit_bytes", of("a")] == told["buffer_limit_bytes"]
+                assert samples["aiokprod_request_seconds_count", of("a")] == told["request_seconds"].count
+                assert samples["aiokprod_request_seconds_sum", of("a")] == pytest.approx(told["request_seconds"].total)
+                assert samples["aiokprod_batch_records_bucket", of("a", le="5.0")] == 0
+                assert samples["aiokprod_batch_records_bucket", of("a", le="10.0")] == 1
+                assert samples["aiokprod_batch_records_bucket", of("a", le="+Inf")] == 1
+                assert samples["aiokprod_topic_records_delivered_total", of("a", topic="orders")] == 7
+                names = {name for name, _ in samples}
+                for name, kind in Metrics().kinds().items():
+                    suffix = {"counter": "_total", "gauge": "", "histogram": "_bucket"}[kind]
+                    assert f"aiokprod_{name}{suffix}" in names
+                labels = {label for _, pairs in samples for label, _ in pairs}
+                assert labels == {"client_id", "topic", "le"}
+
+    asyncio.run(scenario())
+
+
+def test_producers_share_one_and_those_with_one_client_id_are_summed() -> None:
+    registry = CollectorRegistry()
+
+    async def scenario() -> None:
+        metrics = PrometheusMetrics(registry)
+        ids = ["a", "b", "b"]
+        producers = [MemoryProducer(client_id=client_id, interceptors=[metrics]) for client_id in ids]
+        for producer in producers:
+            async with producer:
+                await producer.send("t", b"v")
+        samples = scraped(registry)
+        assert samples["aiokprod_records_delivered_total", of("a")] == 1
+        assert samples["aiokprod_records_delivered_total", of("b")] == 2
+        assert samples["aiokprod_delivery_seconds_count", of("b")] == 2
+        assert samples["aiokprod_topic_records_delivered_total", of("b", topic="t")] == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_producer_that_is_dropped_is_exported_no_longer() -> None:
+    registry = CollectorRegistry()
+    metrics = PrometheusMetrics(registry)
+
+    async def scenario() -> None:
+        async with MemoryProducer(client_id="a", interceptors=[metrics]) as producer:
+            await producer.send("t", b"v")
+
+    asyncio.run(scenario())
+    gc.collect()
+    assert scraped(registry) == {}
+
+
+def test_the_number_of_producers_and_topics_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integration, "MOST_PRODUCERS", 3)
+    registry = CollectorRegistry()
+    metrics = PrometheusMetrics(registry)
+    producers = [MemoryProducer(client_id=f"c{number}", interceptors=[metrics]) for number in range(5)]
+
+    async def scenario() -> None:
+        for producer in producers:
+            async with producer:
+                for number in range(MOST_TOPICS + 5 if producer is producers[0] else 1):
+                    await producer.send(f"t{number}", b"v")
+
+    asyncio.run(scenario())
+    samples = scraped(registry)
+    assert {dict(labels)["client_id"] for _, labels in samples} <= {producer.config.client_id for producer in producers}
+    assert len({dict(labels)["client_id"] for _, labels in samples}) == 3
+    assert len({dict(labels).get("topic", "") for _, labels in samples}) <= MOST_TOPICS + 2
+
+
+def test_a_second_collector_in_a_registry_is_refused() -> None:
+    registry = CollectorRegistry()
+    PrometheusMetrics(registry)
+    with pytest.raises(ValueError, match="Duplicated"):
+        PrometheusMetrics(registry)
+
+
+def test_records_pass_unseen() -> None:
+    assert MemoryProducer(interceptors=[PrometheusMetrics(None)])._checks.is_plain  # type: ignore[attr-defined]
+
+
+def test_write_every_is_above_0() -> None:
+    with pytest.raises(ConfigError):
+        PrometheusMetrics(None, write_every=0)
+
+
+def test_files_grow_by_what_a_producer_has_added() -> None:
+    files, first, second = Files(TopicNames()), Written(), Written()
+    metrics = Metrics()
+    metrics.records_delivered.add(5)
+    metrics.request_seconds.record(0.002)
+    metrics.buffer_used_bytes.set(70)
+    metrics.topic("t").records_failed.add(2)
+    for written in (first, first, second):  # the second producer is another one with the same figures
+        files.write("a", written, cast("dict[str, Any]", metrics.snapshot()), metrics.topics_snapshot())
+    values = {key: value.get() for key, value in files._values.items()}
+    assert values["records_delivered_total", "a"] == 10
+    assert values["request_seconds_bucket", "a", "0.0025"] == 2
+    assert values["request_seconds_bucket", "a", "0.005"] == 0
+    assert values["request_seconds_sum", "a"] == pytest.approx(0.004)
+    assert values["buffer_used_bytes", "a"] == 140  # of two producers
+    assert values["topic_records_failed_total", "a", "t"] == 4
+
+
+def test_files_take_so_many_producers_and_topics() -> None:
+    files = Files(TopicNames())
+    snapshot = cast("dict[str, Any]", Metrics().snapshot())
+    for number in range(integration.MOST_PRODUCERS + 10):
+        counters = {f"t{number * 3 + topic}": {"records_delivered": 1.0} for topic in range(3)}
+        files.write(f"c{number}", Written(), snapshot, counters)
+    assert len({key[1] for key in files._values}) == integration.MOST_PRODUCERS
+    assert len({key[2] for key in files._values if key[0].startswith("topic_")}) == MOST_TOPICS + 1
+
+
+def test_topics_after_the_most_are_counted_together_whatever_producer_they_are_of() -> None:
+    registry = CollectorRegistry()
+    metrics, files = PrometheusMetrics(registry), Files(TopicNames())
+    producers = [MemoryProducer(client_id=client_id, interceptors=[metrics]) for client_id in ("a", "a", "b")]
+
+    async def scenario() -> None:
+        for number, producer in enumerate(producers):
+            async with producer:
+                for topic in range(60):
+                    await producer.send(f"t{number}-{topic}", b"v")
+
+    asyncio.run(scenario())
+    written = [Written() for _ in producers]
+    for _ in range(2):
+        for producer, there in zip(producers, written, strict=True):
+            figures = cast("dict[str, Any]", producer.metrics())
+            files.write(str(producer.config.client_id), there, figures, producer.topic_metrics())
+        samples = scraped(registry)
+        name = "topic_records_delivered_total"
+        told = {labels: value for (full, labels), value in samples.items() if full == f"aiokprod_{name}"}
+        kept = {key: value.get() for key, value in files._values.items() if key[0] == name}
+        assert sum(told.values()) == sum(kept.values()) == 180
+        assert len({dict(labels)["topic"] for labels in told}) == len({key[2] for key in kept}) == MOST_TOPICS + 1
+        assert told[of("a", topic="(other)")] == kept[name, "a", "(other)"] == 20
+        assert told[of("b", topic="(other)")] == kept[name, "b", "(other)"] == 60
+
+
+def test_a_producer_that_starts_during_a_scrape_does_not_break_it() -> None:
+    metrics = PrometheusMetrics(None)
+    producers = [MemoryProducer(client_id=str(number), interceptors=[metrics]) for number in range(3)]
+
+    def begin(producer: Producer) -> None:
+        metrics._producers[producer] = Written()
+
+    for producer in producers[:2]:
+        begin(producer)
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if event == "line" and frame.f_code is WeakKeyDictionary.__iter__.__code__:
+            begin(producers[2])  # as another thread may, between two lines
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        families = list(metrics.collect())
+    finally:
+        sys.settrace(before)
+    assert families
+
+
+# ---------------------------------------------------------------------- several processes
+@contextmanager
+def several_processes() -> Iterator[PrometheusMetrics]:
+    """Yield the metrics of one of several processes; their values stay in memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PROMETHEUS_MULTIPROC_DIR", "unused")
+        yield PrometheusMetrics(write_every=1.0)
+
+
+def value(metrics: PrometheusMetrics, *key: str) -> float:
+    return float(metrics._files._values[key].get())
+
+
+def run_in_virtual_time(scenario: Callable[[VirtualNetwork], Awaitable[None]]) -> None:
+    async def whole(network: VirtualNetwork, random: Random) -> None:
+        await scenario(network)
+
+    run_virtual(whole, seed=1)
+
+
+def test_gauges_of_one_client_id_are_summed_while_their_producers_are_up() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        with several_processes() as metrics:
+            key = "buffer_limit_bytes", "a"
+            first = MemoryProducer(client_id="a", interceptors=[metrics])
+            second = MemoryProducer(client_id="a", interceptors=[metrics])
+            limit = int(first.config.buffer_memory)
+            async with first:
+                async with second:
+                    assert value(metrics, *key) == 2 * limit
+                assert value(metrics, *key) == limit
+                await asyncio.sleep(3)
+                assert value(metrics, *key) == limit
+            assert value(metrics, *key) == 0
+
+    run_in_virtual_time(scenario)
+
+
+def test_a_producer_that_was_dropped_leaves_the_gauges() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        with several_processes() as metrics:
+            producer: MemoryProducer | None = MemoryProducer(client_id="a", interceptors=[metrics])
+            assert producer is not None
+            metrics.on_start(producer)
+            assert value(metrics, "buffer_limit_bytes", "a") == 0 and metrics._timers
+            metrics._producers[producer].gauges["buffer_limit_bytes"] = 7
+            metrics._files.write_gauges("a")
+            assert value(metrics, "buffer_limit_bytes", "a") == 7
+            producer = None
+            gc.collect()
+            await asyncio.sleep(2)
+            assert value(metrics, "buffer_limit_bytes", "a") == 0 and not metrics._timers
+
+    run_in_virtual_time(scenario)
+
+
+def test_a_producer_without_brokers_is_written_on_when_another_closes() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        with several_processes() as metrics:
+            lonely = Producer("localhost:1", dialer=network.dial, client_id="lonely", interceptors=[metrics])
+            await lonely.start(wait=False)
+            assert lonely.health().state is ProducerState.DEGRADED
+            async with MemoryProducer(interceptors=[metrics]):
+                pass
+            await asyncio.sleep(5)
+            assert value(metrics, "connections_failed_total", "lonely") > 1
+            await lonely.close(0)
+
+    run_in_virtual_time(scenario)
+
+
+def test_what_a_producer_did_before_a_fork_is_exported_by_the_parent_only() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        registry = CollectorRegistry()
+        alone = PrometheusMetrics(registry)
+        with several_processes() as metrics:
+            producer = MemoryProducer(client_id="a", interceptors=[metrics, alone])
+            async with producer:
+                await producer.send_many("t", [b"v"] * 10)
+            for each in (metrics, alone):
+                each._producers[producer]  # it is there
+            metrics._files = Files(TopicNames())  # as a child finds it: without the values of its parent
+            metrics._producers[producer] = Written()
+            metrics._producers[producer].process_id = alone._producers[producer].process_id = -1
+            assert scraped(registry) == {}
+            async with producer:
+                await producer.send("t", b"v")
+            assert value(metrics, "records_delivered_total", "a") == 1
+            assert value(metrics, "topic_records_delivered_total", "a", "t") == 1
+            assert value(metrics, "delivery_seconds_bucket", "a", "+Inf") == 0
+            assert (
+                sum([value(metrics, *key) for key in metrics._files._values if key[0] == "delivery_seconds_bucket"])
+                == 1
+            )
+            assert scraped(registry)["aiokprod_records_delivered_total", of("a")] == 11
+
+    run_in_virtual_time(scenario)
+
+
+def test_a_disk_that_is_full_for_a_while_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        with several_processes() as metrics, pytest.MonkeyPatch.context() as patch:
+            async with MemoryProducer(client_id="a", interceptors=[metrics]) as producer:
+                with patch.context() as full:
+                    full.setattr(metrics._files, "write", fails)
+                    await asyncio.sleep(3)
+                await producer.send("t", b"v")
+                await asyncio.sleep(3)
+                assert value(metrics, "records_delivered_total", "a") == 1
+
+    def fails(*arguments: object) -> None:
+        raise OSError("no space left on device")
+
+    run_in_virtual_time(scenario)
+    assert "PrometheusMetrics.write raised" in caplog.text
+
+
+# ---------------------------------------------------------------------- the dashboard
+def expressions() -> Iterator[str]:
+    board = json.loads((DOCS / "grafana_dashboard.json").read_text(encoding="utf-8"))
+    for panel in board["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+    yield from (each["query"]["query"] for each in board["templating"]["list"] if isinstance(each["query"], dict))
+
+
+def exported_names() -> set[str]:
+    names: set[str] = set()
+    for name, kind in Metrics().kinds().items():
+        suffixes = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_sum", "_count"]}[kind]
+        names |= {f"aiokprod_{name}{suffix}" for suffix in suffixes}
+    return names | {f"aiokprod_topic_{name}_total" for name in integration.OF_TOPICS}
+
+
+def test_the_dashboard_asks_for_metrics_and_labels_that_are_exported() -> None:
+    asked = list(expressions())
+    assert len(asked) > 20
+    for expression in asked:
+        named = set(re.findall(r"\baiokprod_\w+", expression))
+        assert named and named <= exported_names(), (expression, named - exported_names())
+        labels = set(re.findall(r"(\w+)=~", expression))
+        for grouped in re.findall(r"by \(([^)]*)\)", expression):
+            labels |= {label.strip() for label in grouped.split(",")}
+        assert labels <= {"client_id", "topic", "le"}
+        assert expression.count("(") == expression.count(")")
+        assert "_bucket" not in expression or "le" in labels
+
+
+def test_every_panel_has_a_place_of_its_own() -> None:
+    board = json.loads((DOCS / "grafana_dashboard.json").read_text(encoding="utf-8"))
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]]
+    assert len(places) == len(set(places)) and len({panel["id"] for panel in board["panels"]}) == len(places)

@@ -1,0 +1,276 @@
+"""Hooks of batches: what each event says, in which order, and that no hook harms a batch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import fields
+
+import pytest
+from column_rig import column
+from virtual_rig import kinds, log, outcomes, run, started
+
+from aiokprod import Producer
+from aiokprod.errors import DeliveryTimeoutError, TransactionAbortedError
+from aiokprod.hooks import BatchAnswered, BatchEvent, BatchSealed, BatchSent, BatchSettled, ProducerInterceptor
+from aiokprod.testing import MockCluster
+from aiokprod.testing.virtual import VirtualNetwork
+
+
+class Follows(ProducerInterceptor):
+    """Notes every event of every batch."""
+
+    def __init__(self) -> None:
+        self.events: list[BatchEvent] = []
+
+    def on_batch_sealed(self, batch: BatchSealed) -> None:
+        self.events.append(batch)
+
+    def on_batch_sent(self, batch: BatchSent) -> None:
+        self.events.append(batch)
+
+    def on_batch_answered(self, batch: BatchAnswered) -> None:
+        self.events.append(batch)
+
+    def on_batch_settled(self, batch: BatchSettled) -> None:
+        self.events.append(batch)
+
+    def lines(self) -> list[str]:
+        return [line(event) for event in self.events]
+
+    def settled(self) -> list[BatchSettled]:
+        return [event for event in self.events if isinstance(event, BatchSettled)]
+
+
+def line(event: BatchEvent) -> str:
+    """Return the event in a few words."""
+    stage = type(event).__name__.removeprefix("Batch").lower()
+    text = f"{event.batch} {stage} {event.records}"
+    if isinstance(event, BatchSent):
+        return f"{text} attempt {event.attempt}"
+    if isinstance(event, BatchAnswered):
+        return f"{text} attempt {event.attempt}: {event.error}"
+    if isinstance(event, BatchSettled):
+        error = None if event.error is None else type(event.error).__name__
+        return f"{text} after {event.attempts}: {error}" + ("" if event.is_last else ", not the last")
+    return text
+
+
+async def sent(producer: Producer, values: Sequence[bytes]) -> list[str]:
+    return kinds(await outcomes([producer.send("t", value) for value in values]))
+
+
+def test_a_batch_is_sealed_sent_answered_and_settled() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Follows()
+        async with started(network, interceptors=[hook], linger_ms=2_000) as (_, producer):
+            deliveries = [producer.send("t", b"v" * 100) for _ in range(3)]
+            await asyncio.sleep(3)
+            await outcomes(deliveries)
+        assert hook.lines() == [
+            "1 sealed 3", "1 sent 3 attempt 1", "1 answered 3 attempt 1: None", "1 settled 3 after 1: None",
+        ]  # fmt: skip
+        sealed, written, answered, settled = hook.events
+        assert isinstance(sealed, BatchSealed) and isinstance(written, BatchSent)
+        assert isinstance(answered, BatchAnswered) and isinstance(settled, BatchSettled)
+        assert {(event.topic, event.partition) for event in hook.events} == {("t", 0)}
+        assert sealed.at - sealed.opened_at == pytest.approx(2.0, abs=0.1)
+        assert 300 < written.size_bytes <= sealed.size_bytes
+        assert (answered.code, answered.request_s >= 0) == (0, True)
+        assert (settled.base_offset, settled.error) == (0, None)
+        assert settled.at - settled.opened_at == pytest.approx(2.0, abs=0.1)
+
+    run(scenario)
+
+
+def test_an_attempt_that_is_refused_or_lost_is_answered_and_sent_again() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Follows()
+        async with started(network, interceptors=[hook], retry_backoff_ms=10) as (cluster, producer):
+            cluster.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER")
+            await producer.send("t", b"a")
+            cluster.drop_answer("Produce")
+            await producer.send("t", b"b")
+        first, second = [[text for text in hook.lines() if text[0] == number] for number in "12"]
+        assert first == [
+            "1 sealed 1", "1 sent 1 attempt 1", "1 answered 1 attempt 1: NOT_LEADER_OR_FOLLOWER",
+            "1 sent 1 attempt 2", "1 answered 1 attempt 2: None", "1 settled 1 after 2: None",
+        ]  # fmt: skip
+        assert second[:4] == [
+            "2 sealed 1", "2 sent 1 attempt 1", "2 answered 1 attempt 1: NO_ANSWER", "2 sent 1 attempt 2",
+        ]  # fmt: skip
+        assert second[-1] == "2 settled 1 after 2: None"
+
+    run(scenario)
+
+
+def test_a_batch_that_is_split_is_settled_in_parts() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Follows()
+        async with started(network, interceptors=[hook], linger_ms=100) as (cluster, producer):
+            cluster.fail_next("Produce", "MESSAGE_TOO_LARGE")
+            assert await sent(producer, [b"v" * 500] * 8) == ["RecordMetadata"] * 8
+        assert {event.batch for event in hook.events} == {1}
+        assert hook.lines()[:3] == ["1 sealed 8", "1 sent 8 attempt 1", "1 answered 8 attempt 1: MESSAGE_TOO_LARGE"]
+        settled = hook.settled()
+        assert sum(event.records for event in settled) == 8
+        assert [event.is_last for event in settled] == [False] * (len(settled) - 1) + [True]
+        offsets = [event.base_offset for event in settled]
+        assert len(offsets) > 1 and offsets == sorted(offsets, key=lambda offset: offset or 0)
+
+    run(scenario)
+
+
+def test_records_that_leave_alone_are_settled_before_the_rest() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Follows()
+        async with started(network, interceptors=[hook], linger_ms=500) as (_, producer):
+            deliveries = [producer.send("t", b"v") for _ in range(3)]
+            assert deliveries[1].recall()
+            await producer.flush()
+            await outcomes(deliveries)
+        assert hook.lines() == [
+            "1 settled 1 after 0: RecordRecalledError, not the last", "1 sealed 2", "1 sent 2 attempt 1",
+            "1 answered 2 attempt 1: None", "1 settled 1 after 1: None, not the last", "1 settled 1 after 1: None",
+        ]  # fmt: skip
+        assert [event.first for event in hook.settled()] == [1, 0, 2]
+
+    run(scenario)
+
+
+def test_a_batch_that_expires_in_flight_is_settled_before_its_answer() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Follows()
+        options = {"delivery_timeout_ms": 3_000, "request_timeout_ms": 2_900, "linger_ms": 0}
+        async with started(network, interceptors=[hook], **options) as (cluster, producer):
+            held = cluster.hold("Produce")
+            assert await sent(producer, [b"v"]) == ["DeliveryTimeoutError"]
+            cluster.release(held)
+            await asyncio.sleep(5)
+        (settled,) = hook.settled()
+        assert isinstance(settled.error, DeliveryTimeoutError) and settled.is_last and settled.base_offset is None
+        assert [text.split()[1] for text in hook.lines()].count("answered") >= 1
+
+    run(scenario)
+
+
+def test_columns_are_followed_and_acks_0_has_no_answers() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Follows()
+        async with started(network, interceptors=[hook]) as (_, producer):
+            await producer.send_columns("t", column([b"v"] * 10))
+        assert hook.lines() == [
+            "1 sealed 10", "1 sent 10 attempt 1", "1 answered 10 attempt 1: None", "1 settled 10 after 1: None",
+        ]  # fmt: skip
+        without = Follows()
+        async with started(network, interceptors=[without], acks=0) as (_, producer):
+            await producer.send("t", b"v")
+        assert without.lines() == ["1 sealed 1", "1 sent 1 attempt 1", "1 settled 1 after 1: None"]
+        assert without.settled()[0].base_offset is None
+
+    run(scenario)
+
+
+def test_an_aborted_transaction_settles_its_batches() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Follows()
+        async with started(network, interceptors=[hook], transactional_id="i", linger_ms=60_000) as (_, producer):
+            producer.begin_transaction()
+            kept = producer.send("t", b"a")
+            await producer.commit_transaction()
+            await kept
+            producer.begin_transaction()
+            dropped = producer.send("t", b"b")
+            await producer.abort_transaction()
+            await outcomes([dropped])
+        delivered, failed = hook.settled()
+        assert (delivered.error, delivered.base_offset) == (None, 0)
+        assert isinstance(failed.error, TransactionAbortedError) and failed.attempts == 0
+
+    run(scenario)
+
+
+class Breaks(Follows):
+    def on_batch_sent(self, batch: BatchSent) -> None:
+        raise RuntimeError("broken")
+
+
+class IsCancelled(ProducerInterceptor):
+    def on_batch_settled(self, batch: BatchSettled) -> None:
+        raise asyncio.CancelledError
+
+
+def test_a_hook_that_raises_harms_neither_the_batch_nor_the_other_hooks(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        last = Follows()
+        async with started(network, interceptors=[Breaks(), IsCancelled(), last]) as (cluster, producer):
+            assert await sent(producer, [b"a", b"b"]) == ["RecordMetadata"] * 2
+            assert log(cluster) == [b"a", b"b"]
+        assert last.lines()[-1] == "1 settled 2 after 1: None"
+
+    with caplog.at_level(logging.ERROR):
+        run(scenario)
+    told = " ".join(record.getMessage() for record in caplog.records)
+    assert "Breaks.on_batch_sent" in told and "IsCancelled.on_batch_settled" in told
+
+
+def test_a_hook_may_send() -> None:
+    class Sends(Follows):
+        producer: Producer
+
+        def on_batch_sealed(self, batch: BatchSealed) -> None:
+            super().on_batch_sealed(batch)
+            if batch.batch == 1:
+                self.producer.send("t", b"more")
+
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Sends()
+        async with started(network, interceptors=[hook]) as (cluster, producer):
+            hook.producer = producer
+            await producer.send("t", b"v")
+            await producer.flush()
+            assert log(cluster) == [b"v", b"more"]
+
+    run(scenario)
+
+
+def test_records_are_not_seen_by_a_producer_that_only_follows_batches() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, interceptors=[Follows()]) as (_, producer):
+            assert producer._checks.is_plain  # type: ignore[attr-defined]
+            assert producer._pipeline.context.batch_hooks is not None  # type: ignore[attr-defined]
+        async with started(network) as (_, producer):
+            assert producer._pipeline.context.batch_hooks is None  # type: ignore[attr-defined]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("event", [BatchSealed, BatchSent, BatchAnswered, BatchSettled])
+def test_no_event_has_content_of_a_record(event: type[BatchEvent]) -> None:
+    content = {"value", "key", "headers", "values", "keys"}
+    assert not content & {field.name for field in fields(event)}
+
+
+def test_events_are_told_before_the_interceptor_is_closed() -> None:
+    class Closes(Follows):
+        at_close = 0
+
+        def close(self) -> None:
+            self.at_close = len(self.events)
+
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Closes()
+        async with MockCluster(network=network, seed=1) as cluster:
+            cluster.create_topic("t")
+            producer = Producer(cluster.bootstrap_servers, dialer=network.dial, interceptors=[hook], linger_ms=60_000)
+            await producer.start()
+            await producer.partitions_for("t")
+            held = cluster.hold("Produce")
+            producer.send("t", b"v")
+            report = await producer.close(1.0)
+            assert report.count == 1
+            cluster.release(held)
+        assert hook.at_close == len(hook.events) == 4
+
+    run(scenario)

@@ -1,0 +1,309 @@
+"""The documentation site: it is built without a warning, nothing public is missing in it, and its pages are looked at.
+
+    python tests/unit/project/test_site.py FOLDER page ...
+
+writes screenshots of pages of the site in build/docs (`nox -s docs`) into a folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import http.server
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import pytest
+from headless_browser import Tab, browser, executable
+from sphinx.util.inventory import InventoryFile
+from test_public_docstrings import MODULES, names_of
+
+from aiokprod import ProducerConfig, ProducerInterceptor, errors
+from aiokprod.errors import AiokprodError
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+DOCS: Final = ROOT / "docs"
+LIMIT_S: Final = 300.0
+WIDTHS: Final = (390, 1400)
+SCHEMES: Final = ("light", "dark")
+FOUND_BY_SEARCH: Final = {
+    "send": "reference/api_producer.html#aiokprod.Producer.send",
+    "BufferFullError": "reference/errors.html#aiokprod.errors.BufferFullError",
+    "linger.ms": "reference/options.html#index-",
+}
+"""What is searched for, and where one of the first three results leads."""
+IMPORTED_BUT_INNER: Final = {"aiokprod.wire.messages.produce.ProduceResponse"}
+"""What a page shows though it is none of the API: the messages of the protocol, for faults that change them."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site, as `nox -s docs` does."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, str(DOCS / "build.py"), str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stderr
+    return folder
+
+
+def html(site: Path, page: str) -> str:
+    return (site / f"{page}.html").read_text(encoding="utf-8")
+
+
+# ---------------------------------------------------------------------- what is in it
+def test_every_page_is_in_the_tree_of_the_first_page(site: Path) -> None:
+    first = html(site, "index")
+    pages = {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md")} - {"index"}
+    assert {page for page in pages if f'href="{page}.html"' not in first} == set()
+    assert "README" not in pages
+
+
+def test_every_public_name_is_in_the_reference(site: Path) -> None:
+    inventory = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="").data
+    known = {name for kind, names in inventory.items() if kind.startswith("py:") for name in names}
+    labels: dict[int, set[str]] = {}  # of each public object: it may have several names
+    for module in MODULES:
+        for name in names_of(import_module(module)):
+            labels.setdefault(id(getattr(import_module(module), name)), set()).add(f"{module}.{name}")
+    lacking = [sorted(names) for names in labels.values() if not names & known]
+    of_errors = {f"aiokprod.{name}" for name in error_names()} | {"aiokprod.errors", "aiokprod.compiled"}
+    assert [names for names in lacking if not of_errors & set(names)] == [], "add them to API in docs/_ext/generated.py"
+    assert {f"aiokprod.errors.{name}" for name in error_names()} <= known
+    assert {f"aiokprod.ProducerInterceptor.{hook}" for hook in hooks()} <= known
+
+
+def test_every_name_that_a_program_of_a_page_imports_is_in_the_reference(site: Path) -> None:
+    inventory = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="").data
+    known = {name for kind, names in inventory.items() if kind.startswith("py:") for name in names}
+    documented = {id(found) for name in known if (found := object_of(name)) is not None}
+    lacking = {
+        f"{module}.{name}"
+        for page in (ROOT / "README.md", *DOCS.rglob("*.md"))
+        for program in re.findall(
+            r"^ *```python\n(.*?)^ *```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+        )
+        for module, names in re.findall(r"^from (aiokprod[\w.]*) import (\([^)]*\)|.*)$", program, re.MULTILINE)
+        for name in re.findall(r"\w+", names)
+        if not isinstance(object_of(f"{module}.{name}"), ModuleType)
+        and id(object_of(f"{module}.{name}")) not in documented
+    }
+    assert lacking == IMPORTED_BUT_INNER
+
+
+def object_of(name: str) -> object:
+    """Return what has this name; None if nothing has, or if it is no public object."""
+    module, _, last = name.rpartition(".")
+    try:
+        return getattr(import_module(module), last, None)
+    except ImportError:
+        return None
+
+
+def error_names() -> list[str]:
+    kinds = (kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, AiokprodError))
+    return [kind.__name__ for kind in kinds]
+
+
+def hooks() -> list[str]:
+    return [name for name in vars(ProducerInterceptor) if not name.startswith("_")]
+
+
+def test_every_error_has_a_section_that_says_what_to_do(site: Path) -> None:
+    sections = html(site, "reference/errors").split("<section id=")
+    told = {name for section in sections for name in re.findall(r"<h2>(\w+)<", section) if "What to do:" in section}
+    assert told == set(error_names())
+    assert len(told) >= 45
+
+
+def test_every_option_has_a_section_with_its_type_default_and_source(site: Path) -> None:
+    sections = html(site, "reference/options").split("<section id=")
+    for option in ProducerConfig.names():
+        (section,) = [
+            text for text in sections if f'<span class="pre">{option}</span></code><a class="headerlink"' in text
+        ]
+        assert all(f"{fact}:" in section for fact in ("Type", "Default", "Must be", "Source")), option
+        assert option.endswith("_ms") is False or "Unit: ms" in section, option
+
+
+def test_every_hook_of_an_interceptor_is_in_the_table_of_its_page() -> None:
+    page = (DOCS / "reference" / "api_interceptors.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == hooks()
+
+
+def test_every_command_is_in_the_reference(site: Path) -> None:
+    page = html(site, "reference/command_line")
+    top = subprocess.run(
+        [sys.executable, "-m", "aiokprod", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    names = re.findall(r"^  (\w[\w-]*)  ", top.stdout.partition("Commands:")[2], re.MULTILINE)
+    assert len(names) >= 4
+    assert [name for name in names if f"aiokprod {name}" not in re.sub(r"<[^>]+>", "", page)] == []
+
+
+def test_every_kip_that_the_producer_names_is_in_the_table_and_no_other() -> None:
+    own = [path for path in (ROOT / "aiokprod").rglob("*.py") if not {"testing", "messages"} & set(path.parts)]
+    named = {kip for path in own for kip in re.findall(r"KIP-\d+", path.read_text(encoding="utf-8"))}
+    named |= set(re.findall(r"KIP-\d+", (DOCS / "configuration.md").read_text(encoding="utf-8")))
+    page = (DOCS / "reference" / "versions.md").read_text(encoding="utf-8")
+    rows = {kip for row in re.findall(r"^\| (KIP-.*?) \|", page, re.MULTILINE) for kip in row.split(", ")}
+    assert rows == named
+
+
+# ---------------------------------------------------------------------- links
+def test_links_lead_to_pages_and_places_that_are_there(site: Path) -> None:
+    places = {
+        page: set(re.findall(r' id="([^"]+)"', page.read_text(encoding="utf-8"))) for page in site.rglob("*.html")
+    }
+    checked = 0
+    for page in places:
+        for link in re.findall(r'<(?:a|img|link)\b[^>]*? (?:href|src)="([^"]*)"', page.read_text(encoding="utf-8")):
+            parts = urlsplit(link.replace("&amp;", "&"))
+            if parts.scheme:
+                assert parts.scheme in ("http", "https", "mailto") and (parts.netloc or parts.path), f"{page}: {link}"
+                continue
+            target = (page.parent / parts.path).resolve() if parts.path else page
+            assert target.exists(), f"{page}: {link}"
+            if parts.fragment and target.suffix == ".html":
+                assert parts.fragment in places[target], f"{page}: {link}"
+            checked += 1
+    assert checked > 1_000
+
+
+# ---------------------------------------------------------------------- looked at
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder on a free port; yield its address."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def chromium() -> str:
+    path = executable()
+    if path is None:
+        pytest.skip("no Chromium: apt-get install chromium; AIOKPROD_REQUIRE_BROWSER=1 makes this an error")
+    return path
+
+
+LOOK: Final = """
+(() => {
+  const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+  const broken = [...document.images].filter(each => !each.complete || each.naturalWidth === 0).map(each => each.src);
+  const shown = getComputedStyle(document.body).backgroundColor;
+  return {wide, broken, shown};
+})()
+"""
+
+
+async def looked_at(tab: Tab, address: str, pages: list[str]) -> list[str]:
+    """Open each page at each width and in each scheme; return what is wrong."""
+    wrong = []
+    for page in pages:
+        await tab.look(WIDTHS[0], SCHEMES[0])
+        await tab.open(f"{address}/{page}.html")
+        colours = set()
+        for width in WIDTHS:
+            for scheme in SCHEMES:
+                await tab.look(width, scheme)
+                seen = await tab.evaluate(LOOK)
+                colours.add((scheme, seen["shown"]))
+                if seen["wide"] > 0:
+                    wrong.append(f"{page} at {width}: {seen['wide']} pixels too wide")
+                wrong += [f"{page}: no image {image}" for image in seen["broken"]]
+        if len({colour for _, colour in colours}) != len(SCHEMES):
+            wrong.append(f"{page}: light and dark are not two: {colours}")
+    return wrong
+
+
+async def found(tab: Tab, address: str, words: str) -> list[str]:
+    """Return where the results of the site's search lead, in their order."""
+    await tab.open(f"{address}/search.html?q={quote(words)}")
+    script = """
+    new Promise(done => {
+      const look = left => {
+        const summary = document.querySelector('#search-results p.search-summary, #search-results p');
+        const links = [...document.querySelectorAll('#search-results li a')].map(each => each.href);
+        const is_done = summary && /Search finished|found/.test(summary.textContent) && links.length;
+        is_done || left === 0 ? done(links) : setTimeout(look, 20, left - 1);
+      };
+      look(500);
+    })
+    """
+    links: list[str] = await tab.evaluate(script)
+    return links
+
+
+@pytest.mark.slow
+def test_pages_fit_into_their_window_have_their_images_and_are_found_by_search(site: Path, chromium: str) -> None:
+    pages = sorted(page.relative_to(site).with_suffix("").as_posix() for page in site.rglob("*.html"))
+    assert len(pages) > 50
+
+    async def scenario() -> None:
+        with served(site) as address:
+            async with browser(chromium) as tab:
+                assert await looked_at(tab, address, pages) == []
+                for words, place in FOUND_BY_SEARCH.items():
+                    links = await found(tab, address, words)
+                    assert any(f"{address}/{place}" in link for link in links[:3]), f"{words}: {links[:6]}"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.slow
+def test_a_page_that_is_too_wide_or_has_a_broken_image_is_found(tmp_path: Path, chromium: str) -> None:
+    (tmp_path / "bad.html").write_text('<div style="width: 5000px">wide</div><img src="none.png">', encoding="utf-8")
+
+    async def scenario() -> list[str]:
+        with served(tmp_path) as address:
+            async with browser(chromium) as tab:
+                return await looked_at(tab, address, ["bad"])
+
+    wrong = asyncio.run(scenario())
+    assert any("too wide" in line for line in wrong)
+    assert any("no image" in line for line in wrong)
+    assert any("light and dark are not two" in line for line in wrong)
+
+
+def test_a_browser_that_is_required_and_missing_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("AIOKPROD_REQUIRE_BROWSER", raising=False)
+    assert executable() is None
+    monkeypatch.setenv("AIOKPROD_REQUIRE_BROWSER", "1")
+    with pytest.raises(RuntimeError, match="apt-get install chromium"):
+        executable()
+
+
+if __name__ == "__main__":
+
+    async def screenshots(target: Path, pages: list[str]) -> None:
+        with served(ROOT / "build" / "docs") as address:
+            async with browser(executable() or "chromium") as tab:
+                for page in pages:
+                    for width in WIDTHS:
+                        for scheme in SCHEMES:
+                            await tab.look(width, scheme)
+                            await tab.open(f"{address}/{page}.html")
+                            await tab.screenshot(target / f"{page.replace('/', '_')}-{width}-{scheme}.png")
+
+    asyncio.run(screenshots(Path(sys.argv[1]), sys.argv[2:]))
