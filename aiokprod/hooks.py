@@ -1,21 +1,16 @@
-"""Interceptors: hooks that see, and may change, each record, or follow each batch. A hook cannot raise into the pipeline."""
+"""Interceptors: the base class of hooks that see, and may change, each record, or follow each batch; and what batches tell."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from aiokprod.errors import AiokprodError
-from aiokprod.logs import StateLog
 from aiokprod.model import Record, TransactionOutcome
 from aiokprod.record_metadata import RecordMetadata
 
 __all__ = ["BatchAnswered", "BatchSealed", "BatchSent", "BatchSettled", "ProducerInterceptor", "RecordOutcome"]
-
-MOST_SKIPPED = 2**31
-"""records that may pass by an interceptor at once"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,12 +131,6 @@ class BatchSettled:
 
 
 BatchEvent: TypeAlias = BatchSealed | BatchSent | BatchAnswered | BatchSettled
-BATCH_HOOKS: Final[tuple[tuple[type[BatchEvent], str], ...]] = (
-    (BatchSealed, "on_batch_sealed"),
-    (BatchSent, "on_batch_sent"),
-    (BatchAnswered, "on_batch_answered"),
-    (BatchSettled, "on_batch_settled"),
-)
 
 
 class ProducerInterceptor:
@@ -219,6 +208,14 @@ class ProducerInterceptor:
         return 0
 
     # ------------------------------------------------------------------ batches
+    def skip_batches(self) -> int:
+        """Return how many batches, from the next one on, may pass by this interceptor: none of its hooks of batches sees them.
+
+        Asked at each start, and after each batch that the interceptor has followed. Nothing is made for batches that pass by.
+        That is an offer: beside other interceptors that follow batches, every batch is seen.
+        """
+        return 0
+
     # Told on the next turn of the loop, in the order of the events. They see no record content.
     def on_batch_sealed(self, batch: BatchSealed) -> None:
         """Note that a batch takes no more records.
@@ -263,212 +260,3 @@ class ProducerInterceptor:
         Returns:
             None, or an awaitable, which is awaited for half a second at most.
         """
-
-
-class InterceptorChain:
-    """All interceptors in their order. An exception is logged, and the chain continues with the last good record.
-
-    The record of an outcome is found by its position (its holder, and its index there). Positions are kept only if an
-    interceptor overrides `on_outcome` or `on_record_settled`, or skips records.
-    """
-
-    def __init__(self, interceptors: Sequence[ProducerInterceptor], log: StateLog) -> None:
-        self._all = tuple(interceptors)
-        self._senders = [each for each in interceptors if _overrides(each, "on_send")]
-        self._acknowledged = [each for each in interceptors if _overrides(each, "on_acknowledgement")]
-        self._listeners = [each for each in interceptors if _overrides(each, "on_outcome")]
-        self._settlers = [each for each in interceptors if _overrides(each, "on_record_settled")]
-        of_records = (self._senders, self._acknowledged, self._listeners, self._settlers)
-        self._of_records = [each for each in interceptors if any(each in some for some in of_records)]
-        self._batch_hooks: dict[type[BatchEvent], tuple[str, list[ProducerInterceptor]]] = {
-            event: (hook, [each for each in interceptors if _overrides(each, hook)]) for event, hook in BATCH_HOOKS
-        }
-        self._of_transactions = [each for each in interceptors if _overrides(each, "on_transaction_end")]
-        sole = self._of_records[0] if len(self._of_records) == 1 else None
-        self._sampler = sole if sole is not None and _overrides(sole, "skip") else None
-        self._keeps_positions = bool(self._listeners or self._settlers) or self._sampler is not None
-        self._open: dict[object, dict[int, Record]] = {}
-        self._log = log
-
-    def __bool__(self) -> bool:
-        """Return True if an interceptor sees records."""
-        return bool(self._of_records)
-
-    @property
-    def sees_batches(self) -> bool:
-        """True if an interceptor follows batches."""
-        return any(self.sees(event) for event, _ in BATCH_HOOKS)
-
-    def sees(self, event: type[BatchEvent]) -> bool:
-        """Return whether an interceptor wants these events of batches."""
-        _, interceptors = self._batch_hooks[event]
-        return bool(interceptors)
-
-    @property
-    def may_miss_columns(self) -> bool:
-        """True if every interceptor that sees records allows `send_columns`, too."""
-        return all(getattr(each, "may_miss_columns", False) for each in self._of_records)
-
-    def _call(self, interceptor: ProducerInterceptor, hook: str, *arguments: object) -> None:
-        try:
-            getattr(interceptor, hook)(*arguments)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as broken:  # also CancelledError: the other interceptors are still called
-            self._log.hook_failed(f"{type(interceptor).__name__}.{hook}", broken)
-
-    def on_send(self, record: Record) -> Record:
-        for interceptor in self._senders:
-            try:
-                changed = interceptor.on_send(record)
-                if not isinstance(changed, Record):
-                    raise TypeError(f"on_send must return a Record, not {type(changed).__name__}")
-                record = changed
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as broken:  # also CancelledError: the other interceptors are still called
-                self._log.hook_failed(f"{type(interceptor).__name__}.on_send", broken)
-        return record
-
-    def on_acknowledgement(self, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
-        for interceptor in self._acknowledged:
-            self._call(interceptor, "on_acknowledgement", metadata, error)
-
-    def skip(self) -> int:
-        """Return how many records, from the next one on, need not be shown to any interceptor."""
-        sampler = self._sampler
-        if sampler is None:
-            return 0
-        try:
-            return max(0, min(int(sampler.skip()), MOST_SKIPPED))
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as broken:  # it sees the next record, and is asked again
-            self._log.hook_failed(f"{type(sampler).__name__}.skip", broken)
-            return 0
-
-    # ------------------------------------------------------------------ where records are
-    def forget(self) -> None:
-        """Forget the records of an earlier start: those that were lost with their loop, or in a fork, never have an outcome."""
-        self._open.clear()
-
-    def accepted(self, record: Record, holder: object, index: int) -> None:
-        """Note the position of a record that the pipeline has taken."""
-        if self._keeps_positions:
-            there = self._open.get(holder)
-            if there is None:
-                self._open[holder] = {index: record}
-            else:
-                there[index] = record
-
-    def moved(self, parked: object, holder: object, index: int) -> None:
-        """Note the new position of a parked record that a batch has taken."""
-        there = self._open.pop(parked, None)
-        if there is not None:
-            self.accepted(there[0], holder, index)
-
-    def has_seen(self, holder: object) -> bool:
-        """Return False if none of the records of this holder was shown to an interceptor."""
-        return self._sampler is None or holder in self._open
-
-    def seen(self, holder: object, first: int, last: int) -> Iterable[int]:
-        """Return those records from `first` to `last` (exclusive) that were shown to interceptors."""
-        if self._sampler is None:
-            return range(first, last)
-        there = self._open.get(holder, {})
-        if last - first <= len(there):  # records of a large batch may be settled one by one
-            return [index for index in range(first, last) if index in there]
-        return sorted(index for index in there if first <= index < last)
-
-    def settled(
-        self,
-        holder: object,
-        index: int,
-        metadata: RecordMetadata | None,
-        error: AiokprodError | None,
-        attempts: int = 0,
-        batch: int = 0,
-    ) -> None:
-        """Report the outcome of the record at this position."""
-        self.on_acknowledgement(metadata, error)
-        there = self._open.get(holder)
-        if there is None:
-            return
-        record = there.pop(index, None)
-        if not there:
-            del self._open[holder]
-        if record is not None:
-            self._tell_outcome(record, metadata, error, attempts, batch, index)
-
-    def refused(self, record: Record, error: AiokprodError) -> None:
-        """Report a record that `send` refused with an error."""
-        self.on_acknowledgement(None, error)
-        self._tell_outcome(record, None, error, 0, 0, 0)
-
-    def _tell_outcome(
-        self,
-        record: Record,
-        metadata: RecordMetadata | None,
-        error: AiokprodError | None,
-        attempts: int,
-        batch: int,
-        index: int,
-    ) -> None:
-        for listener in self._listeners:
-            self._call(listener, "on_outcome", record, metadata, error)
-        if self._settlers:
-            outcome = RecordOutcome(
-                metadata=metadata,
-                error=error,
-                attempts=attempts,
-                batch=batch or None,
-                index=index if batch else None,
-            )
-            for settler in self._settlers:
-                self._call(settler, "on_record_settled", record, outcome)
-
-    def started(self, producer: object) -> None:
-        """Tell all interceptors that the producer is up."""
-        for interceptor in self._all:
-            if _overrides(interceptor, "on_start"):
-                self._call(interceptor, "on_start", producer)
-
-    @property
-    def sees_transactions(self) -> bool:
-        """True if an interceptor is told how transactions end."""
-        return bool(self._of_transactions)
-
-    def transaction_ended(self, outcome: TransactionOutcome) -> None:
-        """Tell the interceptors how a transaction ended. Outside of every state change."""
-        for interceptor in self._of_transactions:
-            self._call(interceptor, "on_transaction_end", outcome)
-
-    # ------------------------------------------------------------------ batches
-    def batch_changed(self, event: BatchEvent) -> None:
-        """Tell the interceptors what happened to a batch. Outside of every state change."""
-        hook, interceptors = self._batch_hooks[type(event)]
-        for interceptor in interceptors:
-            self._call(interceptor, hook, event)
-
-    def close(self) -> list[tuple[str, Awaitable[object]]]:
-        """Close all interceptors; return what must be awaited, by name."""
-        waiting: list[tuple[str, Awaitable[object]]] = []
-        for interceptor in self._all:
-            name = f"{type(interceptor).__name__}.close"
-            try:
-                result = interceptor.close()
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as broken:  # also CancelledError: the other interceptors are still called
-                self._log.hook_failed(name, broken)
-            else:
-                if inspect.isawaitable(result):
-                    waiting.append((name, result))
-        return waiting
-
-
-def _overrides(interceptor: object, name: str) -> bool:
-    # It need not derive from ProducerInterceptor. Looked up in the class: of a mock, an instance has every name.
-    holder = interceptor if name in ("on_send", "on_acknowledgement") else type(interceptor)
-    own = getattr(holder, name, None)
-    return own is not None and getattr(own, "__func__", own) is not getattr(ProducerInterceptor, name)

@@ -14,7 +14,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parent.parent
 VENV: Final = ROOT / "build" / "bench" / "compiled"
-EXTRAS: Final = "lz4,zstd,snappy,uvloop,columns"
+EXTRAS: Final = "lz4,zstd,snappy,uvloop,columns,otel"
 PACKAGES: Final = ("fastapi>=0.115", "uvicorn>=0.30", "pytest>=8")  # what else the benchmarks import
 
 

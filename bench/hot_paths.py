@@ -6,6 +6,7 @@ A child of `instructions.py`. No sockets, no running clock, no randomness: each 
     seal         from there until the requests are written: batches are encoded, stamped, framed
     acknowledge  from the bytes of the answers until every record has its outcome
     keyed ...    the same with a key (1,000 of them, seen before) and two headers
+    no SDK ...   the first three again, by a producer with `open_telemetry()` in a program that has no SDK
     awaited      `await send(...)`, one at a time, everything that happens, the loop's turns too
     tasks        many tasks, each of which awaits its sends one at a time, everything
     gather       `asyncio.gather` over the Deliveries of many sends, everything
@@ -27,12 +28,14 @@ from contextvars import Context
 from itertools import repeat
 from random import Random
 from time import monotonic
+from typing import Any
 
 from counting import CallgrindCounter, Counter, PerfCounter
 from quiet_broker import HOST, PORT, QuietBroker, deliver
 
 import aiokprod
 from aiokprod import Delivery, Producer
+from aiokprod.integrations.opentelemetry import open_telemetry
 from aiokprod.pipeline import wall_clock
 from aiokprod.randomness import seeded
 
@@ -40,6 +43,8 @@ MANY, ONE = "many-partitions", "one-partition"
 RECORDS = 2_000  # records of one round: a few full batches of 64 KiB, which all fit into the window of requests
 AWAITED = 300
 TASKS, OF_EACH = 500, 4
+WITHOUT_SDK = "no SDK "
+NO_KEYS: tuple[None, ...] = (None,) * RECORDS
 RECORDS_OF = {
     "send": RECORDS,
     "seal": RECORDS,
@@ -47,6 +52,7 @@ RECORDS_OF = {
     "keyed send": RECORDS,
     "keyed seal": RECORDS,
     "keyed acknowledge": RECORDS,
+    **{f"{WITHOUT_SDK}{path}": RECORDS for path in ("send", "seal", "acknowledge")},
     "awaited": AWAITED,
     "tasks": TASKS * OF_EACH,
     "gather": RECORDS,
@@ -58,6 +64,7 @@ RECORDS_OF = {
 }
 KEYS = 1_000
 ROUNDS = {"perf": 20, "callgrind": 2}
+WARM_UP = 3  # rounds until each partition had a batch: the first one travels alone
 TURNS = 12  # turns of the loop until everything that can be written is written
 VALUE = bytes(range(100))
 HEADERS = [("header-0", b"0123456789abcdef"), ("header-1", b"0123456789abcdef")]
@@ -186,8 +193,8 @@ class Walk:
             await self.producer.send_many(ONE, repeat(VALUE, RECORDS))
 
     async def one_round(self) -> None:
-        none, keys = [None] * RECORDS, (self.keys * (RECORDS // KEYS + 1))[:RECORDS]
-        await self.in_three_steps("", none, ())
+        keys = (self.keys * (RECORDS // KEYS + 1))[:RECORDS]
+        await self.in_three_steps("", NO_KEYS, ())
         await self.in_three_steps("keyed ", keys, HEADERS)
         self.broker.template = await self.learn_answer()
         await self.awaited()
@@ -213,29 +220,40 @@ class Walk:
 
 
 async def walk(counter: Counter, rounds: int) -> None:
-    broker = QuietBroker({MANY: 6, ONE: 1})
-    producer = Producer(
+    broker, another = QuietBroker({MANY: 6, ONE: 1}), QuietBroker({MANY: 6})
+    async with producer_of(broker) as plain, producer_of(another, interceptors=open_telemetry()) as traced:
+        for topic in broker.topics:
+            await plain.partitions_for(topic)
+        await traced.partitions_for(MANY)
+        paths, without_sdk = Walk(counter, plain, broker), Walk(counter, traced, another)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, StillLoop)
+        loop.stand_still()
+
+        async def one_round() -> None:
+            await paths.one_round()
+            await without_sdk.in_three_steps(WITHOUT_SDK, NO_KEYS, ())
+
+        for _ in range(WARM_UP):
+            await one_round()
+        counter.counts.clear()
+        paths.in_pieces = without_sdk.in_pieces = 0
+        gc.freeze()
+        for _ in range(rounds):
+            await one_round()
+        loop.go_on()
+        assert not paths.in_pieces + without_sdk.in_pieces, "a round must fit into the window of requests"
+
+
+def producer_of(broker: QuietBroker, **options: Any) -> Producer:
+    return Producer(
         f"{HOST}:{PORT}",
         dialer=broker.dial,
         linger_ms=600_000,
         request_timeout_ms=600_000,
         delivery_timeout_ms=3_600_000,
+        **options,
     )
-    async with producer:
-        for topic in broker.topics:
-            await producer.partitions_for(topic)
-        walk = Walk(counter, producer, broker)
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, StillLoop)
-        loop.stand_still()
-        await walk.one_round()
-        counter.counts.clear()
-        walk.in_pieces = 0  # the first batch of each partition travels alone
-        gc.freeze()
-        for _ in range(rounds):
-            await walk.one_round()
-        loop.go_on()
-        assert not walk.in_pieces, "a round must fit into the window of requests"
 
 
 def main() -> None:

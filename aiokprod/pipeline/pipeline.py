@@ -19,7 +19,7 @@ from aiokprod.cluster.owned_tasks import OwnedTasks, cancelled_from_outside
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError, ProducerClosedError, ProducerFailedError, ProducerFencedError
 from aiokprod.explanation import Obstacle, ProducerExplanation
-from aiokprod.hooks import InterceptorChain
+from aiokprod.interceptor_chain import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
 from aiokprod.model import CloseReport, Health, Persistence, ProducerState

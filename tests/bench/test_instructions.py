@@ -65,3 +65,10 @@ def test_the_quiet_broker_knows_every_partition() -> None:
 
     (topic,) = metadata(QuietBroker({"orders": 3}).topics).topics
     assert [partition.partition_index for partition in topic.partitions] == [0, 1, 2]
+
+
+def test_tracing_without_an_sdk_costs_nothing() -> None:
+    before = {"pure": {"send": 1_000.0, "no SDK send": 1_000.0}}
+    assert regressions({"pure": {"send": 1_000.0, "no SDK send": 1_019.0}}, before) == []
+    (line,) = regressions({"pure": {"send": 980.0, "no SDK send": 1_001.0}}, before)
+    assert line == "pure, no SDK send: 1,001 instructions per record, +2.1% on 980"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from aiokprod.errors import AiokprodError, TransactionAbortedError
-from aiokprod.hooks import InterceptorChain
+from aiokprod.interceptor_chain import InterceptorChain
 from aiokprod.model import CloseReport, Persistence, Record, TransactionOutcome
 from aiokprod.pipeline.delivery.delivery import RecordHolder
 from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors

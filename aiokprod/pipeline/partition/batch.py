@@ -204,7 +204,7 @@ class ProducerBatch(BatchOutcomes):
         self.sealed_at = opened_at
         self.first_sent_at = 0.0  # 0: not written yet
         self.last_sent_at = 0.0  # of a batch that goes in parts: of any of them
-        self.number = 0  # given by `BatchHooks`, if there are any
+        self.number = 0  # given by `BatchHooks`, if there are any; below 0: no interceptor follows it
         self.delivery_timeout_s = delivery_timeout_s
         # Which flush() calls must wait for it. Lowered by `append_parked`, for a record that was sent before such a call.
         self.generation = generation
@@ -522,7 +522,7 @@ class ProducerBatch(BatchOutcomes):
         return segment.attempts if segment is not None else 0
 
     def batch_number(self) -> int:
-        return self.number
+        return max(0, self.number)
 
     def size_of(self, index: int) -> int:
         self._end_rest()

@@ -9,11 +9,17 @@ change. Without such an interceptor there is no object of this class, and a stag
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
-from aiokprod.hooks import BatchAnswered, BatchEvent, BatchSealed, BatchSent, BatchSettled, InterceptorChain
+from aiokprod.hooks import BatchAnswered, BatchEvent, BatchSealed, BatchSent, BatchSettled
+from aiokprod.interceptor_chain import InterceptorChain
 from aiokprod.pipeline.partition.batch import ProducerBatch, Segment
 from aiokprod.pipeline.wall_clock import wall_s
 from aiokprod.wire.codes import name_of
+
+NOT_ASKED: Final = -1
+PASSES_BY: Final = -1
+"""number of a batch that no interceptor follows"""
 
 
 class BatchHooks:
@@ -28,12 +34,21 @@ class BatchHooks:
         self._sees_settled = interceptors.sees(BatchSettled)
         self._line: list[BatchEvent] = []
         self._last_number = 0
+        self._to_skip = NOT_ASKED  # batches that pass by before one is followed
 
-    def _number(self, batch: ProducerBatch) -> int:
+    def _is_followed(self, batch: ProducerBatch) -> bool:
+        """Return whether its events are told; decided at its first one, which gives it its number."""
         if not batch.number:
-            self._last_number += 1
-            batch.number = self._last_number
-        return batch.number
+            if self._to_skip == NOT_ASKED:
+                self._to_skip = self._interceptors.skip_batches()
+            if self._to_skip:
+                self._to_skip -= 1
+                batch.number = PASSES_BY
+            else:
+                self._to_skip = NOT_ASKED
+                self._last_number += 1
+                batch.number = self._last_number
+        return batch.number > 0
 
     def _since_1970(self, at: float) -> float:
         """Return a time of the loop as seconds since 1970."""
@@ -51,10 +66,10 @@ class BatchHooks:
 
     def sealed(self, batch: ProducerBatch) -> None:
         """Note that the batch takes no more records."""
-        if not self._sees_sealed:
+        if not (self._sees_sealed and self._is_followed(batch)):
             return
         event = BatchSealed(
-            batch=self._number(batch),
+            batch=batch.number,
             topic=batch.owner.topic,
             partition=batch.owner.partition,
             records=batch.unsettled_count,
@@ -66,10 +81,10 @@ class BatchHooks:
 
     def sent(self, batch: ProducerBatch, records: int, size_bytes: int, attempt: int, broker: int, now: float) -> None:
         """Note that these records of the batch were written to a broker."""
-        if not self._sees_sent:
+        if not (self._sees_sent and self._is_followed(batch)):
             return
         event = BatchSent(
-            batch=self._number(batch),
+            batch=batch.number,
             topic=batch.owner.topic,
             partition=batch.owner.partition,
             records=records,
@@ -92,11 +107,11 @@ class BatchHooks:
         now: float,
     ) -> None:
         """Note the end of an attempt; `code` None: without an answer."""
-        if not self._sees_answered:
+        if not (self._sees_answered and self._is_followed(batch)):
             return
         error = "NO_ANSWER" if code is None else name_of(code) if code else None
         event = BatchAnswered(
-            batch=self._number(batch),
+            batch=batch.number,
             topic=topic,
             partition=partition,
             records=records,
@@ -110,11 +125,11 @@ class BatchHooks:
 
     def settled(self, batch: ProducerBatch, topic: str, partition: int, segment: Segment) -> None:
         """Note the outcome of these records; after `ProducerBatch.settle`."""
-        if not self._sees_settled:
+        if not (self._sees_settled and self._is_followed(batch)):
             return
         error = None if segment.error is None else segment.error.clone()
         event = BatchSettled(
-            batch=self._number(batch),
+            batch=batch.number,
             topic=topic,
             partition=partition,
             records=segment.last - segment.first,

@@ -10,7 +10,7 @@ from random import Random
 
 from aiokprod.cluster.owned_tasks import OwnedTasks
 from aiokprod.config import ProducerConfig
-from aiokprod.hooks import InterceptorChain
+from aiokprod.interceptor_chain import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
 from aiokprod.pipeline.delivery.delivery_reports import DeliveryReports

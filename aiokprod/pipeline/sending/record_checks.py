@@ -24,7 +24,7 @@ from aiokprod.errors import (
     RecordTypeError,
     SerializationError,
 )
-from aiokprod.hooks import InterceptorChain
+from aiokprod.interceptor_chain import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.model import Record
 from aiokprod.pipeline.partition.batch import BATCH_OVERHEAD_BYTES

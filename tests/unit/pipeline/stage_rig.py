@@ -14,7 +14,7 @@ from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.owned_tasks import OwnedTasks
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError
-from aiokprod.hooks import InterceptorChain
+from aiokprod.interceptor_chain import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
 from aiokprod.pipeline.broker.aggregator import BrokerAggregator

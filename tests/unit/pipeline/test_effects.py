@@ -8,7 +8,7 @@ import pytest
 from stage_rig import ManualLoop, parked
 
 from aiokprod import ProducerConfig
-from aiokprod.hooks import InterceptorChain
+from aiokprod.interceptor_chain import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
 from aiokprod.pipeline.broker_backend import BrokerBackend

@@ -39,6 +39,7 @@ TESTED_THROUGH = {
     "config/secret.py": "config/test_producer_config.py",
     "config/unknown.py": "config/test_mapping.py",
     "delivery_type.py": "pipeline/delivery/test_delivery.py",
+    "hooks.py": "test_interceptor_chain.py",
     "life.py": "pipeline/behaviour/test_producer_life.py",
     "model.py": "pipeline/behaviour/test_health.py",
     "pipeline/backend.py": "pipeline/test_effects.py",

@@ -16,7 +16,7 @@ from aiokprod.testing import MockCluster
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "tracing.md").read_text(encoding="utf-8")
-SOURCE = Path(integration.__file__).read_text(encoding="utf-8")
+SOURCE = "".join(path.read_text(encoding="utf-8") for path in Path(integration.__file__).parent.glob("*.py"))
 
 
 def test_the_program_makes_two_spans(monkeypatch: pytest.MonkeyPatch) -> None:

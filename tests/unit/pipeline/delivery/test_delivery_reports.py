@@ -8,7 +8,8 @@ import pytest
 from stage_rig import parked
 
 from aiokprod.errors import AiokprodError, DeliveryTimeoutError
-from aiokprod.hooks import InterceptorChain, ProducerInterceptor
+from aiokprod.hooks import ProducerInterceptor
+from aiokprod.interceptor_chain import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.model import Persistence
 from aiokprod.pipeline.delivery.delivery_reports import DeliveryReports

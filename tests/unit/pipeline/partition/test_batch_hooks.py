@@ -13,7 +13,16 @@ from virtual_rig import kinds, log, outcomes, run, started
 
 from aiokprod import Producer
 from aiokprod.errors import DeliveryTimeoutError, TransactionAbortedError
-from aiokprod.hooks import BatchAnswered, BatchEvent, BatchSealed, BatchSent, BatchSettled, ProducerInterceptor
+from aiokprod.hooks import (
+    BatchAnswered,
+    BatchEvent,
+    BatchSealed,
+    BatchSent,
+    BatchSettled,
+    ProducerInterceptor,
+    RecordOutcome,
+)
+from aiokprod.model import Record
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
 
@@ -80,6 +89,32 @@ def test_a_batch_is_sealed_sent_answered_and_settled() -> None:
         assert (answered.code, answered.request_s >= 0) == (0, True)
         assert (settled.base_offset, settled.error) == (0, None)
         assert settled.at - settled.opened_at == pytest.approx(2.0, abs=0.1)
+
+    run(scenario)
+
+
+def test_batches_that_pass_by_have_no_events_and_no_number() -> None:
+    class Some(Follows):
+        def __init__(self) -> None:
+            super().__init__()
+            self.passing = [2, 0, 0, 100]
+            self.batches: list[int | None] = []
+
+        def skip_batches(self) -> int:
+            return self.passing.pop(0)
+
+        def on_record_settled(self, record: Record, outcome: RecordOutcome) -> None:
+            self.batches.append(outcome.batch)
+
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Some()
+        async with started(network, interceptors=[hook]) as (cluster, producer):
+            cluster.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER")  # the first one has more events than others
+            for _ in range(7):
+                await producer.send("t", b"v")
+        assert hook.batches == [None, None, 1, 2, 3, None, None]
+        assert [event.batch for event in hook.events if isinstance(event, BatchSettled)] == [1, 2, 3]
+        assert len(hook.events) == 3 * 4
 
     run(scenario)
 

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from opentelemetry import baggage, trace
+from opentelemetry import baggage, metrics, trace
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.sdk.metrics import MeterProvider
@@ -31,8 +31,10 @@ from opentelemetry.trace.status import StatusCode
 from aiokprod import Delivery, Producer, ProducerInterceptor, Record
 from aiokprod.errors import AiokprodError, BufferFullError, ConfigError
 from aiokprod.hooks import BatchSettled
-from aiokprod.integrations import opentelemetry as integration
-from aiokprod.integrations.opentelemetry import Draw, open_telemetry
+from aiokprod.integrations.opentelemetry import batch_telemetry, open_telemetry, record_spans
+from aiokprod.integrations.opentelemetry.batch_telemetry import BatchTelemetry
+from aiokprod.integrations.opentelemetry.draw import Draw
+from aiokprod.integrations.opentelemetry.record_spans import RecordSpans
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
 
@@ -365,7 +367,7 @@ def test_what_is_sent_is_measured_by_the_conventions() -> None:
             assert producer.send("orders", b"v").recall()  # never sent: not counted
 
     run(scenario)
-    assert integration.DURATION_BOUNDS[0] == 0.005
+    assert batch_telemetry.DURATION_BOUNDS[0] == 0.005
     sent = sdk.points(messaging_metrics.MESSAGING_CLIENT_SENT_MESSAGES)
     plain = {
         messaging_attributes.MESSAGING_SYSTEM: "kafka",
@@ -379,7 +381,7 @@ def test_what_is_sent_is_measured_by_the_conventions() -> None:
     ]  # fmt: skip
     durations = sdk.points(messaging_metrics.MESSAGING_CLIENT_OPERATION_DURATION)
     assert [(found, point.count) for found, point in durations] == [(found, 1) for found, _ in sent]
-    assert durations[0][1].explicit_bounds == integration.DURATION_BOUNDS
+    assert durations[0][1].explicit_bounds == batch_telemetry.DURATION_BOUNDS
 
 
 def test_a_record_that_is_not_sampled_passes_its_context_on() -> None:
@@ -400,13 +402,13 @@ def test_a_record_that_is_not_sampled_passes_its_context_on() -> None:
 
 
 def test_without_an_sdk_records_go_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(integration, "SKIPPED_WITHOUT_SDK", 10)
+    monkeypatch.setattr(record_spans, "SKIPPED_WITHOUT_SDK", 10)
     global_provider: list[Any] = [trace.ProxyTracerProvider()]
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: global_provider[0])
     sdk = Telemetry()
     seen: list[Record] = []
 
-    class Spies(integration.RecordSpans):
+    class Spies(RecordSpans):
         def on_send(self, record: Record) -> Record:
             seen.append(record)
             return super().on_send(record)
@@ -424,6 +426,42 @@ def test_without_an_sdk_records_go_the_plain_way(monkeypatch: pytest.MonkeyPatch
 
     run(scenario)
     assert 1 <= len(sdk.spans) < 12
+
+
+@pytest.mark.parametrize("late", ["metrics", "spans of batches"])
+def test_without_an_sdk_batches_pass_by_until_there_is_one(late: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_telemetry, "SKIPPED_WITHOUT_SDK", 5)
+    tracers: list[Any] = [trace.ProxyTracerProvider()]
+    meters: list[Any] = [metrics.NoOpMeterProvider()]
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: tracers[0])
+    monkeypatch.setattr(metrics, "get_meter_provider", lambda: meters[0])
+    sdk = Telemetry()
+    seen: list[int] = []
+
+    class Spies(BatchTelemetry):
+        def on_batch_settled(self, batch: BatchSettled) -> None:
+            seen.append(batch.batch)
+            super().on_batch_settled(batch)
+
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, [Spies(late == "spans of batches", None, None)]) as (_, producer):
+            for _ in range(5):
+                await producer.send("orders", b"v")
+            assert seen == []
+            await producer.send("orders", b"v")
+            await producer.send("orders", b"v")  # where it is asked again
+            assert seen == [1]
+            if late == "metrics":
+                meters[0] = sdk.meters
+            else:
+                tracers[0] = sdk.tracers
+            for _ in range(10):
+                await producer.send("orders", b"v")
+
+    run(scenario)
+    assert seen == [1, 2, 3, 4, 5, 6, 7]  # of ten, the four that were still to pass by are not there
+    if late == "spans of batches":
+        assert len(sdk.named("send orders")) == 6
 
 
 def calls_of_sends(hooks: Sequence[ProducerInterceptor]) -> int:
@@ -535,24 +573,24 @@ def test_links_of_a_batch_are_bounded() -> None:
 
     async def scenario(network: VirtualNetwork) -> None:
         _, batches = sdk.hooks(batch_spans=True)
-        assert isinstance(batches, integration.BatchTelemetry)
-        for index in range(integration.MOST_LINKS + 10):
+        assert isinstance(batches, BatchTelemetry)
+        for index in range(batch_telemetry.MOST_LINKS + 10):
             batches.link(1, index, NonRecordingSpan(THEIRS))
-        batches.on_batch_settled(settled(records=integration.MOST_LINKS + 10))
+        batches.on_batch_settled(settled(records=batch_telemetry.MOST_LINKS + 10))
         await asyncio.sleep(0)
         assert batches._links == {}
 
     run(scenario)
-    assert [len(span.links) for span in sdk.spans] == [integration.MOST_LINKS]
+    assert [len(span.links) for span in sdk.spans] == [batch_telemetry.MOST_LINKS]
 
 
 def test_attributes_of_partitions_are_kept_in_bounds_and_without_the_error_of_a_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(integration, "MOST_PARTITIONS", 2)
+    monkeypatch.setattr(batch_telemetry, "MOST_PARTITIONS", 2)
     sdk = Telemetry()
     _, batches = sdk.hooks()
-    assert isinstance(batches, integration.BatchTelemetry)
+    assert isinstance(batches, BatchTelemetry)
     batches.configure(None)
     for _ in range(2):
         for partition in range(3):
@@ -576,7 +614,7 @@ def test_each_part_of_a_batch_is_linked_to_its_own_records() -> None:
             assert deliveries[3].recall()
             await producer.flush()
             await asyncio.sleep(0.1)  # virtual
-        assert isinstance(hooks[1], integration.BatchTelemetry) and hooks[1]._links == {}
+        assert isinstance(hooks[1], BatchTelemetry) and hooks[1]._links == {}
 
     run(scenario)
     spans = sdk.named("create orders")

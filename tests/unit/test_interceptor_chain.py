@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
+import pytest
+
 from aiokprod.errors import AiokprodError
-from aiokprod.hooks import BatchSettled, InterceptorChain, ProducerInterceptor, RecordOutcome
+from aiokprod.hooks import BatchSettled, ProducerInterceptor, RecordOutcome
+from aiokprod.interceptor_chain import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.model import Record, TimestampType, TransactionOutcome
 from aiokprod.record_metadata import RecordMetadata
@@ -163,6 +166,38 @@ def test_beside_another_interceptor_a_sampler_sees_every_record() -> None:
     both = chain(Samples(), Appends(b""))
     assert both.skip() == 0
     assert list(both.seen(object(), 0, 3)) == [0, 1, 2]
+
+
+class Follows(ProducerInterceptor):
+    """Follows batches, of which some pass by."""
+
+    def __init__(self, passing: int = 0) -> None:
+        self.passing = passing
+        self.seen: list[int] = []
+
+    def skip_batches(self) -> int:
+        return self.passing
+
+    def on_batch_settled(self, batch: BatchSettled) -> None:
+        self.seen.append(batch.batch)
+
+
+def test_batches_pass_by_only_an_interceptor_that_follows_them_alone() -> None:
+    assert chain().skip_batches() == 0
+    assert chain(Follows(3)).skip_batches() == 3
+    assert chain(Appends(b""), Follows(3)).skip_batches() == 3  # the other one sees records
+    assert chain(Follows(3), Follows(3)).skip_batches() == 0
+    assert chain(Follows(-1)).skip_batches() == 0
+    assert chain(Follows(2**40)).skip_batches() == 2**31
+
+
+def test_a_skip_of_batches_that_raises_is_logged_and_skips_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    class Raises(Follows):
+        def skip_batches(self) -> int:
+            raise RuntimeError("broken")
+
+    assert chain(Raises()).skip_batches() == 0
+    assert "Raises.skip_batches" in caplog.text
 
 
 def test_a_skip_that_is_no_number_skips_nothing() -> None:
