@@ -198,21 +198,27 @@ class ProducerInterceptor:
             outcome: its place or its error, and its attempts.
         """
 
-    def skip(self) -> int:
+    def skip(self) -> int | None:
         """Return how many records, from the next one on, may pass by this interceptor: none of its hooks sees them.
 
         Asked at each start, and after each record that the interceptor has seen. Records that pass by are sent at the cost
         of a producer without interceptors. That is an offer: beside other interceptors that see records, or beside
         serializers, every record is seen.
+
+        Returns:
+            a number of records; None: all that are sent within a second, which are not even counted.
         """
         return 0
 
     # ------------------------------------------------------------------ batches
-    def skip_batches(self) -> int:
+    def skip_batches(self) -> int | None:
         """Return how many batches, from the next one on, may pass by this interceptor: none of its hooks of batches sees them.
 
         Asked at each start, and after each batch that the interceptor has followed. Nothing is made for batches that pass by.
         That is an offer: beside other interceptors that follow batches, every batch is seen.
+
+        Returns:
+            a number of batches; None: all within a second.
         """
         return 0
 

@@ -22,6 +22,8 @@ from aiokprod.record_metadata import RecordMetadata
 
 MOST_SKIPPED: Final = 2**31
 """records, or batches, that may pass by an interceptor at once"""
+ASKED_AGAIN_S: Final = 1.0
+"""after so many seconds an interceptor that wanted nothing (`skip` returned None) sees the next record, or batch"""
 BATCH_HOOKS: Final[tuple[tuple[type[BatchEvent], str], ...]] = (
     (BatchSealed, "on_batch_sealed"),
     (BatchSent, "on_batch_sent"),
@@ -102,19 +104,20 @@ class InterceptorChain:
         for interceptor in self._acknowledged:
             self._call(interceptor, "on_acknowledgement", metadata, error)
 
-    def skip(self) -> int:
-        """Return how many records, from the next one on, need not be shown to any interceptor."""
+    def skip(self) -> int | None:
+        """Return how many records, from the next one on, need not be shown to any interceptor; None: all for a while."""
         sampler = self._sampler
         return 0 if sampler is None else self._skipped(sampler, "skip", sampler.skip)
 
-    def skip_batches(self) -> int:
-        """Return how many batches, from the next one on, need not be told to any interceptor."""
+    def skip_batches(self) -> int | None:
+        """Return how many batches, from the next one on, need not be told to any interceptor; None: all for a while."""
         sampler = self._batch_sampler
         return 0 if sampler is None else self._skipped(sampler, "skip_batches", sampler.skip_batches)
 
-    def _skipped(self, sampler: ProducerInterceptor, hook: str, skip: Callable[[], int]) -> int:
+    def _skipped(self, sampler: ProducerInterceptor, hook: str, skip: Callable[[], int | None]) -> int | None:
         try:
-            return max(0, min(int(skip()), MOST_SKIPPED))
+            some = skip()
+            return None if some is None else max(0, min(int(some), MOST_SKIPPED))
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as broken:  # it sees the next one, and is asked again

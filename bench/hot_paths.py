@@ -64,7 +64,6 @@ RECORDS_OF = {
 }
 KEYS = 1_000
 ROUNDS = {"perf": 20, "callgrind": 2}
-WARM_UP = 3  # rounds until each partition had a batch: the first one travels alone
 TURNS = 12  # turns of the loop until everything that can be written is written
 VALUE = bytes(range(100))
 HEADERS = [("header-0", b"0123456789abcdef"), ("header-1", b"0123456789abcdef")]
@@ -124,6 +123,10 @@ class Walk:
         while not flushed.done():
             deliver(broker.answers())
             await turns()
+
+    async def keyed(self) -> None:
+        keys = (self.keys * (RECORDS // KEYS + 1))[:RECORDS]
+        await self.in_three_steps("keyed ", keys, HEADERS)
 
     async def awaited(self) -> None:
         send = self.producer.send
@@ -193,9 +196,8 @@ class Walk:
             await self.producer.send_many(ONE, repeat(VALUE, RECORDS))
 
     async def one_round(self) -> None:
-        keys = (self.keys * (RECORDS // KEYS + 1))[:RECORDS]
         await self.in_three_steps("", NO_KEYS, ())
-        await self.in_three_steps("keyed ", keys, HEADERS)
+        await self.keyed()
         self.broker.template = await self.learn_answer()
         await self.awaited()
         await self.in_tasks()
@@ -229,18 +231,14 @@ async def walk(counter: Counter, rounds: int) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, StillLoop)
         loop.stand_still()
-
-        async def one_round() -> None:
-            await paths.one_round()
-            await without_sdk.in_three_steps(WITHOUT_SDK, NO_KEYS, ())
-
-        for _ in range(WARM_UP):
-            await one_round()
+        await paths.one_round()
+        await without_sdk.keyed()
         counter.counts.clear()
-        paths.in_pieces = without_sdk.in_pieces = 0
+        paths.in_pieces = without_sdk.in_pieces = 0  # the first batch of each partition travels alone
         gc.freeze()
         for _ in range(rounds):
-            await one_round()
+            await paths.one_round()
+            await without_sdk.in_three_steps(WITHOUT_SDK, NO_KEYS, ())
         loop.go_on()
         assert not paths.in_pieces + without_sdk.in_pieces, "a round must fit into the window of requests"
 

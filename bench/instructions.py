@@ -35,8 +35,8 @@ TOLERANCE: Final = 0.05
 (libc picks its code by it), by 1 to 3 %."""
 
 NOTHING_PAID: Final = 0.02
-"""Share that the paths with `open_telemetry()` and no SDK may cost more than those of a producer without it: one record in a
-thousand, and one batch in a hundred, is shown to it, to notice an SDK that is set late."""
+"""Share that the paths with `open_telemetry()` and no SDK may cost more than those of a producer without it: each time as
+many records, in batches that are not quite as many."""
 
 Counts = dict[str, float]
 """Path -> instructions per record."""

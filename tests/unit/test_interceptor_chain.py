@@ -171,11 +171,11 @@ def test_beside_another_interceptor_a_sampler_sees_every_record() -> None:
 class Follows(ProducerInterceptor):
     """Follows batches, of which some pass by."""
 
-    def __init__(self, passing: int = 0) -> None:
+    def __init__(self, passing: int | None = 0) -> None:
         self.passing = passing
         self.seen: list[int] = []
 
-    def skip_batches(self) -> int:
+    def skip_batches(self) -> int | None:
         return self.passing
 
     def on_batch_settled(self, batch: BatchSettled) -> None:
@@ -189,6 +189,7 @@ def test_batches_pass_by_only_an_interceptor_that_follows_them_alone() -> None:
     assert chain(Follows(3), Follows(3)).skip_batches() == 0
     assert chain(Follows(-1)).skip_batches() == 0
     assert chain(Follows(2**40)).skip_batches() == 2**31
+    assert chain(Follows(None)).skip_batches() is None
 
 
 def test_a_skip_of_batches_that_raises_is_logged_and_skips_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,7 +24,6 @@ from aiokprod.logs import StateLog
 from aiokprod.version import __version__
 
 DURATION_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
-SKIPPED_WITHOUT_SDK: Final = 100
 MOST_LINKS: Final = 128
 """of one span: what SDKs keep by default"""
 MOST_PARTITIONS: Final = 10_000
@@ -76,13 +75,13 @@ class BatchTelemetry(ProducerInterceptor):
             explicit_bucket_boundaries_advisory=DURATION_BOUNDS,
         )
 
-    def skip_batches(self) -> int:
-        """Return how many batches pass until there is an SDK that wants to know of them."""
+    def skip_batches(self) -> int | None:
+        """Return None as long as there is no SDK that wants to know of batches."""
         if not measures_nothing(self._meter_provider or metrics.get_meter_provider()):
             return 0
         if self._has_spans and not is_without_sdk(self._tracer_provider or trace.get_tracer_provider()):
             return 0
-        return SKIPPED_WITHOUT_SDK  # it may be set later: looked at again then
+        return None  # it may be set later: asked again then
 
     def link(self, batch: int, index: int, span: Span) -> None:
         """Note the span of a record, which its batch will be linked to.

@@ -22,7 +22,6 @@ from aiokprod.logs import StateLog
 from aiokprod.model import Record
 from aiokprod.version import __version__
 
-SKIPPED_WITHOUT_SDK: Final = 1_000
 LONGEST_KEY: Final = 256
 """characters of a key in an attribute"""
 SUPPRESSED: Final[str] = getattr(contexts, "_SUPPRESS_INSTRUMENTATION_KEY", "suppress_instrumentation")
@@ -121,11 +120,11 @@ class RecordSpans(ProducerInterceptor):
         self._tracer = None
         self._is_asked = False
 
-    def skip(self) -> int:
-        """Return how many records pass until the next one that is drawn."""
+    def skip(self) -> int | None:
+        """Return how many records pass until the next one that is drawn; None as long as there is no SDK."""
         self._is_asked = True
         if self._found_tracer() is None:
-            return SKIPPED_WITHOUT_SDK  # it may be set later: looked at again then
+            return None  # it may be set later: asked again then
         return self._draw.skip()
 
     def _found_tracer(self) -> trace.Tracer | None:

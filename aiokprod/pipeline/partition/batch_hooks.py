@@ -12,7 +12,7 @@ import asyncio
 from typing import Final
 
 from aiokprod.hooks import BatchAnswered, BatchEvent, BatchSealed, BatchSent, BatchSettled
-from aiokprod.interceptor_chain import InterceptorChain
+from aiokprod.interceptor_chain import ASKED_AGAIN_S, InterceptorChain
 from aiokprod.pipeline.partition.batch import ProducerBatch, Segment
 from aiokprod.pipeline.wall_clock import wall_s
 from aiokprod.wire.codes import name_of
@@ -34,13 +34,20 @@ class BatchHooks:
         self._sees_settled = interceptors.sees(BatchSettled)
         self._line: list[BatchEvent] = []
         self._last_number = 0
-        self._to_skip = NOT_ASKED  # batches that pass by before one is followed
+        self._to_skip: int | None = NOT_ASKED  # batches that pass by before one is followed; None: all for a while
+        self._asked_at = 0.0
 
     def _is_followed(self, batch: ProducerBatch) -> bool:
         """Return whether its events are told; decided at its first one, which gives it its number."""
         if not batch.number:
             if self._to_skip == NOT_ASKED:
                 self._to_skip = self._interceptors.skip_batches()
+                self._asked_at = self._loop.time()
+            if self._to_skip is None:
+                if self._loop.time() < self._asked_at + ASKED_AGAIN_S:
+                    batch.number = PASSES_BY
+                    return False
+                self._to_skip = 0
             if self._to_skip:
                 self._to_skip -= 1
                 batch.number = PASSES_BY

@@ -347,8 +347,8 @@ class RecordChecks:
                 except Exception as broken:
                     raise ConfigError(f"{name}: configure raised {type(broken).__name__}: {broken}") from broken
 
-    def skip(self) -> int:
-        """Return how many records, from the next one on, need not be shown to an interceptor."""
+    def skip(self) -> int | None:
+        """Return how many records, from the next one on, need not be shown to an interceptor; None: all for a while."""
         return 0 if self._serializers else self.interceptors.skip()
 
     def _configurable(self) -> list[tuple[str, object, tuple[object, ...]]]:

@@ -9,6 +9,7 @@ goes to `RecordChecks`, which converts it or names what is wrong with it. Nothin
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from asyncio import get_running_loop
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from threading import get_ident
 from typing import Any, Final
 
 from aiokprod.errors import AiokprodError, ForkedError, ProducerNotStartedError, WrongLoopError
+from aiokprod.interceptor_chain import ASKED_AGAIN_S
 from aiokprod.model import Record
 from aiokprod.pipeline import wall_clock
 from aiokprod.pipeline.delivery.delivery import Delivery
@@ -47,9 +49,10 @@ class SendPath:
         """Make the path; `refusal`: why nothing can be sent now."""
         self.parking = parking
         self._checks = checks
-        self._is_plain = checks.is_plain
+        self._is_plain = checks.is_plain  # or for a while: nothing is counted then
         # Of a producer whose interceptor takes samples: so many records go the plain way until the next one that it sees.
-        self._unseen = checks.skip()
+        self._unseen = 0
+        self._sees_next_at = math.inf  # of one whose interceptor wants nothing for a while: the end of it
         self._largest_bytes = checks.largest_record_bytes
         self._loop = loop
         # Names of a module are looked up each time, in the compiled form too.
@@ -64,6 +67,7 @@ class SendPath:
         self._now = loop.time()
         self._wall = wall_clock.CLOCK
         self._read_at = self._wall.seconds()  # when the loop's clock said so
+        self._ask_interceptor()
 
     def send(
         self,
@@ -101,8 +105,7 @@ class SendPath:
         wall = wall_s()
         if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
             self._check_loop()  # the loop may run in another thread by now, in a task that has sent nothing yet
-            self._now = self._clock()
-            self._read_at = wall
+            self._read_clock(wall)
         if (
             type(value) is bytes
             and len(value) < SMALL_VALUE_BYTES
@@ -167,6 +170,20 @@ class SendPath:
             name, dispatcher, plain_value, plain_key, encoded, number, sent_ms, size_bytes, timeout_s, self._now
         )
 
+    def _read_clock(self, wall: float) -> None:
+        self._now = self._clock()
+        self._read_at = wall
+        if self._now >= self._sees_next_at:  # no hook is called here: the next record is one that the interceptor sees
+            self._is_plain, self._unseen, self._sees_next_at = False, 0, math.inf
+
+    def _ask_interceptor(self) -> None:
+        """Ask how many records may pass by; at the start, and after a record that an interceptor has seen."""
+        unseen = self._checks.skip()
+        if unseen is None:
+            self._is_plain, self._sees_next_at = True, self._now + ASKED_AGAIN_S
+        else:
+            self._is_plain, self._unseen = self._checks.is_plain, unseen
+
     def _check_loop(self) -> None:
         """Check that this is the thread of the loop, which is running; remember the thread.
 
@@ -215,11 +232,11 @@ class SendPath:
             delivery = parking.accept_dressed(self._checks, record)
         except AiokprodError as refused:
             interceptors.refused(record, refused)
-            self._unseen = self._checks.skip()
+            self._ask_interceptor()
             raise
         holder, index = delivery._position()  # pyright: ignore[reportPrivateUsage] - users are not shown it
         interceptors.accepted(record, holder, index)
-        self._unseen = self._checks.skip()
+        self._ask_interceptor()
         return delivery
 
     def try_send(
@@ -278,8 +295,7 @@ class SendPath:
                 ):
                     wall = self._wall.seconds()
                     if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
-                        self._now = self._clock()
-                        self._read_at = wall
+                        self._read_clock(wall)
                     if not is_plain:
                         self._unseen -= 1
                     gate.used_bytes += charge_bytes
@@ -306,14 +322,15 @@ class SendPath:
             running: object = self._running()
         except RuntimeError:
             running = None
+        is_plain = self._is_plain
         if (
             dispatcher is not None
             and dispatcher.partitioner.has_runs
-            and (self._is_plain or self._unseen > 0)
+            and (is_plain or self._unseen > 0)
             and timeout is None
             and running is self._loop
         ):
-            run_end = end if self._is_plain else min(end, at + self._unseen)
+            run_end = end if is_plain else min(end, at + self._unseen)
             run = ValueRun(values, at, run_end, parking.overhead_bytes, self._largest_bytes)
             # No code of the user runs here, so nothing but the room changes from one run to the next.
             if parking.is_open and dispatcher.is_known:
@@ -323,11 +340,10 @@ class SendPath:
                         break
                     wall = self._wall.seconds()
                     if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
-                        self._now = self._clock()
-                        self._read_at = wall
+                        self._read_clock(wall)
                     dispatcher.append_run(bulk, run, int(wall * 1000), self._now)
                     gate.used_bytes += run.charge_bytes
-            if not self._is_plain:
+            if not is_plain:
                 self._unseen -= run.at - at
             at = run.at
         if at < end and (at == first or gate.has_room_now()):

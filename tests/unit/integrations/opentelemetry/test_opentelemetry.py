@@ -31,7 +31,7 @@ from opentelemetry.trace.status import StatusCode
 from aiokprod import Delivery, Producer, ProducerInterceptor, Record
 from aiokprod.errors import AiokprodError, BufferFullError, ConfigError
 from aiokprod.hooks import BatchSettled
-from aiokprod.integrations.opentelemetry import batch_telemetry, open_telemetry, record_spans
+from aiokprod.integrations.opentelemetry import batch_telemetry, open_telemetry
 from aiokprod.integrations.opentelemetry.batch_telemetry import BatchTelemetry
 from aiokprod.integrations.opentelemetry.draw import Draw
 from aiokprod.integrations.opentelemetry.record_spans import RecordSpans
@@ -402,7 +402,6 @@ def test_a_record_that_is_not_sampled_passes_its_context_on() -> None:
 
 
 def test_without_an_sdk_records_go_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_spans, "SKIPPED_WITHOUT_SDK", 10)
     global_provider: list[Any] = [trace.ProxyTracerProvider()]
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: global_provider[0])
     sdk = Telemetry()
@@ -416,21 +415,28 @@ def test_without_an_sdk_records_go_the_plain_way(monkeypatch: pytest.MonkeyPatch
     async def scenario(network: VirtualNetwork) -> None:
         async with started(network, [Spies(1.0, 1.0, None, None, None)]) as (cluster, producer):
             await producer.send_many("orders", [b"v"] * 10)
+            await asyncio.sleep(0.9)
+            await producer.send("orders", b"v")
+            assert seen == []
+            await asyncio.sleep(0.2)  # the next one finds that a second is over
+            await producer.send("orders", b"v")
             assert seen == []
             await producer.send("orders", b"v")
             assert len(seen) == 1
+            await producer.send_many("orders", [b"v"] * 10)
+            assert len(seen) == 1
             assert all(not record.headers for record in cluster.records("orders"))
             global_provider[0] = sdk.tracers  # set late: it is noticed
-            for _ in range(12):
+            await asyncio.sleep(1.1)
+            for _ in range(5):
                 await producer.send("orders", b"v")
 
     run(scenario)
-    assert 1 <= len(sdk.spans) < 12
+    assert len(sdk.spans) == 4
 
 
 @pytest.mark.parametrize("late", ["metrics", "spans of batches"])
 def test_without_an_sdk_batches_pass_by_until_there_is_one(late: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_telemetry, "SKIPPED_WITHOUT_SDK", 5)
     tracers: list[Any] = [trace.ProxyTracerProvider()]
     meters: list[Any] = [metrics.NoOpMeterProvider()]
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: tracers[0])
@@ -448,20 +454,22 @@ def test_without_an_sdk_batches_pass_by_until_there_is_one(late: str, monkeypatc
             for _ in range(5):
                 await producer.send("orders", b"v")
             assert seen == []
-            await producer.send("orders", b"v")
-            await producer.send("orders", b"v")  # where it is asked again
-            assert seen == [1]
+            await asyncio.sleep(1.1)
+            for _ in range(5):
+                await producer.send("orders", b"v")
+            assert seen == [1]  # the first one; then it is asked again
             if late == "metrics":
                 meters[0] = sdk.meters
             else:
                 tracers[0] = sdk.tracers
-            for _ in range(10):
+            await asyncio.sleep(1.1)
+            for _ in range(5):
                 await producer.send("orders", b"v")
 
     run(scenario)
-    assert seen == [1, 2, 3, 4, 5, 6, 7]  # of ten, the four that were still to pass by are not there
+    assert seen == [1, 2, 3, 4, 5, 6]
     if late == "spans of batches":
-        assert len(sdk.named("send orders")) == 6
+        assert len(sdk.named("send orders")) == 5
 
 
 def calls_of_sends(hooks: Sequence[ProducerInterceptor]) -> int:

@@ -13,7 +13,7 @@ from rig import run, run_in_virtual_time, started, until, values
 
 from aiokprod import Producer, ProducerConfig, Record
 from aiokprod.errors import ConfigError, ProducerClosedError, SerializationError
-from aiokprod.hooks import ProducerInterceptor
+from aiokprod.hooks import ProducerInterceptor, RecordOutcome
 from aiokprod.model import ProducerState
 from aiokprod.serializers import HeaderList, JsonSerializer
 from aiokprod.testing import MockCluster
@@ -158,6 +158,53 @@ def test_interceptors_see_each_record_once_and_each_outcome_once() -> None:
             assert list(cluster.records("t")[0].headers) == [("seen", b"1")]
 
     run(scenario())
+
+
+class WantsNothing(ProducerInterceptor):
+    """Lets all records of a second pass by, again and again."""
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+        self.settled: list[object] = []
+
+    def skip(self) -> int | None:
+        return None
+
+    def on_send(self, record: Record) -> Record:
+        self.seen.append(record.value)
+        return record
+
+    def on_record_settled(self, record: Record, outcome: RecordOutcome) -> None:
+        self.settled.append(record.value)
+
+
+@pytest.mark.parametrize("way", ["send", "try_send", "send_many", "send_many of an iterator"])
+def test_an_interceptor_that_wants_nothing_sees_a_record_per_second(way: str) -> None:
+    async def scenario() -> None:
+        hook = WantsNothing()
+        async with started("t", interceptors=[hook]) as (cluster, producer):
+
+            async def burst(number: int) -> None:
+                some = [b"%d-%d" % (number, each) for each in range(10)]
+                if way == "send_many":
+                    await producer.send_many("t", some)
+                elif way == "send_many of an iterator":
+                    await producer.send_many("t", iter(some))
+                else:
+                    for value in some:
+                        await (producer.send if way == "send" else producer.try_send)("t", value)
+
+            await burst(0)
+            assert hook.seen == []
+            for number in range(1, 6):
+                await asyncio.sleep(1.1)
+                await burst(number)
+            assert len(values(cluster, "t")) == 60
+        # A run of `send_many` is taken at once: then it is the first record of the next one.
+        assert 2 <= len(hook.seen) <= 5
+        assert hook.settled == hook.seen
+
+    run_in_virtual_time(scenario())
 
 
 class Reads(ProducerInterceptor):

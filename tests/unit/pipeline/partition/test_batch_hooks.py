@@ -97,10 +97,10 @@ def test_batches_that_pass_by_have_no_events_and_no_number() -> None:
     class Some(Follows):
         def __init__(self) -> None:
             super().__init__()
-            self.passing = [2, 0, 0, 100]
+            self.passing: list[int | None] = [2, 0, 0, None]
             self.batches: list[int | None] = []
 
-        def skip_batches(self) -> int:
+        def skip_batches(self) -> int | None:
             return self.passing.pop(0)
 
         def on_record_settled(self, record: Record, outcome: RecordOutcome) -> None:
