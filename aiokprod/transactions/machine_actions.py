@@ -12,10 +12,11 @@ from typing import NamedTuple, TypeAlias
 Partition: TypeAlias = tuple[str, int]
 """A topic and a partition number."""
 
-NO_ANSWER = -2
+# Codes of our own: no broker can send them, as Kafka's codes are 16 bits long.
+NO_ANSWER = 1 << 16
 """The code of an answer in which an entry that was asked for is missing."""
 
-NO_SUCH_PARTITION = -3
+NO_SUCH_PARTITION = NO_ANSWER + 3
 """The code of offsets that the coordinator does not know a partition for (3), and the cluster does not have it."""
 
 

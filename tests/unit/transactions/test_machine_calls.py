@@ -8,6 +8,7 @@ import pytest
 from transaction_table import DEADLINE, HERE, NEXT, THERE, WHO, Desk
 
 from aiokprod.transactions.machine_actions import (
+    NO_ANSWER,
     Action,
     AskMarkers,
     Cause,
@@ -187,7 +188,7 @@ def test_offsets_of_a_group_that_moved_on_make_the_transaction_abortable(mode: M
 def test_the_worst_code_of_the_offsets_decides_and_a_missing_one_is_no_success(mode: Mode) -> None:
     made = desk(mode, "commit_offsets")
     ticket = made.ticket(Request.OFFSET_COMMIT)
-    made.did(made.machine.offsets_committed(ticket, {HERE: 0, THERE: -2}, 0.0))
+    made.did(made.machine.offsets_committed(ticket, {HERE: 0, THERE: NO_ANSWER}, 0.0))
     made.wait()
     ticket = made.ticket(Request.OFFSET_COMMIT)
     out = made.did(made.machine.offsets_committed(ticket, {HERE: 15, THERE: 0}, made.now))

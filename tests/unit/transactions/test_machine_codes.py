@@ -68,3 +68,9 @@ def test_offsets_of_a_missing_partition_are_refused_for_good() -> None:
     expected = Judgement(Kind.ABORTABLE, Reason.PARTITION_MISSING)
     assert judge(Request.OFFSET_COMMIT, NO_SUCH_PARTITION) == expected
     assert judge(Request.OFFSET_COMMIT, 3).kind is Kind.AGAIN
+
+
+@pytest.mark.parametrize("code", [-2, -3])
+def test_a_broker_cannot_send_a_code_of_ours(code: int) -> None:
+    assert not -(2**15) <= NO_ANSWER < 2**15 and not -(2**15) <= NO_SUCH_PARTITION < 2**15
+    assert judge(Request.OFFSET_COMMIT, code) == judge(Request.OFFSET_COMMIT, 9999)
