@@ -1,20 +1,14 @@
-"""What the dependency group `docs` installs, and Pythons in which nothing else can be imported, as in the session `docs` of nox.
-
-The file is also the `sitecustomize` of such a Python: it closes the packages whose files `CLOSED_FILES` lists.
-"""
+"""The dependency group `docs`, and Pythons in which nothing else can be imported, as in the session `docs` of nox."""
 
 from __future__ import annotations
 
-import importlib.machinery
 import os
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
 from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-LIST: Final = "CLOSED_FILES"
 
 
 def closure(project: dict[str, Any], group: str) -> set[str]:
@@ -51,7 +45,10 @@ def needs(project: dict[str, Any], name: str) -> list[str]:
     """Return what a distribution requires; nothing if it is not here (a marker of its requirement excludes this platform)."""
     if name == project["project"]["name"]:  # from its sources: what is installed may be older
         extras = project["project"]["optional-dependencies"]
-        return [*project["project"]["dependencies"], *(of_extra(text, each) for each in extras for text in extras[each])]
+        return [
+            *project["project"]["dependencies"],
+            *(of_extra(text, each) for each in extras for text in extras[each]),
+        ]
     try:
         return distribution(name).requires or []
     except PackageNotFoundError:
@@ -65,7 +62,7 @@ def of_extra(text: str, extra: str) -> str:
     return f"{wanted}; {condition} == '{extra}'"
 
 
-def closed_files(opened: Iterable[str]) -> list[str]:
+def files_outside(opened: Iterable[str]) -> list[str]:
     """Return the Python files of all distributions that are here, but for those that are named."""
     from packaging.utils import canonicalize_name
 
@@ -81,25 +78,13 @@ def python_files(of: Distribution) -> Iterator[Path]:
 
 
 def environment(folder: Path, closed: Iterable[str]) -> dict[str, str]:
-    """Return the environment of Pythons that cannot import these files; it keeps what it needs in an empty folder."""
-    (folder / "sitecustomize.py").write_bytes(Path(__file__).read_bytes())
-    (folder / "closed").write_text("\n".join(closed), encoding="utf-8")
-    paths = [str(folder), str(ROOT)]
-    of_the_sources = {"AIOKPROD_PURE": "1"}  # as docs/conf.py has it
-    return os.environ | of_the_sources | {"PYTHONPATH": os.pathsep.join(paths), LIST: str(folder / "closed")}
-
-
-class Closed:
-    """Finds no module in files that are closed, as if they were not there."""
-
-    def __init__(self, files: Iterable[str]) -> None:
-        self.files = frozenset(files)
-
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> None:
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is not None and spec.origin in self.files:
-            raise ModuleNotFoundError(f"No module named {name!r}: {spec.origin} is none of the group", name=name)
-
-
-if __name__ == "sitecustomize":
-    sys.meta_path.insert(0, Closed(Path(os.environ[LIST]).read_text(encoding="utf-8").split("\n")))
+    """Return the environment of Pythons that cannot import these files; a folder keeps what they need for it."""
+    (folder / "sitecustomize.py").write_bytes(Path(__file__).with_name("closed_files.py").read_bytes())
+    listed = folder / "closed"
+    listed.write_text("\n".join(closed), encoding="utf-8")
+    paths = os.pathsep.join([str(folder), str(ROOT)])
+    return os.environ | {
+        "PYTHONPATH": paths,
+        "CLOSED_FILES": str(listed),
+        "AIOKPROD_PURE": "1",
+    }  # as docs/conf.py has it

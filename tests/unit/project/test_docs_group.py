@@ -8,7 +8,7 @@ import tomllib
 from typing import Any, Final
 
 import pytest
-from docs_group import ROOT, closed_files, closure, environment
+from docs_group import ROOT, closure, environment, files_outside
 
 PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LIMIT_S: Final = 120.0
@@ -30,7 +30,7 @@ print(len(names))
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the environment of a Python that has the group `docs` and nothing else."""
-    return environment(tmp_path_factory.mktemp("group"), closed_files(closure(PROJECT, "docs")))
+    return environment(tmp_path_factory.mktemp("group"), files_outside(closure(PROJECT, "docs")))
 
 
 def run(program: str, group: dict[str, str]) -> str:
@@ -66,4 +66,3 @@ def test_the_closure_of_a_group_follows_groups_extras_and_requirements() -> None
     found = closure(project, "outer")
     assert {"shop", "sphinx", "docutils", "myst-parser", "markdown-it-py", "httpx2"} <= found
     assert not {"aiokafka", "none-such"} & found
-
