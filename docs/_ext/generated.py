@@ -122,6 +122,8 @@ NAME_OF_CHOICES: Final = re.compile(r"\b([A-Z]\w+Name)\b")
 IN_THE_MESSAGE: Final = {
     "AiokprodError": "Look at `persistence`, then at the kind of error.",
     "ConfigError": "Correct the option that the message names; it says what the option must be.",
+    "KafkaClusterError": "Do what the message says: it names what is missing on this machine, or has the log of a broker.",
+    "KafkaAdminError": "Look at `code` and at the broker's words in the message, and correct the request.",
 }
 """What to do about errors whose class has no advice, as the message of each has it."""
 
@@ -231,24 +233,40 @@ def options_markdown() -> str:
 
 
 # ---------------------------------------------------------------------- errors
-def error_kinds() -> list[type]:
-    """Return every public error, in the order of the module."""
-    errors = import_module("aiokprod.errors")
-    return [
-        kind
-        for kind in vars(errors).values()
-        if isinstance(kind, type) and issubclass(kind, errors.AiokprodError) and kind.__module__ == errors.__name__
-    ]
+ERRORS: Final = {
+    "": ("aiokprod.errors",),
+    "Errors of Spark": ("aiokprod.spark.errors", "aiokprod.spark.exactly_once.errors"),
+    "Errors of test clusters": ("aiokprod.testing.kafka_cluster",),
+}
+"""The modules of public errors, by the heading over them; those of the package itself have none."""
+
+
+def error_kinds(module_name: str) -> list[type]:
+    """Return the public errors of a module, in its order."""
+    from aiokprod.errors import AiokprodError
+
+    module = import_module(module_name)
+    found = (getattr(module, name) for name in public_names(module))
+    return [each for each in found if inspect.isclass(each) and issubclass(each, AiokprodError)]
 
 
 def errors_markdown() -> str:
     """Return a section for each error: its meaning, where it is raised, and what to do."""
     raised = raisers()
-    return "\n".join(error_section(kind, list(raised.get(kind.__name__, {}))) for kind in error_kinds())
+    parts = []
+    for heading, modules in ERRORS.items():
+        parts += [f"## {heading}\n"] if heading else []
+        for module in modules:
+            parts += [
+                f"{'###' if heading else '##'} {kind.__name__}\n\n"
+                + error_directive(kind, f"{module}.{kind.__name__}", list(raised.get(kind.__name__, {})))
+                for kind in error_kinds(module)
+            ]
+    return "\n".join(parts)
 
 
-def error_section(kind: Any, raised_by: list[str]) -> str:
-    """Return the section of one error."""
+def error_directive(kind: Any, label: str, raised_by: list[str]) -> str:
+    """Return what the section of one error says."""
     from aiokprod.errors import DeliveryError
 
     if kind.default_persistence is not None:
@@ -257,13 +275,13 @@ def error_section(kind: Any, raised_by: list[str]) -> str:
         persistence = "of each record"
     else:
         persistence = "None: it is not about one record"
-    advice = kind.advice or IN_THE_MESSAGE.get(kind.__name__)
+    advice = vars(kind).get("advice") or IN_THE_MESSAGE.get(kind.__name__)
     if not advice:
         raise ValueError(f"{kind.__name__}.advice says nothing: what is to be done about this error?")
     bases = " and ".join(f":py:exc:`~{base.__module__}.{base.__name__}`" for base in kind.__bases__)
     text = restructured(inspect.cleandoc(kind.__doc__ or "").split("\n"))
     lines = [
-        f".. py:exception:: aiokprod.errors.{kind.__name__}",
+        f".. py:exception:: {label}",
         "   :no-contents-entry:",
         "",
         *(f"   {line}".rstrip() for line in text),
@@ -275,7 +293,7 @@ def error_section(kind: Any, raised_by: list[str]) -> str:
     ]
     if raised_by:
         lines.append(f"   - Named by: {', '.join(f'``{name}``' for name in raised_by)}")
-    return f"## {kind.__name__}\n\n```{{eval-rst}}\n" + "\n".join(lines) + "\n```\n"
+    return "```{eval-rst}\n" + "\n".join(lines) + "\n```\n"
 
 
 def retriable(kind: Any) -> str:

@@ -13,6 +13,8 @@ from aiokprod.wire.codes import ErrorCode
 class ExactlyOnceError(AiokprodError):
     """The batch was not written, or not finished. Nothing of it is there twice, and a restart goes on with it."""
 
+    advice = "Mend what the message or the cause names, then restart the query: it goes on with this batch."
+
 
 class NewerDriverError(ExactlyOnceError):
     """Another driver has taken over the sink id; nothing of this batch was committed."""

@@ -24,7 +24,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import pytest
-from docs_group import closed_files, closure, environment
+from docs_group import closure, environment, files_outside
 from headless_browser import Tab, browser, executable
 from sphinx.util.inventory import InventoryFile
 from test_public_docstrings import MODULES, names_of
@@ -52,7 +52,7 @@ IMPORTED_BUT_INNER: Final = {"aiokprod.wire.messages.produce.ProduceResponse"}
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site, as `nox -s docs` does: with the dependency group `docs` and nothing else."""
     folder = tmp_path_factory.mktemp("site")
-    group = environment(tmp_path_factory.mktemp("group"), closed_files(closure(PROJECT, "docs")))
+    group = environment(tmp_path_factory.mktemp("group"), files_outside(closure(PROJECT, "docs")))
     command = [sys.executable, str(DOCS / "build.py"), str(folder)]
     done = subprocess.run(command, cwd=ROOT, env=group, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
