@@ -24,7 +24,7 @@ class RecordOutcome:
     attempts: int
     """how often it was written to a broker; 0: never"""
     batch: int | None = None
-    """number of its batch, as in `BatchSealed`; None: it was in none, or no interceptor follows batches"""
+    """number of its batch, as in `BatchSealed`; None: it was in none, or no interceptor follows that batch"""
     index: int | None = None
     """its place in that batch, from 0, as in `BatchSettled.first`; None without a batch"""
 
@@ -206,7 +206,8 @@ class ProducerInterceptor:
         serializers, every record is seen.
 
         Returns:
-            a number of records; None: all that are sent within a second, which are not even counted.
+            a number of records; None: all that are sent within a second, which are not even counted. The record after the first
+            one that is sent later is seen; of a list given to `send_many`, it may be the one after the next 500.
         """
         return 0
 
@@ -214,8 +215,8 @@ class ProducerInterceptor:
     def skip_batches(self) -> int | None:
         """Return how many batches, from the next one on, may pass by this interceptor: none of its hooks of batches sees them.
 
-        Asked at each start, and after each batch that the interceptor has followed. Nothing is made for batches that pass by.
-        That is an offer: beside other interceptors that follow batches, every batch is seen.
+        Asked at each start, and after the first event of each batch that the interceptor follows. Batches that have an event
+        before the answer are followed, too. Nothing is made for batches that pass by. That is an offer: beside other interceptors that follow batches, every batch is seen.
 
         Returns:
             a number of batches; None: all within a second.

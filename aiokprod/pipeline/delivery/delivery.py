@@ -75,6 +75,10 @@ class RecordHolder:
         """Return the number of the batch, which it has if an interceptor follows batches; else 0."""
         return 0
 
+    def has_shown_records(self) -> bool:
+        """Return False if no interceptor sees records of this holder, whatever it wants."""
+        return True
+
     def size_of(self, index: int) -> int:
         """Return an upper bound of the record's bytes in a batch, before compression."""
         raise AssertionError("abstract")

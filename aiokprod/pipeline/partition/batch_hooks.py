@@ -17,7 +17,6 @@ from aiokprod.pipeline.partition.batch import ProducerBatch, Segment
 from aiokprod.pipeline.wall_clock import wall_s
 from aiokprod.wire.codes import name_of
 
-NOT_ASKED: Final = -1
 PASSES_BY: Final = -1
 """number of a batch that no interceptor follows"""
 
@@ -34,28 +33,35 @@ class BatchHooks:
         self._sees_settled = interceptors.sees(BatchSettled)
         self._line: list[BatchEvent] = []
         self._last_number = 0
-        self._to_skip: int | None = NOT_ASKED  # batches that pass by before one is followed; None: all for a while
+        self._to_skip: int | None = 0  # batches that pass by before one is followed; None: all for a while
         self._asked_at = 0.0
+        self._is_due = False  # a batch is followed: the interceptor will be asked after its first event
+        self._ask()
 
     def _is_followed(self, batch: ProducerBatch) -> bool:
         """Return whether its events are told; decided at its first one, which gives it its number."""
         if not batch.number:
-            if self._to_skip == NOT_ASKED:
-                self._to_skip = self._interceptors.skip_batches()
-                self._asked_at = self._loop.time()
-            if self._to_skip is None:
-                if self._loop.time() < self._asked_at + ASKED_AGAIN_S:
-                    batch.number = PASSES_BY
-                    return False
-                self._to_skip = 0
-            if self._to_skip:
-                self._to_skip -= 1
+            if self._passes_by():
                 batch.number = PASSES_BY
             else:
-                self._to_skip = NOT_ASKED
                 self._last_number += 1
                 batch.number = self._last_number
+                self._is_due = True
         return batch.number > 0
+
+    def _passes_by(self) -> bool:
+        if self._is_due:  # followed, as the answer of the interceptor is not known yet
+            return False
+        if self._to_skip is None:
+            return self._loop.time() < self._asked_at + ASKED_AGAIN_S
+        self._to_skip -= 1
+        return self._to_skip >= 0
+
+    def _ask(self) -> None:
+        """Ask how many batches may pass by. Not where a batch changes: this is code of the user, which may send or recall."""
+        self._to_skip = self._interceptors.skip_batches()
+        self._asked_at = self._loop.time()
+        self._is_due = False
 
     def _since_1970(self, at: float) -> float:
         """Return a time of the loop as seconds since 1970."""
@@ -70,6 +76,8 @@ class BatchHooks:
         line, self._line = self._line, []
         for event in line:
             self._interceptors.batch_changed(event)
+        if self._is_due:
+            self._ask()
 
     def sealed(self, batch: ProducerBatch) -> None:
         """Note that the batch takes no more records."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 
 import pytest
 from column_rig import column
 from virtual_rig import kinds, log, outcomes, run, started
 
-from aiokprod import Producer
+from aiokprod import Delivery, Producer
 from aiokprod.errors import DeliveryTimeoutError, TransactionAbortedError
 from aiokprod.hooks import (
     BatchAnswered,
@@ -115,6 +116,109 @@ def test_batches_that_pass_by_have_no_events_and_no_number() -> None:
         assert hook.batches == [None, None, 1, 2, 3, None, None]
         assert [event.batch for event in hook.events if isinstance(event, BatchSettled)] == [1, 2, 3]
         assert len(hook.events) == 3 * 4
+
+    run(scenario)
+
+
+class Acts(Follows):
+    """Does something where it is asked which batches may pass by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act: Callable[[], object] | None = None
+
+    def skip_batches(self) -> int:
+        act, self.act = self.act, None
+        if act is not None:
+            act()
+        return 0
+
+
+class Settles(ProducerInterceptor):
+    """Does something there, too, and follows only how batches settle."""
+
+    def __init__(self) -> None:
+        self.settled: list[tuple[int, int, int, bool]] = []
+        self.act: Callable[[], object] | None = None
+
+    def skip_batches(self) -> int:
+        act, self.act = self.act, None
+        if act is not None:
+            act()
+        return 0
+
+    def on_batch_settled(self, batch: BatchSettled) -> None:
+        self.settled.append((batch.batch, batch.first, batch.records, batch.is_last))
+
+
+def test_a_skip_of_batches_may_send_while_batches_are_sealed() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Acts()
+        async with started(network, interceptors=[hook], batch_size=200, linger_ms=50) as (cluster, producer):
+            nested: list[Delivery] = []
+            hook.act = lambda: nested.append(producer.send("t", b"nested"))
+            values = [b"%03d" % number + b"x" * 50 for number in range(6)]
+            assert await sent(producer, values) == ["RecordMetadata"] * 6
+            await nested[0]
+            assert [record.value for record in cluster.records("t") if record.value != b"nested"] == values
+            await asyncio.sleep(1)
+        stages = Counter((event.batch, type(event)) for event in hook.events)
+        assert {batch for batch, _ in stages} == set(range(1, len(stages) // 4 + 1)) and set(stages.values()) == {1}
+
+    run(scenario)
+
+
+def test_a_skip_of_batches_that_sends_while_records_expire_loses_nothing() -> None:
+    """It was asked inside the state change: the record went into a batch that the next action settled without it."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Settles()
+        options = {"batch_size": 200, "linger_ms": 1_000, "delivery_timeout_ms": 3_000, "request_timeout_ms": 1_000}
+        async with started(network, brokers=3, interceptors=[hook], **options) as (cluster, producer):
+            await producer.send("t", b"first")
+            for broker in (1, 2, 3):
+                cluster.stop_broker(broker)
+            await asyncio.sleep(5)
+            nested: list[Delivery] = []
+            hook.act = lambda: nested.append(producer.send("t", b"nested"))
+            expired = await sent(producer, [b"%03d" % number + b"x" * 50 for number in range(4)])
+            assert expired == ["DeliveryTimeoutError"] * 4
+            for broker in (1, 2, 3):
+                cluster.start_broker(broker)
+            await asyncio.wait_for(producer.flush(), 60)
+            await outcomes(nested)
+            assert producer.health().buffered_bytes == 0
+
+    run(scenario)
+
+
+def test_a_skip_of_batches_that_recalls_leaves_a_batch_its_number() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Settles()
+        async with started(network, interceptors=[hook], linger_ms=50) as (_, producer):
+            deliveries = [producer.send("t", b"%d" % number) for number in range(4)]
+            hook.act = deliveries[1].recall
+            assert deliveries[0].recall()
+            await outcomes(deliveries)
+        assert hook.settled == [(1, 0, 1, False), (1, 1, 1, False), (1, 2, 2, True)]
+
+    run(scenario)
+
+
+def test_what_may_pass_by_is_asked_at_each_start() -> None:
+    class Counts(Follows):
+        asked = 0
+
+        def skip_batches(self) -> None:
+            self.asked += 1
+
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Counts()
+        async with started(network, interceptors=[hook]) as (_, producer):
+            assert hook.asked == 1
+            await producer.close()
+            await producer.start()
+            assert hook.asked == 2
 
     run(scenario)
 
