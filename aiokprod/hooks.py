@@ -216,7 +216,8 @@ class ProducerInterceptor:
         """Return how many batches, from the next one on, may pass by this interceptor: none of its hooks of batches sees them.
 
         Asked at each start, and after the first event of each batch that the interceptor follows. Batches that have an event
-        before the answer are followed, too. Nothing is made for batches that pass by. That is an offer: beside other interceptors that follow batches, every batch is seen.
+        before the answer are followed, too. Nothing is made for batches that pass by. That is an offer: beside other
+        interceptors that follow batches, every batch is seen.
 
         Returns:
             a number of batches; None: all within a second.

@@ -43,7 +43,7 @@ class DeliveryReports:
 
     def settled(self, holder: RecordHolder, first: int, last: int) -> None:
         """Tell the interceptors, on the next turn of the loop, that records `first` to `last` (exclusive) are settled."""
-        if self._has_interceptors and holder.has_shown_records() and self._interceptors.has_seen(holder):
+        if self._has_interceptors and self._interceptors.has_seen(holder) and holder.has_shown_records():
             self._untold += 1
             self._loop.call_soon(self._tell_interceptors, holder, first, last)
 

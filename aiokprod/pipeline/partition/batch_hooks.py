@@ -38,24 +38,23 @@ class BatchHooks:
         self._is_due = False  # a batch is followed: the interceptor will be asked after its first event
         self._ask()
 
-    def _is_followed(self, batch: ProducerBatch) -> bool:
+    def _is_followed(self, batch: ProducerBatch, now: float) -> bool:
         """Return whether its events are told; decided at its first one, which gives it its number."""
         if not batch.number:
-            if self._passes_by():
-                batch.number = PASSES_BY
-            else:
-                self._last_number += 1
-                batch.number = self._last_number
-                self._is_due = True
+            # While the answer of the interceptor is due, all are followed.
+            if not self._is_due:
+                if self._to_skip is None:
+                    if now < self._asked_at + ASKED_AGAIN_S:
+                        batch.number = PASSES_BY
+                        return False
+                elif self._to_skip > 0:
+                    self._to_skip -= 1
+                    batch.number = PASSES_BY
+                    return False
+            self._last_number += 1
+            batch.number = self._last_number
+            self._is_due = True
         return batch.number > 0
-
-    def _passes_by(self) -> bool:
-        if self._is_due:  # followed, as the answer of the interceptor is not known yet
-            return False
-        if self._to_skip is None:
-            return self._loop.time() < self._asked_at + ASKED_AGAIN_S
-        self._to_skip -= 1
-        return self._to_skip >= 0
 
     def _ask(self) -> None:
         """Ask how many batches may pass by. Not where a batch changes: this is code of the user, which may send or recall."""
@@ -81,7 +80,7 @@ class BatchHooks:
 
     def sealed(self, batch: ProducerBatch) -> None:
         """Note that the batch takes no more records."""
-        if not (self._sees_sealed and self._is_followed(batch)):
+        if not (self._sees_sealed and self._is_followed(batch, batch.sealed_at)):
             return
         event = BatchSealed(
             batch=batch.number,
@@ -96,7 +95,7 @@ class BatchHooks:
 
     def sent(self, batch: ProducerBatch, records: int, size_bytes: int, attempt: int, broker: int, now: float) -> None:
         """Note that these records of the batch were written to a broker."""
-        if not (self._sees_sent and self._is_followed(batch)):
+        if not (self._sees_sent and self._is_followed(batch, now)):
             return
         event = BatchSent(
             batch=batch.number,
@@ -122,7 +121,7 @@ class BatchHooks:
         now: float,
     ) -> None:
         """Note the end of an attempt; `code` None: without an answer."""
-        if not (self._sees_answered and self._is_followed(batch)):
+        if not (self._sees_answered and self._is_followed(batch, now)):
             return
         error = "NO_ANSWER" if code is None else name_of(code) if code else None
         event = BatchAnswered(
@@ -140,7 +139,7 @@ class BatchHooks:
 
     def settled(self, batch: ProducerBatch, topic: str, partition: int, segment: Segment) -> None:
         """Note the outcome of these records; after `ProducerBatch.settle`."""
-        if not (self._sees_settled and self._is_followed(batch)):
+        if not (self._sees_settled and self._is_followed(batch, segment.settled_at)):
             return
         error = None if segment.error is None else segment.error.clone()
         event = BatchSettled(

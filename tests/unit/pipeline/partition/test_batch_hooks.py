@@ -121,7 +121,7 @@ def test_batches_that_pass_by_have_no_events_and_no_number() -> None:
 
 
 class Acts(Follows):
-    """Does something where it is asked which batches may pass by."""
+    """A follower that acts when it is asked which batches may pass by."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Acts(Follows):
 
 
 class Settles(ProducerInterceptor):
-    """Does something there, too, and follows only how batches settle."""
+    """A follower of outcomes only, which acts there, too."""
 
     def __init__(self) -> None:
         self.settled: list[tuple[int, int, int, bool]] = []
@@ -169,7 +169,7 @@ def test_a_skip_of_batches_may_send_while_batches_are_sealed() -> None:
 
 
 def test_a_skip_of_batches_that_sends_while_records_expire_loses_nothing() -> None:
-    """It was asked inside the state change: the record went into a batch that the next action settled without it."""
+    """The question came inside the state change: the record went into a batch that the next action settled without it."""
 
     async def scenario(network: VirtualNetwork) -> None:
         hook = Settles()
