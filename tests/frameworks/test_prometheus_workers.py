@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import os
 import re
 import signal
-import socket
-import subprocess
-import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,14 +14,13 @@ import prometheus_client
 import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
+from served_by_gunicorn import ROOT, Served
 
 from aiokprod.integrations import prometheus as integration
 from aiokprod.metrics import Metrics
 from aiokprod.testing import MockCluster
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "prometheus.md").read_text(encoding="utf-8")
-PATIENCE_S = 60.0
 SENDS = 40
 
 
@@ -37,7 +31,7 @@ def block(begins: str) -> str:
     return str(found)
 
 
-class Served:
+class Shop(Served):
     """Gunicorn with the two workers of the page."""
 
     def __init__(self, folder: Path, cluster: MockCluster) -> None:
@@ -45,38 +39,12 @@ class Served:
         (folder / "gunicorn.conf.py").write_text(block("from typing"))
         self.figures = folder / "figures"
         self.figures.mkdir()
-        environment = os.environ | {
+        given = {
             "AIOKPROD_BOOTSTRAP_SERVERS": cluster.bootstrap_servers,
             "PROMETHEUS_MULTIPROC_DIR": str(self.figures),
-            "HOME": str(folder),
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }
-        self.log = folder / "log"
-        with socket.create_server(("127.0.0.1", 0)) as listener, self.log.open("wb") as said:
-            self.port = listener.getsockname()[1]
-            command = [sys.executable, "-m", "gunicorn", "shop:app", "-b", f"fd://{listener.fileno()}"]
-            self.process = subprocess.Popen(
-                command, cwd=folder, env=environment, pass_fds=[listener.fileno()], stdout=said, stderr=said,
-                start_new_session=True,
-            )  # fmt: skip
-        self.until(lambda: self.log.read_text().count("ASGI server listening") == 2)
-
-    def until(self, condition: Any) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline and self.process.poll() is None, self.log.read_text()
-            time.sleep(0.02)
-
-    def ask(self, method: str, path: str, body: bytes | None = None) -> str:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
-        try:
-            connection.request(method, path, body, headers={"Connection": "close"})
-            answer = connection.getresponse()
-            text = answer.read().decode()
-            assert answer.status == 200, text
-            return text
-        finally:
-            connection.close()
+        super().__init__(folder, "shop:app", given)
+        self.until_logged("ASGI server listening", 2)
 
     def scraped(self) -> dict[str, float]:
         """Return the sums by name over all labels; no sample may be there twice."""
@@ -95,16 +63,11 @@ class Served:
         """Return the process ids that have written figures."""
         return {path.stem.rpartition("_")[2] for path in self.figures.glob("counter_*.db")}
 
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
 
 def test_a_scrape_of_two_workers_has_the_sums_of_both(tmp_path: Path) -> None:
     with MockCluster(brokers=1) as cluster:
         cluster.create_topic("orders")
-        served = Served(tmp_path, cluster)
+        served = Shop(tmp_path, cluster)
         try:
             served.until(lambda: len(served.workers()) == 2)
             for number in range(SENDS):
@@ -122,9 +85,7 @@ def test_a_scrape_of_two_workers_has_the_sums_of_both(tmp_path: Path) -> None:
             served.until(lambda: len(served.workers()) == 3)  # and another one takes its place
             served.until(lambda: served.scraped()["aiokprod_buffer_limit_bytes"] == 2 * 33_554_432)
             assert served.scraped()["aiokprod_records_delivered_total"] == SENDS
-            served.process.send_signal(signal.SIGTERM)
-            assert served.process.wait(PATIENCE_S) == 0
-            assert "Traceback" not in served.log.read_text()
+            served.end()
         finally:
             served.kill()
             print(served.log.read_text())

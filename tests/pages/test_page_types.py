@@ -55,22 +55,30 @@ class DefaultAzureCredential:
 """,
 }
 """What pages use of packages of cloud services, which are too large to be installed for it."""
-WITHOUT_TYPES: Final = {
-    "reportMissingModuleSource": "none",
-    "reportMissingTypeStubs": "none",
-    "reportUnknownMemberType": "none",
-    "reportUnknownVariableType": "none",
-    "reportUnknownArgumentType": "none",
-    "reportUnknownParameterType": "none",
-    "reportUntypedFunctionDecorator": "none",
-    "reportUnknownLambdaType": "none",
-    "reportDeprecated": "none",
-    "reportUnusedImport": "none",
-    "reportUnusedFunction": "none",
-    "reportUnusedClass": "none",
-    "reportUnusedExpression": "none",
+OF_PYARROW: Final = ("reportMissingTypeStubs", "reportUnknownMemberType", "reportUnknownVariableType")
+OF_ITERATORS: Final = ("reportDeprecated",)  # a context manager that is declared as an iterator, as Python 3.11 has it
+RELAXED: Final = {
+    "docs/audit.md": (*OF_PYARROW, "reportUnusedImport"),  # what the page takes for granted
+    "docs/columns.md": OF_PYARROW,
+    "docs/exactly_once.md": ("reportMissingTypeStubs", *OF_ITERATORS),  # aiokafka
+    "docs/frameworks.md": OF_ITERATORS,
+    "docs/how-to/security.md": ("reportMissingModuleSource",),  # of SERVICES there are only types
+    "docs/how-to/serializers.md": ("reportUnknownMemberType",),  # confluent-kafka
+    "docs/how-to/threads.md": OF_ITERATORS,
+    "docs/prometheus.md": (
+        "reportUnknownVariableType",
+        "reportUnknownArgumentType",
+        *OF_ITERATORS,
+    ),  # prometheus-client
+    "docs/spark.md": (*OF_PYARROW, "reportUnusedImport"),
+    "docs/testing.md": (
+        "reportUnknownLambdaType",
+        "reportUnknownArgumentType",
+        *OF_ITERATORS,
+    ),  # a lambda as serializer
+    "docs/transactions.md": (*OF_PYARROW, "reportUnknownArgumentType"),  # aiokafka
 }
-"""What pyright says in its strict mode about libraries without types, about style, and about what a page takes for granted."""
+"""The rules of pyright's strict mode that the programs of a page break, mostly as a library has no types. No other page may."""
 
 
 def programs(page: Path) -> dict[str, str]:
@@ -146,19 +154,24 @@ def test_the_programs_of_all_pages_pass_pyright(tmp_path: Path) -> None:
     for name, text in SERVICES.items():
         (tmp_path / "typings" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "typings" / name).write_text(text, encoding="utf-8")
-    settings = {
-        "include": ["page_*"],
+    folders = {label(page): f"page_{number}" for number, page in enumerate(pages)}
+    strict = {
         "stubPath": "typings",
         "typeCheckingMode": "strict",
         "pythonVersion": f"3.{sys.version_info.minor}",
-        "extraPaths": [str(Path(aiokprod.__file__).parents[1])],
-        **WITHOUT_TYPES,
     }
+    paths = {"extraPaths": [str(Path(aiokprod.__file__).parents[1])]}
+    relaxed = [{"root": folders[name], **paths, **dict.fromkeys(rules, "warning")} for name, rules in RELAXED.items()]
+    settings = strict | paths | {"include": ["page_*"], "executionEnvironments": relaxed}
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
-    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "-p", str(tmp_path)]
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 errors" in done.stdout
+    answer = json.loads(done.stdout)
+    said = answer["generalDiagnostics"]
+    assert answer["summary"]["filesAnalyzed"] >= len(pages)
+    assert [each for each in said if each["severity"] == "error"] == []
+    broken = {(Path(each["file"]).relative_to(tmp_path.resolve()).parts[0], each["rule"]) for each in said}
+    assert broken == {(folders[name], rule) for name, rules in RELAXED.items() for rule in rules}, "RELAXED has others"
 
 
 def test_every_block_of_python_of_a_page_is_in_one_of_its_programs() -> None:

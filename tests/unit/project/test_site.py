@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -23,6 +24,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import pytest
+from docs_group import closed_files, closure, environment
 from headless_browser import Tab, browser, executable
 from sphinx.util.inventory import InventoryFile
 from test_public_docstrings import MODULES, names_of
@@ -32,25 +34,27 @@ from aiokprod.errors import AiokprodError
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 DOCS: Final = ROOT / "docs"
+PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LIMIT_S: Final = 300.0
 WIDTHS: Final = (390, 1400)
 SCHEMES: Final = ("light", "dark")
 FOUND_BY_SEARCH: Final = {
-    "send": "reference/api_producer.html#aiokprod.Producer.send",
-    "BufferFullError": "reference/errors.html#aiokprod.errors.BufferFullError",
-    "linger.ms": "reference/options.html#index-",
+    "send": ("reference/api_producer", "aiokprod.Producer.send"),
+    "BufferFullError": ("reference/errors", "aiokprod.errors.BufferFullError"),
+    "linger.ms": ("reference/options", "linger-ms"),
 }
-"""What is searched for, and where one of the first three results leads."""
+"""What is searched for, and the place to which one of the first three results leads: an object, or anywhere in a section."""
 IMPORTED_BUT_INNER: Final = {"aiokprod.wire.messages.produce.ProduceResponse"}
 """What a page shows though it is none of the API: the messages of the protocol, for faults that change them."""
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the site, as `nox -s docs` does."""
+    """Build the site, as `nox -s docs` does: with the dependency group `docs` and nothing else."""
     folder = tmp_path_factory.mktemp("site")
+    group = environment(tmp_path_factory.mktemp("group"), closed_files(closure(PROJECT, "docs")))
     command = [sys.executable, str(DOCS / "build.py"), str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=group, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WARNING" not in done.stderr
     return folder
@@ -58,6 +62,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def html(site: Path, page: str) -> str:
     return (site / f"{page}.html").read_text(encoding="utf-8")
+
+
+def section_of(site: Path, page: str, place: str) -> str:
+    """Return the section with this id: up to the next one."""
+    (section,) = [each for each in html(site, page).split("<section id=") if each.startswith(f'"{place}">')]
+    return f"<section id={section}"
+
+
+def places_of(site: Path, page: str, place: str) -> set[str]:
+    """Return this place; if it is a section, also the places in it."""
+    if f'<section id="{place}">' not in html(site, page):
+        return {place}
+    return set(re.findall(r' id="([^"]+)"', section_of(site, page, place)))
 
 
 # ---------------------------------------------------------------------- what is in it
@@ -118,11 +135,22 @@ def hooks() -> list[str]:
     return [name for name in vars(ProducerInterceptor) if not name.startswith("_")]
 
 
+def public_errors(kind: type[AiokprodError]) -> set[type[AiokprodError]]:
+    """Return an error of this package and all public ones that derive from it."""
+    own = {below for below in kind.__subclasses__() if below.__module__.startswith("aiokprod.")}
+    below = {each for child in own for each in public_errors(child)}
+    return below if kind.__name__.startswith("_") else below | {kind}
+
+
 def test_every_error_has_a_section_that_says_what_to_do(site: Path) -> None:
+    for path in (ROOT / "aiokprod").rglob("*.py"):
+        if re.search(r"^class \w+Error\(", path.read_text(encoding="utf-8"), re.MULTILINE):
+            import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
     sections = html(site, "reference/errors").split("<section id=")
-    told = {name for section in sections for name in re.findall(r"<h2>(\w+)<", section) if "What to do:" in section}
-    assert told == set(error_names())
-    assert len(told) >= 45
+    told = [name for each in sections for name in re.findall(r"<h[23]>(\w+Error)<", each) if "What to do:" in each]
+    assert sorted(told) == sorted(kind.__name__ for kind in public_errors(AiokprodError))
+    assert {"BufferFullError", "SinkUsageError", "NewerDriverError", "KafkaAdminError"} < set(told)
+    assert len(told) >= 55
 
 
 def test_every_option_has_a_section_with_its_type_default_and_source(site: Path) -> None:
@@ -132,7 +160,11 @@ def test_every_option_has_a_section_with_its_type_default_and_source(site: Path)
             text for text in sections if f'<span class="pre">{option}</span></code><a class="headerlink"' in text
         ]
         assert all(f"{fact}:" in section for fact in ("Type", "Default", "Must be", "Source")), option
-        assert option.endswith("_ms") is False or "Unit: ms" in section, option
+        unit = re.search(r"Unit: ([^<]+)<", section)
+        if option.endswith("_ms"):
+            assert unit and unit[1] == "ms", option
+        if option.endswith(("_bytes", "_size", "_memory")):  # each of them is a count of bytes
+            assert unit and unit[1] == "bytes", option
 
 
 def test_every_hook_of_an_interceptor_is_in_the_table_of_its_page() -> None:
@@ -263,9 +295,10 @@ def test_pages_fit_into_their_window_have_their_images_and_are_found_by_search(s
         with served(site) as address:
             async with browser(chromium) as tab:
                 assert await looked_at(tab, address, pages) == []
-                for words, place in FOUND_BY_SEARCH.items():
+                for words, (page, place) in FOUND_BY_SEARCH.items():
                     links = await found(tab, address, words)
-                    assert any(f"{address}/{place}" in link for link in links[:3]), f"{words}: {links[:6]}"
+                    wanted = {f"{address}/{page}.html#{each}" for each in places_of(site, page, place)}
+                    assert wanted & set(links[:3]), f"{words}: {links[:6]}"
 
     asyncio.run(scenario())
 
