@@ -48,10 +48,10 @@ class DeliveryReports:
             self._loop.call_soon(self._tell_interceptors, holder, first, last)
 
     def _tell_interceptors(self, holder: RecordHolder, first: int, last: int) -> None:
-        interceptors, batch = self._interceptors, holder.batch_number()
+        interceptors, batch, server = self._interceptors, holder.batch_number(), holder.written_to()
         for index in interceptors.seen(holder, first, last):
             metadata, error = holder.metadata(index), holder.error(index)
-            interceptors.settled(holder, index, metadata, error, holder.attempts(index), batch)
+            interceptors.settled(holder, index, metadata, error, holder.attempts(index), batch, server)
         self._untold -= 1
         if not self._untold and self._ends:
             self._tell_ends()

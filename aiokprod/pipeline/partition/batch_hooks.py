@@ -149,6 +149,7 @@ class BatchHooks:
             records=segment.last - segment.first,
             first=segment.first,
             attempts=segment.attempts,
+            server=batch.server if segment.attempts else None,  # others of the batch may have been written
             base_offset=segment.base_offset if error is None and segment.base_offset >= 0 else None,
             error=error,
             is_last=batch.is_finished,

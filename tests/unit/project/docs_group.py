@@ -1,4 +1,4 @@
-"""What the dependency group `docs` installs, and Pythons in which nothing else can be imported, as in the session `docs` of nox.
+"""Packages that the dependency group `docs` installs, and Pythons in which nothing else can be imported, as in nox's `docs`.
 
 The file is also the `sitecustomize` of such a Python: it closes the packages whose files `CLOSED_FILES` lists.
 """
@@ -51,7 +51,10 @@ def needs(project: dict[str, Any], name: str) -> list[str]:
     """Return what a distribution requires; nothing if it is not here (a marker of its requirement excludes this platform)."""
     if name == project["project"]["name"]:  # from its sources: what is installed may be older
         extras = project["project"]["optional-dependencies"]
-        return [*project["project"]["dependencies"], *(of_extra(text, each) for each in extras for text in extras[each])]
+        return [
+            *project["project"]["dependencies"],
+            *(of_extra(text, each) for each in extras for text in extras[each]),
+        ]
     try:
         return distribution(name).requires or []
     except PackageNotFoundError:

@@ -66,4 +66,3 @@ def test_the_closure_of_a_group_follows_groups_extras_and_requirements() -> None
     found = closure(project, "outer")
     assert {"shop", "sphinx", "docutils", "myst-parser", "markdown-it-py", "httpx2"} <= found
     assert not {"aiokafka", "none-such"} & found
-
