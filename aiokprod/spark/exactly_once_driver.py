@@ -64,6 +64,7 @@ def commit_batch(options: SinkOptions, settings: ExactlyOnce, messages: Sequence
 
     Raises:
         NewerDriverError: another driver has taken over; nothing was committed.
+        CheckpointRewoundError: the batch is finished, and has another number of rows now.
         ReplayMismatchError: the batch is partly committed, and has other rows now; nothing more was committed.
         BatchUnfinishedError: it is decided, and a part is not committed.
         ExactlyOnceError: the coordinators did not answer in time.
@@ -97,12 +98,15 @@ async def _commit(options: SinkOptions, settings: ExactlyOnce, reports: Sequence
             told,
             may_duplicate=settings.may_duplicate,
             stream=first.stream,
+            # A job that is run again under its number writes nothing, whatever its rows are now.
+            compares_count=not settings.may_skip and (settings.job is None or first.stream is not None),
         )
         outcome = await _run(committing, requests)
     if not outcome.is_newest:
         raise _newer(settings)
     if outcome.refusal is not None:
-        raise refusal_error(outcome.refusal, first.opened.opening, first.batch, "commit")
+        rows = sum(each.rows for each in told)
+        raise refusal_error(outcome.refusal, first.opened.opening, first.batch, "commit", rows)
     if outcome.missing:
         raise _unfinished(first.batch, len(outcome.missing), len(told))
     return any(each.report.attempt is not None for each in reports)

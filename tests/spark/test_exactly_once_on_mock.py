@@ -266,6 +266,44 @@ def test_an_old_checkpoint_is_refused(newest: MockCluster) -> None:
     assert visible(newest) == Counter([row for number in range(4) for row in rows_of(number)])
 
 
+@pytest.mark.parametrize("is_foreach", [False, True], ids=["stream", "foreachBatch"])
+def test_a_checkpoint_of_one_batch_before_is_refused_where_the_batch_has_more_rows_now(
+    newest: MockCluster, is_foreach: bool
+) -> None:
+    # Case 16: the copy has no offsets/1, so Spark plans batch 1 afresh, and the source has more rows by now.
+    spark = Spark(newest)
+    if is_foreach:
+        spark = Spark(newest, {"txnAppId": "counts", "txnVersion": "0"}, query=None, stream="a")
+    for number in range(2):
+        spark.options |= {"txnVersion": str(number)} if is_foreach else {}
+        spark.batch(number, dealt(rows_of(number), 3))
+    for layout in (dealt([*rows_of(1), "new"], 2), [rows_of(1)[1:]], [[]]):
+        with pytest.raises(CheckpointRewoundError, match=r"batch 1 of this query is done with 12 rows, and has .* now"):
+            spark.batch(1, layout)
+    spark.batch(1, dealt(list(reversed(rows_of(1))), 2))  # a replay: its rows may move
+    assert visible(newest) == Counter(rows_of(0) + rows_of(1))
+
+
+def test_a_finished_batch_with_another_number_of_rows_may_be_skipped(newest: MockCluster) -> None:
+    spark = Spark(newest, {"onReplayMismatch": "skip"})
+    spark.batch(0, [ROWS])
+    spark.batch(0, [[*ROWS, "new"]])
+    spark.batch(1, [rows_of(1)])
+    assert visible(newest) == ONCE + Counter(rows_of(1))
+
+
+def test_the_rows_of_a_batch_that_its_replay_has_finished_are_those_of_both_runs(
+    newest: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = Spark(newest)
+    lose_a_part(spark, 0, dealt(ROWS, 3), monkeypatch, lost=1)
+    for _ in range(2):
+        spark.batch(0, dealt(ROWS, 3))
+    with pytest.raises(CheckpointRewoundError, match="done with 12 rows, and has 4 now"):
+        spark.batch(0, [ROWS[:4]])
+    assert visible(newest) == ONCE
+
+
 def test_a_new_checkpoint_is_a_new_query(newest: MockCluster) -> None:
     Spark(newest).batch(0, [ROWS])
     Spark(newest, query="another").batch(0, [ROWS])
@@ -323,7 +361,7 @@ def test_a_batch_job_is_written_whole_or_not_at_all(cluster: MockCluster) -> Non
 def test_a_batch_job_that_is_run_again_under_its_name_writes_nothing(newest: MockCluster) -> None:
     spark = Spark(newest, {"txnAppId": "loader", "txnVersion": "20261125"}, query=None)
     spark.batch(0, dealt(ROWS, 2))
-    spark.batch(0, dealt(list(reversed(ROWS)), 3))
+    spark.batch(0, dealt([*reversed(ROWS), "late"], 3))  # whatever its rows are: the number counts
     assert visible(newest) == ONCE
     Spark(newest, {"txnAppId": "other", "txnVersion": "20261125"}, query=None).batch(0, [ROWS])
     spark.options["txnVersion"] = "20261130"

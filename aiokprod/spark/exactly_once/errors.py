@@ -39,12 +39,16 @@ class ReplayMismatchError(ExactlyOnceError):
 
 
 class CheckpointRewoundError(ExactlyOnceError):
-    """The batch is older than one that is finished, or has its number and is of another stream.
+    """The batch is older than one that is finished; or has its number, and is of another stream or has another number of rows.
 
     The checkpoint, or the txnVersion, is not the last one.
     """
 
-    advice = "Restore the newest checkpoint; to write the batches again on purpose, use another sinkId or txnAppId."
+    advice = (
+        "Restore the newest checkpoint; to write the batches again on purpose, use another sinkId or txnAppId. If only the"
+        " number of rows differs, and the query itself may cause that (rand(), a join with a table that changes), set"
+        " onReplayMismatch to 'skip' for one run: the batch is finished, and nothing more of it is written."
+    )
 
 
 class FactsMissingError(ExactlyOnceError):
@@ -80,10 +84,11 @@ REFUSALS: Final = {
     Refusal.NO_FACTS: FactsMissingError,
     Refusal.UNFINISHED: BatchUnfinishedError,
     Refusal.OTHER_ROWS: ReplayMismatchError,
+    Refusal.OTHER_COUNT: CheckpointRewoundError,
 }
 
 
-def refusal_error(refusal: Refusal, opening: Opening, batch: BatchName, where: str) -> ExactlyOnceError:
+def refusal_error(refusal: Refusal, opening: Opening, batch: BatchName, where: str, rows: int = 0) -> ExactlyOnceError:
     """Return the error of a refused batch.
 
     Args:
@@ -91,6 +96,7 @@ def refusal_error(refusal: Refusal, opening: Opening, batch: BatchName, where: s
         opening: what was known.
         batch: that was refused.
         where: the task, or the commit.
+        rows: of the batch, as it was run now.
     """
     last = opening.last
     match refusal:
@@ -102,6 +108,11 @@ def refusal_error(refusal: Refusal, opening: Opening, batch: BatchName, where: s
         case Refusal.REWOUND:
             newest = batch.number if last is None else last.number
             text = f"batch {batch.number} was to be written, but batch {newest} of this query is done"
+        case Refusal.OTHER_COUNT:
+            text = (
+                f"batch {batch.number} of this query is done with {opening.rows} rows, and has {rows} now: Spark has planned it"
+                " afresh, as the checkpoint is a copy from the batch before, or the query does not make the same rows again"
+            )
         case Refusal.UNFINISHED:
             before = "the one before" if last is None else f"batch {last.number}"
             text = (

@@ -46,6 +46,7 @@ class ExactlyOnce:
         sink: names the transactional ids and groups.
         topic: of whose partitions offsets are committed, as markers.
         may_duplicate: a partly committed batch whose rows have moved is written again.
+        may_skip: a finished batch that has another number of rows in a replay is skipped.
         may_lack_facts: a batch about which nothing is recorded is written.
         job: name of a batch job; None for a stream, whose batches Spark names.
     """
@@ -53,6 +54,7 @@ class ExactlyOnce:
     sink: str
     topic: str
     may_duplicate: bool = False
+    may_skip: bool = False
     may_lack_facts: bool = False
     job: BatchName | None = None
 
@@ -97,10 +99,12 @@ def read_settings(
     if sink is not None and not SINK_ID.fullmatch(sink):
         raise ConfigError(f"sinkId is {sink!r}: it must have 1 to 100 letters, digits, '_' and '-'")
     job = _job(options, is_stream=is_stream, job_id=job_id, batch_id=batch_id)
+    mismatch = _choice(options, "onReplayMismatch", ("fail", "duplicate", "skip"))
     return ExactlyOnce(
         sink=_stream_sink(options, sink) if job is None else f"{sink or DEFAULT_SINK}-{job.query[:DIGITS]}",
         topic=marker_topic,
-        may_duplicate=_choice(options, "onReplayMismatch", ("fail", "duplicate")) == "duplicate",
+        may_duplicate=mismatch == "duplicate",
+        may_skip=mismatch == "skip",
         may_lack_facts=_choice(options, "onMissingFacts", ("fail", "write")) == "write",
         job=job,
     )
@@ -109,7 +113,7 @@ def read_settings(
 def _choice(options: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:
     value = options.get(name.lower(), values[0]).strip().lower()
     if value not in values:
-        raise ConfigError(f"{name} is {value!r}: it must be {' or '.join(values)}")
+        raise ConfigError(f"{name} is {value!r}: it must be {', '.join(values[:-1])} or {values[-1]}")
     return value
 
 

@@ -68,8 +68,9 @@ def test_choices_are_read_and_checked() -> None:
     assert read(STREAM | {"onreplaymismatch": "Duplicate", "onmissingfacts": "write"}) == ExactlyOnce(
         sink="orders", topic="t", may_duplicate=True, may_lack_facts=True
     )
+    assert read(STREAM | {"onreplaymismatch": "skip"}) == ExactlyOnce(sink="orders", topic="t", may_skip=True)
     assert refusal({"delivery": "once"}) == "delivery is 'once': it must be at_least_once or exactly_once"
-    assert refusal(STREAM | {"onreplaymismatch": "x"}) == "onReplayMismatch is 'x': it must be fail or duplicate"
+    assert refusal(STREAM | {"onreplaymismatch": "x"}) == "onReplayMismatch is 'x': it must be fail, duplicate or skip"
     assert refusal(STREAM | {"onmissingfacts": "x"}) == "onMissingFacts is 'x': it must be fail or write"
     for wrong in ("", "a.b", "a b", "é", "x" * 101):
         assert "it must have 1 to 100 letters" in refusal(ON | {"sinkid": wrong})
