@@ -63,7 +63,7 @@ def commit_batch(options: SinkOptions, settings: ExactlyOnce, messages: Sequence
     """Commit a batch, whose tasks have all reported.
 
     Raises:
-        NewerDriverError: another driver has taken over; nothing was committed.
+        NewerDriverError: another driver has taken over; this one commits nothing more.
         CheckpointRewoundError: the batch is finished, and has another number of rows now.
         ReplayMismatchError: the batch is partly committed, and has other rows now; nothing more was committed.
         BatchUnfinishedError: it is decided, and a part is not committed.
@@ -203,12 +203,14 @@ class Link:
 
 def _newer(settings: ExactlyOnce) -> NewerDriverError:
     return NewerDriverError(
-        f"another driver has taken over the sinkId {settings.sink!r}; nothing of this batch was committed"
+        f"another driver has taken over the sinkId {settings.sink!r}; this one commits nothing more. If it had decided the"
+        " batch already, and the answer was lost, the newer one finishes it"
     )
 
 
 def _unfinished(batch: BatchName, missing: int, tasks: int) -> BatchUnfinishedError:
     return BatchUnfinishedError(
-        f"batch {batch.number}: {missing} of the transactions of {tasks} tasks are not committed: they were open for longer"
-        " than their timeout, or another query uses the sinkId"
+        f"batch {batch.number}: {missing} of the transactions of {tasks} tasks are not committed: they were aborted, as"
+        " they were open for longer than their timeout, Spark ran their stage again (a fetch failure), or another query uses"
+        " the sinkId"
     )

@@ -62,7 +62,14 @@ def write_exactly_once(
     batch = settings.job or _batch_of_stream(identity)
     is_stream = settings.job is None
     stream = None if is_stream or identity.query_id is None else name_of_query(identity.query_id)
-    order = PROTOCOL.order(opened.opening, batch, identity.partition_id, is_stream=is_stream, stream=stream)
+    order = PROTOCOL.order(
+        opened.opening,
+        batch,
+        identity.partition_id,
+        is_stream=is_stream,
+        stream=stream,
+        needs_facts=settings.needs_facts,
+    )
     if order in (Refusal.NO_FACTS, Refusal.UNFINISHED) and settings.may_lack_facts:
         order = Order.WRITE
     if isinstance(order, Refusal):

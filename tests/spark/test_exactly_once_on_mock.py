@@ -346,6 +346,43 @@ def test_a_batch_behind_a_gap_is_refused_unless_it_is_asked_for(newest: MockClus
     assert visible(newest) == ONCE + Counter(rows_of(8))
 
 
+def expire(spark: Spark) -> None:
+    """Use a sink id about which nothing is recorded, as after `offsets.retention.minutes`."""
+    spark.options["sinkId"] = "expired"
+
+
+def test_a_batch_of_foreach_batch_whose_facts_have_expired_is_refused(newest: MockCluster) -> None:
+    # Case 17. `write_each_batch` passes batchId, which counts from 0: batch 5 had one before it.
+    spark = Spark(newest, {"txnAppId": "counts", "batchId": "5", "onMissingFacts": "write"}, query=None, stream="a")
+    spark.batch(5, [ROWS])
+    del spark.options["onMissingFacts"]
+    expire(spark)
+    with pytest.raises(FactsMissingError, match="nothing is recorded about this query"):
+        spark.batch(5, [ROWS])
+    assert visible(newest) == ONCE
+    spark.options["onMissingFacts"] = "write"
+    spark.batch(5, [ROWS])
+    assert visible(newest) == ONCE + ONCE  # as it was asked for
+    del spark.options["onMissingFacts"]
+    for number in ("6", "9"):  # a function may leave empty batches out
+        spark.options["batchId"] = number
+        spark.batch(int(number), [rows_of(int(number))])
+    assert visible(newest) == ONCE + ONCE + Counter(rows_of(6) + rows_of(9))
+
+
+def test_a_job_whose_facts_have_expired_is_written_again_unless_it_has_asked_to_fail(newest: MockCluster) -> None:
+    spark = Spark(newest, {"txnAppId": "loader", "txnVersion": "20260101"}, query=None)
+    spark.batch(0, [ROWS])  # the first number may be any
+    expire(spark)
+    spark.options["onMissingFacts"] = "fail"
+    with pytest.raises(FactsMissingError, match="nothing is recorded about this query"):
+        spark.batch(0, [ROWS])
+    assert visible(newest) == ONCE
+    del spark.options["onMissingFacts"]
+    spark.batch(0, [ROWS])
+    assert visible(newest) == ONCE + ONCE
+
+
 def test_a_batch_job_is_written_whole_or_not_at_all(cluster: MockCluster) -> None:
     spark = Spark(cluster, query=None)
     writer = spark.writer()

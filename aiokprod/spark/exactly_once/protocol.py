@@ -223,7 +223,14 @@ class Protocol:
 
     # ------------------------------------------------------------------ task
     def order(
-        self, opening: Opening, batch: BatchName, partition: int, *, is_stream: bool, stream: str | None = None
+        self,
+        opening: Opening,
+        batch: BatchName,
+        partition: int,
+        *,
+        is_stream: bool,
+        stream: str | None = None,
+        needs_facts: bool | None = None,
     ) -> Order | Refusal:
         """Decide what a task does.
 
@@ -233,10 +240,12 @@ class Protocol:
             partition: of the job.
             is_stream: numbers of a stream follow each other; those of batch jobs only ascend.
             stream: in whose `foreachBatch` the task of a batch job runs; None: none is known.
+            needs_facts: a number above 0 has had one before it, which must be on record; None: that of a stream.
         """
         last = opening.last
         if last is None or not self.is_same_query(last, batch):
-            is_unknown = (is_stream and batch.number > 0) or self.has_been_followed(opening, batch)
+            counts_from_0 = is_stream if needs_facts is None else needs_facts
+            is_unknown = (counts_from_0 and batch.number > 0) or self.has_been_followed(opening, batch)
             return Refusal.NO_FACTS if is_unknown else Order.WRITE
         if batch.number < last.number:
             return Refusal.REWOUND
