@@ -227,6 +227,22 @@ def test_a_part_that_timed_out_is_written_by_the_replay(cluster: MockCluster, mo
     assert visible(cluster) == ONCE + Counter(rows_of(1))
 
 
+def test_a_second_attempt_of_a_stage_doubles_nothing_and_is_named_in_the_error(cluster: MockCluster) -> None:
+    # Spark runs a stage again after a fetch failure: its task attempts count from 0 again, so they have the same ids.
+    spark = Spark(cluster)
+    layout = dealt(ROWS, 3)
+    writer = spark.writer()
+    told = [spark.task(writer, 0, partition, rows) for partition, rows in enumerate(layout)]
+    forget_processes()
+    spark.task(writer, 0, 1, layout[1])
+    with pytest.raises(BatchUnfinishedError, match=r"1 of .* Spark ran their stage again \(a fetch failure\)"):
+        spark.commit(writer, told, 0)
+    spark.abort(writer, told, 0)
+    assert visible(cluster) == Counter(layout[0] + layout[2])
+    assert [message.rows for message in spark.batch(0, layout)] == [0, 4, 0]
+    assert visible(cluster) == ONCE
+
+
 @pytest.mark.parametrize("tasks", [2, 3, 4])
 def test_where_its_rows_have_moved_the_batch_is_refused(
     newest: MockCluster, tasks: int, monkeypatch: pytest.MonkeyPatch
