@@ -10,7 +10,29 @@ from aiokprod.errors import AiokprodError
 from aiokprod.model import Record, TransactionOutcome
 from aiokprod.record_metadata import RecordMetadata
 
-__all__ = ["BatchAnswered", "BatchSealed", "BatchSent", "BatchSettled", "ProducerInterceptor", "RecordOutcome"]
+__all__ = [
+    "BatchAnswered",
+    "BatchSealed",
+    "BatchSent",
+    "BatchSettled",
+    "ProducerInterceptor",
+    "RecordOutcome",
+    "Server",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A broker, where the producer was connected to it. One object per connection, shared by all events."""
+
+    broker: int
+    """id of the broker"""
+    host: str
+    """its name or address, as the cluster announced it"""
+    port: int
+    """its port"""
+    cluster_id: str | None
+    """id of its cluster; None: the cluster told none"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +46,11 @@ class RecordOutcome:
     attempts: int
     """how often it was written to a broker; 0: never"""
     batch: int | None = None
-    """number of its batch, as in `BatchSealed`; None: it was in none, or no interceptor follows batches"""
+    """number of its batch, as in `BatchSealed`; None: it was in none, or no interceptor follows that batch"""
     index: int | None = None
     """its place in that batch, from 0, as in `BatchSettled.first`; None without a batch"""
+    server: Server | None = None
+    """the broker of the last attempt; None: it was never written"""
 
 
 @dataclass(slots=True, kw_only=True)  # frozen, it would take four times as long to make
@@ -118,6 +142,8 @@ class BatchSettled:
     """place of the first of them in the batch, from 0; the others follow it"""
     attempts: int
     """how often they were written to a broker; 0: never"""
+    server: Server | None = None
+    """the broker of the last attempt; None: they were never written"""
     base_offset: int | None
     """offset of the first of them, or None if they failed or no broker told it"""
     error: AiokprodError | None
@@ -206,7 +232,8 @@ class ProducerInterceptor:
         serializers, every record is seen.
 
         Returns:
-            a number of records; None: all that are sent within a second, which are not even counted.
+            a number of records; None: all that are sent within a second, which are not even counted. The record after the first
+            one that is sent later is seen; of a list given to `send_many`, it may be the one after the next 500.
         """
         return 0
 
@@ -214,8 +241,9 @@ class ProducerInterceptor:
     def skip_batches(self) -> int | None:
         """Return how many batches, from the next one on, may pass by this interceptor: none of its hooks of batches sees them.
 
-        Asked at each start, and after each batch that the interceptor has followed. Nothing is made for batches that pass by.
-        That is an offer: beside other interceptors that follow batches, every batch is seen.
+        Asked at each start, and after the first event of each batch that the interceptor follows. Batches that have an event
+        before the answer are followed, too. Nothing is made for batches that pass by. That is an offer: beside other
+        interceptors that follow batches, every batch is seen.
 
         Returns:
             a number of batches; None: all within a second.

@@ -15,6 +15,7 @@ from aiokprod.hooks import (
     BatchSettled,
     ProducerInterceptor,
     RecordOutcome,
+    Server,
 )
 from aiokprod.logs import StateLog
 from aiokprod.model import Record, TransactionOutcome
@@ -165,6 +166,7 @@ class InterceptorChain:
         error: AiokprodError | None,
         attempts: int = 0,
         batch: int = 0,
+        server: Server | None = None,
     ) -> None:
         """Report the outcome of the record at this position."""
         self.on_acknowledgement(metadata, error)
@@ -175,12 +177,12 @@ class InterceptorChain:
         if not there:
             del self._open[holder]
         if record is not None:
-            self._tell_outcome(record, metadata, error, attempts, batch, index)
+            self._tell_outcome(record, metadata, error, attempts, batch, index, server)
 
     def refused(self, record: Record, error: AiokprodError) -> None:
         """Report a record that `send` refused with an error."""
         self.on_acknowledgement(None, error)
-        self._tell_outcome(record, None, error, 0, 0, 0)
+        self._tell_outcome(record, None, error, 0, 0, 0, None)
 
     def _tell_outcome(
         self,
@@ -190,6 +192,7 @@ class InterceptorChain:
         attempts: int,
         batch: int,
         index: int,
+        server: Server | None,
     ) -> None:
         for listener in self._listeners:
             self._call(listener, "on_outcome", record, metadata, error)
@@ -200,6 +203,7 @@ class InterceptorChain:
                 attempts=attempts,
                 batch=batch or None,
                 index=index if batch else None,
+                server=server if attempts else None,  # others of its batch may have been written
             )
             for settler in self._settlers:
                 self._call(settler, "on_record_settled", record, outcome)

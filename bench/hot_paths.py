@@ -6,7 +6,7 @@ A child of `instructions.py`. No sockets, no running clock, no randomness: each 
     seal         from there until the requests are written: batches are encoded, stamped, framed
     acknowledge  from the bytes of the answers until every record has its outcome
     keyed ...    the same with a key (1,000 of them, seen before) and two headers
-    no SDK ...   the first three again, by a producer with `open_telemetry()` in a program that has no SDK
+    no SDK ...   the first three and awaited again, by a producer with `open_telemetry()` in a program that has no SDK
     awaited      `await send(...)`, one at a time, everything that happens, the loop's turns too
     tasks        many tasks, each of which awaits its sends one at a time, everything
     gather       `asyncio.gather` over the Deliveries of many sends, everything
@@ -53,6 +53,7 @@ RECORDS_OF = {
     "keyed seal": RECORDS,
     "keyed acknowledge": RECORDS,
     **{f"{WITHOUT_SDK}{path}": RECORDS for path in ("send", "seal", "acknowledge")},
+    f"{WITHOUT_SDK}awaited": AWAITED,
     "awaited": AWAITED,
     "tasks": TASKS * OF_EACH,
     "gather": RECORDS,
@@ -128,10 +129,10 @@ class Walk:
         keys = (self.keys * (RECORDS // KEYS + 1))[:RECORDS]
         await self.in_three_steps("keyed ", keys, HEADERS)
 
-    async def awaited(self) -> None:
+    async def awaited(self, prefix: str = "") -> None:
         send = self.producer.send
         gc.collect()
-        with self.counter.section("awaited"):
+        with self.counter.section(f"{prefix}awaited"):
             for _ in repeat(None, AWAITED):
                 await send(ONE, VALUE)
 
@@ -208,6 +209,12 @@ class Walk:
         await self.in_one_call()
         self.broker.template = None
 
+    async def alone(self, prefix: str) -> None:
+        """Walk only `awaited`."""
+        self.broker.template = await self.learn_answer()
+        await self.awaited(prefix)
+        self.broker.template = None
+
     async def learn_answer(self) -> bytes:
         """Return the answer to a request with one batch of the one partition."""
         delivery = self.producer.send(ONE, VALUE)
@@ -222,23 +229,26 @@ class Walk:
 
 
 async def walk(counter: Counter, rounds: int) -> None:
-    broker, another = QuietBroker({MANY: 6, ONE: 1}), QuietBroker({MANY: 6})
+    topics = {MANY: 6, ONE: 1}
+    broker, another = QuietBroker(topics), QuietBroker(topics)
     async with producer_of(broker) as plain, producer_of(another, interceptors=open_telemetry()) as traced:
-        for topic in broker.topics:
+        for topic in topics:
             await plain.partitions_for(topic)
-        await traced.partitions_for(MANY)
+            await traced.partitions_for(topic)
         paths, without_sdk = Walk(counter, plain, broker), Walk(counter, traced, another)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, StillLoop)
         loop.stand_still()
         await paths.one_round()
         await without_sdk.keyed()
+        await without_sdk.alone(WITHOUT_SDK)
         counter.counts.clear()
         paths.in_pieces = without_sdk.in_pieces = 0  # the first batch of each partition travels alone
         gc.freeze()
         for _ in range(rounds):
             await paths.one_round()
             await without_sdk.in_three_steps(WITHOUT_SDK, NO_KEYS, ())
+            await without_sdk.alone(WITHOUT_SDK)
         loop.go_on()
         assert not paths.in_pieces + without_sdk.in_pieces, "a round must fit into the window of requests"
 

@@ -63,7 +63,8 @@ def commit_batch(options: SinkOptions, settings: ExactlyOnce, messages: Sequence
     """Commit a batch, whose tasks have all reported.
 
     Raises:
-        NewerDriverError: another driver has taken over; nothing was committed.
+        NewerDriverError: another driver has taken over; this one commits nothing more.
+        CheckpointRewoundError: the batch is finished, and has another number of rows now.
         ReplayMismatchError: the batch is partly committed, and has other rows now; nothing more was committed.
         BatchUnfinishedError: it is decided, and a part is not committed.
         ExactlyOnceError: the coordinators did not answer in time.
@@ -97,12 +98,15 @@ async def _commit(options: SinkOptions, settings: ExactlyOnce, reports: Sequence
             told,
             may_duplicate=settings.may_duplicate,
             stream=first.stream,
+            # A job that is run again under its number writes nothing, whatever its rows are now.
+            compares_count=not settings.may_skip and (settings.job is None or first.stream is not None),
         )
         outcome = await _run(committing, requests)
     if not outcome.is_newest:
         raise _newer(settings)
     if outcome.refusal is not None:
-        raise refusal_error(outcome.refusal, first.opened.opening, first.batch, "commit")
+        rows = sum(each.rows for each in told)
+        raise refusal_error(outcome.refusal, first.opened.opening, first.batch, "commit", rows)
     if outcome.missing:
         raise _unfinished(first.batch, len(outcome.missing), len(told))
     return any(each.report.attempt is not None for each in reports)
@@ -199,12 +203,14 @@ class Link:
 
 def _newer(settings: ExactlyOnce) -> NewerDriverError:
     return NewerDriverError(
-        f"another driver has taken over the sinkId {settings.sink!r}; nothing of this batch was committed"
+        f"another driver has taken over the sinkId {settings.sink!r}; this one commits nothing more. If it had decided the"
+        " batch already, and the answer was lost, the newer one finishes it"
     )
 
 
 def _unfinished(batch: BatchName, missing: int, tasks: int) -> BatchUnfinishedError:
     return BatchUnfinishedError(
-        f"batch {batch.number}: {missing} of the transactions of {tasks} tasks are not committed: they were open for longer"
-        " than their timeout, or another query uses the sinkId"
+        f"batch {batch.number}: {missing} of the transactions of {tasks} tasks are not committed: they were aborted, as"
+        " they were open for longer than their timeout, Spark ran their stage again (a fetch failure), or another query uses"
+        " the sinkId"
     )

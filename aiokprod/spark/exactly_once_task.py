@@ -1,7 +1,7 @@
 """One task of a batch that is written exactly once: its rows and its marker in one transaction, whose end is the driver's.
 
 order: WRITE    take a transactional id, send the rows, add the marker, wait for all of it, leave it prepared
-       SKIP     read the rows to their end
+       SKIP     count the rows to their end
        COMPARE  read them, and compare them with the marker that is committed
 """
 
@@ -62,7 +62,14 @@ def write_exactly_once(
     batch = settings.job or _batch_of_stream(identity)
     is_stream = settings.job is None
     stream = None if is_stream or identity.query_id is None else name_of_query(identity.query_id)
-    order = PROTOCOL.order(opened.opening, batch, identity.partition_id, is_stream=is_stream, stream=stream)
+    order = PROTOCOL.order(
+        opened.opening,
+        batch,
+        identity.partition_id,
+        is_stream=is_stream,
+        stream=stream,
+        needs_facts=settings.needs_facts,
+    )
     if order in (Refusal.NO_FACTS, Refusal.UNFINISHED) and settings.may_lack_facts:
         order = Order.WRITE
     if isinstance(order, Refusal):
@@ -109,15 +116,14 @@ class _Task:
         """Carry the order out; return the report, and the version of the transaction's protocol."""
         filled = (batch for batch in batches if batch.num_rows)
         if self._order is Order.SKIP:
-            for _ in filled:  # Spark waits until its rows are taken
-                pass
-            return Report(self._order, None), 0
+            return Report(self._order, None, sum(batch.num_rows for batch in filled)), 0
         if self._order is Order.COMPARE and not self._may_duplicate:
-            self._compare(*self._summed(filled))
-            return Report(self._order, None), 0
+            count, fingerprint = self._summed(filled)
+            self._compare(count, fingerprint)
+            return Report(self._order, None, count), 0
         first = next(filled, None)
         if first is None:  # nothing to write; also where other rows may be written again
-            return Report(self._order, None), 0
+            return Report(self._order, None, 0), 0
         return self._written(chain((first,), filled))
 
     # ------------------------------------------------------------------ compare
@@ -156,8 +162,8 @@ class _Task:
             hand.finish()
             if self._order is Order.COMPARE and self._is_same(self.outcome.rows, self.outcome.fingerprint):
                 session.give_up()
-                self.outcome = Outcome()
-                return Report(self._order, None), 0
+                count, self.outcome = self.outcome.rows, Outcome()
+                return Report(self._order, None, count), 0
             marker = Marker(self._batch, self.outcome.rows, self.outcome.fingerprint)
             prepared = session.prepare(self._names, identity.partition_id, marker)
         except BaseException as error:
@@ -169,7 +175,7 @@ class _Task:
             raise
         session.keep(self._options.idle_timeout_s)
         attempt = Attempt(generation, identity.partition_id, identity.attempt, prepared.producer_id, prepared.epoch)
-        return Report(self._order, attempt), prepared.version
+        return Report(self._order, attempt, self.outcome.rows), prepared.version
 
 
 class Session:

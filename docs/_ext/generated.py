@@ -87,6 +87,7 @@ API: Final = {
     "interceptors": (
         "aiokprod.ProducerInterceptor",
         "aiokprod.hooks.RecordOutcome",
+        "aiokprod.hooks.Server",
         "aiokprod.hooks.BatchSealed",
         "aiokprod.hooks.BatchSent",
         "aiokprod.hooks.BatchAnswered",

@@ -227,6 +227,22 @@ def test_a_part_that_timed_out_is_written_by_the_replay(cluster: MockCluster, mo
     assert visible(cluster) == ONCE + Counter(rows_of(1))
 
 
+def test_a_second_attempt_of_a_stage_doubles_nothing_and_is_named_in_the_error(cluster: MockCluster) -> None:
+    # Spark runs a stage again after a fetch failure: its task attempts count from 0 again, so they have the same ids.
+    spark = Spark(cluster)
+    layout = dealt(ROWS, 3)
+    writer = spark.writer()
+    told = [spark.task(writer, 0, partition, rows) for partition, rows in enumerate(layout)]
+    forget_processes()
+    spark.task(writer, 0, 1, layout[1])
+    with pytest.raises(BatchUnfinishedError, match=r"1 of .* Spark ran their stage again \(a fetch failure\)"):
+        spark.commit(writer, told, 0)
+    spark.abort(writer, told, 0)
+    assert visible(cluster) == Counter(layout[0] + layout[2])
+    assert [message.rows for message in spark.batch(0, layout)] == [0, 4, 0]
+    assert visible(cluster) == ONCE
+
+
 @pytest.mark.parametrize("tasks", [2, 3, 4])
 def test_where_its_rows_have_moved_the_batch_is_refused(
     newest: MockCluster, tasks: int, monkeypatch: pytest.MonkeyPatch
@@ -264,6 +280,44 @@ def test_an_old_checkpoint_is_refused(newest: MockCluster) -> None:
         spark.batch(1, [rows_of(1)])
     spark.batch(3, [rows_of(3)])
     assert visible(newest) == Counter([row for number in range(4) for row in rows_of(number)])
+
+
+@pytest.mark.parametrize("is_foreach", [False, True], ids=["stream", "foreachBatch"])
+def test_a_checkpoint_of_one_batch_before_is_refused_where_the_batch_has_more_rows_now(
+    newest: MockCluster, is_foreach: bool
+) -> None:
+    # Case 16: the copy has no offsets/1, so Spark plans batch 1 afresh, and the source has more rows by now.
+    spark = Spark(newest)
+    if is_foreach:
+        spark = Spark(newest, {"txnAppId": "counts", "txnVersion": "0"}, query=None, stream="a")
+    for number in range(2):
+        spark.options |= {"txnVersion": str(number)} if is_foreach else {}
+        spark.batch(number, dealt(rows_of(number), 3))
+    for layout in (dealt([*rows_of(1), "new"], 2), [rows_of(1)[1:]], [[]]):
+        with pytest.raises(CheckpointRewoundError, match=r"batch 1 of this query is done with 12 rows, and has .* now"):
+            spark.batch(1, layout)
+    spark.batch(1, dealt(list(reversed(rows_of(1))), 2))  # a replay: its rows may move
+    assert visible(newest) == Counter(rows_of(0) + rows_of(1))
+
+
+def test_a_finished_batch_with_another_number_of_rows_may_be_skipped(newest: MockCluster) -> None:
+    spark = Spark(newest, {"onReplayMismatch": "skip"})
+    spark.batch(0, [ROWS])
+    spark.batch(0, [[*ROWS, "new"]])
+    spark.batch(1, [rows_of(1)])
+    assert visible(newest) == ONCE + Counter(rows_of(1))
+
+
+def test_the_rows_of_a_batch_that_its_replay_has_finished_are_those_of_both_runs(
+    newest: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = Spark(newest)
+    lose_a_part(spark, 0, dealt(ROWS, 3), monkeypatch, lost=1)
+    for _ in range(2):
+        spark.batch(0, dealt(ROWS, 3))
+    with pytest.raises(CheckpointRewoundError, match="done with 12 rows, and has 4 now"):
+        spark.batch(0, [ROWS[:4]])
+    assert visible(newest) == ONCE
 
 
 def test_a_new_checkpoint_is_a_new_query(newest: MockCluster) -> None:
@@ -308,6 +362,43 @@ def test_a_batch_behind_a_gap_is_refused_unless_it_is_asked_for(newest: MockClus
     assert visible(newest) == ONCE + Counter(rows_of(8))
 
 
+def expire(spark: Spark) -> None:
+    """Use a sink id about which nothing is recorded, as after `offsets.retention.minutes`."""
+    spark.options["sinkId"] = "expired"
+
+
+def test_a_batch_of_foreach_batch_whose_facts_have_expired_is_refused(newest: MockCluster) -> None:
+    # Case 17. `write_each_batch` passes batchId, which counts from 0: batch 5 had one before it.
+    spark = Spark(newest, {"txnAppId": "counts", "batchId": "5", "onMissingFacts": "write"}, query=None, stream="a")
+    spark.batch(5, [ROWS])
+    del spark.options["onMissingFacts"]
+    expire(spark)
+    with pytest.raises(FactsMissingError, match="nothing is recorded about this query"):
+        spark.batch(5, [ROWS])
+    assert visible(newest) == ONCE
+    spark.options["onMissingFacts"] = "write"
+    spark.batch(5, [ROWS])
+    assert visible(newest) == ONCE + ONCE  # as it was asked for
+    del spark.options["onMissingFacts"]
+    for number in ("6", "9"):  # a function may leave empty batches out
+        spark.options["batchId"] = number
+        spark.batch(int(number), [rows_of(int(number))])
+    assert visible(newest) == ONCE + ONCE + Counter(rows_of(6) + rows_of(9))
+
+
+def test_a_job_whose_facts_have_expired_is_written_again_unless_it_has_asked_to_fail(newest: MockCluster) -> None:
+    spark = Spark(newest, {"txnAppId": "loader", "txnVersion": "20260101"}, query=None)
+    spark.batch(0, [ROWS])  # the first number may be any
+    expire(spark)
+    spark.options["onMissingFacts"] = "fail"
+    with pytest.raises(FactsMissingError, match="nothing is recorded about this query"):
+        spark.batch(0, [ROWS])
+    assert visible(newest) == ONCE
+    del spark.options["onMissingFacts"]
+    spark.batch(0, [ROWS])
+    assert visible(newest) == ONCE + ONCE
+
+
 def test_a_batch_job_is_written_whole_or_not_at_all(cluster: MockCluster) -> None:
     spark = Spark(cluster, query=None)
     writer = spark.writer()
@@ -323,7 +414,7 @@ def test_a_batch_job_is_written_whole_or_not_at_all(cluster: MockCluster) -> Non
 def test_a_batch_job_that_is_run_again_under_its_name_writes_nothing(newest: MockCluster) -> None:
     spark = Spark(newest, {"txnAppId": "loader", "txnVersion": "20261125"}, query=None)
     spark.batch(0, dealt(ROWS, 2))
-    spark.batch(0, dealt(list(reversed(ROWS)), 3))
+    spark.batch(0, dealt([*reversed(ROWS), "late"], 3))  # whatever its rows are: the number counts
     assert visible(newest) == ONCE
     Spark(newest, {"txnAppId": "other", "txnVersion": "20261125"}, query=None).batch(0, [ROWS])
     spark.options["txnVersion"] = "20261130"

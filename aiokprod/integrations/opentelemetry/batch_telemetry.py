@@ -11,14 +11,16 @@ from opentelemetry.metrics import Counter, Histogram, MeterProvider
 from opentelemetry.trace import Link, Span, SpanKind, TracerProvider
 
 from aiokprod.config import ProducerConfig
-from aiokprod.hooks import BatchSettled, ProducerInterceptor
+from aiokprod.hooks import BatchSettled, ProducerInterceptor, Server
 from aiokprod.integrations.opentelemetry.conventions import (
     SCHEMA_URL,
     Attributes,
+    address_of,
     error_type,
     fail,
     is_without_sdk,
     measures_nothing,
+    place_of,
 )
 from aiokprod.logs import StateLog
 from aiokprod.version import __version__
@@ -30,6 +32,7 @@ MOST_PARTITIONS: Final = 10_000
 """partitions whose attributes are kept"""
 MOST_BATCHES: Final = 10_000
 """batches whose links are kept until they settle"""
+NOTHING_KEPT: Final[tuple[Server | None, Attributes]] = (None, {})
 
 
 class BatchTelemetry(ProducerInterceptor):
@@ -51,7 +54,8 @@ class BatchTelemetry(ProducerInterceptor):
         self._sent: Counter | None = None
         self._duration: Histogram | None = None
         self._log = StateLog("producer")
-        self._attributes: dict[tuple[str, int], Attributes] = {}  # by partition
+        # By partition; with the server that they name, as another one may lead the partition later.
+        self._attributes: dict[tuple[str, int], tuple[Server | None, Attributes]] = {}
         self._links: dict[int, dict[int, Link]] = {}  # by number of the batch and place in it, until their outcome
 
     def configure(self, config: object) -> None:
@@ -115,9 +119,10 @@ class BatchTelemetry(ProducerInterceptor):
         Args:
             batch: the records, and their outcome.
         """
-        attributes = self._attributes.get((batch.topic, batch.partition)) or self._attributes_of(
-            batch.topic, batch.partition
-        )
+        server, attributes = self._attributes.get((batch.topic, batch.partition), NOTHING_KEPT)
+        # The same object as long as the connection lasts.
+        if server is not batch.server or not attributes:
+            attributes = self._attributes_of(batch.topic, batch.partition, batch.server)
         if batch.error is not None:
             attributes = attributes | {"error.type": error_type(batch.error)}
         if batch.attempts and self._sent is not None and self._duration is not None:
@@ -127,9 +132,9 @@ class BatchTelemetry(ProducerInterceptor):
             # The records of the batch are told their outcome in this turn of the loop: then all links are there.
             asyncio.get_running_loop().call_soon(self._make_span, batch, attributes)
 
-    def _attributes_of(self, topic: str, partition: int) -> Attributes:
+    def _attributes_of(self, topic: str, partition: int, server: Server | None) -> Attributes:
         """Return the attributes of a partition, and keep them: most batches are of one that had a batch before."""
-        if len(self._attributes) >= MOST_PARTITIONS:
+        if len(self._attributes) >= MOST_PARTITIONS and (topic, partition) not in self._attributes:
             self._attributes.clear()
         attributes: Attributes = {
             "messaging.system": "kafka",
@@ -138,7 +143,9 @@ class BatchTelemetry(ProducerInterceptor):
             "messaging.destination.name": topic,
             "messaging.destination.partition.id": str(partition),
         }
-        self._attributes[topic, partition] = attributes
+        if server is not None:
+            attributes |= address_of(server)
+        self._attributes[topic, partition] = (server, attributes)
         return attributes
 
     def _make_span(self, batch: BatchSettled, attributes: Attributes) -> None:
@@ -158,6 +165,8 @@ class BatchTelemetry(ProducerInterceptor):
             "messaging.batch.message_count": batch.records,
             "aiokprod.attempts": batch.attempts,
         }
+        if batch.server is not None:
+            attributes |= place_of(batch.server)
         if self._client_id is not None:
             attributes["messaging.client.id"] = self._client_id
         if batch.base_offset is not None:

@@ -1,4 +1,4 @@
-"""Parts that spans and metrics share: the schema, the attributes of an error, and whether there is an SDK."""
+"""Parts that spans and metrics share: the schema, attributes of a broker and of an error, and whether there is an SDK."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, Span, T
 from opentelemetry.trace.status import Status, StatusCode
 
 from aiokprod.errors import AiokprodError
+from aiokprod.hooks import Server
 from aiokprod.wire.codes import name_of
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
@@ -24,6 +25,19 @@ def is_without_sdk(provider: TracerProvider) -> bool:
 def measures_nothing(provider: MeterProvider) -> bool:
     """Return whether what is measured by this provider goes nowhere: it is one of the API."""
     return type(provider).__module__.startswith("opentelemetry.metrics")
+
+
+def address_of(server: Server) -> Attributes:
+    """Return the attributes of a broker that metrics have, too."""
+    return {"server.address": server.host, "server.port": server.port}
+
+
+def place_of(server: Server) -> Attributes:
+    """Return the attributes of a broker on a span: by the conventions metrics do not have that of the cluster."""
+    attributes = address_of(server)
+    if server.cluster_id is not None:
+        attributes["messaging.kafka.cluster.id"] = server.cluster_id
+    return attributes
 
 
 def error_type(error: AiokprodError) -> str:

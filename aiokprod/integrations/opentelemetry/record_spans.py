@@ -16,7 +16,7 @@ from opentelemetry.trace import Link, Span, SpanKind, TracerProvider
 from aiokprod.config import ProducerConfig
 from aiokprod.hooks import ProducerInterceptor, RecordOutcome
 from aiokprod.integrations.opentelemetry.batch_telemetry import BatchTelemetry
-from aiokprod.integrations.opentelemetry.conventions import SCHEMA_URL, Attributes, fail, is_without_sdk
+from aiokprod.integrations.opentelemetry.conventions import SCHEMA_URL, Attributes, fail, is_without_sdk, place_of
 from aiokprod.integrations.opentelemetry.draw import Draw
 from aiokprod.logs import StateLog
 from aiokprod.model import Record
@@ -237,6 +237,8 @@ class RecordSpans(ProducerInterceptor):
             span.set_attribute("messaging.destination.partition.id", str(metadata.partition))
             if metadata.offset is not None:
                 span.set_attribute("messaging.kafka.offset", metadata.offset)
+        if outcome.server is not None:
+            span.set_attributes(place_of(outcome.server))
         if error is not None:
             if error.partition is not None:
                 span.set_attribute("messaging.destination.partition.id", str(error.partition))

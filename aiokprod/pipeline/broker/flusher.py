@@ -20,6 +20,7 @@ from aiokprod.cluster.connection.connection import BrokerConnection, ConnectionL
 from aiokprod.cluster.metadata.snapshot import BrokerNode, LeaderHint
 from aiokprod.errors import AiokprodError, ConnectionLostError, ProtocolError, UnsupportedVersionError
 from aiokprod.explanation import EventKind, WaitsFor
+from aiokprod.hooks import Server
 from aiokprod.pipeline.broker.aggregator import BrokerAggregator
 from aiokprod.pipeline.partition.batch import Encoded
 from aiokprod.pipeline.partition.context import PipelineContext
@@ -94,6 +95,7 @@ class BrokerFlusher(ConnectionListener):
         self.aggregator = BrokerAggregator(node_id, self.wake)
         # The one that requests are written to. `attach` sets it, `lost` clears it. A former one may still bring its `lost`.
         self.connection: BrokerConnection | None = None
+        self._server: Server | None = None  # its address, for interceptors
         self._client = client  # asked for connections and metadata, told of leaders
         self._settings = context.settings
         self._scope = scope
@@ -129,6 +131,12 @@ class BrokerFlusher(ConnectionListener):
         if self.connection is not connection:
             self.connection = connection
             connection.listener = self
+            self._server = Server(
+                broker=self.node_id,
+                host=connection.host,
+                port=connection.port,
+                cluster_id=self._client.snapshot.cluster_id,
+            )
         self._guard(self._pump, True)
 
     def _guard(self, step: Callable[[bool], None], urgent: bool) -> None:
@@ -175,7 +183,7 @@ class BrokerFlusher(ConnectionListener):
 
     def _write(self, connection: BrokerConnection, taken: list[tuple[PartitionQueue, Entry]]) -> SentRequest | None:
         """Write one request; None if the connection has ended, which the ledgers have been told."""
-        settings, metrics = self._settings, self._metrics
+        settings, metrics, server = self._settings, self._metrics, self._server
         now = self._loop.time()
         try:
             version = self._version(connection, taken)
@@ -220,6 +228,7 @@ class BrokerFlusher(ConnectionListener):
             queue.counters.batches_sent.add(1)
             queue.counters.sent_bytes.add(encoded.size_bytes)
             batch.last_sent_at = now
+            batch.server = server
             if not batch.first_sent_at:
                 batch.first_sent_at = now
             if self._hooks is not None:

@@ -26,6 +26,7 @@ from weakref import ref
 from aiokprod.errors import AiokprodError
 from aiokprod.explanation import Explanation
 from aiokprod.forms import mypyc_attr
+from aiokprod.hooks import Server
 from aiokprod.pipeline.delivery.waiter import DoneCallback, Listener, SharedCallback, Waiter, Wakeable, wake
 from aiokprod.record_metadata import RecordMetadata
 
@@ -74,6 +75,14 @@ class RecordHolder:
     def batch_number(self) -> int:
         """Return the number of the batch, which it has if an interceptor follows batches; else 0."""
         return 0
+
+    def has_shown_records(self) -> bool:
+        """Return False if no interceptor sees records of this holder, whatever it wants."""
+        return True
+
+    def written_to(self) -> Server | None:
+        """Return the broker that the batch was last written to; None: to none."""
+        return None
 
     def size_of(self, index: int) -> int:
         """Return an upper bound of the record's bytes in a batch, before compression."""

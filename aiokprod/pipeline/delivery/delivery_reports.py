@@ -43,15 +43,15 @@ class DeliveryReports:
 
     def settled(self, holder: RecordHolder, first: int, last: int) -> None:
         """Tell the interceptors, on the next turn of the loop, that records `first` to `last` (exclusive) are settled."""
-        if self._has_interceptors and self._interceptors.has_seen(holder):
+        if self._has_interceptors and self._interceptors.has_seen(holder) and holder.has_shown_records():
             self._untold += 1
             self._loop.call_soon(self._tell_interceptors, holder, first, last)
 
     def _tell_interceptors(self, holder: RecordHolder, first: int, last: int) -> None:
-        interceptors, batch = self._interceptors, holder.batch_number()
+        interceptors, batch, server = self._interceptors, holder.batch_number(), holder.written_to()
         for index in interceptors.seen(holder, first, last):
             metadata, error = holder.metadata(index), holder.error(index)
-            interceptors.settled(holder, index, metadata, error, holder.attempts(index), batch)
+            interceptors.settled(holder, index, metadata, error, holder.attempts(index), batch, server)
         self._untold -= 1
         if not self._untold and self._ends:
             self._tell_ends()

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from aiokprod.errors import AiokprodError
 from aiokprod.explanation import Event, EventKind, Explanation, Place
+from aiokprod.hooks import Server
 from aiokprod.model import TimestampType
 from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState
 from aiokprod.pipeline.delivery.waiter import DoneCallback, SharedCallback
@@ -179,6 +180,7 @@ class ProducerBatch(BatchOutcomes):
         "owner",
         "record_overhead_bytes",
         "sealed_at",
+        "server",
         "size_bytes",
         "size_of_each",
         "sizes",
@@ -204,6 +206,7 @@ class ProducerBatch(BatchOutcomes):
         self.sealed_at = opened_at
         self.first_sent_at = 0.0  # 0: not written yet
         self.last_sent_at = 0.0  # of a batch that goes in parts: of any of them
+        self.server: Server | None = None  # of the last attempt, as `last_sent_at`; for interceptors
         self.number = 0  # given by `BatchHooks`, if there are any; below 0: no interceptor follows it
         self.delivery_timeout_s = delivery_timeout_s
         # Which flush() calls must wait for it. Lowered by `append_parked`, for a record that was sent before such a call.
@@ -523,6 +526,9 @@ class ProducerBatch(BatchOutcomes):
 
     def batch_number(self) -> int:
         return max(0, self.number)
+
+    def written_to(self) -> Server | None:
+        return self.server
 
     def size_of(self, index: int) -> int:
         self._end_rest()

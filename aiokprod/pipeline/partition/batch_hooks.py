@@ -17,7 +17,6 @@ from aiokprod.pipeline.partition.batch import ProducerBatch, Segment
 from aiokprod.pipeline.wall_clock import wall_s
 from aiokprod.wire.codes import name_of
 
-NOT_ASKED: Final = -1
 PASSES_BY: Final = -1
 """number of a batch that no interceptor follows"""
 
@@ -34,28 +33,34 @@ class BatchHooks:
         self._sees_settled = interceptors.sees(BatchSettled)
         self._line: list[BatchEvent] = []
         self._last_number = 0
-        self._to_skip: int | None = NOT_ASKED  # batches that pass by before one is followed; None: all for a while
+        self._to_skip: int | None = 0  # batches that pass by before one is followed; None: all for a while
         self._asked_at = 0.0
+        self._is_due = False  # a batch is followed: the interceptor will be asked after its first event
+        self._ask()
 
-    def _is_followed(self, batch: ProducerBatch) -> bool:
+    def _is_followed(self, batch: ProducerBatch, now: float) -> bool:
         """Return whether its events are told; decided at its first one, which gives it its number."""
         if not batch.number:
-            if self._to_skip == NOT_ASKED:
-                self._to_skip = self._interceptors.skip_batches()
-                self._asked_at = self._loop.time()
-            if self._to_skip is None:
-                if self._loop.time() < self._asked_at + ASKED_AGAIN_S:
+            # While the answer of the interceptor is due, all are followed.
+            if not self._is_due:
+                if self._to_skip is None:
+                    if now < self._asked_at + ASKED_AGAIN_S:
+                        batch.number = PASSES_BY
+                        return False
+                elif self._to_skip > 0:
+                    self._to_skip -= 1
                     batch.number = PASSES_BY
                     return False
-                self._to_skip = 0
-            if self._to_skip:
-                self._to_skip -= 1
-                batch.number = PASSES_BY
-            else:
-                self._to_skip = NOT_ASKED
-                self._last_number += 1
-                batch.number = self._last_number
+            self._last_number += 1
+            batch.number = self._last_number
+            self._is_due = True
         return batch.number > 0
+
+    def _ask(self) -> None:
+        """Ask how many batches may pass by. Not where a batch changes: this is code of the user, which may send or recall."""
+        self._to_skip = self._interceptors.skip_batches()
+        self._asked_at = self._loop.time()
+        self._is_due = False
 
     def _since_1970(self, at: float) -> float:
         """Return a time of the loop as seconds since 1970."""
@@ -70,10 +75,12 @@ class BatchHooks:
         line, self._line = self._line, []
         for event in line:
             self._interceptors.batch_changed(event)
+        if self._is_due:
+            self._ask()
 
     def sealed(self, batch: ProducerBatch) -> None:
         """Note that the batch takes no more records."""
-        if not (self._sees_sealed and self._is_followed(batch)):
+        if not (self._sees_sealed and self._is_followed(batch, batch.sealed_at)):
             return
         event = BatchSealed(
             batch=batch.number,
@@ -88,7 +95,7 @@ class BatchHooks:
 
     def sent(self, batch: ProducerBatch, records: int, size_bytes: int, attempt: int, broker: int, now: float) -> None:
         """Note that these records of the batch were written to a broker."""
-        if not (self._sees_sent and self._is_followed(batch)):
+        if not (self._sees_sent and self._is_followed(batch, now)):
             return
         event = BatchSent(
             batch=batch.number,
@@ -114,7 +121,7 @@ class BatchHooks:
         now: float,
     ) -> None:
         """Note the end of an attempt; `code` None: without an answer."""
-        if not (self._sees_answered and self._is_followed(batch)):
+        if not (self._sees_answered and self._is_followed(batch, now)):
             return
         error = "NO_ANSWER" if code is None else name_of(code) if code else None
         event = BatchAnswered(
@@ -132,7 +139,7 @@ class BatchHooks:
 
     def settled(self, batch: ProducerBatch, topic: str, partition: int, segment: Segment) -> None:
         """Note the outcome of these records; after `ProducerBatch.settle`."""
-        if not (self._sees_settled and self._is_followed(batch)):
+        if not (self._sees_settled and self._is_followed(batch, segment.settled_at)):
             return
         error = None if segment.error is None else segment.error.clone()
         event = BatchSettled(
@@ -142,6 +149,7 @@ class BatchHooks:
             records=segment.last - segment.first,
             first=segment.first,
             attempts=segment.attempts,
+            server=batch.server if segment.attempts else None,  # others of the batch may have been written
             base_offset=segment.base_offset if error is None and segment.base_offset >= 0 else None,
             error=error,
             is_last=batch.is_finished,

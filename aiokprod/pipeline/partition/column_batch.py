@@ -66,6 +66,9 @@ class ColumnBatch(ProducerBatch):
         self._retained = section.records
         self._retained_ranges = [(0, self.count)]
 
+    def has_shown_records(self) -> bool:
+        return False
+
     @property
     def charged_bytes(self) -> int:
         return self._charge_bytes - self.freed_bytes

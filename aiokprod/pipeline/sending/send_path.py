@@ -180,7 +180,8 @@ class SendPath:
         """Ask how many records may pass by; at the start, and after a record that an interceptor has seen."""
         unseen = self._checks.skip()
         if unseen is None:
-            self._is_plain, self._sees_next_at = True, self._now + ASKED_AGAIN_S
+            # Records that are seen do not read the clock, so `_now` may be old.
+            self._is_plain, self._sees_next_at = True, self._clock() + ASKED_AGAIN_S
         else:
             self._is_plain, self._unseen = self._checks.is_plain, unseen
 
@@ -266,7 +267,6 @@ class SendPath:
         """
         gate = self.parking.gate
         dispatcher = self.parking.topics.get(topic)
-        is_plain = self._is_plain
         is_fast = timeout is None and dispatcher is not None and not dispatcher.partitioner.is_users
         try:
             running: object = self._running()
@@ -280,7 +280,7 @@ class SendPath:
             left -= 1
             if (
                 is_fast
-                and (is_plain or self._unseen > 0)
+                and (self._is_plain or self._unseen > 0)
                 and type(value) is bytes
                 and self.parking.is_open
                 and dispatcher is not None
@@ -296,7 +296,7 @@ class SendPath:
                     wall = self._wall.seconds()
                     if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
                         self._read_clock(wall)
-                    if not is_plain:
+                    if not self._is_plain:
                         self._unseen -= 1
                     gate.used_bytes += charge_bytes
                     dispatcher.append_to(bulk, value, int(wall * 1000), size_bytes, self._now)
@@ -334,7 +334,8 @@ class SendPath:
             run = ValueRun(values, at, run_end, parking.overhead_bytes, self._largest_bytes)
             # No code of the user runs here, so nothing but the room changes from one run to the next.
             if parking.is_open and dispatcher.is_known:
-                while run.at < run_end and gate.has_room_now():
+                # It is over where the clock says that an interceptor sees the next record.
+                while run.at < run_end and gate.has_room_now() and self._is_plain is is_plain:
                     run.room_bytes = gate.open_bytes - gate.used_bytes
                     if not run.first_bytes():
                         break

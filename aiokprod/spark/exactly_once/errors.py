@@ -17,13 +17,16 @@ class ExactlyOnceError(AiokprodError):
 
 
 class NewerDriverError(ExactlyOnceError):
-    """Another driver has taken over the sink id; nothing of this batch was committed."""
+    """Another driver has taken over the sink id. This one commits nothing more; the newer one finishes what was decided."""
 
     advice = "Run one query with a sinkId at a time; if two queries are meant to run, give each a sinkId of its own."
 
 
 class BatchUnfinishedError(ExactlyOnceError):
-    """A batch is decided, and a transaction of it is not committed: its timeout has aborted it. So it is there in part."""
+    """A batch is decided, and a transaction of it is not committed: it was aborted. So the batch is there in part.
+
+    Its timeout has aborted it, or a later attempt of its stage (after a fetch failure) has: both use one transactional id.
+    """
 
     advice = (
         "Run that batch again, by a restart of the query or with the same txnVersion: what is missing is written. Raise"
@@ -41,12 +44,16 @@ class ReplayMismatchError(ExactlyOnceError):
 
 
 class CheckpointRewoundError(ExactlyOnceError):
-    """The batch is older than one that is finished, or has its number and is of another stream.
+    """The batch is older than one that is finished; or has its number, and is of another stream or has another number of rows.
 
     The checkpoint, or the txnVersion, is not the last one.
     """
 
-    advice = "Restore the newest checkpoint; to write the batches again on purpose, use another sinkId or txnAppId."
+    advice = (
+        "Restore the newest checkpoint; to write the batches again on purpose, use another sinkId or txnAppId. If only the"
+        " number of rows differs, and the query itself may cause that (rand(), a join with a table that changes), set"
+        " onReplayMismatch to 'skip' for one run: the batch is finished, and nothing more of it is written."
+    )
 
 
 class FactsMissingError(ExactlyOnceError):
@@ -82,10 +89,11 @@ REFUSALS: Final = {
     Refusal.NO_FACTS: FactsMissingError,
     Refusal.UNFINISHED: BatchUnfinishedError,
     Refusal.OTHER_ROWS: ReplayMismatchError,
+    Refusal.OTHER_COUNT: CheckpointRewoundError,
 }
 
 
-def refusal_error(refusal: Refusal, opening: Opening, batch: BatchName, where: str) -> ExactlyOnceError:
+def refusal_error(refusal: Refusal, opening: Opening, batch: BatchName, where: str, rows: int = 0) -> ExactlyOnceError:
     """Return the error of a refused batch.
 
     Args:
@@ -93,6 +101,7 @@ def refusal_error(refusal: Refusal, opening: Opening, batch: BatchName, where: s
         opening: what was known.
         batch: that was refused.
         where: the task, or the commit.
+        rows: of the batch, as it was run now.
     """
     last = opening.last
     match refusal:
@@ -104,11 +113,16 @@ def refusal_error(refusal: Refusal, opening: Opening, batch: BatchName, where: s
         case Refusal.REWOUND:
             newest = batch.number if last is None else last.number
             text = f"batch {batch.number} was to be written, but batch {newest} of this query is done"
+        case Refusal.OTHER_COUNT:
+            text = (
+                f"batch {batch.number} of this query is done with {opening.rows} rows, and has {rows} now: Spark has planned it"
+                " afresh, as the checkpoint is a copy from the batch before, or the query does not make the same rows again"
+            )
         case Refusal.UNFINISHED:
             before = "the one before" if last is None else f"batch {last.number}"
             text = (
-                f"batch {batch.number} was to be written, but {before} is only partly committed, as one of its transactions has"
-                " timed out"
+                f"batch {batch.number} was to be written, but {before} is only partly committed, as one of its transactions"
+                " was aborted: by its timeout, or by a second attempt of its stage"
             )
         case Refusal.NO_FACTS if last is not None and batch.query in opening.earlier:
             text = (
@@ -120,8 +134,8 @@ def refusal_error(refusal: Refusal, opening: Opening, batch: BatchName, where: s
         case Refusal.NO_FACTS:
             text = (
                 f"batch {batch.number} was to be written, but nothing is recorded about this query: its records have expired"
-                " (offsets.retention.minutes, 7 days by default), or it was not written exactly once with this sinkId before"
+                " (offsets.retention.minutes, 7 days by default), or it was not written exactly once with this name before"
             )
         case _:
-            text = f"batch {batch.number} is partly committed, as a transaction has timed out, and now has other rows"
+            text = f"batch {batch.number} is partly committed, as a transaction was aborted, and now has other rows"
     return REFUSALS[refusal](f"{where}: {text}")

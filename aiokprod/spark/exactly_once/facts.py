@@ -1,12 +1,13 @@
 """The facts of the protocol as committed offsets of consumer groups: where each is, and its text. Pure.
 
-    group S.<n>         decision    offset: batch; metadata: `d1 query version tasks slots generation chunks earlier stream
-                                    attempts...`, and `d2 attempts...` in further parts
+    group S.<n>         decision    offset: batch; metadata: `d3 query version tasks slots generation chunks earlier stream
+                                    rows attempts...`, and `d2 attempts...` in further parts
     group S.done        done        offset: batch; metadata: `f1 query`
     group S.m<n>        marker      offset: batch; metadata: `m1 query rows fingerprint`
 
 S is the sink id. An offset is committed for a partition, which must exist: the marker topic has `slots` of them, and what has
 more entries goes into further groups (n counts from 0). Brokers take 4,096 bytes of metadata (offset.metadata.max.bytes).
+Decisions without `rows` begin with `d1`: older releases wrote them so.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from aiokprod.spark.exactly_once.protocol import Attempt, BatchName, Decision, M
 LONGEST: Final = 4_000
 """Bytes of metadata of one offset."""
 NONE: Final = "-"
-"""Stands for no earlier query, and for no stream."""
-HEAD_WORDS: Final = 8
-"""Words of the first part of a decision before those that name its transactions."""
+"""Stands for no earlier query, for no stream, and for a number of rows that is not known."""
+HEAD_WORDS: Final = {"d3": 9, "d1": 8}
+"""Words of the first part of a decision before those that name its transactions, by its kind."""
 QUERY_DIGITS: Final = 32
 Place: TypeAlias = "tuple[str, int]"
 """Group, and partition of the marker topic."""
@@ -124,17 +125,18 @@ def decision_texts(names: Names, decision: Decision) -> list[Chunk]:
     """Return a decision as offsets, all to be written in one transaction."""
     generation = decision.attempts[0].generation if decision.attempts else 0
     words = [f"{each.partition}.{each.attempt}.{each.producer_id}.{each.epoch}" for each in decision.attempts]
-    names_of_queries = f"{','.join(decision.earlier) or NONE} {decision.stream or NONE}"
-    head = f"d1 {decision.batch.query} {decision.version} {decision.tasks} {names.slots} {generation}"
+    rows = NONE if decision.rows is None else decision.rows
+    rest = f"{','.join(decision.earlier) or NONE} {decision.stream or NONE} {rows}"
+    head = f"d3 {decision.batch.query} {decision.version} {decision.tasks} {names.slots} {generation}"
     parts: list[list[str]] = [[]]
-    size = len(f"{head} {len(words)} {names_of_queries}")  # there are no more parts than words
+    size = len(f"{head} {len(words)} {rest}")  # there are no more parts than words
     for word in words:
         if size + len(word) + 1 > LONGEST:
             parts.append([])
             size = len("d2")
         parts[-1].append(word)
         size += len(word) + 1
-    heads = (f"{head} {len(parts)} {names_of_queries}", *["d2"] * (len(parts) - 1))
+    heads = (f"{head} {len(parts)} {rest}", *["d2"] * (len(parts) - 1))
     texts = [" ".join((first, *part)) for first, part in zip(heads, parts, strict=True)]
     return [Chunk(names.decision(number), Fact(decision.batch.number, text)) for number, text in enumerate(texts)]
 
@@ -148,14 +150,14 @@ class Head(NamedTuple):
 
 def read_head(fact: Fact) -> Head:
     """Read how many parts a decision has, and where they are. Raises ProtocolError if it is something else."""
-    words = _words(fact, "d1", HEAD_WORDS, at_least=True)
+    words = _head_words(fact)
     return Head(_number(words[5]), max(1, _number(words[3])))
 
 
 def read_decision(facts: Iterable[Fact]) -> Decision:
     """Read a decision from all of its parts, in their order. Raises ProtocolError if they are something else."""
     first, *others = facts
-    query, version, tasks, _, generation, _, earlier, stream, *attempts = _words(first, "d1", HEAD_WORDS, at_least=True)
+    query, version, tasks, _, generation, _, earlier, stream, rows, *attempts = _head_words(first)
     for each in others:
         if each.offset != first.offset:
             raise ProtocolError(f"a part of the decision of batch {first.offset} is of batch {each.offset}")
@@ -163,7 +165,17 @@ def read_decision(facts: Iterable[Fact]) -> Decision:
     read = tuple(_attempt(_number(generation), word) for word in attempts)
     queries = () if earlier == NONE else tuple(earlier.split(","))
     of_stream = None if stream == NONE else stream
-    return Decision(BatchName(query, first.offset), _number(version), _number(tasks), read, queries, of_stream)
+    count = None if rows == NONE else _number(rows)
+    return Decision(BatchName(query, first.offset), _number(version), _number(tasks), read, queries, of_stream, count)
+
+
+def _head_words(fact: Fact) -> list[str]:
+    """Return the words of the first part of a decision, in the newest form."""
+    kind = "d1" if fact.text.startswith("d1 ") else "d3"
+    words = _words(fact, kind, HEAD_WORDS[kind], at_least=True)
+    if kind == "d1":
+        words.insert(HEAD_WORDS[kind], NONE)
+    return words
 
 
 def _attempt(generation: int, word: str) -> Attempt:

@@ -173,9 +173,18 @@ def commit(
     *,
     may_duplicate: bool = False,
     stream: str | None = None,
+    compares_count: bool = True,
 ) -> Generator[Request, Any, Committed]:
     """Commit a batch, whose tasks have all reported."""
-    decision = protocol.decide(opened, batch, version, reports, may_duplicate=may_duplicate, stream=stream)
+    decision = protocol.decide(
+        opened,
+        batch,
+        version,
+        reports,
+        may_duplicate=may_duplicate,
+        stream=stream,
+        compares_count=compares_count,
+    )
     if decision is None:
         return Committed()
     if isinstance(decision, Refusal):

@@ -12,7 +12,8 @@ X3 a decided batch is finished before anything is aborted; X4 where a coordinato
 X5 facts of another query count for nothing; X6 a marker stands for the same rows only;
 X7 a finished batch is not written again; X8 abort spares what is decided; X9 a batch ends with all of it committed;
 X10 each marker of a batch belongs to a task; X11 a batch older than the facts is refused; X12 so is one behind a gap;
-X13 so is one of a query that another one has followed; X14 so is one behind a batch that is only partly committed.
+X13 so is one of a query that another one has followed; X14 so is one behind a batch that is only partly committed;
+X15 so is a finished batch that comes back with another number of rows.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Decision:
         attempts: the transactions.
         earlier: queries that have decided a batch before this one, the last `EARLIER_QUERIES` of them.
         stream: the streaming query in whose `foreachBatch` it was written as a batch job; None: none is known.
+        rows: of the batch, those that are committed already included; None: an older record, which has no number.
     """
 
     batch: BatchName
@@ -66,6 +68,7 @@ class Decision:
     attempts: tuple[Attempt, ...]
     earlier: tuple[str, ...] = ()
     stream: str | None = None
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,7 @@ class Opening:
         markers: of the last batch by the partitions of the job, if it is not finished.
         earlier: queries that have decided a batch before the one of the last batch.
         stream: of the last batch, if it was a batch job of a `foreachBatch`.
+        rows: of the last batch; None: not known.
     """
 
     token: Token
@@ -121,6 +125,7 @@ class Opening:
     markers: Mapping[int, Marker] = field(default_factory=dict[int, Marker])
     earlier: tuple[str, ...] = ()
     stream: str | None = None
+    rows: int | None = None
 
 
 class Order(Enum):
@@ -128,7 +133,7 @@ class Order(Enum):
 
     WRITE = "write"
     SKIP = "skip"
-    """All of the batch is committed: the rows are read, and nothing is sent."""
+    """All of the batch is committed: the rows are counted, and nothing is sent."""
     COMPARE = "compare"
     """The rows of this task are committed, if they are the same."""
 
@@ -146,13 +151,17 @@ class Refusal(Enum):
     """The batch before it is only partly committed, and was not run again."""
     OTHER_ROWS = "other rows"
     """The batch is partly committed, and the replay brings other rows."""
+    OTHER_COUNT = "other count"
+    """The batch is finished, and comes back with another number of rows: Spark has planned it afresh, as the checkpoint is a
+    copy from the batch before."""
 
 
 class Report(NamedTuple):
-    """The result of a task: the transaction it has prepared; None if it sent nothing."""
+    """The result of a task: the transaction it has prepared, None if it sent nothing; the number of its rows, sent or not."""
 
     order: Order
     attempt: Attempt | None
+    rows: int
 
 
 class Protocol:
@@ -182,7 +191,7 @@ class Protocol:
             return Opening(token)
         left = [each for each in decision.attempts if not self.is_in(each, decision, fates, markers)]
         if not left:
-            return Opening(token, decision.batch, earlier=decision.earlier, stream=decision.stream)
+            return Opening(token, decision.batch, earlier=decision.earlier, stream=decision.stream, rows=decision.rows)
         of_batch = {number: marker for number, marker in markers.items() if self.is_of(marker, decision.batch)}
         return Opening(
             token,
@@ -191,6 +200,7 @@ class Protocol:
             markers=of_batch,
             earlier=decision.earlier,
             stream=decision.stream,
+            rows=decision.rows,
         )
 
     def is_in(
@@ -213,7 +223,14 @@ class Protocol:
 
     # ------------------------------------------------------------------ task
     def order(
-        self, opening: Opening, batch: BatchName, partition: int, *, is_stream: bool, stream: str | None = None
+        self,
+        opening: Opening,
+        batch: BatchName,
+        partition: int,
+        *,
+        is_stream: bool,
+        stream: str | None = None,
+        needs_facts: bool | None = None,
     ) -> Order | Refusal:
         """Decide what a task does.
 
@@ -223,10 +240,12 @@ class Protocol:
             partition: of the job.
             is_stream: numbers of a stream follow each other; those of batch jobs only ascend.
             stream: in whose `foreachBatch` the task of a batch job runs; None: none is known.
+            needs_facts: a number above 0 has had one before it, which must be on record; None: that of a stream.
         """
         last = opening.last
         if last is None or not self.is_same_query(last, batch):
-            is_unknown = (is_stream and batch.number > 0) or self.has_been_followed(opening, batch)
+            counts_from_0 = is_stream if needs_facts is None else needs_facts
+            is_unknown = (counts_from_0 and batch.number > 0) or self.has_been_followed(opening, batch)
             return Refusal.NO_FACTS if is_unknown else Order.WRITE
         if batch.number < last.number:
             return Refusal.REWOUND
@@ -262,6 +281,7 @@ class Protocol:
         *,
         may_duplicate: bool = False,
         stream: str | None = None,
+        compares_count: bool = True,
     ) -> Decision | Refusal | None:
         """Decide a batch: the decision to record, why it is refused, or None if there is nothing to do.
 
@@ -272,14 +292,21 @@ class Protocol:
             reports: one of each partition of the job, in its order.
             may_duplicate: rows that have moved are written again.
             stream: as the tasks have it.
+            compares_count: a finished batch must have as many rows as before.
         """
         if opening.last == batch and opening.is_finished:
-            return None
+            return Refusal.OTHER_COUNT if compares_count and not self.has_same_count(opening, reports) else None
         has_more = opening.last == batch and any(number >= len(reports) for number in opening.markers)
         if has_more and not may_duplicate:
             return Refusal.OTHER_ROWS  # X10: no task compares these
         attempts = tuple(report.attempt for report in reports if report.attempt is not None)
-        return Decision(batch, version, len(reports), attempts, self.earlier(opening, batch), stream)
+        rows = sum(report.rows for report in reports)
+        return Decision(batch, version, len(reports), attempts, self.earlier(opening, batch), stream, rows)
+
+    def has_same_count(self, opening: Opening, reports: Sequence[Report]) -> bool:
+        """Return whether a finished batch comes back with as many rows (X15). Which rows they are does not matter: a legitimate
+        replay may bring them in another order, and with other values of a clock or of `rand()`."""
+        return opening.rows is None or opening.rows == sum(report.rows for report in reports)
 
     def earlier(self, opening: Opening, batch: BatchName) -> tuple[str, ...]:
         """Return the queries that have decided a batch before the one of this batch, the latest one at the end."""

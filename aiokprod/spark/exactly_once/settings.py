@@ -46,14 +46,18 @@ class ExactlyOnce:
         sink: names the transactional ids and groups.
         topic: of whose partitions offsets are committed, as markers.
         may_duplicate: a partly committed batch whose rows have moved is written again.
+        may_skip: a finished batch that has another number of rows in a replay is skipped.
         may_lack_facts: a batch about which nothing is recorded is written.
+        needs_facts: a batch with a number above 0 is refused if nothing is recorded about its query.
         job: name of a batch job; None for a stream, whose batches Spark names.
     """
 
     sink: str
     topic: str
     may_duplicate: bool = False
+    may_skip: bool = False
     may_lack_facts: bool = False
+    needs_facts: bool = True
     job: BatchName | None = None
 
 
@@ -97,11 +101,17 @@ def read_settings(
     if sink is not None and not SINK_ID.fullmatch(sink):
         raise ConfigError(f"sinkId is {sink!r}: it must have 1 to 100 letters, digits, '_' and '-'")
     job = _job(options, is_stream=is_stream, job_id=job_id, batch_id=batch_id)
+    # Batches of a stream count from 0, those of `write_each_batch` too; the first number of a job may be any, a date, say.
+    counts_from_0 = is_stream or (batch_id is not None and "txnversion" not in options)
+    missing = _choice(options, "onMissingFacts", ("fail", "write") if counts_from_0 else ("write", "fail"))
+    mismatch = _choice(options, "onReplayMismatch", ("fail", "duplicate", "skip"))
     return ExactlyOnce(
         sink=_stream_sink(options, sink) if job is None else f"{sink or DEFAULT_SINK}-{job.query[:DIGITS]}",
         topic=marker_topic,
-        may_duplicate=_choice(options, "onReplayMismatch", ("fail", "duplicate")) == "duplicate",
-        may_lack_facts=_choice(options, "onMissingFacts", ("fail", "write")) == "write",
+        may_duplicate=mismatch == "duplicate",
+        may_skip=mismatch == "skip",
+        may_lack_facts=missing == "write" and "onmissingfacts" in options,
+        needs_facts=missing == "fail",
         job=job,
     )
 
@@ -109,7 +119,7 @@ def read_settings(
 def _choice(options: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:
     value = options.get(name.lower(), values[0]).strip().lower()
     if value not in values:
-        raise ConfigError(f"{name} is {value!r}: it must be {' or '.join(values)}")
+        raise ConfigError(f"{name} is {value!r}: it must be {', '.join(values[:-1])} or {values[-1]}")
     return value
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import sys
 import threading
+from pathlib import Path
+from types import FrameType
 
 import pytest
 from virtual_rig import room, run, started
@@ -496,6 +499,34 @@ def test_a_record_that_is_delivered_at_once_keeps_no_story() -> None:
             assert [event.kind for event in told.events] == [EventKind.ACCEPTED, EventKind.DELIVERED]
             holder, _ = position_of(delivery)
             assert isinstance(holder, ProducerBatch) and holder.timeline is None
+
+    run(scenario)
+
+
+@pytest.mark.pure("calls of Python functions are counted")
+def test_nothing_of_an_explanation_is_made_until_it_is_asked_for() -> None:
+    files = {"explanation.py", "explaining.py", "explained_queue.py", "timeline.py", "waits.py"}
+    called: list[str] = []
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and Path(frame.f_code.co_filename).name in files:
+            called.append(f"{Path(frame.f_code.co_filename).name}: {frame.f_code.co_name}")
+
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=5) as (_, producer):
+            await producer.send("t", b"v")
+            sys.setprofile(note)
+            try:
+                for _ in range(10):
+                    await producer.send("t", b"v")
+                    await asyncio.gather(*(producer.send("t", b"v", key=b"%d" % key) for key in range(100)))
+                    await producer.send_many("t", [b"v"] * 100)
+                    await producer.flush()
+                assert called == []
+                producer.send("t", b"v").explain()
+                assert "explained_queue.py: explain" in called  # the net is not empty
+            finally:
+                sys.setprofile(None)
 
     run(scenario)
 

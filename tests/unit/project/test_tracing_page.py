@@ -42,8 +42,8 @@ def test_the_program_makes_two_spans(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_page_names_every_attribute_and_instrument() -> None:
-    made = set(re.findall(r'"((?:messaging|aiokprod|error)\.[a-z_.]+)"', SOURCE))
-    assert made == set(re.findall(r"`((?:messaging|aiokprod|error)\.[a-z_.]+)`", PAGE))
+    made = set(re.findall(r'"((?:messaging|aiokprod|error|server)\.[a-z_.]+)"', SOURCE))
+    assert made == set(re.findall(r"`((?:messaging|aiokprod|error|server)\.[a-z_.]+)`", PAGE))
 
 
 def test_the_page_has_every_option() -> None:

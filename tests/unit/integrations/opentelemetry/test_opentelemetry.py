@@ -24,13 +24,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler
 from opentelemetry.semconv._incubating.attributes import error_attributes, messaging_attributes
 from opentelemetry.semconv._incubating.metrics import messaging_metrics
+from opentelemetry.semconv.attributes import server_attributes
 from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
 from opentelemetry.trace.status import StatusCode
 
 from aiokprod import Delivery, Producer, ProducerInterceptor, Record
 from aiokprod.errors import AiokprodError, BufferFullError, ConfigError
-from aiokprod.hooks import BatchSettled
+from aiokprod.hooks import BatchSettled, Server
 from aiokprod.integrations.opentelemetry import batch_telemetry, open_telemetry
 from aiokprod.integrations.opentelemetry.batch_telemetry import BatchTelemetry
 from aiokprod.integrations.opentelemetry.draw import Draw
@@ -39,6 +40,8 @@ from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
 
 THEIRS = SpanContext(0xABC, 0xDEF, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+SERVER = {server_attributes.SERVER_ADDRESS: "127.0.0.1", server_attributes.SERVER_PORT: 9092}
+CLUSTER = {messaging_attributes.MESSAGING_KAFKA_CLUSTER_ID: "a-cluster"}
 TRACEPARENT = b"00-00000000000000000000000000000abc-0000000000000def-01"
 
 
@@ -88,9 +91,9 @@ def run(scenario: Callable[[VirtualNetwork], Awaitable[None]]) -> None:
 
 @asynccontextmanager
 async def started(
-    network: VirtualNetwork, hooks: Sequence[ProducerInterceptor], **options: Any
+    network: VirtualNetwork, hooks: Sequence[ProducerInterceptor], brokers: int = 1, **options: Any
 ) -> AsyncIterator[tuple[MockCluster, Producer]]:
-    async with MockCluster(brokers=1, network=network, seed=1) as cluster:
+    async with MockCluster(brokers=brokers, network=network, seed=1, cluster_id="a-cluster") as cluster:
         cluster.create_topic("orders")
         options = {"dialer": network.dial, "interceptors": hooks, "client_id": "shop"} | options
         async with Producer(cluster.bootstrap_servers, **options) as producer:
@@ -129,6 +132,8 @@ def test_a_record_has_a_span_by_the_conventions() -> None:
         messaging_attributes.MESSAGING_KAFKA_OFFSET: 0,
         messaging_attributes.MESSAGING_MESSAGE_BODY_SIZE: 5,
         "aiokprod.attempts": 1,
+        **SERVER,
+        **CLUSTER,
     }
     assert attributes(second)[messaging_attributes.MESSAGING_KAFKA_MESSAGE_TOMBSTONE] is True
     assert messaging_attributes.MESSAGING_KAFKA_MESSAGE_KEY not in attributes(second)  # no text
@@ -214,6 +219,28 @@ def test_attempts_are_counted_and_failures_have_their_error() -> None:
     assert attributes(lost)[error_attributes.ERROR_TYPE] == "DeliveryTimeoutError"
     assert attributes(lost)["aiokprod.persistence"] == "possibly persisted"
     assert messaging_attributes.MESSAGING_KAFKA_OFFSET not in attributes(lost)
+
+
+def test_the_server_is_that_of_the_last_attempt_and_there_is_none_without_one() -> None:
+    sdk = Telemetry()
+
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, sdk.hooks(batch_spans=True), brokers=2, linger_ms=100) as (cluster, producer):
+            cluster.move_leader("orders", 0, 1)
+            await producer.send("orders", b"a")
+            cluster.move_leader("orders", 0, 2)
+            await producer.send("orders", b"b")
+            assert producer.send("orders", b"c").recall()
+            await producer.send("orders", b"d")
+
+    run(scenario)
+    expected = [("127.0.0.1", 9092, "a-cluster"), ("127.0.0.1", 9093, "a-cluster"), (None, None, None)]
+    names = (*SERVER, *CLUSTER)
+    for name in ("create orders", "send orders"):
+        told = [tuple(attributes(span).get(name) for name in names) for span in sdk.named(name)]
+        assert told == [*expected, expected[1]]
+    points = [found.get(server_attributes.SERVER_PORT) for found, _ in sdk.points("messaging.client.sent.messages")]
+    assert points == [9092, 9093]
 
 
 def test_a_record_that_send_refuses_has_a_span_that_failed() -> None:
@@ -313,7 +340,10 @@ def test_batches_have_spans_with_links_and_their_records_are_created() -> None:
         messaging_attributes.MESSAGING_BATCH_MESSAGE_COUNT: 3,
         messaging_attributes.MESSAGING_KAFKA_OFFSET: 0,
         "aiokprod.attempts": 1,
+        **SERVER,
+        **CLUSTER,
     }
+    assert {attributes(span)[server_attributes.SERVER_ADDRESS] for span in created} == {"127.0.0.1"}
 
 
 def test_columns_pass_by_and_their_batches_are_traced() -> None:
@@ -375,6 +405,7 @@ def test_what_is_sent_is_measured_by_the_conventions() -> None:
         messaging_attributes.MESSAGING_OPERATION_TYPE: "send",
         messaging_attributes.MESSAGING_DESTINATION_NAME: "orders",
         messaging_attributes.MESSAGING_DESTINATION_PARTITION_ID: "0",
+        **SERVER,
     }
     assert [(found, point.value) for found, point in sent] == [
         (plain, 5), (plain | {error_attributes.ERROR_TYPE: "INVALID_TIMESTAMP"}, 1),
@@ -610,6 +641,32 @@ def test_attributes_of_partitions_are_kept_in_bounds_and_without_the_error_of_a_
         for each, point in sdk.points("messaging.client.sent.messages")
     }
     assert sums == {(str(partition), error): 6 for partition in range(3) for error in ("BufferFullError", None)}
+
+
+def test_attributes_of_a_partition_follow_its_leader_and_take_no_room_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batch_telemetry, "MOST_PARTITIONS", 2)
+    sdk = Telemetry()
+    _, batches = sdk.hooks()
+    assert isinstance(batches, BatchTelemetry)
+    batches.configure(None)
+    servers = [None, *(Server(broker=id, host=f"b{id}", port=9092, cluster_id=None) for id in (1, 2))]
+    batches.on_batch_settled(settled(partition=1))
+    of_the_other = batches._attributes["orders", 1]
+    for _ in range(2):
+        for server in servers:
+            batches.on_batch_settled(settled(server=server))
+            same = batches._attributes["orders", 0]
+            batches.on_batch_settled(settled(server=server))
+            assert batches._attributes["orders", 0] is same
+    assert len(batches._attributes) == 2 and batches._attributes["orders", 1] is of_the_other
+    sums = {
+        each.get(server_attributes.SERVER_ADDRESS): point.value
+        for each, point in sdk.points("messaging.client.sent.messages")
+        if each["messaging.destination.partition.id"] == "0"
+    }
+    assert sums == {None: 12, "b1": 12, "b2": 12}
 
 
 def test_each_part_of_a_batch_is_linked_to_its_own_records() -> None:

@@ -267,6 +267,24 @@ async def out_of_order_and_another_epoch(network: VirtualNetwork, story: Story) 
 
 
 @fault
+async def chased_and_failed(network: VirtualNetwork, story: Story) -> None:
+    options: dict[str, Any] = {"delivery_timeout_ms": 3_000, "request_timeout_ms": 2_500}
+    async with started(network, linger_ms=0, batch_size=100, **options) as (cluster, producer):
+        await producer.send("t", b"v" * 90)
+        held = cluster.hold("Produce", nth=2)
+        cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
+        deliveries = [producer.send("t", b"%d" % number + b"v" * 90) for number in range(2)]
+        await asyncio.sleep(1)
+        cluster.swallow_next("Produce", times=None)
+        cluster.release(held)
+        await asyncio.sleep(1)
+        story.look(producer, deliveries[0])
+        await asyncio.wait(deliveries)
+        await story.end(deliveries[0])
+        await story.end(deliveries[1])
+
+
+@fault
 async def transaction_aborting(network: VirtualNetwork, story: Story) -> None:
     async with started(network, transactional_id="tx", linger_ms=1_000) as (cluster, producer):
         producer.begin_transaction()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from aiokprod import Producer, ProducerConfig, Record
 from aiokprod.errors import ConfigError, ProducerClosedError, SerializationError
 from aiokprod.hooks import ProducerInterceptor, RecordOutcome
 from aiokprod.model import ProducerState
+from aiokprod.records.columns import BytesColumn
 from aiokprod.serializers import HeaderList, JsonSerializer
 from aiokprod.testing import MockCluster
 
@@ -200,9 +202,79 @@ def test_an_interceptor_that_wants_nothing_sees_a_record_per_second(way: str) ->
                 await asyncio.sleep(1.1)
                 await burst(number)
             assert len(values(cluster, "t")) == 60
-        # A run of `send_many` is taken at once: then it is the first record of the next one.
-        assert 2 <= len(hook.seen) <= 5
+        if way == "send_many":  # a run is taken at once
+            assert hook.seen == [b"2-0", b"4-0"]
+        else:  # the record before finds that a second is over
+            assert hook.seen == [b"%d-1" % number for number in range(1, 6)]
         assert hook.settled == hook.seen
+
+    run_in_virtual_time(scenario())
+
+
+def test_a_record_that_is_seen_begins_a_second_in_which_none_is() -> None:
+    async def scenario() -> None:
+        hook = WantsNothing()
+        async with started("t", interceptors=[hook]) as (_, producer):
+            for number in range(2):
+                await asyncio.sleep(10)
+                producer.send("t", b"%d" % number)
+            for _ in range(400):
+                producer.send("t", b"later")
+                await asyncio.sleep(0.002)
+        assert hook.seen == [b"1"] or hook.seen == [b"later"]
+
+    run_in_virtual_time(scenario())
+
+
+@pytest.mark.parametrize("way", ["list", "iterator", "with a record"])
+def test_an_interceptor_that_wants_all_again_sees_the_rest_of_a_call(way: str) -> None:
+    class Wants(WantsNothing):
+        wants_all = False
+
+        def skip(self) -> int | None:
+            return 0 if self.wants_all else None
+
+    async def scenario() -> None:
+        hook = Wants()
+        async with started("t", interceptors=[hook]) as (cluster, producer):
+            await producer.send("t", b"first")
+            hook.wants_all = True
+            await asyncio.sleep(5)
+            some: list[Any] = [b"%d" % number for number in range(1_200)]
+            if way == "with a record":
+                some[1] = Record(value=b"1")
+            await producer.send_many("t", some if way == "list" else iter(some))
+            assert values(cluster, "t") == [b"first", *[b"%d" % number for number in range(1_200)]]
+        if way == "list":  # a run is taken at once
+            assert hook.seen and hook.seen[-1] == b"1199" and len(hook.seen) >= 600
+        else:
+            assert len(hook.seen) == 1_199
+
+    run_in_virtual_time(scenario())
+
+
+@pytest.mark.parametrize("interceptors", [1, 2])
+def test_rows_of_columns_reach_no_hook_of_records(interceptors: int) -> None:
+    class Misses(ProducerInterceptor):
+        may_miss_columns = True
+
+        def __init__(self) -> None:
+            self.heard: list[object] = []
+
+        def on_send(self, record: Record) -> Record:
+            self.heard.append(record)
+            return record
+
+        def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+            self.heard.append(metadata)
+
+    async def scenario() -> None:
+        hooks = [Misses() for _ in range(interceptors)]
+        async with started("t", interceptors=hooks) as (cluster, producer):
+            await producer.send_columns("t", BytesColumn(array("i", [0, 1, 2]), b"ab"))
+            await asyncio.sleep(1)
+            assert values(cluster, "t") == [b"a", b"b"]
+        assert [hook.heard for hook in hooks] == [[]] * interceptors
 
     run_in_virtual_time(scenario())
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+from random import Random
+from traceback import TracebackException
+from typing import Any
 
 import pytest
 from column_rig import column
-from virtual_rig import kinds, log, outcomes, run, started
+from virtual_rig import Told, kinds, log, outcomes, run, started
 
-from aiokprod import Producer
-from aiokprod.errors import DeliveryTimeoutError, TransactionAbortedError
+from aiokprod import Delivery, Producer
+from aiokprod.errors import DeliveryTimeoutError, RecordTooLargeError, TransactionAbortedError
 from aiokprod.hooks import (
     BatchAnswered,
     BatchEvent,
@@ -21,6 +25,7 @@ from aiokprod.hooks import (
     BatchSettled,
     ProducerInterceptor,
     RecordOutcome,
+    Server,
 )
 from aiokprod.model import Record
 from aiokprod.testing import MockCluster
@@ -115,6 +120,109 @@ def test_batches_that_pass_by_have_no_events_and_no_number() -> None:
         assert hook.batches == [None, None, 1, 2, 3, None, None]
         assert [event.batch for event in hook.events if isinstance(event, BatchSettled)] == [1, 2, 3]
         assert len(hook.events) == 3 * 4
+
+    run(scenario)
+
+
+class Acts(Follows):
+    """A follower that acts when it is asked which batches may pass by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act: Callable[[], object] | None = None
+
+    def skip_batches(self) -> int:
+        act, self.act = self.act, None
+        if act is not None:
+            act()
+        return 0
+
+
+class Settles(ProducerInterceptor):
+    """A follower of outcomes only, which acts there, too."""
+
+    def __init__(self) -> None:
+        self.settled: list[tuple[int, int, int, bool]] = []
+        self.act: Callable[[], object] | None = None
+
+    def skip_batches(self) -> int:
+        act, self.act = self.act, None
+        if act is not None:
+            act()
+        return 0
+
+    def on_batch_settled(self, batch: BatchSettled) -> None:
+        self.settled.append((batch.batch, batch.first, batch.records, batch.is_last))
+
+
+def test_a_skip_of_batches_may_send_while_batches_are_sealed() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Acts()
+        async with started(network, interceptors=[hook], batch_size=200, linger_ms=50) as (cluster, producer):
+            nested: list[Delivery] = []
+            hook.act = lambda: nested.append(producer.send("t", b"nested"))
+            values = [b"%03d" % number + b"x" * 50 for number in range(6)]
+            assert await sent(producer, values) == ["RecordMetadata"] * 6
+            await nested[0]
+            assert [record.value for record in cluster.records("t") if record.value != b"nested"] == values
+            await asyncio.sleep(1)
+        stages = Counter((event.batch, type(event)) for event in hook.events)
+        assert {batch for batch, _ in stages} == set(range(1, len(stages) // 4 + 1)) and set(stages.values()) == {1}
+
+    run(scenario)
+
+
+def test_a_skip_of_batches_that_sends_while_records_expire_loses_nothing() -> None:
+    """The question came inside the state change: the record went into a batch that the next action settled without it."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Settles()
+        options = {"batch_size": 200, "linger_ms": 1_000, "delivery_timeout_ms": 3_000, "request_timeout_ms": 1_000}
+        async with started(network, brokers=3, interceptors=[hook], **options) as (cluster, producer):
+            await producer.send("t", b"first")
+            for broker in (1, 2, 3):
+                cluster.stop_broker(broker)
+            await asyncio.sleep(5)
+            nested: list[Delivery] = []
+            hook.act = lambda: nested.append(producer.send("t", b"nested"))
+            expired = await sent(producer, [b"%03d" % number + b"x" * 50 for number in range(4)])
+            assert expired == ["DeliveryTimeoutError"] * 4
+            for broker in (1, 2, 3):
+                cluster.start_broker(broker)
+            await asyncio.wait_for(producer.flush(), 60)
+            await outcomes(nested)
+            assert producer.health().buffered_bytes == 0
+
+    run(scenario)
+
+
+def test_a_skip_of_batches_that_recalls_leaves_a_batch_its_number() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Settles()
+        async with started(network, interceptors=[hook], linger_ms=50) as (_, producer):
+            deliveries = [producer.send("t", b"%d" % number) for number in range(4)]
+            hook.act = deliveries[1].recall
+            assert deliveries[0].recall()
+            await outcomes(deliveries)
+        assert hook.settled == [(1, 0, 1, False), (1, 1, 1, False), (1, 2, 2, True)]
+
+    run(scenario)
+
+
+def test_what_may_pass_by_is_asked_at_each_start() -> None:
+    class Counts(Follows):
+        asked = 0
+
+        def skip_batches(self) -> None:
+            self.asked += 1
+
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Counts()
+        async with started(network, interceptors=[hook]) as (_, producer):
+            assert hook.asked == 1
+            await producer.close()
+            await producer.start()
+            assert hook.asked == 2
 
     run(scenario)
 
@@ -226,6 +334,103 @@ def test_an_aborted_transaction_settles_its_batches() -> None:
     run(scenario)
 
 
+class Places(Follows):
+    """Notes where each batch and each record went last."""
+
+    may_miss_columns = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[Server | None] = []
+
+    def on_record_settled(self, record: Record, outcome: RecordOutcome) -> None:
+        self.records.append(outcome.server)
+
+    @property
+    def batches(self) -> list[Server | None]:
+        return [event.server for event in self.settled()]
+
+
+def server_of(cluster: MockCluster, broker: int) -> Server:
+    address = cluster.bootstrap_servers.split(",")[broker - 1]
+    host, port = address.rsplit(":", 1)
+    return Server(broker=broker, host=host, port=int(port), cluster_id=cluster.cluster_id)
+
+
+def test_an_outcome_names_the_server_of_the_last_attempt() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Places()
+        async with started(network, interceptors=[hook], brokers=3, linger_ms=0) as (cluster, producer):
+            cluster.move_leader("t", 0, 1)
+            await producer.send("t", b"a")
+            cluster.move_leader("t", 0, 2)
+            moved = producer.send("t", b"b")
+            await moved
+            assert moved.attempts == 2
+            await producer.send_columns("t", column([b"v"] * 10))
+            first, second = server_of(cluster, 1), server_of(cluster, 2)
+        assert hook.batches == [first, second, second]
+        assert hook.records == [first, second]
+
+    run(scenario)
+
+
+def test_what_was_never_written_names_no_server() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Places()
+        options: dict[str, Any] = {"linger_ms": 500, "batch_size": 5_000, "max_request_size": 10_000}
+        async with started(network, interceptors=[hook], **options) as (cluster, producer):
+            deliveries = [producer.send("t", b"v") for _ in range(3)]
+            assert deliveries[1].recall()
+            await producer.flush()
+            with pytest.raises(RecordTooLargeError):
+                producer.send("t", b"v" * 10_000)  # in no batch
+            await asyncio.sleep(1)
+            there = server_of(cluster, 1)
+        assert hook.batches == [None, there, there]
+        assert sorted(hook.records, key=str) == sorted([None, None, there, there], key=str)
+
+    run(scenario)
+
+
+def test_a_server_that_has_left_the_cluster_is_still_named() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Places()
+        options = {"delivery_timeout_ms": 3_000, "request_timeout_ms": 2_000, "linger_ms": 0}
+        async with started(network, interceptors=[hook], brokers=2, **options) as (cluster, producer):
+            there = server_of(cluster, 1)
+            cluster.create_topic("one-copy", replication_factor=1)
+            cluster.move_leader("one-copy", 0, 1)
+            await producer.partitions_for("one-copy")
+            cluster.hold("Produce")
+            delivery = producer.send("one-copy", b"v")
+            await asyncio.sleep(0.5)
+            cluster.kill_broker(1)
+            with pytest.raises(DeliveryTimeoutError):
+                await delivery
+            await asyncio.sleep(1)
+            assert 1 not in producer._pipeline.client.snapshot.brokers  # type: ignore[attr-defined]
+        assert hook.batches == hook.records == [there]
+
+    run(scenario)
+
+
+def test_a_connection_to_another_address_of_a_broker_is_named_from_then_on() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        hook = Places()
+        async with started(network, interceptors=[hook], linger_ms=0) as (cluster, producer):
+            await producer.send("t", b"a")
+            before = server_of(cluster, 1)
+            cluster.kill_broker(1)
+            await asyncio.sleep(1)
+            cluster.start_broker(1)
+            await producer.send("t", b"b")
+            after = server_of(cluster, 1)
+        assert hook.batches == [before, after]
+
+    run(scenario)
+
+
 class Breaks(Follows):
     def on_batch_sent(self, batch: BatchSent) -> None:
         raise RuntimeError("broken")
@@ -285,6 +490,66 @@ def test_records_are_not_seen_by_a_producer_that_only_follows_batches() -> None:
 def test_no_event_has_content_of_a_record(event: type[BatchEvent]) -> None:
     content = {"value", "key", "headers", "values", "keys"}
     assert not content & {field.name for field in fields(event)}
+
+
+SECRET = "swordfish"
+
+
+def texts_of(event: BatchEvent) -> str:
+    """Return all that an event tells: its fields, and its error with notes, causes and the variables of tracebacks."""
+    texts = [repr(event)]
+    error = event.error if isinstance(event, BatchSettled) else None
+    if error is not None:
+        texts += [str(error), repr(error), repr(error.args), repr(vars(error))]
+        texts += TracebackException.from_exception(error, capture_locals=True).format()
+    return "\n".join(texts)
+
+
+def test_no_event_of_a_failure_has_content_of_a_record_that_is_kept() -> None:
+    secret = SECRET.encode()
+    whole: dict[str, Any] = {"value": secret + b"v" * 100, "key": secret + b"k", "headers": {SECRET: secret}}
+
+    async def scenario(network: VirtualNetwork) -> None:
+        hook, told = Follows(), Told()
+        options: dict[str, Any] = {"delivery_timeout_ms": 3_000, "request_timeout_ms": 2_000, "linger_ms": 100}
+        options |= {"keep_failed_records": True, "on_delivery_error": told}
+        async with started(network, interceptors=[hook], **options) as (cluster, producer):
+            cluster.fail_next("Produce", "TOPIC_AUTHORIZATION_FAILED")
+            producer.send("t", **whole)
+            await producer.flush()
+            cluster.create_topic("compact", cleanup_policy="compact")
+            for each in (whole, whole | {"key": None}, whole):  # the second one is refused by name
+                producer.send("compact", **each)
+            await producer.flush()
+            cluster.alter_topic("t", max_message_bytes=600)
+            for each in (whole, whole | {"value": secret + Random(1).randbytes(1_000)}, whole):
+                producer.send("t", **each)
+            await producer.flush()
+            held = cluster.hold("Produce")
+            producer.send("t", **whole)
+            await asyncio.sleep(5)
+            cluster.release(held)
+            producer.send("t", **whole)
+            assert producer.send("t", **whole).recall()
+            await producer.flush()
+            held = cluster.hold("Produce")
+            producer.send("t", **whole)
+            await producer.close(timeout=0.5)
+            cluster.release(held)
+            await asyncio.sleep(1)
+        failed = [event.error for event in hook.settled() if event.error is not None]
+        assert {type(error).__name__ for error in failed} == {
+            "TopicAuthorizationError", "InvalidRecordError", "RecordTooLargeError", "DeliveryTimeoutError",
+            "RecordRecalledError", "UndeliveredAtCloseError",
+        }  # fmt: skip
+        assert {type(event) for event in hook.events} == {BatchSealed, BatchSent, BatchAnswered, BatchSettled}
+        assert len(told.errors) == len(failed) - 1  # the program recalled one itself
+        assert all(error.record is not None and SECRET in repr(error.record) for error in told.errors)  # it was kept
+        assert [error.record for error in failed] == [None] * len(failed)
+        for event in hook.events:
+            assert SECRET not in texts_of(event)
+
+    run(scenario)
 
 
 def test_events_are_told_before_the_interceptor_is_closed() -> None:

@@ -94,12 +94,10 @@ class FactsOfAnyQueryCount(Protocol):
     def is_same_query(self, last: BatchName, batch: BatchName) -> bool:
         return True
 
-    def order(
-        self, opening: Opening, batch: BatchName, partition: int, *, is_stream: bool, stream: str | None = None
-    ) -> Order | Refusal:
+    def order(self, opening: Opening, batch: BatchName, partition: int, **how: Any) -> Order | Refusal:
         if opening.last is not None and opening.last.number >= batch.number:
             return Order.SKIP
-        return super().order(opening, batch, partition, is_stream=is_stream)
+        return super().order(opening, batch, partition, **how)
 
 
 class AMarkerStandsForAnyRows(Protocol):
@@ -112,23 +110,14 @@ class AMarkerStandsForAnyRows(Protocol):
 class AFinishedBatchIsWrittenAgain(Protocol):
     """X7 off."""
 
-    def order(
-        self, opening: Opening, batch: BatchName, partition: int, *, is_stream: bool, stream: str | None = None
-    ) -> Order | Refusal:
-        found = super().order(opening, batch, partition, is_stream=is_stream)
+    def order(self, opening: Opening, batch: BatchName, partition: int, **how: Any) -> Order | Refusal:
+        found = super().order(opening, batch, partition, **how)
         return Order.WRITE if found is Order.SKIP else found
 
     def decide(
-        self,
-        opening: Opening,
-        batch: BatchName,
-        version: int,
-        reports: Sequence[Report],
-        *,
-        may_duplicate: bool = False,
-        stream: str | None = None,
+        self, opening: Opening, batch: BatchName, version: int, reports: Sequence[Report], **how: Any
     ) -> Decision | Refusal | None:
-        return super().decide(replace(opening, is_finished=False), batch, version, reports)
+        return super().decide(replace(opening, is_finished=False), batch, version, reports, **how)
 
 
 class AbortSparesNothing(Protocol):
@@ -157,35 +146,24 @@ class MarkersWithoutTasksAreForgotten(Protocol):
     """X10 off."""
 
     def decide(
-        self,
-        opening: Opening,
-        batch: BatchName,
-        version: int,
-        reports: Sequence[Report],
-        *,
-        may_duplicate: bool = False,
-        stream: str | None = None,
+        self, opening: Opening, batch: BatchName, version: int, reports: Sequence[Report], **how: Any
     ) -> Decision | Refusal | None:
-        return super().decide(opening, batch, version, reports, may_duplicate=True)
+        return super().decide(opening, batch, version, reports, **how | {"may_duplicate": True})
 
 
 class AnOldBatchIsWrittenAgain(Protocol):
     """X11 off."""
 
-    def order(
-        self, opening: Opening, batch: BatchName, partition: int, *, is_stream: bool, stream: str | None = None
-    ) -> Order | Refusal:
-        found = super().order(opening, batch, partition, is_stream=is_stream)
+    def order(self, opening: Opening, batch: BatchName, partition: int, **how: Any) -> Order | Refusal:
+        found = super().order(opening, batch, partition, **how)
         return Order.WRITE if found is Refusal.REWOUND else found
 
 
 class ABatchWithoutFactsIsWritten(Protocol):
     """X12 off."""
 
-    def order(
-        self, opening: Opening, batch: BatchName, partition: int, *, is_stream: bool, stream: str | None = None
-    ) -> Order | Refusal:
-        found = super().order(opening, batch, partition, is_stream=is_stream)
+    def order(self, opening: Opening, batch: BatchName, partition: int, **how: Any) -> Order | Refusal:
+        found = super().order(opening, batch, partition, **how)
         return Order.WRITE if found is Refusal.NO_FACTS else found
 
 
@@ -199,11 +177,16 @@ class AQueryThatWasFollowedIsANewOne(Protocol):
 class ABatchBehindHalfOfOneIsWritten(Protocol):
     """X14 off."""
 
-    def order(
-        self, opening: Opening, batch: BatchName, partition: int, *, is_stream: bool, stream: str | None = None
-    ) -> Order | Refusal:
-        found = super().order(opening, batch, partition, is_stream=is_stream)
+    def order(self, opening: Opening, batch: BatchName, partition: int, **how: Any) -> Order | Refusal:
+        found = super().order(opening, batch, partition, **how)
         return Order.WRITE if found is Refusal.UNFINISHED else found
+
+
+class AFinishedBatchMayHaveOtherRows(Protocol):
+    """X15 off."""
+
+    def has_same_count(self, opening: Opening, reports: Sequence[Report]) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
@@ -237,4 +220,5 @@ VARIANTS = (
     _off("X12", "facts expire", protocol=ABatchWithoutFactsIsWritten()),
     _off("X13", "queries take turns", protocol=AQueryThatWasFollowedIsANewOne()),
     _off("X14", "jobs are skipped", protocol=ABatchBehindHalfOfOneIsWritten()),
+    _off("X15", "old checkpoints come back, rows are added", protocol=AFinishedBatchMayHaveOtherRows()),
 )

@@ -3,8 +3,9 @@
 Every call to a broker is one step, and a seeded choice decides which actor makes the next one. Faults: tasks fail or go on as
 zombies, copies run beside them, drivers crash at any step or go on beside their successor, open transactions time out, answers
 to EndTxn are lost, rows move between tasks and their number changes in a replay, checkpoints are deleted, come back, or are
-restored from an old copy, facts expire. Or the batches are jobs, and behind a crash a scheduler goes on with the next one. The
-rules of the brokers are those that were measured (docs/broker_rules.md, rows 9 to 11).
+restored from an old copy, behind which Spark may plan a batch afresh with more rows, facts expire. Or the batches are jobs,
+and behind a crash a scheduler goes on with the next one. The rules of the brokers are those that were measured
+(docs/broker_rules.md, rows 9 to 11).
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class Faults:
     """that the query of a deleted one runs again at a restart: two queries share a sink id, one after the other"""
     rewound: float = 0.0
     """that it is an old copy at a restart"""
+    grows: bool = False
+    """the first batch behind an old copy is planned afresh, with one row more"""
     expired: float = 0.0
     """that the facts are gone at a restart"""
     skips: float = 0.0
@@ -219,7 +222,8 @@ class World:
         self.restarts = 0
         self.most = most
         self.refusals: list[Refusal] = []
-        self.finished: set[tuple[str, int]] = set()
+        self.finished: dict[tuple[str, int], int] = {}  # number of rows, as Spark has planned them
+        self.grown: set[tuple[str, int]] = set()
         self.is_over = False
         self.expired = False
         self.is_calm = False
@@ -272,6 +276,8 @@ class World:
             if self.checkpoint.committed > 1 and self.happens(self.faults.rewound):
                 self.real_committed = self.checkpoint.committed
                 self.checkpoint.committed -= self.random.randint(1, self.checkpoint.committed)
+                if self.faults.grows:
+                    self.grown = {(self.checkpoint.query, self.checkpoint.committed)}
             if self.checkpoint.committed < self.batches - 1 and self.happens(self.faults.skips):
                 self.skipped.add((self.checkpoint.query, self.checkpoint.committed))
                 self.checkpoint.committed += 1
@@ -306,8 +312,9 @@ class World:
 
     def _refused(self, refusal: Refusal) -> None:
         self.refusals.append(refusal)
-        if refusal is Refusal.REWOUND and self.real_committed:
+        if refusal in (Refusal.REWOUND, Refusal.OTHER_COUNT) and self.real_committed:
             self.checkpoint.committed, self.real_committed = self.real_committed, 0  # the operator puts it right
+            self.grown.clear()
         elif refusal is Refusal.UNFINISHED and self.faults.skips and self.brokers.decision is not None:
             self.checkpoint.committed = self.brokers.decision.batch.number  # and runs that job again
         else:
@@ -346,13 +353,13 @@ class World:
             if checkpoint.owner is not me and checkpoint.committed != number:
                 raise Crashed  # CONCURRENT_STREAM_LOG_UPDATE
             checkpoint.committed = number + 1
-            self.finished.add(batch)
+            self.finished[batch] = sum(len(rows) for rows in layout)
 
     def _layout(self, batch: BatchName, run: int) -> list[list[Row]]:
         """Return the rows of each task; the same in a replay, unless rows move."""
         random = Random(f"{batch} {run if self.faults.moves else 0}")
         layout: list[list[Row]] = [[] for _ in range(random.randint(2, 3) if self.faults.moves else 3)]
-        for number in range(ROWS):
+        for number in range(ROWS + (batch in self.grown)):
             random.choice(layout).append((*batch, number))
         return layout
 
@@ -406,10 +413,10 @@ class World:
         fingerprint = sum(Random(repr(row)).getrandbits(64) for row in rows) % 2**64
         if order is Order.COMPARE:
             is_same = protocol.is_same(opened.markers[partition], len(rows), fingerprint)
-            told.append(Report(order, None) if is_same else Refusal.OTHER_ROWS)
+            told.append(Report(order, None, len(rows)) if is_same else Refusal.OTHER_ROWS)
             return
         if order is Order.SKIP or not rows:
-            told.append(Report(order, None))
+            told.append(Report(order, None, len(rows)))
             return
         generation = opened.token.generation
         name = ("task", generation, partition, attempt)
@@ -429,7 +436,7 @@ class World:
             told.append(fenced)
             return
         yield
-        told.append(Report(order, Attempt(generation, partition, attempt, *identity)))
+        told.append(Report(order, Attempt(generation, partition, attempt, *identity), len(rows)))
 
     # ------------------------------------------------------------------ requests
     def _perform(self, procedure: Generator[Any, Any, Any]) -> Generator[None, Any, Any]:
@@ -507,8 +514,8 @@ class World:
     def verdict(self) -> list[str]:
         """Return what is wrong; nothing, if the guarantee holds."""
         wrong = [f"{row} is there {count} times" for row, count in self.brokers.visible.items() if count > 1]
-        for query, number in self.finished:
-            rows = [(query, number, each) for each in range(ROWS)]
+        for (query, number), count in self.finished.items():
+            rows = [(query, number, each) for each in range(count)]
             wrong += [f"{row} is lost" for row in rows if not self.brokers.visible[row]]
         for query, number in self.skipped:
             there = sum(self.brokers.visible[query, number, each] for each in range(ROWS))
@@ -527,6 +534,8 @@ class World:
                 return self.expired or self.faults.deleted > 0
             case Refusal.REWOUND:
                 return self.faults.rewound > 0
+            case Refusal.OTHER_COUNT:
+                return self.faults.grows
             case Refusal.UNFINISHED:
                 return self.faults.skips > 0 and self.brokers.timeouts > 0  # a stream runs its last batch again
         raise AssertionError(refusal)
@@ -552,6 +561,7 @@ KINDS = {
     "checkpoints are deleted": replace(ALL, deleted=0.3),
     "queries take turns": replace(ALL, second_driver=0, timeout=0, deleted=0.3, returns=0.5),
     "old checkpoints come back": replace(ALL, second_driver=0, rewound=0.3),
+    "old checkpoints come back, rows are added": replace(ALL, second_driver=0, rewound=0.3, grows=True),
     "jobs are skipped": replace(ALL, skips=0.3),
     "facts expire": replace(ALL, second_driver=0, timeout=0, expired=0.2),
 }

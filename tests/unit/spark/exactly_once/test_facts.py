@@ -47,11 +47,20 @@ EARLIER = st.lists(st.text().map(name_of_query), max_size=EARLIER_QUERIES)
 STREAMS = st.none() | st.text().map(name_of_query)
 
 
-@given(BATCHES, st.sampled_from([1, 2]), ATTEMPTS, st.integers(1, 10**6), EARLIER, STREAMS)
+ROWS = st.none() | st.integers(0, 2**62)
+
+
+@given(BATCHES, st.sampled_from([1, 2]), ATTEMPTS, st.integers(1, 10**6), EARLIER, STREAMS, ROWS)
 def test_a_decision_comes_back_from_its_parts(
-    batch: BatchName, version: int, attempts: list[Attempt], slots: int, earlier: list[str], stream: str | None
+    batch: BatchName,
+    version: int,
+    attempts: list[Attempt],
+    slots: int,
+    earlier: list[str],
+    stream: str | None,
+    rows: int | None,
 ) -> None:
-    decision = Decision(batch, version, len(attempts), tuple(attempts), tuple(earlier), stream)
+    decision = Decision(batch, version, len(attempts), tuple(attempts), tuple(earlier), stream, rows)
     chunks = decision_texts(Names("s", "t", slots), decision)
     assert read_decision(chunk.fact for chunk in chunks) == decision
     assert read_head(chunks[0].fact) == (len(chunks), slots)
@@ -67,7 +76,22 @@ def test_what_is_no_marker_is_told(text: str) -> None:
         read_marker(Fact(0, text))
 
 
-@pytest.mark.parametrize("texts", [["d1 q 2 1 1 0 1 - - 0.0.1"], ["d1 q 2 1 1 0 1 -"], ["d1 q 2 1 1 0 1 - -", "f1 q"]])
+def test_an_older_decision_without_a_number_of_rows_is_read() -> None:
+    decision = read_decision([Fact(4, "d1 q 2 1 1 7 1 - - 0.0.1.0")])
+    assert decision == Decision(BatchName("q", 4), 2, 1, (Attempt(7, 0, 0, 1, 0),), rows=None)
+    assert read_head(Fact(4, "d1 q 2 1 1 7 1 - - 0.0.1.0")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["d1 q 2 1 1 0 1 - - 0.0.1"],
+        ["d3 q 2 1 1 0 1 - -"],
+        ["d3 q 2 1 1 0 1 - - x"],
+        ["d1 q 2 1 1 0 1 -"],
+        ["d1 q 2 1 1 0 1 - -", "f1 q"],
+    ],
+)
 def test_what_is_no_decision_is_told(texts: list[str]) -> None:
     with pytest.raises(ProtocolError):
         read_decision(Fact(0, text) for text in texts)

@@ -66,10 +66,12 @@ def test_options_that_a_transaction_excludes_are_refused_by_their_names() -> Non
 
 def test_choices_are_read_and_checked() -> None:
     assert read(STREAM | {"onreplaymismatch": "Duplicate", "onmissingfacts": "write"}) == ExactlyOnce(
-        sink="orders", topic="t", may_duplicate=True, may_lack_facts=True
+        sink="orders", topic="t", may_duplicate=True, may_lack_facts=True, needs_facts=False
     )
+    assert read(STREAM | {"onreplaymismatch": "skip"}) == ExactlyOnce(sink="orders", topic="t", may_skip=True)
+    assert not read(STREAM | {"onmissingfacts": "fail"}).may_lack_facts
     assert refusal({"delivery": "once"}) == "delivery is 'once': it must be at_least_once or exactly_once"
-    assert refusal(STREAM | {"onreplaymismatch": "x"}) == "onReplayMismatch is 'x': it must be fail or duplicate"
+    assert refusal(STREAM | {"onreplaymismatch": "x"}) == "onReplayMismatch is 'x': it must be fail, duplicate or skip"
     assert refusal(STREAM | {"onmissingfacts": "x"}) == "onMissingFacts is 'x': it must be fail or write"
     for wrong in ("", "a.b", "a b", "é", "x" * 101):
         assert "it must have 1 to 100 letters" in refusal(ON | {"sinkid": wrong})
@@ -100,3 +102,14 @@ def test_a_batch_job_without_one_of_them_is_refused() -> None:
         assert "it must be a whole number" in refusal(ON | {"txnappid": "a", "txnversion": wrong}, is_stream=False)
     assert refusal(ON, is_stream=False, batch_id=4).startswith("option 'txnAppId' is missing: in foreachBatch")
     assert "for batch jobs and foreachBatch" in refusal(STREAM | {"txnappid": "a"})
+
+
+def test_a_batch_of_foreach_batch_needs_facts_and_a_job_only_if_it_is_asked_for() -> None:
+    named = ON | {"txnappid": "a"}
+    job = named | {"txnversion": "20261125"}
+    assert not read(job, is_stream=False).needs_facts  # its first number may be any
+    assert read(job | {"onmissingfacts": "fail"}, is_stream=False).needs_facts
+    assert not read(job | {"onmissingfacts": "write"}, is_stream=False).needs_facts
+    assert read(named, is_stream=False, batch_id=4).needs_facts  # counts from 0
+    assert not read(named | {"onmissingfacts": "write"}, is_stream=False, batch_id=4).needs_facts
+    assert not read(job, is_stream=False, batch_id=4).needs_facts  # has a number of its own
