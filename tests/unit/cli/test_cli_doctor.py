@@ -304,6 +304,50 @@ def test_the_authority_is_not_trusted(authority: trustme.CA) -> None:
     check(told, "tls-authority", "ssl.cafile=FILE")
 
 
+def test_the_broker_sends_its_certificate_without_the_one_between(authority: trustme.CA, ca_file: str) -> None:
+    """The authority is the right one: a change of ssl.cafile would not help."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    leaf = authority.create_child_ca().issue_cert("127.0.0.1")
+    with leaf.private_key_pem.tempfile() as key, leaf.cert_chain_pems[0].tempfile() as alone:
+        context.load_cert_chain(alone, key)
+    with MockCluster(1, ssl_context=context) as cluster:
+        told = examine(cluster.bootstrap_servers, "-X", "security.protocol=SSL", "-X", f"ssl.ca.location={ca_file}")
+    check(
+        told,
+        "tls-chain",
+        "ssl.keystore.certificate.chain=PEM  (at the broker, or in its keystore: its certificate, then that of",
+    )
+    assert "or ssl.cafile=FILE, if another authority signed it" in told.changes["tls-chain"]
+    issuer = re.search(r"issuer is '([^']+)'", told.text)
+    assert issuer is not None and issuer[1] in told.changes["tls-chain"] and "trustme" in issuer[1], told.text
+    assert "tls-authority" not in told.states
+
+
+def test_the_authority_is_another_one_than_that_of_the_file(ca_file: str) -> None:
+    """From outside it looks the same: both ways are told."""
+    with tls_cluster(trustme.CA().issue_cert("127.0.0.1")) as cluster:
+        told = examine(cluster.bootstrap_servers, "-X", "security.protocol=SSL", "-X", f"ssl.ca.location={ca_file}")
+    check(told, "tls-chain", "or ssl.cafile=FILE, if another authority signed it")
+
+
+def test_the_issuer_of_a_certificate_that_has_expired_too_is_not_known(authority: trustme.CA, ca_file: str) -> None:
+    leaf = trustme.CA().issue_cert("127.0.0.1", not_after=datetime(2021, 1, 1, tzinfo=UTC))
+    with tls_cluster(leaf) as cluster:
+        told = examine(cluster.bootstrap_servers, "-X", "security.protocol=SSL", "-X", f"ssl.ca.location={ca_file}")
+    check(told, "tls-chain", "then that of its issuer;")
+    assert "issuer is" not in told.text
+
+
+def test_the_file_has_the_certificate_between_without_its_root(authority: trustme.CA, tmp_path: Path) -> None:
+    between = authority.create_child_ca()
+    between.cert_pem.write_to_path(str(tmp_path / "between.pem"))
+    with tls_cluster(between.issue_cert("127.0.0.1")) as cluster:
+        told = examine(
+            cluster.bootstrap_servers, "-X", "security.protocol=SSL", "-X", f"ssl.ca.location={tmp_path}/between.pem"
+        )
+    check(told, "tls-authority", "ssl.cafile=FILE  (with the certificate of the root too")
+
+
 def test_the_certificate_is_for_another_name(authority: trustme.CA, ca_file: str) -> None:
     with tls_cluster(authority.issue_cert("kafka-0.example", "*.example")) as cluster:
         told = examine(cluster.bootstrap_servers, "-X", "security.protocol=SSL", "-X", f"ssl.ca.location={ca_file}")
