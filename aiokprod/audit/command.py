@@ -3,20 +3,21 @@
     python -m aiokprod.audit claims/ --log log/ --out audit/
     python -m aiokprod.audit claims/ --bootstrap localhost:9092 --topic orders --out audit/
 
-Exit status: 0 clean, 1 something is wrong, 2 the audit could not be made, or not completely.
+Exit status: 0 clean, 1 something is wrong, 2 the audit could not be made, or not completely, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from aiokprod.audit.files import write
 from aiokprod.audit.run import run
@@ -28,6 +29,8 @@ from aiokprod.errors import AiokprodError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+INTERRUPTED: Final = 128 + signal.SIGINT
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m aiokprod.audit") -> int:
@@ -52,6 +55,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m aiokp
         verdict = _audited(options)
         if options.out:
             write(verdict, options.out)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except Exception as error:  # any error: a traceback would exit with 1, which means that a record is wrong
         return _not_judged(program, _in_one_line(error))
     print(verdict.line)

@@ -69,6 +69,13 @@ class Commands(Group):
         """Return the commands and what they do, without importing them."""
         return [(name, text) for name, (_, text) in COMMANDS.items()]
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was typed; Ctrl-C in one without an event loop of `running` ends it without a word too."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # click would write an empty line
+            raise click.exceptions.Exit(BY_SIGNAL + 2) from None
+
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *more: Any, **extra: Any) -> Any:
         """Run the command line; always ends by SystemExit with the exit status."""
         extra["standalone_mode"] = False

@@ -50,6 +50,17 @@ def test_whatever_goes_wrong_is_not_judged_in_one_line(
     assert told.err.count("\n") == 1
 
 
+def test_ctrl_c_is_no_verdict_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(options: Namespace) -> Verdict:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_audited", interrupted)
+    assert main(ARGUMENTS) == 130
+    assert capsys.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize(
     ("verdict", "status"),
     [(Verdict(late=0), 0), (Verdict(counts=Counter({Finding.LOST: 1})), 1), (Verdict(problems=["half of it"]), 2)],
