@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aiokprod.cli.doctoring.finding import Finding
+from aiokprod.cli.doctoring.finding import NOT_HERE, Finding
 from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.cluster.dialing.connection_settings import MECHANISMS, ConnectionSettings
 from aiokprod.cluster.dialing.dns import Address, resolve
@@ -246,7 +246,7 @@ class ServerExaminer:
         return [printable(value, 253) for kind, value in names if kind in ("DNS", "IP Address")]
 
     async def _issuer_of_certificate(self, endpoint: Endpoint) -> str | None:
-        """Return who signed a server's certificate; None if that cannot be learned."""
+        """Return the issuer of a server's certificate; None if it cannot be learned."""
         unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         unchecked.check_hostname = False
         unchecked.verify_mode = ssl.CERT_NONE
@@ -312,7 +312,11 @@ class ServerExaminer:
             )
         if protocol == "SSL":
             return Finding("client-certificate", error.message, "ssl.certfile=FILE  (and ssl.keyfile=FILE)")
-        return Finding("no-answer", error.message, "look into the broker's log: it closed the connection")
+        return Finding(
+            "no-answer",
+            error.message,
+            f"bootstrap.servers=HOST:PORT  (of another broker: {NOT_HERE}; the log of this one says why it did not answer)",
+        )
 
 
 def _mechanism_of(offered: list[str]) -> str:

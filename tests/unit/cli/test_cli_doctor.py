@@ -21,7 +21,7 @@ import trustme
 from click.testing import CliRunner
 
 from aiokprod.cli.doctor import doctor
-from aiokprod.cli.doctoring.finding import Finding
+from aiokprod.cli.doctoring.finding import NOT_HERE, Finding
 from aiokprod.cli.doctoring.topics import of_record
 from aiokprod.cluster.dialing import dns
 from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
@@ -282,7 +282,10 @@ def test_the_servers_belong_to_two_clusters(cluster: MockCluster) -> None:
 
 def test_one_of_the_servers_is_gone(cluster: MockCluster) -> None:
     told = examine(f"127.0.0.1:{free_port()},{cluster.bootstrap_servers}")
-    assert told.states["refused"] == "wrong" and told.states["servers"] == "good", told.text
+    check(
+        told, "refused", "bootstrap.servers=127.0.0.1:PORT  (the port in the broker's listeners; or start the broker)"
+    )
+    assert told.states["servers"] == "good", told.text
 
 
 # ---------------------------------------------------------------------- TLS
@@ -457,7 +460,9 @@ def test_the_port_is_one_of_a_controller() -> None:
 
 def test_a_broker_hangs_up_when_it_is_asked(cluster: MockCluster) -> None:
     cluster.drop_answer("Metadata", times=None)
-    check(examine(cluster.bootstrap_servers), "no-answer", "look into the broker's log")
+    check(
+        examine(cluster.bootstrap_servers), "no-answer", f"bootstrap.servers=HOST:PORT  (of another broker: {NOT_HERE}"
+    )
 
 
 def test_a_server_takes_connections_and_says_nothing(cluster: MockCluster) -> None:
@@ -469,13 +474,20 @@ def test_a_server_takes_connections_and_says_nothing(cluster: MockCluster) -> No
 def test_no_producer_id_is_given(cluster: MockCluster) -> None:
     cluster.fail_next("InitProducerId", ErrorCode.UNKNOWN_SERVER_ERROR, times=None)
     told = examine(cluster.bootstrap_servers)
-    check(told, "producer-id", "look into the brokers' logs")
+    check(told, "producer-id", f"enable.idempotence=false  (until the brokers give one: {NOT_HERE}")
+    assert examine(cluster.bootstrap_servers, "-X", "enable.idempotence=false").status == 0
     assert "UNKNOWN_SERVER_ERROR" in told.text
 
 
 def test_a_broker_stops_answering_while_it_is_examined(cluster: MockCluster) -> None:
     cluster.drop_answer("InitProducerId", times=None)
-    check(examine(cluster.bootstrap_servers), "cluster", "look into the brokers' logs")
+    check(examine(cluster.bootstrap_servers), "cluster", f"{NOT_HERE}: restart the broker that is named")
+
+
+def test_a_broker_is_slow_while_it_is_examined(cluster: MockCluster) -> None:
+    cluster.swallow_next("InitProducerId", times=None)
+    told = examine(cluster.bootstrap_servers, "--timeout", "0.5")
+    check(told, "cluster", "--timeout 2  (if the brokers are only slow")
 
 
 # ---------------------------------------------------------------------- topics
@@ -601,7 +613,17 @@ def test_the_clocks_are_apart_and_the_broker_stamps_the_record() -> None:
 def test_a_record_that_is_refused_says_why(cluster: MockCluster) -> None:
     cluster.create_topic("compacted", cleanup_policy="compact")
     told = examine(cluster.bootstrap_servers, "compacted", "--send")
-    check(told, "record-refused", "correct what is named")
+    check(
+        told, "record-refused", "--topic compacted --add-config cleanup.policy=delete  (or send records with keys only"
+    )
+
+
+@pytest.mark.parametrize("code", [ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_RECORD])
+def test_a_record_that_a_rule_of_the_brokers_refuses(cluster: MockCluster, code: ErrorCode) -> None:
+    cluster.fail_next("Produce", code, times=None)
+    told = examine(cluster.bootstrap_servers, "orders", "--send")
+    check(told, "record-refused", f"{NOT_HERE}: a rule of the brokers refuses the record")
+    assert code.name in told.text
 
 
 def test_the_record_fails_and_its_error_is_told() -> None:
@@ -615,6 +637,7 @@ def test_the_record_fails_and_its_error_is_told() -> None:
     [finding] = run_virtual(scenario, seed=1)
     assert (finding.name, finding.is_trouble) == ("record-failed", True)
     assert "NOT_ENOUGH_REPLICAS" in finding.what
+    assert finding.change.startswith("--timeout 40  (if the brokers are only slow; else nothing on the client's side")
 
 
 def test_each_finding_has_a_test_and_is_on_the_page_of_the_command_line() -> None:
