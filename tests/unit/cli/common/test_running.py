@@ -241,7 +241,10 @@ def test_an_output_that_takes_nothing_changes_no_status(cluster: MockCluster) ->
         ["bash", "-c", f"exec 3>&1; {program}"], env=environment(cluster), capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["2", "2", "2", "2"]
-    assert done.stderr.splitlines() == ["aiokprod: No space left on device"] * 2
+    assert done.stderr.splitlines() == [
+        "aiokprod: No space left on device",
+        "aiokprod read: No space left on device",
+    ]
 
 
 def test_no_bar_is_drawn_over_what_is_typed(cluster: MockCluster) -> None:
