@@ -3,20 +3,21 @@
     python -m aiokprod.audit claims/ --log log/ --out audit/
     python -m aiokprod.audit claims/ --bootstrap localhost:9092 --topic orders --out audit/
 
-Exit status: 0 clean, 1 something is wrong, 2 the audit could not be made, or not completely.
+Exit status: 0 clean, 1 something is wrong, 2 the audit could not be made, or not completely, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from aiokprod.audit.files import write
 from aiokprod.audit.run import run
@@ -29,10 +30,12 @@ from aiokprod.errors import AiokprodError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+INTERRUPTED: Final = 128 + signal.SIGINT
+
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m aiokprod.audit") -> int:
     """Run the command; return the exit status."""
-    parser = _parser(program)
+    parser = parser_of(program)
     options = parser.parse_args(arguments)
     is_read_back = not options.log
     if is_read_back != bool(options.topic) or (
@@ -47,21 +50,23 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m aiokp
     try:
         import_module("pyspark")
     except ImportError as missing:
-        return _not_judged(f'the audit needs Spark ({missing}): pip install "aiokprod[audit]"')
+        return _not_judged(program, f'the audit needs Spark ({missing}): pip install "aiokprod[audit]"')
     try:
         verdict = _audited(options)
         if options.out:
             write(verdict, options.out)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except Exception as error:  # any error: a traceback would exit with 1, which means that a record is wrong
-        return _not_judged(_in_one_line(error))
+        return _not_judged(program, _in_one_line(error))
     print(verdict.line)
     if options.out:
         print(f"{options.out / 'index.html'}")
     return verdict.exit_status
 
 
-def _not_judged(why: str) -> int:
-    print(f"not judged: {why}", file=sys.stderr)
+def _not_judged(program: str, why: str) -> int:
+    print(f"{program}: not judged: {why}", file=sys.stderr)
     return NOT_JUDGED
 
 
@@ -75,15 +80,36 @@ def _in_one_line(error: Exception) -> str:
     return text if says_all else f"{type(error).__name__}: {text}"
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """A parser that says what is wrong in one line, and which options it has."""
+
+    @property
+    def actions(self) -> list[argparse.Action]:
+        """All arguments and options, --help too."""
+        return list(self._actions)
+
     def error(self, message: str) -> NoReturn:
         """End with one line, as all commands do."""
         self.exit(NOT_JUDGED, f"{self.prog}: {message}. See: {self.prog} --help\n")
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = _Parser(
+class _Formatter(argparse.HelpFormatter):
+    def add_usage(
+        self,
+        usage: str | None,
+        actions: Iterable[argparse.Action],
+        groups: Iterable[Any],
+        prefix: str | None = None,
+    ) -> None:
+        """Begin as the help of all commands does."""
+        super().add_usage(usage, actions, groups, prefix or "Usage: ")
+
+
+def parser_of(program: str) -> Parser:
+    """Return the parser of the command line; a shell's completion asks it for the options."""
+    parser = Parser(
         program,
+        formatter_class=_Formatter,
         description="Compare what a producer claimed (aiokprod.claims) with what is in the log.",
         epilog="Exit status: 0 clean, 1 something is wrong, 2 the audit could not be made, or not completely.",
     )
@@ -96,7 +122,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "-X", dest="pairs", metavar="NAME=VALUE", action="append", default=[], help="set an option of the connection"
     )
-    parser.add_argument("--topic", action="append", default=[], help="with --bootstrap; may be repeated")
+    parser.add_argument(
+        "--topic", metavar="TOPIC", action="append", default=[], help="with --bootstrap; may be repeated"
+    )
     parser.add_argument(
         "--kafka-source",
         action="store_true",

@@ -17,7 +17,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Final
 
@@ -25,6 +25,7 @@ import click
 
 from aiokprod.cli.common.help_names import HELP
 from aiokprod.cli.common.parameter import ParameterType
+from aiokprod.cli.common.statuses import BY_SIGNAL, DONE
 from aiokprod.cli.common.topic_admin import DEVELOPMENT
 from aiokprod.testing.mock import MockCluster
 from aiokprod.testing.mock.cluster_state import RefusalError
@@ -32,7 +33,7 @@ from aiokprod.testing.mock.kafka_versions import NEWEST, RELEASES
 
 HOST: Final = "127.0.0.1"
 BOOTSTRAP_VARIABLE: Final = "AIOKPROD_BOOTSTRAP_SERVERS"
-NOT_FOUND, NOT_EXECUTABLE, BY_SIGNAL = 127, 126, 128  # exit statuses of shells; BY_SIGNAL plus the signal's number
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # exit statuses of shells
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -53,6 +54,7 @@ class Waiter:
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
+        self._number = int(signal.SIGTERM)
         self._child: subprocess.Popen[bytes] | None = None
 
     @contextmanager
@@ -66,19 +68,20 @@ class Waiter:
                 signal.signal(number, handler)
 
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
+        self._number = number
         self._stopped.set()
         if self._child is not None and not (number == signal.SIGINT and _is_at_terminal()):
             self._child.send_signal(number)
 
     def until_signal(self) -> int:
-        """Wait for a signal; return the exit status."""
+        """Wait for a signal; return the exit status: a server that is told to end has done its work."""
         self._stopped.wait()
-        return 0
+        return DONE
 
     def run(self, command: Sequence[str], environment: dict[str, str]) -> int:
         """Run the command to its end; return its exit status."""
         if self._stopped.is_set():
-            return BY_SIGNAL + signal.SIGTERM
+            return BY_SIGNAL + self._number
         try:
             self._child = subprocess.Popen(command, env=environment)  # noqa: S603 - the user's own command
         except FileNotFoundError:
@@ -114,10 +117,14 @@ def check_ports(ports: Sequence[int]) -> None:
                 probe.bind((HOST, port))
                 probe.listen(1)
             except OSError as error:
-                raise click.ClickException(
-                    f"port {port} of {HOST} is not available: {os.strerror(error.errno or 0)}."
-                    " Choose others with --port, or --port 0 for any that are free."
-                ) from error
+                raise _not_available(f"port {port}", error) from error
+
+
+def _not_available(what: str, error: OSError) -> click.ClickException:
+    return click.ClickException(
+        f"{what} of {HOST} is not available: {os.strerror(error.errno or 0)}."
+        " Choose others with --port, or --port 0 for any that are free."
+    )
 
 
 def ports_of(brokers: int, port: int) -> list[int] | None:
@@ -188,7 +195,11 @@ def cluster(
         kafka_version=kafka_version,
         cluster_id=cluster_id_of(port),
     )
-    with waiter.installed(), made as running:
+    with waiter.installed(), ExitStack() as stack:
+        try:
+            running = stack.enter_context(made)
+        except OSError as error:  # a port was taken since it was looked at
+            raise _not_available("one of the ports", error) from error
         for name, partitions in topics:
             try:
                 running.create_topic(name, partitions)

@@ -69,6 +69,13 @@ class Commands(Group):
         """Return the commands and what they do, without importing them."""
         return [(name, text) for name, (_, text) in COMMANDS.items()]
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was typed; Ctrl-C in one without an event loop of `running` ends it without a word too."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # click would write an empty line
+            raise click.exceptions.Exit(BY_SIGNAL + 2) from None
+
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *more: Any, **extra: Any) -> Any:
         """Run the command line; always ends by SystemExit with the exit status."""
         extra["standalone_mode"] = False
@@ -79,15 +86,10 @@ class Commands(Group):
                 error.show()
                 sys.exit(error.exit_code)
             context = getattr(error, "ctx", None)
-            name = context.command_path if context is not None else prog_name or "aiokprod"
-            try:
-                text = _sentence(error)
-                click.echo(f"{name}: {text}{_where_to_look(error, name, text)}", err=True)
-            except OSError:  # the exit status says it too
-                from aiokprod.cli.common.running import drop
-
-                drop(sys.stderr)
-            sys.exit(error.exit_code)
+            name = context.command_path if context is not None else self._path(args, prog_name)
+            text = _sentence(error)
+            _say(f"{name}: {text}{_where_to_look(error, name, text)}")
+            sys.exit(NOT_DONE)  # click's own status is 1 for some of its errors, which means here: done
         except click.Abort:
             sys.exit(BY_SIGNAL + 2)
         except BrokenPipeError:
@@ -96,12 +98,34 @@ class Commands(Group):
             drop(sys.stdout)
             sys.exit(BY_SIGNAL + 13)
         except OSError as error:  # our output takes nothing, as of --help: a full disk
-            from aiokprod.cli.common.running import drop, line_of, tell
+            from aiokprod.cli.common.running import drop, line_of
 
             drop(sys.stdout)
-            tell(line_of(error))
+            _say(f"{self._path(args, prog_name)}: {line_of(error)}")
             sys.exit(NOT_DONE)
         sys.exit(status if isinstance(status, int) else 0)
+
+    def _path(self, args: Sequence[str] | None, prog_name: str | None) -> str:
+        """Return the command that was typed: errors that are not of the command line have no context."""
+        words = [prog_name or "aiokprod"]
+        command: click.Command = self
+        for word in sys.argv[1:] if args is None else args:
+            found = command.get_command(click.Context(command), word) if isinstance(command, click.Group) else None
+            if found is None:
+                break
+            words.append(word)
+            command = found
+        return " ".join(words)
+
+
+def _say(line: str) -> None:
+    """Write a line to standard error; if that takes nothing, the exit status still says it."""
+    try:
+        click.echo(line, err=True)
+    except OSError:
+        from aiokprod.cli.common.running import drop
+
+        drop(sys.stderr)
 
 
 def _sentence(error: click.ClickException) -> str:

@@ -14,13 +14,13 @@ from aiokprod.cli.common.running import line_of, run
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
 from aiokprod.cli.common.topic_admin import TopicAdmin
 from aiokprod.cli.doctoring.brokers import of_brokers
-from aiokprod.cli.doctoring.finding import Finding, fine
+from aiokprod.cli.doctoring.finding import NOT_HERE, Finding, fine
 from aiokprod.cli.doctoring.servers import Examination, ServerExaminer
 from aiokprod.cli.doctoring.settings import of_error, of_variables
 from aiokprod.cli.doctoring.topics import of_identity, of_record, of_topic
 from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
 from aiokprod.config import ProducerConfig
-from aiokprod.errors import AiokprodError, ConfigError, ConnectionLostError
+from aiokprod.errors import AiokprodError, ConfigError, ConnectionLostError, RequestTimeoutError
 from aiokprod.logs import printable
 from aiokprod.records.compression import check_codec
 
@@ -119,7 +119,13 @@ async def examined(
         async for finding in _of_topics(config, topics, sends, connection.timeout_s):
             yield finding
     except AiokprodError as error:
-        yield Finding("cluster", line_of(error), "look into the brokers' logs")
+        yield Finding("cluster", line_of(error), _change_of(error, connection.timeout_s))
+
+
+def _change_of(error: AiokprodError, timeout_s: float) -> str:
+    if isinstance(error, RequestTimeoutError):
+        return f"--timeout {4 * timeout_s:g}  (if the brokers are only slow; else {NOT_HERE}, and their logs say why)"
+    return f"{NOT_HERE}: restart the broker that is named, if it stays so; its log says why it did not answer"
 
 
 async def _of_topics(

@@ -46,8 +46,19 @@ def test_whatever_goes_wrong_is_not_judged_in_one_line(
     assert main(ARGUMENTS) == 2
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.startswith(f"not judged: {line}")
+    assert told.err.startswith(f"python -m aiokprod.audit: not judged: {line}")
     assert told.err.count("\n") == 1
+
+
+def test_ctrl_c_is_no_verdict_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(options: Namespace) -> Verdict:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_audited", interrupted)
+    assert main(ARGUMENTS) == 130
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +93,7 @@ def test_without_spark_the_command_explains_itself_and_what_is_missing(monkeypat
         assert "Exit status: 0 clean" in helped.output
     done = CliRunner().invoke(audit, ARGUMENTS)
     assert done.exit_code == 2
-    assert done.stderr.startswith("not judged: the audit needs Spark")
+    assert done.stderr.startswith("aiokprod audit: not judged: the audit needs Spark")
     assert 'pip install "aiokprod[audit]"' in done.stderr
     assert done.stderr.count("\n") == 1
 
@@ -123,7 +134,7 @@ def test_a_folder_that_is_not_there_is_said_before_spark_starts(
     there, nowhere = str(tmp_path), str(tmp_path / "nowhere")
     arguments = [nowhere, "--log", there] if missing == "claims" else [there, "--log", nowhere]
     assert main(arguments) == 2
-    assert capsys.readouterr().err == f"not judged: {nowhere} does not exist\n"
+    assert capsys.readouterr().err == f"python -m aiokprod.audit: not judged: {nowhere} does not exist\n"
 
 
 def test_options_of_a_file_and_of_pairs_reach_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,4 +161,4 @@ def test_a_cluster_that_is_not_there_is_one_line_within_seconds(
 ) -> None:
     assert main([str(tmp_path), "--bootstrap", "127.0.0.1:1", "-X", "start.timeout.ms=300", "--topic", "orders"]) == 2
     told = capsys.readouterr().err
-    assert told.startswith("not judged: ") and "127.0.0.1" in told and told.count("\n") == 1
+    assert told.startswith("python -m aiokprod.audit: not judged: ") and "127.0.0.1" in told and told.count("\n") == 1

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+NOT_HERE: Final = "nothing on the client's side mends it"
+"""where that is so, the change says it, and what is left to do"""
 
 
 @dataclass(frozen=True, slots=True)

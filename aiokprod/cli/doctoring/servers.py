@@ -10,12 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aiokprod.cli.doctoring.finding import Finding
+from aiokprod.cli.doctoring.finding import NOT_HERE, Finding
 from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.cluster.dialing.connection_settings import MECHANISMS, ConnectionSettings
 from aiokprod.cluster.dialing.dns import Address, resolve
 from aiokprod.cluster.dialing.handshake import Endpoint, open_connection
-from aiokprod.cluster.dialing.tls import EXPIRED, HOST_NAME_MISMATCH, IP_MISMATCH, NOT_YET_VALID, server_name
+from aiokprod.cluster.dialing.tls import (
+    EXPIRED,
+    HOST_NAME_MISMATCH,
+    IP_MISMATCH,
+    NO_ROOT,
+    NO_WAY_TO_ROOT,
+    NOT_YET_VALID,
+    server_name,
+)
 from aiokprod.config import ProducerConfig
 from aiokprod.config.option_rules import TOKENS
 from aiokprod.errors import (
@@ -133,17 +141,7 @@ class ServerExaminer:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-        try:
-            _, writer = await asyncio.wait_for(
-                asyncio.open_connection(
-                    endpoint.host, endpoint.port, ssl=context, server_hostname=server_name(endpoint.host)
-                ),
-                self._timeout_s,
-            )
-        except (OSError, TimeoutError):
-            return False
-        writer.transport.abort()
-        return True
+        return await self._peer_certificate(endpoint, context) is not None
 
     async def _speaks_kafka(self, endpoint: Endpoint) -> bool:
         connection = await self._opens(endpoint, "PLAINTEXT")
@@ -224,6 +222,14 @@ class ServerExaminer:
             told = f"; it is for {', '.join(names)}" if names else ""
             name = next((each for each in names if not each.startswith("*")), "NAME_IN_THE_CERTIFICATE")
             return Finding("tls-host-name", f"{error.message}{told}", f"bootstrap.servers={name}:{endpoint.port}")
+        if code in NO_WAY_TO_ROOT and (self._config.ssl_cafile or self._config.ssl_ca_pem):
+            return _broken_chain(endpoint, self._config, await self._issuer_of_certificate(endpoint))
+        if code == NO_ROOT:
+            return Finding(
+                "tls-authority",
+                f"{endpoint}: the certificate that signed the broker's is trusted here, and its own root is not",
+                "ssl.cafile=FILE  (with the certificate of the root too, behind the one that it has)",
+            )
         return Finding(
             "tls-authority", error.message, "ssl.cafile=FILE  (with the certificate of the authority that signed it)"
         )
@@ -234,17 +240,47 @@ class ServerExaminer:
         if trusted is None or self._config.ssl_context is not None:  # not ours to change
             return []
         trusted.check_hostname = False
+        sent = await self._peer_certificate(endpoint, trusted)
+        found: dict[str, Any] = (sent and sent.getpeercert()) or {}
+        names: list[tuple[str, str]] = list(found.get("subjectAltName", ()))
+        return [printable(value, 253) for kind, value in names if kind in ("DNS", "IP Address")]
+
+    async def _issuer_of_certificate(self, endpoint: Endpoint) -> str | None:
+        """Return the issuer of a server's certificate; None if it cannot be learned."""
+        unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        unchecked.check_hostname = False
+        unchecked.verify_mode = ssl.CERT_NONE
+        sent = await self._peer_certificate(endpoint, unchecked)
+        if sent is None:
+            return None
+        # Python decodes only a certificate that is trusted. So this one alone is, in a second handshake.
+        itself = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        itself.check_hostname = False
+        itself.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        try:
+            itself.load_verify_locations(cadata=sent.getpeercert(binary_form=True) or b"")
+        except (ssl.SSLError, ValueError):
+            return None
+        decoded = await self._peer_certificate(endpoint, itself)
+        found: dict[str, Any] = (decoded and decoded.getpeercert()) or {}
+        parts: list[tuple[str, str]] = [pair for parts in found.get("issuer", ()) for pair in parts]
+        names = [value for kind, value in parts if kind == "commonName"] or [value for _, value in parts]
+        return printable(", ".join(names), 200) or None
+
+    async def _peer_certificate(self, endpoint: Endpoint, context: ssl.SSLContext) -> ssl.SSLObject | None:
+        """Make a handshake; return the TLS object, which has the certificate. None: there was no handshake."""
         try:
             _, writer = await asyncio.wait_for(
-                asyncio.open_connection(endpoint.host, endpoint.port, ssl=trusted, server_hostname=endpoint.host),
+                asyncio.open_connection(
+                    endpoint.host, endpoint.port, ssl=context, server_hostname=server_name(endpoint.host)
+                ),
                 self._timeout_s,
             )
         except (OSError, TimeoutError):
-            return []
-        found: dict[str, Any] = writer.get_extra_info("peercert") or {}
+            return None
+        found: ssl.SSLObject = writer.get_extra_info("ssl_object")
         writer.transport.abort()
-        names: list[tuple[str, str]] = list(found.get("subjectAltName", ()))
-        return [printable(value, 253) for kind, value in names if kind in ("DNS", "IP Address")]
+        return found
 
     async def _why_no_sasl(self, endpoint: Endpoint, error: AuthenticationError) -> Finding:
         protocol, mechanism = self._config.security_protocol, self._config.sasl_mechanism
@@ -276,7 +312,11 @@ class ServerExaminer:
             )
         if protocol == "SSL":
             return Finding("client-certificate", error.message, "ssl.certfile=FILE  (and ssl.keyfile=FILE)")
-        return Finding("no-answer", error.message, "look into the broker's log: it closed the connection")
+        return Finding(
+            "no-answer",
+            error.message,
+            f"bootstrap.servers=HOST:PORT  (of another broker: {NOT_HERE}; the log of this one says why it did not answer)",
+        )
 
 
 def _mechanism_of(offered: list[str]) -> str:
@@ -304,6 +344,20 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__
+
+
+def _broken_chain(endpoint: Endpoint, config: ProducerConfig, issuer: str | None) -> Finding:
+    """Return both ways to mend it: a broker that sends too little, and another authority, look the same from here."""
+    trusted = f"ssl.cafile={config.ssl_cafile}" if config.ssl_cafile else "ssl.ca.pem"
+    return Finding(
+        "tls-chain",
+        f"{endpoint}: nothing leads from the broker's certificate to an authority of {trusted}: the broker does not send the"
+        " certificate of its issuer, or that authority is another one"
+        + (f"; the issuer is {issuer!r}" if issuer else ""),
+        "ssl.keystore.certificate.chain=PEM  (at the broker, or in its keystore: its certificate, then that of its issuer"
+        + (f" {issuer!r}" if issuer else "")
+        + "; or ssl.cafile=FILE, if another authority signed it)",
+    )
 
 
 def _no_tls_there(endpoint: Endpoint, protocol: str) -> Finding:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from aiokprod.cli.common.topic_admin import BROKER, TOPIC, TopicAdmin
-from aiokprod.cli.doctoring.finding import Finding, fine
+from aiokprod.cli.doctoring.finding import NOT_HERE, Finding, fine
 from aiokprod.cli.doctoring.settings import listed
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError, BrokerRejectedError, DeliveryError, TopicAuthorizationError
@@ -151,7 +151,9 @@ async def of_identity(admin: TopicAdmin) -> list[Finding]:
     if answer.error_code:
         return [
             Finding(
-                "producer-id", f"no producer id is given: {name_of(answer.error_code)}", "look into the brokers' logs"
+                "producer-id",
+                f"no producer id is given: {name_of(answer.error_code)}",
+                f"enable.idempotence=false  (until the brokers give one: {NOT_HERE}, and records may then come twice)",
             )
         ]
     return []
@@ -175,13 +177,32 @@ async def of_record(config: ProducerConfig, name: str, timeout_s: float) -> list
     except BrokerRejectedError as error:
         if error.code == ErrorCode.INVALID_TIMESTAMP:
             return [_clock(f"the broker refuses this machine's time ({error.message})")]
-        return [Finding("record-refused", error.message, f"correct what is named: {error.advice}")]
+        return [Finding("record-refused", error.message, _change_of_refusal(error, name))]
     except DeliveryError as error:
-        return [Finding("record-failed", f"{error.message} ({error.__cause__ or 'no cause is known'})", error.advice)]
+        return [
+            Finding(
+                "record-failed", f"{error.message} ({error.__cause__ or 'no cause is known'})", _more_time(timeout_s)
+            )
+        ]
     skew_s = abs(metadata.timestamp - sent_ms) / 1000 if metadata.timestamp is not None else 0.0
     if skew_s > CLOCK_S:
         return [_clock(f"the broker's clock and this machine's are {skew_s:.0f} s apart")]
     return [fine("record", f"a record was acknowledged: {name}-{metadata.partition}@{metadata.offset}")]
+
+
+def _change_of_refusal(error: BrokerRejectedError, name: str) -> str:
+    if "compact" in error.message.lower():  # INVALID_RECORD has other causes too
+        return (
+            f"kafka-configs.sh --alter --topic {name} --add-config cleanup.policy=delete  (or send records with keys only: a"
+            " compacted topic takes no other, and the one of --send has none)"
+        )
+    return f"{NOT_HERE}: a rule of the brokers refuses the record, and has to be changed there"
+
+
+def _more_time(timeout_s: float) -> str:
+    return (
+        f"--timeout {4 * timeout_s:g}  (if the brokers are only slow; else {NOT_HERE}, and the brokers' logs say why)"
+    )
 
 
 CLOCK_S: Final = 30.0

@@ -33,7 +33,10 @@ PRIVATE_KEY: Final = "-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY-----"
 NOT_YET_VALID: Final = 9
 EXPIRED: Final = 10
 SELF_SIGNED: Final = frozenset({18, 19})
-UNKNOWN_ISSUER: Final = frozenset({2, 20, 21})
+NO_ROOT: Final = 2
+"""the issuer is trusted, and is no root: OpenSSL wants the root too"""
+NO_WAY_TO_ROOT: Final = frozenset({20, 21})
+UNKNOWN_ISSUER: Final = frozenset({NO_ROOT, *NO_WAY_TO_ROOT})
 HOST_NAME_MISMATCH: Final = 62
 IP_MISMATCH: Final = 64
 
@@ -283,7 +286,10 @@ def _bad_certificate(error: ssl.SSLCertVerificationError, host: str) -> str:
     if code in SELF_SIGNED:
         return "the broker's certificate is signed by itself or by an unknown authority: name that one in ssl_cafile"
     if code in UNKNOWN_ISSUER:
-        return "the broker's certificate comes from an authority that is not trusted here: name that one in ssl_cafile"
+        return (
+            "the broker's certificate comes from an authority that is not trusted here: name that one in ssl_cafile; if it is"
+            " there, let the broker send the certificates between too"
+        )
     if code in (HOST_NAME_MISMATCH, IP_MISMATCH):
         return (
             f"the broker's certificate is not for {server_name(host)}: check that this is the broker you mean, and use a"

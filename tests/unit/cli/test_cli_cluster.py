@@ -17,9 +17,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from cli_runs import run as run_here
 from click.testing import CliRunner
 
 from aiokprod import Producer
+from aiokprod.cli.cluster import SIGNALS, Waiter
 from aiokprod.cli.cluster import cluster as cluster_command
 from aiokprod.errors import UnknownTopicError
 from aiokprod.testing.kafka_cluster.blocking import BlockingConnection
@@ -133,10 +135,31 @@ class _TwoPorts:
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = CliRunner().invoke(cluster_command, ["--brokers", "1", "--port", str(port)])
-    assert done.exit_code == 1
-    assert re.search(rf"port {port} of 127.0.0.1 is not available: Address already in use.*--port 0", done.stderr)
+        done = run_here(None, "cluster", "--brokers", "1", "--port", str(port))
+    assert done.exit_code == 2
+    assert done.stderr == (
+        f"aiokprod cluster: port {port} of 127.0.0.1 is not available: Address already in use. Choose others with --port, or"
+        " --port 0 for any that are free\n"
+    )
     assert not done.stdout
+
+
+def test_a_port_that_is_taken_after_it_was_looked_at_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiokprod.cli.cluster.check_ports", lambda ports: None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run_here(None, "cluster", "--brokers", "1", "--port", str(taken.getsockname()[1]))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(
+        "aiokprod cluster: one of the ports of 127.0.0.1 is not available: Address already in use."
+    )
+
+
+def test_a_signal_before_the_command_is_started_is_its_status() -> None:
+    for number in SIGNALS:
+        waiter = Waiter()
+        with waiter.installed():
+            signal.raise_signal(number)
+            assert waiter.run(["no-such-command-anywhere"], {}) == 128 + number
 
 
 @pytest.mark.parametrize(
@@ -147,16 +170,17 @@ def test_a_port_that_is_taken_is_named() -> None:
         (["--brokers", "0"], 2, "--brokers"),
         (["--kafka-version", "0.8"], 2, "is not one of '2.1', '2.8', '3.9', '4.3'"),
         (["--port", "65535"], 2, "need port 65537, which does not exist"),
-        (["--port", "0", "--topic", "no spaces"], 1, "topic 'no spaces' cannot be created"),
-        (["--port", "0", "--topic", "orders:0"], 1, "topic 'orders' cannot be created"),
+        (["--port", "0", "--topic", "no spaces"], 2, "topic 'no spaces' cannot be created"),
+        (["--port", "0", "--topic", "orders:0"], 2, "topic 'orders' cannot be created"),
         (["--port", "0", "--", "no-such-command-anywhere"], 127, "no-such-command-anywhere: no such command"),
         (["--port", "0", "--", "/"], 126, "/: Permission denied"),
     ],
 )
 def test_what_makes_no_sense_is_said_in_one_line(arguments: list[str], status: int, text: str) -> None:
-    done = CliRunner().invoke(cluster_command, arguments)
+    done = run_here(None, "cluster", *arguments)
     assert done.exit_code == status
     assert text in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("aiokprod cluster: ")
 
 
 def test_a_command_finds_the_cluster_in_its_environment_and_its_status_is_ours() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import subprocess
@@ -13,7 +14,9 @@ from shutil import which
 import click
 import pytest
 from cli_runs import AIOKPROD, ok, run
+from click.shell_completion import ShellComplete
 
+from aiokprod.audit.command import parser_of
 from aiokprod.cli.commands import COMMANDS
 from aiokprod.cli.common.help_names import HELP
 from aiokprod.testing import MockCluster
@@ -96,20 +99,27 @@ def every_command() -> list[tuple[str, click.Command]]:
     return [(path.strip(), command) for path, command in found]
 
 
-@pytest.mark.parametrize("path", [path for path, _ in every_command() if path != "audit"])
+EACH_COMMAND = pytest.mark.parametrize(
+    ("path", "command"), every_command(), ids=[path or "aiokprod" for path, _ in every_command()]
+)
+
+
+def of_audit(command: click.Command) -> list[argparse.Action]:
+    """Return the options of `audit`, which argparse has."""
+    return [each for each in parser_of("audit").actions if each.option_strings] if command.name == "audit" else []
+
+
+@pytest.mark.parametrize("path", [path for path, _ in every_command()])
 @pytest.mark.parametrize("option", ["-h", "--help"])
 def test_each_command_has_both_spellings_of_help(path: str, option: str) -> None:
     told = ok(None, *path.split(), option)
     assert told.startswith(f"Usage: aiokprod {path}".rstrip()) and "-h, --help" in told
 
 
-@pytest.mark.parametrize(
-    ("path", "command"),
-    [pair for pair in every_command() if pair[0] != "audit"],
-    ids=[path or "aiokprod" for path, _ in every_command() if path != "audit"],
-)
+@EACH_COMMAND
 def test_each_option_has_a_help(path: str, command: click.Command) -> None:
     assert [option.name for option in command.params if isinstance(option, click.Option) and not option.help] == []
+    assert [option.dest for option in of_audit(command) if not option.help] == []
 
 
 def examples_in(text: str) -> list[str]:
@@ -203,6 +213,9 @@ def test_the_script_of_a_shell_is_printed(shell: str) -> None:
         ("topics de", "describe"),
         ("read --hea", "--headers"),
         ("completion z", "zsh"),
+        ("audit --b", "--bootstrap"),
+        ("audit claims --log dump --o", "--out"),
+        ("audit -", "--help"),
     ],
 )
 def test_what_is_typed_is_completed(typed: str, offered: str) -> None:
@@ -272,6 +285,31 @@ def test_names_of_files_are_completed(option: str) -> None:
     assert done.stdout.startswith("file,"), done
 
 
+@pytest.mark.parametrize(
+    ("typed", "kind"),
+    [
+        ("audit cl", "dir"),
+        ("audit claims --log du", "dir"),
+        ("audit claims --no-order du", "dir"),
+        ("audit claims --config cl", "file"),
+        ("audit claims --topic or", None),
+        ("audit claims --run 1", None),
+    ],
+)
+def test_folders_and_files_of_an_audit_are_completed(typed: str, kind: str | None) -> None:
+    *words, incomplete = typed.split()
+    offered = ShellComplete(AIOKPROD, {}, "aiokprod", "_AIOKPROD_COMPLETE").get_completions(words, incomplete)
+    assert [each.type for each in offered] == ([] if kind is None else [kind])
+
+
+def test_all_options_of_an_audit_are_offered_with_their_help() -> None:
+    offered = ShellComplete(AIOKPROD, {}, "aiokprod", "_AIOKPROD_COMPLETE").get_completions(["audit"], "--")
+    assert [each.value for each in offered] == [
+        name for option in parser_of("audit").actions for name in option.option_strings if name.startswith("--")
+    ]
+    assert all(each.help for each in offered)
+
+
 def test_the_help_is_paragraphs() -> None:
     lines = ok(None, "--help").splitlines()
     assert "  Examples:" in lines and "    aiokprod doctor -b localhost:9092" in lines
@@ -279,13 +317,11 @@ def test_the_help_is_paragraphs() -> None:
                 and line.split()[0] not in COMMANDS]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("path", "command"),
-    [pair for pair in every_command() if pair[0] != "audit"],
-    ids=[path or "aiokprod" for path, _ in every_command() if path != "audit"],
-)
+@EACH_COMMAND
 def test_what_an_option_takes_has_a_name_and_json_has_its_letter(path: str, command: click.Command) -> None:
     options = [option for option in command.params if isinstance(option, click.Option)]
     types = (click.types.IntParamType, click.types.FloatParamType)
     assert [option.name for option in options if isinstance(option.type, types) and option.metavar is None] == []
     assert [option.opts for option in options if "--json" in option.opts and "-j" not in option.opts] == []
+    takes = [option for option in of_audit(command) if option.nargs != 0]
+    assert [option.dest for option in takes if not option.metavar] == []

@@ -21,7 +21,7 @@ import trustme
 from click.testing import CliRunner
 
 from aiokprod.cli.doctor import doctor
-from aiokprod.cli.doctoring.finding import Finding
+from aiokprod.cli.doctoring.finding import NOT_HERE, Finding
 from aiokprod.cli.doctoring.topics import of_record
 from aiokprod.cluster.dialing import dns
 from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
@@ -282,7 +282,10 @@ def test_the_servers_belong_to_two_clusters(cluster: MockCluster) -> None:
 
 def test_one_of_the_servers_is_gone(cluster: MockCluster) -> None:
     told = examine(f"127.0.0.1:{free_port()},{cluster.bootstrap_servers}")
-    assert told.states["refused"] == "wrong" and told.states["servers"] == "good", told.text
+    check(
+        told, "refused", "bootstrap.servers=127.0.0.1:PORT  (the port in the broker's listeners; or start the broker)"
+    )
+    assert told.states["servers"] == "good", told.text
 
 
 # ---------------------------------------------------------------------- TLS
@@ -302,6 +305,50 @@ def test_the_authority_is_not_trusted(authority: trustme.CA) -> None:
     with tls_cluster(authority.issue_cert("127.0.0.1")) as cluster:
         told = examine(cluster.bootstrap_servers, "-X", "security.protocol=SSL")
     check(told, "tls-authority", "ssl.cafile=FILE")
+
+
+def test_the_broker_sends_its_certificate_without_the_one_between(authority: trustme.CA, ca_file: str) -> None:
+    """The authority is the right one: a change of ssl.cafile would not help."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    leaf = authority.create_child_ca().issue_cert("127.0.0.1")
+    with leaf.private_key_pem.tempfile() as key, leaf.cert_chain_pems[0].tempfile() as alone:
+        context.load_cert_chain(alone, key)
+    with MockCluster(1, ssl_context=context) as cluster:
+        told = examine(cluster.bootstrap_servers, "-X", "security.protocol=SSL", "-X", f"ssl.ca.location={ca_file}")
+    check(
+        told,
+        "tls-chain",
+        "ssl.keystore.certificate.chain=PEM  (at the broker, or in its keystore: its certificate, then that of",
+    )
+    assert "or ssl.cafile=FILE, if another authority signed it" in told.changes["tls-chain"]
+    issuer = re.search(r"issuer is '([^']+)'", told.text)
+    assert issuer is not None and issuer[1] in told.changes["tls-chain"] and "trustme" in issuer[1], told.text
+    assert "tls-authority" not in told.states
+
+
+def test_the_authority_is_another_one_than_that_of_the_file(ca_file: str) -> None:
+    """From outside it looks the same: both ways are told."""
+    with tls_cluster(trustme.CA().issue_cert("127.0.0.1")) as cluster:
+        told = examine(cluster.bootstrap_servers, "-X", "security.protocol=SSL", "-X", f"ssl.ca.location={ca_file}")
+    check(told, "tls-chain", "or ssl.cafile=FILE, if another authority signed it")
+
+
+def test_the_issuer_of_a_certificate_that_has_expired_too_is_not_known(authority: trustme.CA, ca_file: str) -> None:
+    leaf = trustme.CA().issue_cert("127.0.0.1", not_after=datetime(2021, 1, 1, tzinfo=UTC))
+    with tls_cluster(leaf) as cluster:
+        told = examine(cluster.bootstrap_servers, "-X", "security.protocol=SSL", "-X", f"ssl.ca.location={ca_file}")
+    check(told, "tls-chain", "then that of its issuer;")
+    assert "issuer is" not in told.text
+
+
+def test_the_file_has_the_certificate_between_without_its_root(authority: trustme.CA, tmp_path: Path) -> None:
+    between = authority.create_child_ca()
+    between.cert_pem.write_to_path(str(tmp_path / "between.pem"))
+    with tls_cluster(between.issue_cert("127.0.0.1")) as cluster:
+        told = examine(
+            cluster.bootstrap_servers, "-X", "security.protocol=SSL", "-X", f"ssl.ca.location={tmp_path}/between.pem"
+        )
+    check(told, "tls-authority", "ssl.cafile=FILE  (with the certificate of the root too")
 
 
 def test_the_certificate_is_for_another_name(authority: trustme.CA, ca_file: str) -> None:
@@ -413,7 +460,9 @@ def test_the_port_is_one_of_a_controller() -> None:
 
 def test_a_broker_hangs_up_when_it_is_asked(cluster: MockCluster) -> None:
     cluster.drop_answer("Metadata", times=None)
-    check(examine(cluster.bootstrap_servers), "no-answer", "look into the broker's log")
+    check(
+        examine(cluster.bootstrap_servers), "no-answer", f"bootstrap.servers=HOST:PORT  (of another broker: {NOT_HERE}"
+    )
 
 
 def test_a_server_takes_connections_and_says_nothing(cluster: MockCluster) -> None:
@@ -425,13 +474,20 @@ def test_a_server_takes_connections_and_says_nothing(cluster: MockCluster) -> No
 def test_no_producer_id_is_given(cluster: MockCluster) -> None:
     cluster.fail_next("InitProducerId", ErrorCode.UNKNOWN_SERVER_ERROR, times=None)
     told = examine(cluster.bootstrap_servers)
-    check(told, "producer-id", "look into the brokers' logs")
+    check(told, "producer-id", f"enable.idempotence=false  (until the brokers give one: {NOT_HERE}")
+    assert examine(cluster.bootstrap_servers, "-X", "enable.idempotence=false").status == 0
     assert "UNKNOWN_SERVER_ERROR" in told.text
 
 
 def test_a_broker_stops_answering_while_it_is_examined(cluster: MockCluster) -> None:
     cluster.drop_answer("InitProducerId", times=None)
-    check(examine(cluster.bootstrap_servers), "cluster", "look into the brokers' logs")
+    check(examine(cluster.bootstrap_servers), "cluster", f"{NOT_HERE}: restart the broker that is named")
+
+
+def test_a_broker_is_slow_while_it_is_examined(cluster: MockCluster) -> None:
+    cluster.swallow_next("InitProducerId", times=None)
+    told = examine(cluster.bootstrap_servers, "--timeout", "0.5")
+    check(told, "cluster", "--timeout 2  (if the brokers are only slow")
 
 
 # ---------------------------------------------------------------------- topics
@@ -557,7 +613,17 @@ def test_the_clocks_are_apart_and_the_broker_stamps_the_record() -> None:
 def test_a_record_that_is_refused_says_why(cluster: MockCluster) -> None:
     cluster.create_topic("compacted", cleanup_policy="compact")
     told = examine(cluster.bootstrap_servers, "compacted", "--send")
-    check(told, "record-refused", "correct what is named")
+    check(
+        told, "record-refused", "--topic compacted --add-config cleanup.policy=delete  (or send records with keys only"
+    )
+
+
+@pytest.mark.parametrize("code", [ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_RECORD])
+def test_a_record_that_a_rule_of_the_brokers_refuses(cluster: MockCluster, code: ErrorCode) -> None:
+    cluster.fail_next("Produce", code, times=None)
+    told = examine(cluster.bootstrap_servers, "orders", "--send")
+    check(told, "record-refused", f"{NOT_HERE}: a rule of the brokers refuses the record")
+    assert code.name in told.text
 
 
 def test_the_record_fails_and_its_error_is_told() -> None:
@@ -571,6 +637,7 @@ def test_the_record_fails_and_its_error_is_told() -> None:
     [finding] = run_virtual(scenario, seed=1)
     assert (finding.name, finding.is_trouble) == ("record-failed", True)
     assert "NOT_ENOUGH_REPLICAS" in finding.what
+    assert finding.change.startswith("--timeout 40  (if the brokers are only slow; else nothing on the client's side")
 
 
 def test_each_finding_has_a_test_and_is_on_the_page_of_the_command_line() -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -75,16 +76,37 @@ def test_a_tail_that_is_interrupted_ends_without_a_word(cluster: MockCluster) ->
         assert (process.stdout.read(), process.stderr.read()) == (b"", b"")
 
 
-@pytest.mark.parametrize("client", ["aiokprod", "confluent-kafka"])
-def test_a_measurement_that_is_interrupted_deletes_its_topic(cluster: MockCluster, client: str) -> None:
-    command = [*COMMAND, "perf", "--rate", "50", "--client", client]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(cluster)) as process:
-        cluster.wait_until_seen("Produce", 2, timeout_s=LIMIT_S)
-        assert len(cluster.topics) == 2
+@pytest.mark.parametrize(
+    ("command", "held"),
+    [
+        (["perf", "--rate", "50", "--client", "aiokprod"], None),
+        (["perf", "--rate", "50", "--client", "confluent-kafka"], None),
+        (["verify", "-n", "100000"], None),
+        (["verify"], "Fetch"),
+        (["doctor", "t"], "DescribeConfigs"),
+        (["topics", "describe", "t"], "DescribeConfigs"),
+        (["demo", "-n", "100000", "-b", "SERVERS"], None),
+        (["audit", ".", "-b", "SERVERS", "--topic", "t"], "ListOffsets"),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else value,
+)
+def test_a_command_that_is_interrupted_ends_without_a_word_and_deletes_its_topic(
+    cluster: MockCluster, command: list[str], held: str | None, tmp_path: Path
+) -> None:
+    if held is not None:
+        cluster.hold(held)  # so it is certainly at work
+    words = [cluster.bootstrap_servers if word == "SERVERS" else word for word in command]
+    with subprocess.Popen(
+        [*COMMAND, *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, env=environment(cluster, TMPDIR=str(tmp_path)),
+    ) as process:  # fmt: skip
+        cluster.wait_until_seen(held or "Produce", 1 if held else 2, timeout_s=LIMIT_S)
         process.send_signal(signal.SIGINT)
         assert process.wait(LIMIT_S) == 130
         assert process.stderr is not None and process.stderr.read() == b""
-    assert list(cluster.topics) == ["t"]
+    left = {name for name in cluster.topics if not name.startswith("aiokprod-demo-")}  # demo keeps its topic
+    assert left == {"t"}
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_after_ctrl_c_what_was_read_is_delivered_and_a_second_one_gives_that_up(cluster: MockCluster) -> None:
@@ -219,7 +241,10 @@ def test_an_output_that_takes_nothing_changes_no_status(cluster: MockCluster) ->
         ["bash", "-c", f"exec 3>&1; {program}"], env=environment(cluster), capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["2", "2", "2", "2"]
-    assert done.stderr.splitlines() == ["aiokprod: No space left on device"] * 2
+    assert done.stderr.splitlines() == [
+        "aiokprod: No space left on device",
+        "aiokprod read: No space left on device",
+    ]
 
 
 def test_no_bar_is_drawn_over_what_is_typed(cluster: MockCluster) -> None:

@@ -215,6 +215,7 @@ def unverified(code: int) -> ssl.SSLCertVerificationError:
         (unverified(18), "signed by itself"),
         (unverified(19), "signed by itself"),
         (unverified(20), "authority that is not trusted"),
+        (unverified(20), "if it is there, let the broker send the certificates between too"),
         (unverified(21), "authority that is not trusted"),
         (unverified(62), "not for broker.example"),
         (unverified(64), "not for broker.example"),
