@@ -2,17 +2,28 @@
 
 Each is made by a function, so that Spark pickles it whole: the workers do not find the tests' modules. `flag` is a file
 that says it has happened, as attempts run in other processes.
+
+With `sent` (servers, topic) a mishap waits until a reader of uncommitted records has seen the first row of its attempt. Then
+rows have to be long, and Arrow batches small (`LONG_ROWS`, `SMALL_BATCHES`): each process keeps up to 64 KiB back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql.functions import udf
 
 AFTER_ROWS = 1000
+LONG_ROWS = 500  # characters
+SMALL_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
+Sent = tuple[str, str] | None
+
+
+def long_row(number: int) -> str:
+    return f"{number:0{LONG_ROWS}d}"
 
 
 def attempt_waits(folder: Path) -> Any:
@@ -46,15 +57,46 @@ def attempt_waits(folder: Path) -> Any:
     return udf(passing, "string", useArrow=False)
 
 
-def _once(flag: Path, happen: Callable[[], None], from_partition: int = 0) -> Any:
+def _once(flag: Path, happen: Callable[[], None], from_partition: int = 0, sent: Sent = None) -> Any:
     path, after, rows = str(flag), AFTER_ROWS, [0]
+    waits: list[Callable[[], None]] = []
 
     def passing(value: str) -> str:
         rows[0] += 1
+        if rows[0] == 1 and sent is not None and not Path(path).exists():
+            waits.append(reader_of(value, *sent))
         if rows[0] >= after and not Path(path).exists() and partition() >= from_partition:
-            Path(path).touch()
-            happen()
+            for wait in waits:
+                wait()
+            with suppress(FileExistsError):  # another task was first
+                Path(path).touch(exist_ok=False)
+                happen()
         return value
+
+    def reader_of(row: str, servers: str, topic: str) -> Callable[[], None]:
+        from confluent_kafka import Consumer, TopicPartition
+
+        settings = {"bootstrap.servers": servers, "group.id": "mishap", "isolation.level": "read_uncommitted"}
+        consumer = Consumer(settings | {"enable.auto.commit": False})
+        places = [
+            TopicPartition(topic, each) for each in consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        ]
+        for each in places:
+            each.offset = consumer.get_watermark_offsets(each, timeout=30)[1]
+        consumer.assign(places)
+
+        def wait() -> None:
+            import time
+
+            until = time.monotonic() + 60
+            while time.monotonic() < until:
+                message = consumer.poll(1)
+                if message is not None and message.error() is None and (message.value() or b"").decode() == row:
+                    consumer.close()
+                    return
+            raise AssertionError("this attempt has sent nothing")
+
+        return wait
 
     def partition() -> int:
         from pyspark import TaskContext
@@ -65,16 +107,16 @@ def _once(flag: Path, happen: Callable[[], None], from_partition: int = 0) -> An
     return udf(passing, "string", useArrow=False)  # with Arrow it needs pandas
 
 
-def task_fails(flag: Path) -> Any:
+def task_fails(flag: Path, sent: Sent = None) -> Any:
     """Return a mishap: the task raises."""
 
     def happen() -> None:
         raise ValueError("the rows of this attempt end here")
 
-    return _once(flag, happen)
+    return _once(flag, happen, sent=sent)
 
 
-def other_workers_die(flag: Path) -> Any:
+def other_workers_die(flag: Path, sent: Sent = None) -> Any:
     """Return a mishap: every other Python worker of this executor is killed, the writing one among them."""
 
     def happen() -> None:
@@ -87,7 +129,7 @@ def other_workers_die(flag: Path) -> Any:
             if int(pid) != os.getpid():
                 os.kill(int(pid), signal.SIGKILL)
 
-    return _once(flag, happen)
+    return _once(flag, happen, sent=sent)
 
 
 def executor_dies(flag: Path) -> Any:
@@ -105,7 +147,7 @@ def executor_dies(flag: Path) -> Any:
     return _once(flag, happen)
 
 
-def task_hangs(flag: Path) -> Any:
+def task_hangs(flag: Path, sent: Sent = None) -> Any:
     """Return a mishap: the first attempt stops until Spark kills it; a test that waits for it ends after minutes."""
 
     def happen() -> None:
@@ -113,7 +155,7 @@ def task_hangs(flag: Path) -> Any:
 
         threading.Event().wait(300)
 
-    return _once(flag, happen)
+    return _once(flag, happen, sent=sent)
 
 
 def executor_dies_late(flag: Path) -> Any:
@@ -131,7 +173,7 @@ def executor_dies_late(flag: Path) -> Any:
     return _once(flag, happen, from_partition=2)
 
 
-def executor_stops(flag: Path) -> Any:
+def executor_stops(flag: Path, sent: Sent = None) -> Any:
     """Return a mishap: the JVM of the executor is stopped, and its Python workers go on; `flag` has its process id."""
     path = str(flag)
 
@@ -145,4 +187,4 @@ def executor_stops(flag: Path) -> Any:
         Path(path).write_text(str(jvm))
         os.kill(jvm, signal.SIGSTOP)
 
-    return _once(flag, happen)
+    return _once(flag, happen, sent=sent)

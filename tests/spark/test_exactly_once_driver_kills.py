@@ -31,6 +31,7 @@ KILLED = {
     "case9": ("after CommitAll", 2),
     "case9-done": ("after WriteDone", 2),
 }
+DECIDED = ("case8", "case8-between", "case9", "case9-done")
 TIMED_OUT = {"case12": ("after EndTxn", TASKS + 2), "case12-moved": ("after EndTxn", TASKS + 2)}
 RAISING = {"case11": ("after EndTxn", TASKS + 2)}
 TWO_DRIVERS = {"case13": ("before WriteDecision", 2)}
@@ -75,6 +76,7 @@ def test_whatever_step_a_driver_is_killed_at_every_row_is_there_once(cluster: Ka
             assert "NewerDriverError" in first.results["case13"]["error"]
             first.kill()
             wait_timed_out(servers, "case12")
+            before = read_by_librdkafka(servers, "case12-moved")
             second.go(1)  # other parallelism, but for case 12: case 18
             second.wait_ended(*(query.name for query in later))
             errors = {name: result["error"] for name, result in second.results.items()}
@@ -85,18 +87,21 @@ def test_whatever_step_a_driver_is_killed_at_every_row_is_there_once(cluster: Ka
     for name in (*errors, "case16"):
         assert read_by_librdkafka(servers, name) == expected(FILES), name
     found = read_by_librdkafka(servers, "case12-moved")
+    assert found == before  # nothing new is visible
     assert set(found.values()) == {1}
     assert set(found) < set(expected(FILES))
+    for name in DECIDED:
+        assert read_by_librdkafka(servers, name, committed=False) == expected(FILES), name  # nothing was sent again
     # Case 20: what was aborted is there for readers of uncommitted records.
     assert read_by_librdkafka(servers, "case7", committed=False).total() > expected(FILES).total()
 
 
 def wait_timed_out(servers: str, prefix: str) -> None:
-    """Wait until the coordinator has aborted what is open."""
+    """Wait until the coordinator has aborted what is open, and readers of committed records are behind it."""
 
     async def wait() -> None:
         async with TransactionAdmin(servers) as admin:
-            while await admin.transactional_ids(prefix, states=["Ongoing"]):
+            while await admin.transactional_ids(prefix, states=["Ongoing", "PrepareAbort"]):
                 await asyncio.sleep(0.5)
 
     asyncio.run(asyncio.wait_for(wait(), 120))

@@ -20,38 +20,57 @@ from aiokprod.testing.kafka_cluster import KafkaCluster
 
 pytestmark = pytest.mark.real
 ROWS = 4_000
-ONCE = Counter(str(number) for number in range(ROWS))
+ONCE = Counter(map(mishaps.long_row, range(ROWS)))
 
 
 def numbers(spark: SparkSession, tasks: int = 4) -> DataFrame:
-    return spark.range(ROWS, numPartitions=tasks).selectExpr("cast(id as string) as value")
+    return spark.range(ROWS, numPartitions=tasks).selectExpr(
+        f"lpad(cast(id as string), {mishaps.LONG_ROWS}, '0') as value"
+    )
 
 
 def options(servers: str, topic: str, **more: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": servers, "topic": topic, "delivery": "exactly_once", **more}
 
 
+@pytest.fixture
+def small_batches(spark: SparkSession) -> Iterator[None]:
+    """Let the sink have rows while the tasks behind it still run."""
+    for name, value in mishaps.SMALL_BATCHES.items():
+        spark.conf.set(name, value)
+    yield
+    for name in mishaps.SMALL_BATCHES:
+        spark.conf.unset(name)
+
+
+@pytest.mark.usefixtures("small_batches")
 def test_a_stream_and_a_job_that_is_run_again(
     spark: SparkSession, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path
 ) -> None:
-    # Case 1 too: one task of each fails behind a thousand rows.
-    given = options(kafka_bootstrap, kafka_topic, txnAppId=kafka_topic, txnVersion="3")
-    fails = mishaps.task_fails(tmp_path / "job")("value").alias("value")
+    # Case 1 too: one task of each fails behind a thousand rows, some of which are sent.
+    sent = (kafka_bootstrap, kafka_topic)
+    at_once = {"kafka.linger.ms": "0"}
+    given = options(*sent, txnAppId=kafka_topic, txnVersion="3", **at_once)
+    fails = mishaps.task_fails(tmp_path / "job", sent)("value").alias("value")
     for frame in (numbers(spark, 2).select(fails), numbers(spark, 3)):  # other parallelism, too
         frame.write.format("aiokprod").options(**given).mode("append").save()
     assert (tmp_path / "job").exists()
     assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE
+    with_job = read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False).total()
+    assert with_job > ROWS
 
     folder = tmp_path / "rows"
     numbers(spark).write.parquet(str(folder))
     stream = spark.readStream.schema("value string").option("maxFilesPerTrigger", 2).parquet(str(folder))
-    stream = stream.select(mishaps.task_fails(tmp_path / "stream")("value").alias("value"))
-    writer = stream.writeStream.format("aiokprod").options(**options(kafka_bootstrap, kafka_topic))
+    stream = stream.select(mishaps.task_fails(tmp_path / "stream", sent)("value").alias("value"))
+    writer = stream.writeStream.format("aiokprod").options(**options(*sent, **at_once))
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
     for _ in range(2):
         query = writer.start()
         assert query.awaitTermination(100)
+    assert (tmp_path / "stream").exists()
     assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE + ONCE
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False).total() > with_job + ROWS
 
 
 @pytest.mark.slow
@@ -104,7 +123,7 @@ def test_a_batch_whose_tasks_all_fail_leaves_nothing_and_is_written_later(
         writer.start().awaitTermination(200)
 
     with pytest.raises(StreamingQueryException, match="the rows end here"):
-        written(f"if(value = '{ROWS - 1}', raise_error('the rows end here'), value) as value")
+        written(f"if(value = '{mishaps.long_row(ROWS - 1)}', raise_error('the rows end here'), value) as value")
     assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == Counter()
     written("value")
     assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE
@@ -135,6 +154,7 @@ def appears(path: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("small_batches")
 def test_a_task_that_may_not_commit_what_it_has_sent_leaves_nothing(
     spark: SparkSession, spark_log: Path, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path
 ) -> None:
@@ -155,13 +175,16 @@ def test_a_task_that_may_not_commit_what_it_has_sent_leaves_nothing(
     assert sum(row["count"] for row in claims) == ROWS
     assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE  # readers do not wait for the denied attempt
     sent = read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False)
-    assert sent == ONCE + Counter(str(number) for number in range(ROWS // 2))  # it had sent all of its rows
+    assert sent == ONCE + Counter(map(mishaps.long_row, range(ROWS // 2)))  # it had sent all of its rows
     # Case 1, of a worker: a job one of whose workers is killed, behind it.
-    dies = mishaps.other_workers_die(tmp_path / "died")("value").alias("value")
+    given["kafka.linger.ms"] = "0"
+    dies = mishaps.other_workers_die(tmp_path / "died", (kafka_bootstrap, kafka_topic))("value").alias("value")
     again = numbers(spark, 2).select(dies).write.format("aiokprod").options(**given)
     again.option("txnVersion", "2").mode("append").save()
     assert (tmp_path / "died").exists()
     assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE + ONCE
+    in_log = read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False).total()
+    assert in_log > sent.total() + ROWS  # the killed worker had sent some
 
 
 @pytest.fixture(params=[2, 0], ids=["TV2", "TV0"])

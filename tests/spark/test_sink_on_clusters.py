@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,13 +25,13 @@ from aiokprod.testing.kafka_cluster import KafkaCluster
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 ROWS = 20_000
-ALL = {str(number) for number in range(ROWS)}
+ALL = set(map(mishaps.long_row, range(ROWS)))
 ONCE = Counter(ALL)
 SETTINGS = {
     "spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.quantile": "0.3",
     "spark.speculation.multiplier": "1.1", "spark.speculation.minTaskRuntime": "100ms", "spark.executor.memory": "512m",
     "spark.network.timeout": "12s", "spark.executor.heartbeatInterval": "2s",
-    "spark.network.timeoutInterval": "2s",
+    "spark.network.timeoutInterval": "2s", **mishaps.SMALL_BATCHES,
 }  # fmt: skip
 
 
@@ -43,7 +44,8 @@ def spark(spark_folder: Path) -> Iterator[SparkSession]:
 
 
 def numbers(spark: SparkSession, mishap: Any) -> DataFrame:
-    frame = spark.range(ROWS, numPartitions=4).selectExpr("cast(id as string) as value")
+    long = f"lpad(cast(id as string), {mishaps.LONG_ROWS}, '0') as value"
+    frame = spark.range(ROWS, numPartitions=4).selectExpr(long)
     return frame.select(mishap("value").alias("value"))
 
 
@@ -81,18 +83,43 @@ def test_copies_zombies_and_dead_executors_leave_each_row_once(
         kafka_cluster.create_topic(topic, 3)
 
     def once(topic: str, mishap: Any) -> None:
-        options = {"delivery": "exactly_once", "txnAppId": topic, "txnVersion": "1"}
+        options = {"delivery": "exactly_once", "txnAppId": topic, "txnVersion": "1", "kafka.linger.ms": "0"}
         write(numbers(spark, mishap), servers, topic, **options)
         assert read_by_librdkafka(servers, topic) == ONCE, topic  # and readers do not wait for a lost attempt
 
-    once("copies", mishaps.task_hangs(tmp_path / "copies"))  # case 3
+    once("copies", mishaps.task_hangs(tmp_path / "copies", (servers, "copies")))  # case 3
     once("died", mishaps.executor_dies_late(tmp_path / "died"))  # case 5
     zombie = tmp_path / "zombies"
     try:
-        once("zombies", mishaps.executor_stops(zombie))  # case 4
+        once("zombies", mishaps.executor_stops(zombie, (servers, "zombies")))  # case 4
     finally:
         with contextlib.suppress(ProcessLookupError, FileNotFoundError, ValueError):
             os.kill(int(zombie.read_text()), signal.SIGCONT)
+    wait_ended(spark, int(zombie.read_text()))
     for topic in topics:
         assert (tmp_path / topic).exists()
         assert read_by_librdkafka(servers, topic) == ONCE, topic
+    for topic in ("copies", "zombies"):
+        in_log = read_by_librdkafka(servers, topic, committed=False).total()
+        assert in_log > ROWS, topic  # the lost attempt had sent some
+
+
+def wait_ended(spark: SparkSession, pid: int) -> None:
+    """Wait until an executor has no attempt any more, or has ended itself: until then it may send something."""
+    until = time.monotonic() + 60
+    while not has_ended(spark, pid):
+        assert time.monotonic() < until, pid
+        time.sleep(0.1)
+
+
+def has_ended(spark: SparkSession, pid: int) -> bool:
+    """Return whether its last attempt has ended, as the driver was told; if that has given it up: whether the process has."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return True
+    if "--executor-id" not in command:  # has ended, and its parent does not know yet
+        return True
+    number = command[command.index("--executor-id") + 1]
+    running = spark.sparkContext._jsc.sc().taskScheduler().runningTasksByExecutors()
+    return bool(running.contains(number)) and int(running.apply(number)) == 0
