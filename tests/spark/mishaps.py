@@ -116,8 +116,8 @@ def task_fails(flag: Path, sent: Sent = None) -> Any:
     return _once(flag, happen, sent=sent)
 
 
-def other_workers_die(flag: Path, sent: Sent = None) -> Any:
-    """Return a mishap: every other Python worker of this executor is killed, the writing one among them."""
+def other_workers_die(flag: Path) -> Any:
+    """Return a mishap: every other Python worker of this executor is killed. Which of them had sent rows is not known."""
 
     def happen() -> None:
         import os
@@ -129,7 +129,7 @@ def other_workers_die(flag: Path, sent: Sent = None) -> Any:
             if int(pid) != os.getpid():
                 os.kill(int(pid), signal.SIGKILL)
 
-    return _once(flag, happen, sent=sent)
+    return _once(flag, happen)
 
 
 def executor_dies(flag: Path) -> Any:

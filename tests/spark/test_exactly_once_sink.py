@@ -177,14 +177,11 @@ def test_a_task_that_may_not_commit_what_it_has_sent_leaves_nothing(
     sent = read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False)
     assert sent == ONCE + Counter(map(mishaps.long_row, range(ROWS // 2)))  # it had sent all of its rows
     # Case 1, of a worker: a job one of whose workers is killed, behind it.
-    given["kafka.linger.ms"] = "0"
-    dies = mishaps.other_workers_die(tmp_path / "died", (kafka_bootstrap, kafka_topic))("value").alias("value")
+    dies = mishaps.other_workers_die(tmp_path / "died")("value").alias("value")
     again = numbers(spark, 2).select(dies).write.format("aiokprod").options(**given)
     again.option("txnVersion", "2").mode("append").save()
     assert (tmp_path / "died").exists()
     assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE + ONCE
-    in_log = read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False).total()
-    assert in_log > sent.total() + ROWS  # the killed worker had sent some
 
 
 @pytest.fixture(params=[2, 0], ids=["TV2", "TV0"])
@@ -236,7 +233,7 @@ def test_brokers_that_cannot_list_transactions_are_refused_before_any_task(spark
 def test_what_is_wrong_is_told_before_any_task(spark: SparkSession, kafka_bootstrap: str, kafka_topic: str) -> None:
     for wrong, text in (
         ({"txnVersion": "1"}, "txnVersion is given without txnAppId"),
-        ({"onReplayMismatch": "x"}, "it must be fail or duplicate"),
+        ({"onReplayMismatch": "x"}, "it must be fail, duplicate or skip"),
         ({"kafka.acks": "1"}, "kafka.acks"),
         ({"kafka.transaction.timeout.ms": "900001"}, "larger than the brokers allow"),
     ):
