@@ -60,6 +60,12 @@ def test_no_random_schedule_with_prepared_transactions_is_bad() -> None:
     assert SEEDS < 100 or min(read, deaths) > SEEDS / 10
 
 
+@pytest.mark.parametrize("seed", [79294, 80766])
+def test_two_aborts_in_a_row_are_both_drained(seed: int) -> None:
+    """The world told the machine of the second one alone, so that the third transaction never got its identity."""
+    assert not played(seed).check()
+
+
 @pytest.mark.parametrize("kind", PREPARED_KINDS[:5], ids=lambda kind: kind.name)
 def test_no_schedule_of_one_prepared_transaction_is_bad_or_stuck(kind: Kind) -> None:
     states, bad, example = exhaust(kind, [(1, 0, True)], FAULTS - 1, world_type=PreparedWorld)
