@@ -5,7 +5,7 @@ transactional producers, one transaction each (docs/exactly_once.md), by one cli
 is in between. Each kind takes a turn per round, in a process of its own; printed are the medians, and the ratios to the plain
 producer, which are computed round by round.
 
-`--bootstrap HOST:PORT` uses a cluster that is there, on which it makes two topics, and the form that this interpreter has (two
+`--bootstrap HOST:PORT` uses a cluster that is there and creates topics by itself, and the form that this interpreter has (two
 minutes). Without it a real one of three brokers is started. `--docs` measures both forms on that and writes the table into
 docs/exactly_once.md (seven minutes, and one or two more to build the compiled form).
 """
