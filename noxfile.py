@@ -142,10 +142,11 @@ def ledger(session: nox.Session) -> None:
 
 @nox.session
 def transactions(session: nox.Session) -> None:
-    """Explore the transaction machine: 200,000 random schedules, small worlds with 2 faults (or `-- SCHEDULES FAULTS`)."""
+    """Explore the transaction machine: 200,000 schedules, small worlds with 2 faults (or `-- SCHEDULES FAULTS FIRST`)."""
     install(session, "test")
-    words = (*session.posargs, *("200000", "2")[len(session.posargs) :])
-    env = {"AIOKPROD_TEST_TRANSACTION_SEEDS": words[0], "AIOKPROD_TEST_TRANSACTION_FAULTS": words[1]}
+    words = (*session.posargs, *("200000", "2", "0")[len(session.posargs) :])
+    names = ("SEEDS", "FAULTS", "FIRST_SEED")
+    env = {f"AIOKPROD_TEST_TRANSACTION_{name}": word for name, word in zip(names, words, strict=True)}
     worlds = ("test_machine_exploration.py", "test_machine_prepared_worlds.py")
     session.run("pytest", *(f"tests/unit/transactions/{name}" for name in worlds), env=env)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -124,6 +125,37 @@ def rates_or_waits(table: Table) -> str:
             ]
         rows.append(cells)
     return grid(table.title, head, rows)
+
+
+def bounds(tables: Sequence[Table]) -> str:
+    """Return the part of the rate without transactions that is left for transactions one after another: at most, and measured.
+
+    A transaction of one record shows what each one waits for: the markers of the one before, the first write, and the commit.
+    While it waits for that, a program that has one transaction at a time sends nothing. So of the rate without transactions no
+    more than `records / (records + waits)` is left, both as times, measured in the same run.
+    """
+    head = ["transaction.version", "form", "records", "their time without transactions, ms", "waits, ms"]
+    head += ["left at most", "left, measured"]
+    rows = []
+    found = {match.groups(): table for table in tables if (match := TRANSACTIONS.match(table.title))}
+    for (count, version), table in found.items():
+        single = found.get(("1", version))
+        for name in table.names[:2]:
+            plain = f"{name}, no transactions"
+            if single is None or plain not in table.names:
+                continue
+            records = int(count.replace(",", ""))
+            times = [records / each * 1e3 for each in table.values(plain, rate)]
+            waits = single.middle(name, commit_p50)
+            if waits is None:
+                continue
+            most = [each / (each + waits) for each in times]
+            cells = [version, name.rpartition(", ")[2], count, spread(times, ".2f"), f"{waits:.2f}"]
+            rows.append([*cells, spread(most, ".2f"), spread(table.ratios(name, plain, rate), ".2f")])
+    return grid("Transactions one after another: what is left of the rate without them", head, rows) if rows else ""
+
+
+TRANSACTIONS = re.compile(r"Transactions of ([\d,]+) records?: .*transaction\.version (\d)$")
 
 
 SAME_WAY = {

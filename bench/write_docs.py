@@ -15,7 +15,7 @@ from compiled import ROOT
 from items import FORMS
 from memory import NOT_KEPT
 from readme_table import write_table
-from tables import Table, grid, markdown
+from tables import Table, bounds, grid, markdown
 
 PAGE = ROOT / "docs" / "performance.md"
 FIGURES = ROOT / "docs" / "performance"
@@ -56,6 +56,11 @@ of 100 ms at full load, on brokers with transaction.version 2 (KIP-890, which ai
 is our own idempotent rate. Java's tool (`--transaction-duration-ms`) ends transactions by time alone, and tells no time of
 commits."""
 
+BOUNDS = """*Waits* is the median commit of a transaction of one record: it contains the markers of the transaction before,
+the first write, and the commit itself. While a program waits for that, it sends nothing. So *left at most* is a limit for
+transactions one after another, whatever the client does; larger transactions, or several producers, get closer to the full
+rate."""
+
 STARTUP = """The import is timed in an interpreter that has started; the first acknowledgement from the construction of the
 producer on; the resident size is taken then. Each client has fresh processes, and the clients take turns."""
 
@@ -86,6 +91,8 @@ def write(results: dict[str, Any]) -> None:
     parts.append(markdown([table for table in tables if table.kind not in ("growth", "commits")]).rstrip())
     if commits := [table for table in tables if table.kind == "commits"]:
         parts += ["## Transactions", TRANSACTIONS, markdown(commits).rstrip()]
+        if left := bounds(commits):
+            parts += [left, BOUNDS]
     if any(table.kind == "growth" for table in tables):
         parts += ["## Growth", GROWTH, markdown([table for table in tables if table.kind == "growth"]).rstrip()]
     parts += sections(results)

@@ -81,7 +81,9 @@ class TransactionalPartitions(TransactionScope):
 
     def answer_timeout_s(self, queues: Iterable[PartitionQueue], usual_s: float) -> float:
         # A coordinator that stands still is not the fault of this broker, whose answer is due just behind the usual 30 s: the
-        # connection would be torn down for nothing, and the next one would wait as long. A shorter timeout was asked for.
+        # connection would be torn down for nothing, and the next one would wait as long. A shorter timeout is kept: a leader
+        # that stands still looks the same, and first batches are in each transaction; and what is sent again asks the
+        # coordinator of that moment, while the broker goes on waiting for the old one (4.3.1: 11 s with 5 s, 30 s with 30 s).
         if not ASKS_S <= usual_s < ENTRY_S or self._mode is Mode.VERSION_1:
             return usual_s
         return usual_s if all(queue.is_written() for queue in queues) else ENTRY_S

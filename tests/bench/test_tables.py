@@ -10,7 +10,7 @@ from job import Job, Measured
 from memory import slope_of
 from peers.transacting import transactions
 from readme_table import BEGIN, COLUMNS, END, HOW, table_of, write_table
-from tables import SAME_WAY, Table, beside, cpu_us, markdown, rate
+from tables import SAME_WAY, Table, beside, bounds, cpu_us, markdown, rate
 
 
 def table(kind: str = "rates", title: str = "Firehose") -> Table:
@@ -51,6 +51,26 @@ def test_the_points_of_a_growth_are_columns_of_one_table_measured_by_the_point_t
 def test_a_growth_without_a_point_ten_is_measured_by_its_first() -> None:
     text = markdown([table("growth", f"Growth, brokers: {point}") for point in ("1", "2")])
     assert "(times that at 1) | 1 | 2 |" in text
+
+
+def test_what_is_left_of_the_rate_is_bounded_by_what_each_transaction_waits_for() -> None:
+    starts = ("Transactions of 10,000 records: ", "Transactions of 1 record: ")
+    many, one = (next(item for item in ITEMS["transactions"]() if item.title.startswith(start)) for start in starts)
+    tables = [Table(item.title, item.kind, [entry.name for entry in item.entries]) for item in (many, one)]
+    for number, made in enumerate(tables):
+        for name in made.names:
+            ours = name.startswith("aiokprod")
+            for seconds in (8.0, 16.0):
+                records = 10_000_000  # a transaction of 10,000 takes 8 or 16 ms
+                seconds *= 0.5 if name.endswith("no transactions") else 1.0
+                made.add(name, Measured(seconds, 1.0, records, p50_ms=2.0 if number and ours else None))
+    lines = bounds(tables).splitlines()
+    assert (
+        lines[4] == "| 2 | compiled | 10,000 | 6.00 (4.00 to 8.00) | 2.00 | 0.73 (0.67 to 0.80) | 0.50 (0.50 to 0.50) |"
+    )
+    assert lines[5].startswith("| 2 | pure | 10,000 | ")
+    assert len(lines) == 6
+    assert bounds(tables[:1]) == bounds([]) == "", "without the waits, or without tables, nothing is told"
 
 
 def test_every_table_begins_with_our_two_forms_and_its_jobs_can_be_made() -> None:

@@ -14,9 +14,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from group_consumers import CONSUMERS, command_of, copy
 
-from aiokprod import Producer, Reader
+from aiokprod import Producer, Reader, exactly_once
+from aiokprod.errors import UnknownTopicError
 from aiokprod.testing import KafkaCluster
 
 pytestmark = [
@@ -104,6 +106,83 @@ def test_the_output_is_the_image_of_the_input(cluster: KafkaCluster, kafka_name:
     lost = set(given) - set(copied)
     assert (len(lost), len(doubled)) == (0, 0)
     assert sum(copied.values()) == COUNT
+
+
+# ---------------------------------------------------------------------- the topic of the output is deleted
+def committed_offset(cluster: KafkaCluster, topic: str) -> int:
+    """Return how many records of the topic the group of this name has committed."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": topic})
+    try:
+        asked = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+        return sum(max(0, found.offset) for found in consumer.committed(asked, timeout=60))  # negative: none
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("is_made_again", ["while it runs", "before it is run again"])
+def test_an_output_topic_that_is_deleted_in_a_transaction_moves_no_position_and_doubles_nothing(
+    cluster: KafkaCluster, kafka_name: str, is_made_again: str
+) -> None:
+    topic, output = kafka_name, f"{kafka_name}-out"
+    for name in (topic, output):
+        cluster.create_topic(name, partitions=PARTITIONS)
+    given = [b"%d" % number for number in range(200)]
+    options = {"delivery_timeout_ms": 6_000, "request_timeout_ms": 3_000, "max_block_ms": 4_000, "linger_ms": 5}
+
+    async def run(deletes: bool) -> int:
+        """Copy until everything is committed; return how many batches that took."""
+        count = 0
+
+        async def stop_when_copied() -> None:
+            while await asyncio.to_thread(committed_offset, cluster, topic) < len(given):
+                await asyncio.sleep(0.2)
+            batches.stop()
+
+        async with (
+            Producer(cluster.bootstrap_servers, transactional_id=topic, **options) as producer,
+            CONSUMERS["aiokafka"](cluster.bootstrap_servers, topic, SESSION_MS) as consumer,
+            exactly_once(consumer, producer, max_records=len(given), timeout=0.5) as batches,
+        ):
+            watch = asyncio.create_task(stop_when_copied())
+            try:
+                async for records in batches:
+                    count += 1
+                    half = len(records) // 2
+                    for record in records[:half]:
+                        producer.send(output, record.value)
+                    if deletes and count == 1:
+                        await producer.flush()
+                        assert sum(cluster.end_offsets(output)) == half, "written, and not committed"
+                        await asyncio.to_thread(cluster.delete_topic, output)
+                    elif deletes and count == 2 and is_made_again == "while it runs":
+                        assert await asyncio.to_thread(committed_offset, cluster, topic) == 0
+                        await asyncio.to_thread(cluster.create_topic, output, partitions=PARTITIONS)
+                    for record in records[half:]:
+                        producer.send(output, record.value)
+            finally:
+                watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
+        return count
+
+    async def scenario() -> list[bytes | None]:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send_many(topic, given)
+        async with asyncio.timeout(120):
+            if is_made_again == "while it runs":
+                assert await run(deletes=True) > 1, "the batch is run again"
+            else:
+                with pytest.raises(UnknownTopicError, match=f"topic '{output}' is not there after 4") as caught:
+                    await run(deletes=True)
+                assert "Create the topic" in caught.value.advice
+                assert committed_offset(cluster, topic) == 0
+                cluster.create_topic(output, partitions=PARTITIONS)
+                await run(deletes=False)
+            while len(values := await values_of(cluster, output)) < len(given):
+                await asyncio.sleep(0.1)  # markers are written a little after the commit is answered (broker: 12.3)
+        return values
+
+    assert sorted(asyncio.run(scenario()), key=str) == sorted(given, key=str)
+    assert committed_offset(cluster, topic) == len(given)
 
 
 # ---------------------------------------------------------------------- processes and brokers that are killed

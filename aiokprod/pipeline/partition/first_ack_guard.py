@@ -15,7 +15,7 @@ class FirstAckGuard:
 
     def __init__(self, idle_s: float, age_ms: int) -> None:
         # This round has shown that the broker has state. Written by `showed_state`; erased by every rewind, as a leadership
-        # may have gone away and come back unnoticed, and by a new identity, which no broker knows yet.
+        # may have gone away and come back unnoticed, and by the identity of another producer, which no broker knows yet.
         self.is_proven = False
         # The broker dates the records itself, so they are never old (broker: 1.12). Written by the partition queue from
         # answers to first attempts.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import re
 import sqlite3
 import subprocess
@@ -232,19 +231,3 @@ def test_the_query_of_the_outbox_goes_on_after_a_position(outbox: Path) -> None:
     assert [row[0] for row in rows_after(str(outbox), 0, 3)] == [1, 2, 3]
     assert [row[0] for row in rows_after(str(outbox), 3, 2)] == [4, 5]
     assert rows_after(str(outbox), ROWS) == []
-
-
-# ---------------------------------------------------------------------- the cost of requests
-def test_the_script_that_measures_requests_plays_each_kind(capsys: pytest.CaptureFixture[str]) -> None:
-    path = FILE.parents[1] / "bench" / "transaction_for_each_request.py"
-    spec = importlib.util.spec_from_file_location("transaction_for_each_request", path)
-    assert spec is not None and spec.loader is not None
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
-    with MockCluster(1) as cluster:
-        for topic in bench.TOPICS:
-            cluster.create_topic(topic)
-        asyncio.run(bench.measure(cluster.bootstrap_servers, 4, 0.1))
-    rows = re.findall(r"^\| (plain|pool of \d+) \| [\d,]+ \| (\d\.\d+) ", capsys.readouterr().out, re.MULTILINE)
-    assert [name for name, _ in rows] == ["plain", "pool of 1", "pool of 4", "pool of 16"]
-    assert rows[0][1] == "1.000"

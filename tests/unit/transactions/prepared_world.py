@@ -286,7 +286,8 @@ class PreparedWorld(World):
         self.allowed.clear()
         self.orphans.clear()
         self.turn = self.is_preparing = False
-        self.flushing = self.draining = 0
+        self.flushing = 0
+        self.draining = []
         self.wake = None
         self.identity = NONE
         former = self.machine

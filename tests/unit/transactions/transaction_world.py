@@ -165,7 +165,7 @@ class World:
         self.allowed: set[int] = set()
         self.turn = False
         self.flushing = 0
-        self.draining = 0
+        self.draining: list[int] = []  # transactions: the next may be aborted before the last one is drained
         self.orphans: list[Produce] = []  # in flight, but settled
         self.told: dict[int, Told] = {}
         self.sent = 0
@@ -198,7 +198,7 @@ class World:
                 self.flushing = transaction
             case FailQueued(transaction, _):
                 self._fail_queued(transaction)
-                self.draining = transaction
+                self.draining.append(transaction)
             case FailPartition():
                 pass
             case Release(partitions):
@@ -257,9 +257,10 @@ class World:
     def _settle_waits(self) -> None:
         """Answer Flush and FailQueued once that is true."""
         machine = self.machine
-        if self.draining and not any(p.transaction == self.draining for p in self.orphans):
-            number, self.draining = self.draining, 0
-            self.act(machine.drained(number, self.now))
+        for number in self.draining[:]:
+            if number in self.draining and not any(p.transaction == number for p in self.orphans):
+                self.draining.remove(number)
+                self.act(machine.drained(number, self.now))
         if self.flushing:
             told = self.told[self.flushing]
             if told.settled >= set(told.records):

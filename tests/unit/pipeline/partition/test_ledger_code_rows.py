@@ -574,16 +574,56 @@ def test_numbers_go_on_under_the_identity_of_the_transaction_before() -> None:
     assert (entry.identity, entry.first_sequence) == (IDENTITY, 1)
 
 
-def test_numbers_begin_at_0_under_another_identity() -> None:
+@pytest.mark.parametrize("identity", [(IDENTITY[0], IDENTITY[1] + 1), (IDENTITY[0] + 1, 0)])
+def test_numbers_begin_at_0_under_another_identity(identity: tuple[int, int]) -> None:
     """broker: 1.7, 10.3, ledger R10"""
     desk = Desk(transactional=True)
     desk.warm()
-    desk.ledger.enrol((IDENTITY[0], IDENTITY[1] + 1))
+    desk.ledger.enrol(identity)
     first, second = desk.send(), desk.send()
-    assert desk.fly() == [first], "one is in flight until the first acknowledgement"
-    assert (first.identity, first.first_sequence) == ((IDENTITY[0], IDENTITY[1] + 1), 0)
+    desk.fly()
+    assert (first.identity, first.first_sequence) == (identity, 0)
     desk.answer(first, 0, 1)
-    assert desk.fly() == [second]
+    desk.fly()
+    assert (second.identity, second.first_sequence) == (identity, 1)
+
+
+def test_the_next_epoch_of_a_producer_that_the_leader_knows_opens_with_several_batches() -> None:
+    """broker: 1.4 - no other first sequence than 0 is taken; ledger R5, R10"""
+    desk = Desk(transactional=True)
+    desk.warm()
+    desk.ledger.enrol((IDENTITY[0], IDENTITY[1] + 1))
+    three = [desk.send() for _ in range(3)]
+    assert desk.fly() == three
+    # The first one is refused for now: so are the others, which change nothing, and all are sent again, in order.
+    desk.answer(three[0], FEW)
+    for entry in three[1:]:
+        desk.answer(entry, OUT_OF_ORDER)
+    desk.returned()
+    desk.backoff()
+    assert desk.fly() == three[:1], "alone: the round has shown nothing yet"
+    desk.answer(three[0], 0, 1)
+    assert desk.fly() == three[1:]
+    assert [entry.first_sequence for entry in three] == [0, 1, 2]
+    assert desk.aborts == 0
+
+
+@pytest.mark.parametrize("what", ["another producer id", "a second later", "nothing proved", "abandoned"])
+def test_a_transaction_opens_with_one_batch_where_the_leader_may_not_know_the_producer(what: str) -> None:
+    """faults: I6, ledger R5.1, R5.2"""
+    desk = Desk(transactional=True)
+    if what != "nothing proved":
+        desk.warm()
+    if what == "a second later":
+        desk.sleep(1.001)
+    if what == "abandoned":
+        desk.send()
+        desk.fly()
+        desk.ledger.abandon(desk.now)
+    desk.ledger.enrol((8, 0) if what == "another producer id" else (IDENTITY[0], IDENTITY[1] + 1))
+    first = desk.send()
+    desk.send()
+    assert desk.fly() == [first]
 
 
 def test_an_abandoned_ledger_has_failed_everything_and_ignores_late_answers() -> None:

@@ -67,6 +67,34 @@ def test_many_records_and_columns_are_part_of_it(version: str) -> None:
     on(version, scenario)
 
 
+@EVERY
+def test_a_partition_of_the_transaction_before_gets_several_batches_before_the_first_answer(version: str) -> None:
+    """ledger R5: the leader knows the producer, so no first sequence but 0 is taken under its next epoch (broker: 1.4)"""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        values = [b"%d" % number + bytes(150) for number in range(5)]
+
+        async def written_before_the_first_answer() -> int:
+            async with producer.transaction():
+                held = cluster.hold("Produce", times=1)
+                before = producer.metrics()["requests_sent"]
+                for value in values:
+                    producer.send("t", value, partition=0)
+                while not held.hits:
+                    await asyncio.sleep(0.01)
+                count = producer.metrics()["requests_sent"] - before
+                cluster.release(held)
+                return int(count)
+
+        assert await written_before_the_first_answer() == 1, "the leader may not know the producer"
+        assert await written_before_the_first_answer() == 5
+        await asyncio.sleep(1.5)
+        assert await written_before_the_first_answer() == 1, "it may have forgotten it"
+        assert await committed(cluster) == values * 3 == written(cluster)
+
+    on(version, scenario, batch_size=200, linger_ms=0)
+
+
 def test_many_records_and_columns_are_refused_outside_and_while_it_ends() -> None:
     async def scenario(cluster: MockCluster, producer: Producer) -> None:
         for send in (lambda: producer.send_many("t", [b"v"]), lambda: producer.send_columns("t", column([b"v"]))):

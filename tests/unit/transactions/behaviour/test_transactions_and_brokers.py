@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -61,6 +62,81 @@ def test_a_coordinator_that_stands_still_costs_no_connection_to_a_leader(
         on("TV2", scenario, request_timeout_ms=1000 * request_timeout_s)
     torn_down = [each.getMessage() for each in caplog.records if "no answer to api 0 " in each.getMessage()]
     assert (torn_down == []) is is_kept
+
+
+async def first_batch_behind(cluster: MockCluster, producer: Producer, broken: int) -> tuple[float, float]:
+    """Freeze a broker, 1: the coordinator, 2: the leader of all partitions, and send to a new and to an old partition.
+
+    Returns the seconds until the record of each has its outcome. The transaction is committed when the broker is awake.
+    """
+    loop = asyncio.get_running_loop()
+
+    async def seconds(delivery: Awaitable[object]) -> float:
+        await delivery
+        return loop.time() - began
+
+    cluster.move_coordinator(ID, 1)
+    for partition in range(3):
+        cluster.move_leader("t", partition, 2)
+    async with producer.transaction():
+        await producer.send("t", b"old 1", partition=0)
+        cluster.freeze_broker(broken)
+        began = loop.time()
+        first = asyncio.create_task(seconds(producer.send("t", b"new", partition=1)))
+        await asyncio.sleep(0.1)
+        waits = await asyncio.gather(first, seconds(producer.send("t", b"old 2", partition=0)))
+        cluster.thaw_broker(broken)
+    assert await committed(cluster) == [b"old 1", b"old 2", b"new"] == written(cluster)
+    return waits[0], waits[1]
+
+
+@pytest.mark.parametrize(("request_timeout_s", "closed"), [(5, 4), (10, 2), (21, 1), (30, 0), (60, 0)])
+def test_below_30_s_each_timeout_closes_the_connection_to_the_leader_and_writes_nothing_twice(
+    request_timeout_s: int, closed: int
+) -> None:
+    """broker: 10.12; docs/transactions.md says this, under "Versions" """
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        asyncio.get_running_loop().call_later(22, cluster.thaw_broker, 1)
+        before = cluster.requests_seen("ApiVersions", 2)
+        new, old = await first_batch_behind(cluster, producer, 1)
+        assert cluster.requests_seen("ApiVersions", 2) - before == closed + 1, (
+            "a first connection, and one for each closed"
+        )
+        assert 21.9 < new < 23 and 21.9 < old < 23, "the answers come in order"
+        assert producer.metrics()["batches_resent"] == 2 * closed, "the new partition's and the old one's"
+
+    on("TV2", scenario, request_timeout_ms=1000 * request_timeout_s)
+
+
+@pytest.mark.parametrize(("request_timeout_s", "after_s"), [(5, 10), (10, 10), (30, 30), (60, 30)])
+def test_behind_a_coordinator_that_is_replaced_a_short_timeout_goes_on_sooner(
+    request_timeout_s: int, after_s: float
+) -> None:
+    """broker: 10.12; the leader goes on waiting for the old one, but a request that is sent again asks the new one"""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        asyncio.get_running_loop().call_later(9, cluster.move_coordinator, ID, 3)
+        new, old = await first_batch_behind(cluster, producer, 1)
+        assert after_s <= new < after_s + 1 and after_s <= old < after_s + 1
+
+    on("TV2", scenario, request_timeout_ms=1000 * request_timeout_s)
+
+
+@pytest.mark.parametrize(("request_timeout_s", "after_s"), [(5, 5), (10, 10), (30, 35), (60, 60)])
+def test_a_leader_that_stands_still_at_a_first_batch_is_given_up_after_a_short_timeout(
+    request_timeout_s: int, after_s: float
+) -> None:
+    """Why a short timeout is kept: every transaction has first batches, and this is the more frequent trouble."""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        loop = asyncio.get_running_loop()
+        for partition in range(3):
+            loop.call_later(3, cluster.move_leader, "t", partition, 3)
+        new, old = await first_batch_behind(cluster, producer, 2)
+        assert after_s <= new < after_s + 5 and after_s <= old < after_s + 5  # metadata may be asked of it, too
+
+    on("TV2", scenario, request_timeout_ms=1000 * request_timeout_s)
 
 
 @EVERY
