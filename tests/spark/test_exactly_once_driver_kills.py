@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from drivers import Query, driver, expected, read_by_librdkafka, write_input
+from drivers import Query, Rule, driver, expected, read_by_librdkafka, write_input
 
 from aiokprod.testing.kafka_cluster import KafkaCluster
 from aiokprod.transactions.admin import TransactionAdmin
@@ -49,8 +49,8 @@ def test_whatever_step_a_driver_is_killed_at_every_row_is_there_once(cluster: Ka
     servers = cluster.bootstrap_servers
     rows = write_input(tmp_path / "input", FILES)
     held = KILLED | TIMED_OUT | TWO_DRIVERS
-    rules = {sink: [*step, "hold"] for sink, step in held.items()}
-    rules |= {sink: [*step, "raise"] for sink, step in RAISING.items()}
+    rules: dict[str, list[Rule]] = {sink: [(*step, "hold")] for sink, step in held.items()}
+    rules |= {sink: [(*step, "raise")] for sink, step in RAISING.items()}
     every = {
         name: Query(name, rows, options=SHORT if name in TIMED_OUT else {}) for name in (*held, *RAISING, "case16")
     }
