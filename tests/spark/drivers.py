@@ -106,6 +106,10 @@ class Driver:
         whole = [line for line in lines if line.endswith("\n")]  # a long one is written in parts
         return {each["name"]: each for each in map(json.loads, whole)}
 
+    def forget_results(self) -> None:
+        """Remove the results, so that those of the next phase can be told."""
+        (self.folder / "results.jsonl").unlink()
+
     def wait_for(self, what: str, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds; fail if the driver ends before, or after minutes."""
         until = time.monotonic() + PATIENCE_S
@@ -142,6 +146,13 @@ class Driver:
     def wait_ended(self, *names: str) -> None:
         """Wait until these queries have ended."""
         self.wait_for(f"{names} ended", lambda: set(names) <= self.results.keys())
+
+    def stop(self, name: str) -> None:
+        """Call `stop` of a query; return when Spark has begun to stop it, which may be long before its batch has ended."""
+        (self.folder / f"{name}.stop").touch()
+        begun = self.folder / f"{name}.stopping"
+        self.wait_for(f"{name} is stopped", begun.exists)
+        begun.unlink()
 
     def kill(self) -> None:
         """SIGKILL the JVM first, as a crash of the driver is, then what is left of the process group."""
