@@ -40,7 +40,7 @@ TIME_LIMIT_S = 300.0 + 3 * BATCHES  # three times what it takes on an idle machi
 
 
 class Plan(NamedTuple):
-    """What happens to one driver: at which of its steps it is killed, and behind which one a coordinator of which name is."""
+    """The life of one driver: at which of its steps it is killed, and at which a coordinator of which name is."""
 
     killed_at: int
     held_at: int | None
@@ -152,7 +152,7 @@ def kill_coordinator(cluster: KafkaCluster, running: Driver, kind: str) -> Broke
     victim.kill()
     assert cluster.broker(victim.node_id).state is BrokerState.STOPPED
     running.release(sink)
-    time.sleep(DOWN_S)  # its requests find nobody, as long as a broker takes that is started again at once
+    time.sleep(DOWN_S)  # its requests find no coordinator for as long as a broker takes that is started again at once
     victim.start()
     cluster.wait_ready()
     return BrokerKill(kind, key, victim.node_id, step)
