@@ -22,6 +22,7 @@ from aiokprod.testing.kafka_cluster import KafkaCluster
 from aiokprod.transactions.admin import TransactionAdmin
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
+TIME_LIMIT_S = 900.0
 FILES = 6  # two batches of three files
 TASKS = 3
 # Step, which time of it in the first run (batch 1 is meant), and whether batch 1 is decided by then.
