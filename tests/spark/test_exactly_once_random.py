@@ -36,7 +36,7 @@ STEPS_OF_A_BATCH = 14  # of the driver, at least: one with one task, and without
 LONGEST_LIFE = STEPS_OF_A_BATCH * BATCHES // (KILLS + 1)
 COORDINATORS = {"ctl": CoordinatorKind.TRANSACTION, "0": CoordinatorKind.GROUP}  # of the token, and of the decision
 DOWN_S = 2.0
-TIME_LIMIT_S = 300.0 + 3 * BATCHES  # three times what it takes on an idle machine
+TIME_LIMIT_S = 300.0 + 120 * KILLS + 3 * BATCHES  # each driver takes up to a minute to start on a busy machine
 
 
 class Plan(NamedTuple):
