@@ -4,8 +4,8 @@
 
 FOLDER has `program.json`: `master`, `settings`, and `phases`, each a list of queries that run at the same time: `name`,
 `topic`, `run` (for the audit), `checkpoint`, `input`, `tasks`, `files` (of a batch), `options` of the sink. A phase begins when
-the file `go.<number>` is there.
-`jvm.pid` and `results.jsonl` are written.
+the file `go.<number>` is there. A query is stopped when there is a file `<name>.stop`; it becomes `<name>.stopping` once Spark
+has begun to. `jvm.pid` and `results.jsonl` are written.
 """
 
 from __future__ import annotations
@@ -58,6 +58,18 @@ def start(spark: SparkSession, query: dict[str, Any]) -> Any:
     return writer.trigger(availableNow=True).start()
 
 
+def stop_on_demand(folder: Path, running: dict[str, Any]) -> None:
+    """Stop each query for which a file asks."""
+    while True:
+        for asked in folder.glob("*.stop"):
+            query = running[asked.stem]
+            threading.Thread(target=query.stop, daemon=True).start()  # waits for the end of the batch's thread
+            while query.isActive:
+                time.sleep(0.01)
+            asked.rename(asked.with_suffix(".stopping"))
+        time.sleep(0.02)
+
+
 def main(folder: Path) -> None:
     program = json.loads((folder / "program.json").read_text())
     spark = session(program, folder)
@@ -76,10 +88,13 @@ def main(folder: Path) -> None:
             results.write(json.dumps({"name": name, "error": error, "batches": batches}) + "\n")
 
     watchers: list[threading.Thread] = []
+    running: dict[str, Any] = {}
+    threading.Thread(target=stop_on_demand, args=(folder, running), daemon=True).start()
     for number, queries in enumerate(program["phases"]):
         while not (folder / f"go.{number}").exists():
             time.sleep(0.05)
         started = [(query["name"], start(spark, query)) for query in queries]
+        running |= dict(started)
         watchers += [threading.Thread(target=watch, args=each) for each in started]
         for watcher in watchers[-len(started) :]:
             watcher.start()

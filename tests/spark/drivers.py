@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -14,16 +15,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from zlib import crc32
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 import aiokprod
+from aiokprod.cluster.client import ClusterClient
+from aiokprod.cluster.cluster_listener import SilentListener
+from aiokprod.config import ProducerConfig
+from aiokprod.metrics import Metrics
+from aiokprod.transactions.coordinator import CoordinatorKind
+from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 HERE = Path(__file__).parent
 PATIENCE_S = 300.0
 ROWS_OF_A_FILE = 20
+Rule: TypeAlias = "tuple[str, int, str]"
+"""A step, which time of it, and what happens then: see `sitecustomize.py`."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,10 @@ class Driver:
         whole = [line for line in lines if line.endswith("\n")]  # a long one is written in parts
         return {each["name"]: each for each in map(json.loads, whole)}
 
+    def forget_results(self) -> None:
+        """Remove the results, so that those of the next phase can be told."""
+        (self.folder / "results.jsonl").unlink()
+
     def wait_for(self, what: str, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds; fail if the driver ends before, or after minutes."""
         until = time.monotonic() + PATIENCE_S
@@ -104,8 +117,8 @@ class Driver:
             is_over = self.process.poll() is not None and not condition()
             if is_over or time.monotonic() > until:
                 log = (self.folder / "log").read_text()[-6000:]
-                held = sorted(path.stem for path in self.folder.glob("*.held"))
-                raise AssertionError(f"{what}: not seen (driver {self.process.poll()}), {held}, {self.results}\n{log}")
+                state = f"driver {self.process.poll()}, held {self.held()}"
+                raise AssertionError(f"{what}: not seen ({state}), {self.results}\n{log}")
             time.sleep(0.05)
 
     def wait_held(self, *sinks: str) -> None:
@@ -113,11 +126,33 @@ class Driver:
         self.wait_for(f"{sinks} held", lambda: all((self.folder / f"{sink}.held").exists() for sink in sinks))
 
     def release(self, sink: str) -> None:
+        """Let a sink that is held go on."""
         (self.folder / f"{sink}.release").touch()
+
+    def held(self) -> list[str]:
+        """Return the sinks that are held."""
+        return sorted(path.stem for path in self.folder.glob("*.held"))
+
+    def killed(self) -> dict[str, str]:
+        """Return the sinks that have killed the driver by their rule, with the step; several may have reached it."""
+        return {path.stem: path.read_text() for path in self.folder.glob("*.killed")}
+
+    def has_died(self) -> bool:
+        """Return whether the JVM has ended, or the program has."""
+        pid = self.folder / "jvm.pid"
+        is_gone = pid.exists() and not Path("/proc", pid.read_text() or "none").exists()
+        return is_gone or self.process.poll() is not None
 
     def wait_ended(self, *names: str) -> None:
         """Wait until these queries have ended."""
         self.wait_for(f"{names} ended", lambda: set(names) <= self.results.keys())
+
+    def stop(self, name: str) -> None:
+        """Call `stop` of a query; return when Spark has begun to stop it, which may be long before its batch has ended."""
+        (self.folder / f"{name}.stop").touch()
+        begun = self.folder / f"{name}.stopping"
+        self.wait_for(f"{name} is stopped", begun.exists)
+        begun.unlink()
 
     def kill(self) -> None:
         """SIGKILL the JVM first, as a crash of the driver is, then what is left of the process group."""
@@ -137,7 +172,7 @@ def driver(
     phases: Sequence[Sequence[Query]],
     *,
     home: Path,
-    rules: dict[str, list[Any]] | None = None,
+    rules: dict[str, list[Rule]] | None = None,
     master: str = "local[2,4]",
     **settings: str,
 ) -> Iterator[Driver]:
@@ -146,7 +181,7 @@ def driver(
     Args:
         folder: of this run.
         home: of the checkpoints, which later runs share.
-        rules: for `sitecustomize.py`.
+        rules: of each sink.
         **settings: of Spark, with `__` for a dot.
     """
     folder.mkdir(parents=True)
@@ -172,6 +207,26 @@ def driver(
         yield running
     finally:
         running.kill()
+
+
+def coordinator_of(servers: str, kind: CoordinatorKind, key: str) -> int:
+    """Return the node id of the broker that is the coordinator of a transactional id or a group now."""
+
+    async def find() -> int:
+        client = ClusterClient(ProducerConfig(bootstrap_servers=servers), Metrics(), SilentListener())
+        await client.start(60)
+        try:
+            while True:
+                message = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=[key])
+                answer: FindCoordinatorResponse = await client.request(message, node_id=None, timeout_s=10)
+                (found,) = answer.coordinators
+                if not found.error_code:
+                    return found.node_id
+                await asyncio.sleep(0.1)
+        finally:
+            await client.close()
+
+    return asyncio.run(asyncio.wait_for(find(), 120))
 
 
 def read_by_librdkafka(servers: str, topic: str, *, committed: bool = True) -> Counter[str]:

@@ -6,7 +6,7 @@ import asyncio
 import pickle
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
@@ -84,9 +84,17 @@ class Spark:
         return pickle.loads(pickle.dumps(made))
 
     def task(
-        self, writer: Any, batch: int, partition: int, rows: Sequence[str], attempt: int = 0, *, fails: bool = False
+        self,
+        writer: Any,
+        batch: int,
+        partition: int,
+        rows: Sequence[str],
+        attempt: int = 0,
+        *,
+        fails: bool = False,
+        behind_rows: Callable[[], None] | None = None,
     ) -> TaskMessage:
-        """Run one task attempt; with `fails` it ends in a ValueError behind the rows."""
+        """Run one task attempt; with `fails` it ends in a ValueError behind the rows. `behind_rows` is called there."""
         identity = TaskIdentity(
             partition_id=partition,
             attempt=attempt,
@@ -99,6 +107,8 @@ class Spark:
                 topics = [self.topics[crc32(row.encode()) % len(self.topics)] for row in rows] if self.topics else []
                 columns = {"value": rows} | ({"topic": topics} if topics else {})
                 yield pa.record_batch([pa.array(each) for each in columns.values()], list(columns))
+            if behind_rows is not None:
+                behind_rows()
             if fails:
                 raise ValueError("the rows of this attempt end here")
 

@@ -57,21 +57,8 @@ def attempt_waits(folder: Path) -> Any:
     return udf(passing, "string", useArrow=False)
 
 
-def _once(flag: Path, happen: Callable[[], None], from_partition: int = 0, sent: Sent = None) -> Any:
-    path, after, rows = str(flag), AFTER_ROWS, [0]
-    waits: list[Callable[[], None]] = []
-
-    def passing(value: str) -> str:
-        rows[0] += 1
-        if rows[0] == 1 and sent is not None and not Path(path).exists():
-            waits.append(reader_of(value, *sent))
-        if rows[0] >= after and not Path(path).exists() and partition() >= from_partition:
-            for wait in waits:
-                wait()
-            with suppress(FileExistsError):  # another task was first
-                Path(path).touch(exist_ok=False)
-                happen()
-        return value
+def _reader() -> Callable[[str, str, str], Callable[[], None]]:
+    """Return the function that makes a wait for a row which is sent later. A nested one, as workers do not have this module."""
 
     def reader_of(row: str, servers: str, topic: str) -> Callable[[], None]:
         from confluent_kafka import Consumer, TopicPartition
@@ -98,11 +85,25 @@ def _once(flag: Path, happen: Callable[[], None], from_partition: int = 0, sent:
 
         return wait
 
-    def partition() -> int:
-        from pyspark import TaskContext
+    return reader_of
 
-        context = TaskContext.get()
-        return 0 if context is None else context.partitionId()
+
+def _once(flag: Path, happen: Callable[[], None], sent: Sent = None) -> Any:
+    path, after, rows = str(flag), AFTER_ROWS, [0]
+    reader_of = _reader()
+    waits: list[Callable[[], None]] = []
+
+    def passing(value: str) -> str:
+        rows[0] += 1
+        if rows[0] == 1 and sent is not None and not Path(path).exists():
+            waits.append(reader_of(value, *sent))
+        if rows[0] >= after and not Path(path).exists():
+            for wait in waits:
+                wait()
+            with suppress(FileExistsError):  # another task was first
+                Path(path).touch(exist_ok=False)
+                happen()
+        return value
 
     return udf(passing, "string", useArrow=False)  # with Arrow it needs pandas
 
@@ -158,19 +159,95 @@ def task_hangs(flag: Path, sent: Sent = None) -> Any:
     return _once(flag, happen, sent=sent)
 
 
-def executor_dies_late(flag: Path) -> Any:
-    """Return a mishap: the JVM of the executor is killed when it has another task, behind one that has ended."""
+def copy_loses(folder: Path, sent: tuple[str, str]) -> Any:
+    """Return a mishap of the first task: its first attempt waits until a copy has sent rows; the copy hangs until it is killed.
 
-    def happen() -> None:
+    Files: `original` when the first attempt has sent rows, `copy` when the copy has.
+    """
+    path, after, rows = str(folder), AFTER_ROWS, [0]
+    reader_of = _reader()
+    waits: list[Callable[[], None]] = []
+
+    def passing(value: str) -> str:
+        from pathlib import Path
+
+        rows[0] += 1
+        if rows[0] not in (1, after):
+            return value
+        number = attempt()
+        original, copy = Path(path) / "original", Path(path) / "copy"
+        if rows[0] == 1 and number is not None:
+            if number:
+                appears(original)  # all that it sends before it waits is in the log
+            waits.append(reader_of(value, *sent))
+        elif number is not None:
+            waits[0]()
+            (copy if number else original).touch()
+            if number:
+                hang()
+            appears(copy)
+        return value
+
+    def attempt() -> int | None:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        return None if context is None or context.partitionId() else context.attemptNumber()
+
+    def appears(path: Path) -> None:
+        import time
+
+        until = time.monotonic() + 120
+        while not path.exists():
+            if time.monotonic() > until:
+                raise AssertionError(f"there is no {path.name}")
+            time.sleep(0.01)
+
+    def hang() -> None:
+        import threading
+
+        threading.Event().wait(300)
+
+    return udf(passing, "string", useArrow=False)
+
+
+def executor_dies_late(folder: Path) -> Any:
+    """Return a mishap: the JVM of an executor is killed when it has another task, behind one that has ended.
+
+    Executors have one core. Files: `<partition>.<attempt>` of each attempt that has passed some rows, with the process id of
+    its executor; `died` with that of the one that is killed.
+    """
+    path, after, rows = str(folder), AFTER_ROWS, [0]
+
+    def passing(value: str) -> str:
+        rows[0] += 1
+        if rows[0] == after:
+            note()
+        return value
+
+    def note() -> None:
         import os
         import signal
         from pathlib import Path
 
-        status = Path(f"/proc/{os.getppid()}/status").read_text()
-        jvm = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid"))
-        os.kill(jvm, signal.SIGKILL)
+        from pyspark import TaskContext
 
-    return _once(flag, happen, from_partition=2)
+        context = TaskContext.get()
+        if context is None:
+            return
+        status = Path(f"/proc/{os.getppid()}/status").read_text()
+        jvm = next(line.split()[1] for line in status.splitlines() if line.startswith("PPid"))
+        has_ended_one = any(each.read_text() == jvm for each in Path(path).glob("*.*"))
+        here = Path(path) / f"{context.partitionId()}.{context.attemptNumber()}"
+        here.write_text(jvm)
+        died = Path(path) / "died"
+        if has_ended_one:
+            with suppress(FileExistsError):
+                with died.open("x") as file:
+                    file.write(jvm)
+                os.kill(int(jvm), signal.SIGKILL)
+
+    return udf(passing, "string", useArrow=False)
 
 
 def executor_stops(flag: Path, sent: Sent = None) -> Any:

@@ -1,99 +1,166 @@
-"""Drivers that are killed at random steps, brokers that are killed beside them, and two judges: librdkafka, and the audit.
+"""Drivers killed at random steps, coordinators killed beside them, and two judges: librdkafka, and the audit.
 
     AIOKPROD_TEST_SPARK_BATCHES=2000 AIOKPROD_TEST_SPARK_SEED=7 pytest -m slow tests/spark/test_exactly_once_random.py
 
-runs 2,000 micro-batches; 200 are the default.
+runs 2,000 micro-batches; 200 are the default. Each kill is planned, and the test fails if one of them does not take place.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
 from functools import reduce
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import pytest
 from driver_program import numbered
-from drivers import PATIENCE_S, Query, driver, expected, read_by_librdkafka, write_input
+from drivers import PATIENCE_S, Driver, Query, Rule, coordinator_of, driver, expected, read_by_librdkafka, write_input
 from pyspark.sql import DataFrame
 from sessions import read_back, spark_session
 
 from aiokprod import audit
 from aiokprod.testing.kafka_cluster import KafkaCluster
+from aiokprod.testing.kafka_cluster.backend import BrokerState
+from aiokprod.transactions.coordinator import CoordinatorKind
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
-BATCHES = int(os.environ.get("AIOKPROD_TEST_SPARK_BATCHES", "200"))
-SEED = int(os.environ.get("AIOKPROD_TEST_SPARK_SEED", "1"))
 QUERIES = 4
-NEVER = 10**9
+BATCHES = int(os.environ.get("AIOKPROD_TEST_SPARK_BATCHES", "200")) // QUERIES * QUERIES
+SEED = int(os.environ.get("AIOKPROD_TEST_SPARK_SEED", "1"))
 FILES_OF_A_BATCH = 2
 KILLS = max(4, BATCHES // 40)
-STEPS_OF_A_BATCH = 15  # of the driver, without faults
-TIME_LIMIT_S = 300.0 + 3 * BATCHES  # three times what it takes on an idle machine
+STEPS_OF_A_BATCH = 14  # of the driver, at least: one with one task, and without faults
+# If each driver is killed within so many steps, rows are left for all of them, and for the one that ends.
+LONGEST_LIFE = STEPS_OF_A_BATCH * BATCHES // (KILLS + 1)
+COORDINATORS = {"ctl": CoordinatorKind.TRANSACTION, "0": CoordinatorKind.GROUP}  # of the token, and of the decision
+DOWN_S = 2.0
+TIME_LIMIT_S = 300.0 + 120 * KILLS + 3 * BATCHES  # each driver takes up to a minute to start on a busy machine
+
+
+class Plan(NamedTuple):
+    """The life of one driver: at which of its steps it is killed, and at which a coordinator of which name is."""
+
+    killed_at: int
+    held_at: int | None
+    name: str
+
+
+class BrokerKill(NamedTuple):
+    """A broker that was killed while a sink was held at a step: the coordinator of that sink's transactional id or group."""
+
+    kind: str
+    key: str
+    node: int
+    step: str
+
+
+def plans(random: Random) -> list[Plan]:
+    """Draw the life of each driver that is killed; beside all but the first one a coordinator is, of each kind in turn."""
+    drawn = [Plan(random.randint(5, LONGEST_LIFE), None, "")]
+    for number in range(1, KILLS):
+        held_at = random.randint(5, LONGEST_LIFE // 3)
+        killed_at = random.randint(LONGEST_LIFE * 2 // 3, LONGEST_LIFE)
+        drawn.append(Plan(killed_at, held_at, list(COORDINATORS)[number % 2]))
+    return drawn
 
 
 def test_no_row_is_lost_or_doubled_by_random_kills(kafka_cluster: KafkaCluster, tmp_path: Path) -> None:
-    random, cluster = Random(SEED), kafka_cluster
-    files = BATCHES // QUERIES * FILES_OF_A_BATCH
-    rows = write_input(tmp_path / "input", files)
+    random, cluster, servers = Random(SEED), kafka_cluster, kafka_cluster.bootstrap_servers
     names = [f"random-{number}" for number in range(QUERIES)]
+    files = dict.fromkeys(names, BATCHES // QUERIES * FILES_OF_A_BATCH)
     for name in names:
         cluster.create_topic(name, 3)
-    kills, batches, is_over = 0, 0, False
-    while not is_over:
-        queries = [Query(name, rows, tasks=random.randint(1, 3), files=FILES_OF_A_BATCH) for name in names]
-        at = random.randint(5, 2 * BATCHES * STEPS_OF_A_BATCH // KILLS)
-        rules = {"*": ["*", at if kills < KILLS else NEVER, "kill"]}
-        victim = random.choice(list(cluster.brokers)) if kills % 3 == 1 else None
-        has_ended = threading.Event()
+        write_input(tmp_path / name, files[name])
+    kept = str(BATCHES)  # in Spark's logs, which are counted
+
+    def queries() -> list[Query]:
+        return [Query(name, tmp_path / name, random.randint(1, 3), FILES_OF_A_BATCH) for name in names]
+
+    planned = plans(random)
+    killed: list[dict[str, str]] = []
+    brokers: list[BrokerKill] = []
+    for number, plan in enumerate(planned):
+        rules: list[Rule] = [("*", plan.killed_at, "kill")]
+        if plan.held_at is not None:
+            rules.append(("*", plan.held_at, "hold"))
+        folder = tmp_path / f"run-{number}"
         with driver(
-            tmp_path / f"run-{kills}", cluster.bootstrap_servers, [queries], home=tmp_path, rules=rules
+            folder,
+            servers,
+            [queries()],
+            home=tmp_path,
+            rules={"*": rules},
+            spark__sql__streaming__minBatchesToRetain=kept,
         ) as running:
             running.go(0)
-            counted = tmp_path / f"run-{kills}" / "all"
-            breaking = threading.Thread(target=kill_and_start, args=(cluster, victim, counted, at // 3, has_ended))
-            breaking.start()
-            until = time.monotonic() + max(PATIENCE_S, BATCHES)
-            pid = tmp_path / f"run-{kills}" / "jvm.pid"
-            while len(running.results) < QUERIES and running.process.poll() is None and time.monotonic() < until:
-                if pid.exists() and not Path("/proc", pid.read_text()).exists():
-                    break
-                time.sleep(0.1)
-            results = running.results
-            has_died = any((tmp_path / f"run-{kills}").glob("*.held"))
-            has_ended.set()
-            breaking.join()
-        batches += sum(len(each["batches"]) for each in results.values())
-        is_over = len(results) == QUERIES and all(each["error"] is None for each in results.values())
-        if not is_over:
-            assert has_died, results  # it was killed, and did not fail by itself
-            kills += 1
-    assert kills >= min(KILLS, 3)
+            if plan.held_at is not None:
+                brokers.append(kill_coordinator(cluster, running, plan.name))
+            wait_over(running)
+            assert running.killed(), running.results  # by its rule, and not by anything else
+            killed.append(running.killed())
+    with driver(
+        tmp_path / "last",
+        servers,
+        [queries(), queries()],
+        home=tmp_path,
+        spark__sql__streaming__minBatchesToRetain=kept,
+    ) as running:
+        for phase in range(2):
+            running.go(phase)
+            wait_over(running)
+            assert {each["error"] for each in running.results.values()} == {None}, running.results
+            assert running.results.keys() == set(names)
+            running.forget_results()
+            if phase:
+                break
+            # A driver that dies before Spark has planned a batch may leave the files of two for the next one.
+            for name in names:
+                files[name] += FILES_OF_A_BATCH * (BATCHES // QUERIES - len(batches(tmp_path, name)))
+                write_input(tmp_path / name, files[name])
+    assert len(killed) == len(planned) == KILLS
+    assert [each.kind for each in brokers] == [plan.name for plan in planned[1:]]
+    assert {each.kind for each in brokers} == set(COORDINATORS)
     for name in names:
-        found = read_by_librdkafka(cluster.bootstrap_servers, name)
-        assert found == expected(files), name
+        assert batches(tmp_path, name) == list(range(BATCHES // QUERIES)), name
+        assert read_by_librdkafka(servers, name) == expected(files[name]), name
     with spark_session("local[2]", tmp_path) as spark:
-        sent = [numbered(spark.read.text(str(rows)), Query(name, rows).run, name) for name in names]
+        sent = [numbered(spark.read.text(str(tmp_path / name)), Query(name, tmp_path).run, name) for name in names]
         claims = audit.claims_of(reduce(DataFrame.union, sent), delivery="exactly_once")
-        log = read_back(spark, cluster.bootstrap_servers, ",".join(names), committed=True)
+        log = read_back(spark, servers, ",".join(names), committed=True)
         verdict = audit.run(spark, claims, log, order=False)
         assert verdict.is_clean, verdict.line
-        assert claims.count() == QUERIES * expected(files).total()
-    print(f"{BATCHES} micro-batches, {kills} drivers killed: {verdict.line}")
+        assert claims.count() == sum(expected(each).total() for each in files.values())
+    print(f"{BATCHES} micro-batches, {len(killed)} drivers killed: {verdict.line}", *killed, *brokers, sep="\n")
 
 
-def kill_and_start(
-    cluster: KafkaCluster, victim: int | None, counted: Path, after: int, has_ended: threading.Event
-) -> None:
-    """Kill a broker when the driver has passed so many steps, and start it again."""
-    if victim is None:
-        return
-    while not (counted.exists() and counted.stat().st_size >= after):
-        if has_ended.wait(0.05):
-            return
-    cluster.broker(victim).kill()
-    time.sleep(2)
-    cluster.broker(victim).start()
+def batches(folder: Path, name: str) -> list[int]:
+    """Return the batches of a query in Spark's commit log."""
+    committed = folder / "checkpoints" / name / "commits"
+    return sorted(int(path.name) for path in committed.iterdir() if path.name.isdigit())
+
+
+def kill_coordinator(cluster: KafkaCluster, running: Driver, kind: str) -> BrokerKill:
+    """Wait until a sink is held; kill the broker that is its coordinator; let the sink go on, and start the broker again."""
+    running.wait_for("a sink is held", lambda: bool(running.held()))
+    (sink,) = running.held()
+    step = (running.folder / f"{sink}.held").read_text()
+    key = f"{sink}.{kind}"
+    victim = cluster.broker(coordinator_of(cluster.bootstrap_servers, COORDINATORS[kind], key))
+    assert victim.state is BrokerState.RUNNING
+    victim.kill()
+    assert cluster.broker(victim.node_id).state is BrokerState.STOPPED
+    running.release(sink)
+    time.sleep(DOWN_S)  # its requests find no coordinator for as long as a broker takes that is started again at once
+    victim.start()
     cluster.wait_ready()
+    return BrokerKill(kind, key, victim.node_id, step)
+
+
+def wait_over(running: Driver) -> None:
+    """Wait until the driver is killed, or all of its queries have ended."""
+    until = time.monotonic() + max(PATIENCE_S, 3 * BATCHES)
+    while len(running.results) < QUERIES and not running.has_died():
+        assert time.monotonic() < until, (running.folder / "log").read_text()[-6000:]
+        time.sleep(0.1)

@@ -78,17 +78,33 @@ def test_copies_zombies_and_dead_executors_leave_each_row_once(
     spark: SparkSession, kafka_cluster: KafkaCluster, tmp_path: Path
 ) -> None:
     servers = kafka_cluster.bootstrap_servers
-    topics = ("copies", "died", "zombies")
+    topics = ("copies", "originals", "died", "zombies")
     for topic in topics:
         kafka_cluster.create_topic(topic, 3)
 
     def once(topic: str, mishap: Any) -> None:
         options = {"delivery": "exactly_once", "txnAppId": topic, "txnVersion": "1", "kafka.linger.ms": "0"}
+        options["claims.path"] = str(tmp_path / f"{topic}-claims")
         write(numbers(spark, mishap), servers, topic, **options)
         assert read_by_librdkafka(servers, topic) == ONCE, topic  # and readers do not wait for a lost attempt
 
-    once("copies", mishaps.task_hangs(tmp_path / "copies", (servers, "copies")))  # case 3
+    def claimed(topic: str) -> set[tuple[int, int]]:
+        claims = spark.read.parquet(str(tmp_path / f"{topic}-claims")).collect()
+        assert sum(row["count"] for row in claims) == ROWS
+        return {(row["task_partition"], row["attempt"]) for row in claims}
+
+    once("copies", mishaps.task_hangs(tmp_path / "copies", (servers, "copies")))  # case 3: the copy wins
+    assert any(attempt for _, attempt in claimed("copies"))
+    (tmp_path / "originals").mkdir()
+    once("originals", mishaps.copy_loses(tmp_path / "originals", (servers, "originals")))  # case 3: it loses
+    assert (tmp_path / "originals" / "copy").exists()
+    assert (0, 0) in claimed("originals")
+    (tmp_path / "died").mkdir()
     once("died", mishaps.executor_dies_late(tmp_path / "died"))  # case 5
+    dead = (tmp_path / "died" / "died").read_text()
+    of_dead = [each.name.split(".") for each in (tmp_path / "died").glob("*.*") if each.read_text() == dead]
+    # What a task of the dead executor had reported before was committed, and not run again.
+    assert {(int(partition), int(attempt)) for partition, attempt in of_dead} & claimed("died")
     zombie = tmp_path / "zombies"
     try:
         once("zombies", mishaps.executor_stops(zombie, (servers, "zombies")))  # case 4
@@ -99,7 +115,7 @@ def test_copies_zombies_and_dead_executors_leave_each_row_once(
     for topic in topics:
         assert (tmp_path / topic).exists()
         assert read_by_librdkafka(servers, topic) == ONCE, topic
-    for topic in ("copies", "zombies"):
+    for topic in ("copies", "originals", "zombies"):
         in_log = read_by_librdkafka(servers, topic, committed=False).total()
         assert in_log > ROWS, topic  # the lost attempt had sent some
 

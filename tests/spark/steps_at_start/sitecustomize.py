@@ -1,10 +1,11 @@
 """The start-up module of Spark's Python workers in tests: ends, holds or fails a process at a step of an exactly-once write.
 
-`AIOKPROD_TEST_STEPS` is a folder with `rules.json`: {sink id: [step, which time, action]}; the step "*" is any one. Actions:
+`AIOKPROD_TEST_STEPS` is a folder with `rules.json`: {sink id: [[step, which time, action], ...]}; the step "*" is any one, the
+sink "*" all of them together. Actions:
 
-    hold   make the file `<sink>.held`, and wait for `<sink>.release`
+    hold   make the file `<sink>.held`, which names the step, and wait for `<sink>.release`; then remove both
     raise  raise a RuntimeError
-    kill   SIGKILL the JVM that this worker belongs to, and this process
+    kill   make the file `<sink>.killed`, then SIGKILL the JVM that this worker belongs to, and this process
 
 Times are counted in files, as any process of the driver may serve the next batch.
 """
@@ -42,6 +43,13 @@ def times(path: Path) -> int:
         return counted.tell()  # behind the own byte: others may have added theirs
 
 
+def tell(path: Path, text: str) -> None:
+    """Make a file that has its text from the beginning."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.rename(path)
+
+
 def install(folder: Path) -> None:
     """Replace the function that every step passes."""
     from aiokprod.spark.exactly_once import requests
@@ -49,18 +57,22 @@ def install(folder: Path) -> None:
     rules = json.loads((folder / "rules.json").read_text())
 
     def reached(step: str, sink: str) -> None:
-        rule = rules.get(sink) or rules.get("*")
-        if rule is None or rule[0] not in (step, "*"):
-            return
-        if times(folder / (sink if sink in rules else "all")) != rule[1]:
-            return
-        if rule[2] == "raise":
+        counted = sink if sink in rules else "*"
+        for number, (name, time_of_it, action) in enumerate(rules.get(counted, ())):
+            if name in (step, "*") and times(folder / f"{counted}.{number}.times") == time_of_it:
+                act(action, step, sink)
+
+    def act(action: str, step: str, sink: str) -> None:
+        if action == "raise":
             raise RuntimeError(f"{step} fails")
-        (folder / f"{sink}.held").write_text(step)
-        if rule[2] == "kill":
+        tell(folder / f"{sink}.{'killed' if action == 'kill' else 'held'}", step)
+        if action == "kill":
             kill()
-        while not (folder / f"{sink}.release").exists():
+        release = folder / f"{sink}.release"
+        while not release.exists():
             time.sleep(0.02)
+        (folder / f"{sink}.held").unlink()
+        release.unlink()
 
     requests.reached = reached
     requests.AT_A_TIME = 1  # one EndTxn after the other, so that there is a time between them
