@@ -132,7 +132,7 @@ def test_the_first_program_of_the_page_is_exported(monkeypatch: pytest.MonkeyPat
 
 def test_the_application_of_the_page_answers_a_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = prometheus_client.CollectorRegistry()
-    monkeypatch.setattr(prometheus_client, "make_asgi_app", partial(prometheus_client.make_asgi_app, registry))
+    monkeypatch.setattr(prometheus_client, "generate_latest", partial(prometheus_client.generate_latest, registry))
     monkeypatch.setattr(integration.PrometheusMetrics.__init__, "__defaults__", (registry,))
     names: dict[str, Any] = {"__name__": "page"}
     with MockCluster(brokers=1) as cluster:
@@ -140,5 +140,7 @@ def test_the_application_of_the_page_answers_a_scrape(monkeypatch: pytest.Monkey
         exec(compile(block("from fastapi"), "docs/prometheus.md", "exec"), names)
         with TestClient(names["app"]) as client:
             assert client.post("/orders").json() == {"offset": 0}
-            scraped = client.get("/metrics").text
-    assert 'aiokprod_records_delivered_total{client_id="shop"} 1.0\n' in scraped
+            answer = client.get("/metrics", follow_redirects=False)  # as curl asks
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == prometheus_client.CONTENT_TYPE_LATEST
+    assert 'aiokprod_records_delivered_total{client_id="shop"} 1.0\n' in answer.text

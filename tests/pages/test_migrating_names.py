@@ -362,10 +362,23 @@ async def error_callback(both: Both) -> None:
 
 
 @row("confluent-kafka")
+async def a_short_time_for_messages(both: Both) -> None:
+    both.names("`message.timeout.ms`", "`message.timeout.ms=10000` needs, say, `request.timeout.ms=5000`")
+    given = {"bootstrap.servers": "kafka:9092", "message.timeout.ms": "10000"}
+    assert isinstance(confluent_kafka.Producer(given | {"log_level": 0}), confluent_kafka.Producer)
+    with pytest.raises(ConfigError, match=r"at least linger_ms \+ request_timeout_ms \(5 \+ 30000 = "):
+        ProducerConfig.from_mapping(given)
+    assert ProducerConfig.from_mapping(given | {"request.timeout.ms": "5000"}).delivery_timeout_ms == 10_000
+
+
+@row("confluent-kafka")
 async def most_messages(both: Both) -> None:
-    both.names("`queue.buffering.max.messages`", "`buffer_memory`: bytes")
-    with pytest.raises(ConfigError, match="buffer_memory"):
-        ProducerConfig.from_mapping({"bootstrap.servers": "kafka:9092", "queue.buffering.max.messages": "100000"})
+    both.names(
+        "`queue.buffering.max.messages`, `batch.num.messages`", "a `ConfigError`, not ignored. `buffer_memory` and"
+    )
+    for name, ours in (("queue.buffering.max.messages", "buffer_memory"), ("batch.num.messages", "batch_size")):
+        with pytest.raises(ConfigError, match=ours):
+            ProducerConfig.from_mapping({"bootstrap.servers": "kafka:9092", name: "100000"})
     assert ProducerConfig(bootstrap_servers="kafka:9092", **SMALL).buffer_memory == 40_000
 
 

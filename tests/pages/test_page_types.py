@@ -38,7 +38,14 @@ GIVEN: Final = {"docs/audit.md": OF_SPARK, "docs/spark.md": OF_SPARK, "docs/dead
 """What the examples of a page take for granted."""
 ONE_PROGRAM_A_SECTION: Final = ("docs/frameworks.md",)
 """Pages where each block of a section goes on where the one before ended."""
-SLOW: Final = ("docs/audit.md", "docs/frameworks.md", "docs/how-to/deployment.md", "docs/spark.md", "docs/tutorial.md")
+SLOW: Final = (
+    "docs/audit.md",
+    "docs/dead_letters.md",
+    "docs/frameworks.md",
+    "docs/how-to/deployment.md",
+    "docs/spark.md",
+    "docs/tutorial.md",
+)
 """Pages with FastAPI, Litestar or PySpark, whose types take half a minute."""
 SERVICES: Final = {
     "aws_msk_iam_sasl_signer.pyi": """
@@ -88,7 +95,7 @@ def programs(page: Path) -> dict[str, str]:
     for block in blocks(page, "python"):
         if name in ONE_PROGRAM_A_SECTION:
             together.setdefault(block.section, []).append(block)
-        elif name in GIVEN and "asyncio.run" not in block.text:
+        elif name in GIVEN and "file" not in block.marks and "asyncio.run" not in block.text:
             found[unnamed(block)] = GIVEN[name] + block.text
         else:
             found[block.marks.get("file", unnamed(block))] = block.text

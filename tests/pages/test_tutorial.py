@@ -152,7 +152,7 @@ def test_the_tutorial_is_followed_from_nothing_to_records_that_are_seen(terminal
                 if "then: Ctrl-C" in rest:
                     terminals[name].interrupt()
             for line in block.text.splitlines():
-                assert line in printed, f"{block.name}: {line} is not in {printed}"
+                assert line in printed.splitlines(), f"{block.name}: {line} is not in {printed}"
         else:
             name, *rest = block.marks["terminal"].split(", ")
             terminal = terminals[name]

@@ -119,9 +119,9 @@ def test_updates_are_written_batch_by_batch_and_exactly_once(
 
 
 def test_a_stream_is_written_exactly_once(spark: SparkSession, cluster: MockCluster, tmp_path: Path) -> None:
-    orders = stream(spark, tmp_path / "orders", ORDERS, "value")
-    assert run(SPARK_PAGE[4], cluster, tmp_path, orders=orders)["query"].exception() is None
-    assert values(cluster, "orders", committed=True) == sorted(ORDERS)
+    for _ in range(2):  # the second run writes nothing
+        assert run(SPARK_PAGE[4], cluster, tmp_path)["query"].exception() is None
+        assert values(cluster, "payments", committed=True) == sorted(str(number) for number in range(1_000))
 
 
 def test_a_batch_job_that_is_run_again_writes_nothing(
@@ -166,6 +166,22 @@ def test_an_audit_of_claims_and_one_of_a_frame_find_nothing(
     )
     names = run(AUDIT_PAGE[2], cluster, tmp_path, spark=spark, audit=audit, orders=orders, log=names["log"])
     assert (names["verdict"].claims, names["verdict"].exit_status) == (len(ORDERS), 0), names["verdict"].line
+
+
+def test_each_query_of_the_page_has_a_checkpoint_of_its_own() -> None:
+    found = re.findall(r'"checkpointLocation", "(.*?)"', "".join(SPARK_PAGE))
+    assert len(found) == len(set(found)) == 2
+
+
+def test_with_a_source_of_rates_and_available_now_no_row_is_written(
+    spark: SparkSession, cluster: MockCluster, tmp_path: Path
+) -> None:
+    text = SPARK_PAGE[4]
+    old = 'spark.readStream.schema("value string").parquet("/tmp/payments")'
+    assert text.count(old) == 1
+    rate = 'spark.readStream.format("rate").option("rowsPerSecond", 1000).load().selectExpr("cast(value as string) as value")'
+    assert run(text.replace(old, rate), cluster, tmp_path)["query"].exception() is None
+    assert values(cluster, "payments", committed=True) == []
 
 
 def test_every_program_of_the_two_pages_is_run_here() -> None:

@@ -1,4 +1,7 @@
-"""docs/dead_letters.md: its program runs, and puts what fails, for whatever reason, into the dead-letter topic."""
+"""docs/dead_letters.md: its program runs, and puts what fails, for whatever reason, into the dead-letter topic.
+
+tests/frameworks/test_dead_letters_app.py runs the service of the page.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from typing import Any
 import pytest
 
 from aiokprod import Producer
-from aiokprod.errors import RecordTooLargeError
+from aiokprod.errors import AiokprodError, BufferFullError, ProducerClosedError, RecordTooLargeError
 from aiokprod.testing import MockCluster
 from aiokprod.testing.memory import MemoryProducer
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "dead_letters.md").read_text(encoding="utf-8")
-PROGRAM = "".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
+PROGRAM = "".join(re.findall(r"```python\n(.*?)```", PAGE.partition("\n## In FastAPI\n")[0], re.DOTALL))
 
 
 def program() -> dict[str, Any]:
@@ -128,6 +131,50 @@ def test_the_pages_own_run_delivers_its_order_and_writes_no_letter() -> None:
             assert facts(cluster) == []
 
     asyncio.run(whole())
+
+
+def test_the_errors_that_the_page_names_are_raised_by_send_and_not_told_elsewhere() -> None:
+    async def whole() -> None:
+        heard: list[Any] = []
+        small: dict[str, Any] = {"max_request_size": 1_000, "batch_size": 1_000, "buffer_memory": 100_000}
+        small["max_waiting_bytes"] = 100_000
+        async with MockCluster(brokers=1) as cluster:
+            async with Producer(cluster.bootstrap_servers, on_delivery_error=heard.append, **small) as producer:
+                refused: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+                    "RecordTooLargeError": (("orders", b"L" * 2_000), {}),
+                    "RecordTypeError": (("orders", "text"), {}),
+                    "InvalidTopicError": (("no topic!", b"v"), {}),
+                    "InvalidPartitionError": (("orders", b"v"), {"partition": -1}),
+                    "InvalidTimestampError": (("orders", b"v"), {"timestamp_ms": -5}),
+                }
+                for name, (arguments, options) in refused.items():
+                    assert f"`{name}`" in PAGE.partition("\n## ")[0]
+                    with pytest.raises(AiokprodError) as caught:
+                        producer.send(*arguments, **options)
+                    assert type(caught.value).__name__ == name and caught.value.record is None
+                with pytest.raises(BufferFullError):
+                    for _ in range(100_000):
+                        producer.send("orders", b"v" * 900)
+                assert "`BufferFullError`" in PAGE.partition("\n## ")[0]
+            with pytest.raises(ProducerClosedError):
+                producer.send("orders", b"v")
+        await asyncio.sleep(0)
+        assert heard == []
+
+    asyncio.run(whole())
+
+
+def test_with_an_async_serializer_a_record_that_is_too_large_fails_later() -> None:
+    async def as_bytes(data: bytes) -> bytes:
+        await asyncio.sleep(0)
+        return data
+
+    async def scenario(shop: Shop) -> None:
+        shop.producer.send("orders", b"L" * 2_000)
+        await shop.producer.flush()
+
+    [letter] = played(scenario, value_serializer=as_bytes, max_request_size=1_000, batch_size=1_000)
+    assert (letter["value"], letter["dead.error"]) == ("L" * 2_000, "RecordTooLargeError")
 
 
 def test_an_awaited_record_becomes_a_letter_where_its_error_is_caught() -> None:
