@@ -27,6 +27,7 @@ from aiokprod.wire.codes import ErrorCode, name_of
 
 MOST_NAMED: Final = 3
 """Partitions that the text of an error names."""
+_FENCES: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 _USAGE: Final = {
     Refusal.NOT_INITIALISED: "the transactional id is not taken yet: await start() first",
     Refusal.ALREADY_INITIALISED: "the transactional id is taken already",
@@ -84,7 +85,14 @@ def _error_of(cause: Cause, transactional_id: str, partition: Partition | None) 
         case Reason.PARTITION_REFUSED:
             return _refused_partition(answer, code, partition)
         case Reason.OFFSETS_REFUSED:
-            return OffsetCommitRefusedError(f"the offsets were not taken into the transaction: {answer}")
+            refused = OffsetCommitRefusedError(f"the offsets were not taken into the transaction: {answer}")
+            if code in _FENCES:  # the group is not the reason, as the advice of the class says
+                refused.advice = (
+                    f"Abort: another instance has taken the transactional id {transactional_id!r}, or the transaction was"
+                    " open for longer than transaction_timeout_ms."
+                )
+                refused.__notes__ = [refused.advice]
+            return refused
         case Reason.PARTITION_MISSING:
             return missing_partitions(None, [] if partition is None else [partition])
         case Reason.GROUP_MOVED_ON:

@@ -12,6 +12,7 @@ from aiokprod import Persistence, Producer, TransactionOutcome
 from aiokprod.errors import (
     BrokerRejectedError,
     DeliveryTimeoutError,
+    OffsetCommitRefusedError,
     ProducerFencedError,
     RecordTooLargeError,
     TopicAuthorizationError,
@@ -22,6 +23,9 @@ from aiokprod.errors import (
     UsageError,
 )
 from aiokprod.testing import MockCluster
+from aiokprod.transactions.errors_of_causes import error_of
+from aiokprod.transactions.machine_actions import Cause, Reason
+from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 
 EVERY = pytest.mark.parametrize("version", list(CLUSTERS))
@@ -755,3 +759,16 @@ def test_a_broker_error_has_the_words_of_the_broker(version: str) -> None:
         await producer.abort_transaction()
 
     on(version, scenario)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.GROUP_ID_NOT_FOUND]
+)
+def test_offsets_that_are_refused_by_a_fence_are_not_blamed_on_the_group(code: int) -> None:
+    error = error_of(Cause(Reason.OFFSETS_REFUSED, code), "shop-1")
+    assert isinstance(error, OffsetCommitRefusedError) and error.code == code
+    of_a_fence = code != ErrorCode.GROUP_ID_NOT_FOUND
+    assert ("another instance has taken the transactional id 'shop-1'" in error.advice) is of_a_fence
+    assert ("another member of the group" in error.advice) is not of_a_fence
+    assert error.__notes__ == [error.advice] == error.clone().__notes__
+    assert error.clone().advice == error.advice
