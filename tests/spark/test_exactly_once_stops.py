@@ -20,8 +20,8 @@ from aiokprod.testing.kafka_cluster import KafkaCluster
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 SEED = int(os.environ.get("AIOKPROD_TEST_SPARK_SEED", "1"))
 NAMES = ("stops-0", "stops-1", "stops-2", "stops-3")
-ROUNDS = 3
-FILES = 13  # one for each batch: more than are written up to the last stop
+ROUNDS = 2
+FILES = 10  # one for each batch: more than are written up to the last stop
 # A batch has at least 14 steps of the driver. Between two stops are more than a stop may still pass, with its abort.
 BETWEEN = (30, 50)
 TIME_LIMIT_S = 600.0
