@@ -16,6 +16,8 @@ _INJECTED: Final = re.compile(r"KAFKA_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|P
 _SUGGESTED: Final = re.compile(r"(?:did you mean|it is called) '([\w.]+)'")
 _ADDRESS: Final = re.compile(r"begins with \w+://.*?write '([^']+)'", re.DOTALL)
 
+_OF_PROGRAMS = re.compile(r"option '([^']+)' is for programs")
+
 
 def of_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what is odd about the environment."""
@@ -59,6 +61,9 @@ def of_error(error: ConfigError) -> Finding:
         return Finding("server-with-scheme", message, f"bootstrap.servers={address[1]}")
     if message.startswith("no cluster is named"):
         return Finding("no-server", message, "bootstrap.servers=HOST:PORT")
+    of_programs = _OF_PROGRAMS.match(message)
+    if of_programs is not None:
+        return Finding("option", message, f"delete {of_programs[1]}")
     suggested = _SUGGESTED.search(message)
     if suggested is not None:
         return Finding("unknown-option", message, f"{suggested[1].replace('_', '.')}=...")
