@@ -296,9 +296,7 @@ async def _found(
             yield each
 
 
-async def _print(
-    found: AsyncGenerator[Found], shape: Shape, is_wanted: Wanted, count: int | None
-) -> tuple[int, int]:
+async def _print(found: AsyncGenerator[Found], shape: Shape, is_wanted: Wanted, count: int | None) -> tuple[int, int]:
     """Print the records that are wanted, at most `count`; return how many were read, and how many printed."""
     out = sys.stdout.buffer
     read = printed = 0

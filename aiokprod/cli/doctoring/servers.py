@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 from collections.abc import Iterator
@@ -116,7 +117,7 @@ class ServerExaminer:
         except TimeoutError:
             return "no answer"
         except OSError as error:
-            return printable(error.strerror or error)
+            return printable(os.strerror(error.errno) if error.errno else error)  # asyncio's own text names a call
         writer.transport.abort()
         return None
 

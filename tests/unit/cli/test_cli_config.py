@@ -110,7 +110,9 @@ def test_all_lines_that_are_wrong_are_told_and_the_others_shown(tmp_path: Path) 
     assert done.exit_code == 2
     where = f"aiokprod config explain: --config {file}: option "
     told = done.stderr.splitlines()
-    assert told[0] == f"{where}'key.serializer' is for programs, and a command does not use it: delete its line, or the -X"
+    assert (
+        told[0] == f"{where}'key.serializer' is for programs, and a command does not use it: delete its line, or the -X"
+    )
     assert told[1].startswith(f"{where}'ssl.truststore.location' has no meaning here: ")
     assert told[2].startswith("aiokprod config explain: -X: acks is '5'") and len(told) == 3
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["OPTION", "linger_ms"]

@@ -684,3 +684,12 @@ def test_each_finding_has_a_test_and_is_on_the_page_of_the_command_line() -> Non
     assert {name for name in found if f"`{name}`" not in page} == set()
     names = re.sub(r"found = set.*", "", tests)  # not those of this test
     assert {name for name in found if f'"{name}"' not in names} == set()
+
+
+def test_another_word_for_tls_is_told_with_kafkas() -> None:
+    check(examine("kafka:9092", "-X", "security.protocol=TLS"), "option", "security.protocol=SSL")
+
+
+def test_a_port_where_nothing_listens_is_told_without_a_call_of_python() -> None:
+    told = examine(f"127.0.0.1:{free_port()}")
+    assert "refused" in told.states and "Connect call" not in told.text and "Connection refused" in told.text

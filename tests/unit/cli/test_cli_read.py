@@ -196,7 +196,7 @@ def test_an_error_is_one_line_and_status_2(cluster: MockCluster, arguments: tupl
         (("-p", "1"), 0, "no records: t-1 ends at 0"),
         (("--from", "2", "--to", "1"), 0, "no records: there are no more between --from and --to"),
         (("--grep", "x"), 0, "no records: 3 do not match --grep"),
-        (("-n", "2", "--grep", "[01]", "--header", "source=csv"), 1, "no records: 3 do not match --grep and --header source=csv"),
+        (("-n", "2", "--grep", "0", "--header", "a=b"), 1, "no records: 3 do not match --grep and --header a=b"),
         (("-n", "3", "--grep", "[01]"), 1, "2 of 3 records: 1 does not match --grep"),
         (("--header", "source:csv"), 0, "3 do not match --header source:csv (a header and its value are NAME=VALUE)"),
     ],
@@ -207,7 +207,9 @@ def test_an_end_without_the_wanted_records_is_told(
     write(cluster, "t", [b"0", b"1", b"2"], partition=0)
     done = run(cluster, "read", "t", *arguments)
     assert done.exit_code == status
-    assert done.stderr.startswith("aiokprod read: ") and done.stderr.endswith(f"{text}\n") and done.stderr.count("\n") == 1
+    assert (
+        done.stderr.startswith("aiokprod read: ") and done.stderr.endswith(f"{text}\n") and done.stderr.count("\n") == 1
+    )
 
 
 def test_nothing_is_told_if_there_are_as_many_records_as_were_wanted(cluster: MockCluster) -> None:

@@ -167,5 +167,5 @@ def test_an_option_of_programs_is_to_be_deleted(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["ssl.keystore.location", "queue.buffering.max.messages", "ssl.key.pem.password"])
 def test_an_option_that_another_one_replaces_is_told_with_that_one(name: str) -> None:
-    with pytest.raises(ConfigError, match="has no meaning here: .*set (ssl_|buffer_memory)"):
+    with pytest.raises(ConfigError, match=r"has no meaning here: .*set (ssl_|buffer_memory)"):
         config_of({"bootstrap.servers": "k:1", name: "x"})
