@@ -12,7 +12,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import shlex
+import shutil
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -53,6 +56,27 @@ SPARK_MODULE = "pyspark_aiokprod.py"
 
 def is_asked_for() -> bool:
     return os.environ.get("AIOKPROD_COMPILE", "") not in ("", "0")
+
+
+def check_compiler() -> None:
+    """Check for what mypyc needs beside Python packages, before it has worked for half a minute.
+
+    Raises:
+        SystemExit: there is no C compiler, or Python's headers are missing. pip shows the text, without a traceback.
+    """
+    if sys.platform == "win32":  # setuptools looks for the compiler of Visual Studio, and says so if there is none
+        return
+    command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    missing = []
+    if shutil.which(shlex.split(command)[0]) is None:
+        missing.append(f"a C compiler ({command})")
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        missing.append("the headers of Python (Python.h)")
+    if missing:
+        raise SystemExit(
+            f"AIOKPROD_COMPILE=1 needs {' and '.join(missing)}: install them (Debian: gcc python3-dev; Fedora: gcc"
+            " python3-devel; Alpine: gcc musl-dev python3-dev), or build without AIOKPROD_COMPILE, which gives the pure form"
+        )
 
 
 def sources() -> list[str]:
@@ -176,9 +200,13 @@ class Backend(build_meta._BuildMetaBackend):
         setuptools.setup(ext_modules=extensions, cmdclass={"sdist": SdistWithBackend})
 
     def get_requires_for_build_wheel(self, config_settings=None):
+        if is_asked_for():
+            check_compiler()
         return [*super().get_requires_for_build_wheel(config_settings), *(MYPYC if is_asked_for() else [])]
 
     def get_requires_for_build_editable(self, config_settings=None):
+        if is_asked_for():
+            check_compiler()
         return [*super().get_requires_for_build_editable(config_settings), *(MYPYC if is_asked_for() else [])]
 
     def build_wheel(self, wheel_directory, *arguments, **options):

@@ -15,7 +15,7 @@ from aiokprod.cli.common.running import line_of, tell
 from aiokprod.cli.common.statuses import DONE, NOT_DONE
 from aiokprod.cli.option_meanings import MEANINGS
 from aiokprod.config import ProducerConfig
-from aiokprod.config.command_line import Setting, config_of_settings, effective, our_name
+from aiokprod.config.command_line import Setting, config_of_settings, effective, our_name, problems_of
 from aiokprod.config.environment import NOT_TEXTS
 from aiokprod.config.foreign_names import CODEC_LEVELS, RENAMED
 from aiokprod.config.unknown import unknown_option
@@ -46,6 +46,8 @@ def explain_command(names: Sequence[str], shows_all: bool, as_json: bool, connec
       aiokprod config explain linger.ms
       aiokprod config explain --config client.properties
 
+    All that is wrong is told on standard error, one line each.
+
     Exit status: 0; 2 if an option is unknown or wrong.
     """  # fmt: skip
     raise SystemExit(_explained(names, shows_all, as_json, connection))
@@ -55,6 +57,13 @@ def _explained(names: Sequence[str], shows_all: bool, as_json: bool, connection:
     try:
         settings = connection.settings()
         wanted = [_known(name) for name in names]
+        problems = problems_of(_with_server(settings))
+        for each in problems:
+            tell(f"{each.setting.source}: {line_of(each.error)}" if each.setting else line_of(each.error))
+        if any(each.setting is None for each in problems):
+            return NOT_DONE
+        wrong = {id(each.setting) for each in problems}
+        settings = [each for each in settings if id(each) not in wrong]  # what is right is shown nevertheless
         made = config_of_settings(_with_server(settings))
     except AiokprodError as error:
         tell(line_of(error))
@@ -64,7 +73,7 @@ def _explained(names: Sequence[str], shows_all: bool, as_json: bool, connection:
     elif not names:
         given = {each.option for each in settings if each.option}
         wanted = [name for name in ProducerConfig.names() if name in given]
-        if not wanted:
+        if not wanted and not problems:
             tell("nothing is set here; --all shows all options, a name one of them")
     found = [explained(name, made, settings) for name in wanted]
     if as_json:
@@ -75,7 +84,7 @@ def _explained(names: Sequence[str], shows_all: bool, as_json: bool, connection:
             click.echo(("\n" if number else "") + "\n".join(_paragraph(each)))
     elif found:
         print_table(("OPTION", "VALUE", "FROM"), [(e["option"], e["value"], e["from"]) for e in found])
-    return DONE
+    return NOT_DONE if problems else DONE
 
 
 def _known(name: str) -> str:

@@ -235,6 +235,8 @@ def demo(
     is_given = bool(bootstrap or options_file or pairs)
     if spark and (is_given or file):
         raise click.UsageError("--spark makes up its rows and starts its own cluster: no --bootstrap, no --file")
+    if spark and real:
+        raise click.UsageError("--spark starts a local Apache Kafka anyway: leave --real out")
     if is_given and real:
         raise click.UsageError("--real and --bootstrap (or --config, -X) exclude each other")
     try:
@@ -269,7 +271,7 @@ def _demonstrated(config: ProducerConfig | None, real: bool, records: int, file:
             cluster = external(config)
         else:
             cluster = stack.enter_context(local_kafka() if real else embedded())
-        console.print(f"{records:,} records to topic {topic} on {cluster.title}")
+        console.print(f"{records:,} records to topic {topic} on {cluster.title}", soft_wrap=True)
         cluster.create_topic(topic, PARTITIONS)
         run = asyncio.run(show(cluster, values, records, topic, console))
         log = asyncio.run(read_back(cluster, topic, console, len(run.acknowledged)))

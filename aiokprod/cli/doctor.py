@@ -20,6 +20,7 @@ from aiokprod.cli.doctoring.settings import of_error, of_variables
 from aiokprod.cli.doctoring.topics import of_identity, of_record, of_topic
 from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
 from aiokprod.config import ProducerConfig
+from aiokprod.config.command_line import problems_of
 from aiokprod.errors import AiokprodError, ConfigError, ConnectionLostError, RequestTimeoutError
 from aiokprod.logs import printable
 from aiokprod.records.compression import check_codec
@@ -83,7 +84,8 @@ async def examined(
         ConnectionSettings.from_config(config)
         check_codec(config.compression_type)
     except ConfigError as error:
-        yield of_error(error)
+        for each in _all_wrong(connection) or [error]:
+            yield of_error(each)
         return
     yield fine("options", "the options fit together")
     examiner = ServerExaminer(config, connection.timeout_s)
@@ -120,6 +122,14 @@ async def examined(
             yield finding
     except AiokprodError as error:
         yield Finding("cluster", line_of(error), _change_of(error, connection.timeout_s))
+
+
+def _all_wrong(connection: Connection) -> list[ConfigError]:
+    """Return what is wrong with the options; nothing if they cannot even be read."""
+    try:
+        return [each.error for each in problems_of(connection.settings())]
+    except ConfigError:
+        return []
 
 
 def _change_of(error: AiokprodError, timeout_s: float) -> str:

@@ -27,6 +27,12 @@ def main() -> None:
         command.main(prog_name="aiokprod")
 
 
+def _extras(arguments: list[str]) -> str:
+    """Return the extras of a command line, all at once."""
+    uses_spark = arguments[:1] == ["audit"] or (arguments[:1] == ["demo"] and "--spark" in arguments)
+    return "audit,cli" if uses_spark else "cli"
+
+
 def _group() -> Commands | None:
     """Import what the command line needs; return its group, or None if there is nothing left to do."""
     from importlib.util import find_spec
@@ -45,7 +51,9 @@ def _group() -> Commands | None:
         if sys.argv[1:] == ["--version"]:
             print(version)
             return None
-        print('the command line needs a few packages: pip install "aiokprod[cli]"', file=sys.stderr)
+        print(
+            f'the command line needs a few packages: pip install "aiokprod[{_extras(sys.argv[1:])}]"', file=sys.stderr
+        )
         raise SystemExit(2)
 
     from aiokprod.cli.commands import group

@@ -19,7 +19,7 @@ from aiokprod.cli.common.parameter import ParameterType
 from aiokprod.cli.common.printing import is_plain
 from aiokprod.cli.common.record_lines import Headers, LineError, Outgoing, json_of
 from aiokprod.cli.common.record_sources import Csv, HeadError, Json, Source, Values
-from aiokprod.cli.common.running import LONGEST_LINE, line_of, run, tell
+from aiokprod.cli.common.running import LONGEST_LINE, advice_of, line_of, run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
 from aiokprod.config import ProducerConfig
 from aiokprod.delivery_type import Delivery
@@ -168,7 +168,7 @@ class Sending:
         may_be = error.persistence not in (None, Persistence.NOT_PERSISTED)
         self.counts.failed += 1
         self.counts.may_be_in_log += may_be
-        self.reasons[printable(f"{error.message}. {error.advice}", LONGEST_LINE)] += 1  # without offsets and times
+        self.reasons[printable(f"{error.message}. {advice_of(error)}", LONGEST_LINE)] += 1  # without offsets and times
         line = json_of(
             record.topic or "", record.partition, record.timestamp_ms, record.key, record.value, record.headers,
             error=error.message, may_be_in_log=may_be,
@@ -249,7 +249,26 @@ async def _whole(lines: InputLines, sending: Sending, pace: Pace) -> None:
         await sending.send(Outgoing(content))
 
 
-@click.command()
+class Produce(click.Command):
+    """A command that explains what people type who expect the value on the command line."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments.
+
+        Raises:
+            click.UsageError: they are wrong.
+        """
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "unexpected extra argument" not in error.message:
+                raise
+            raise click.UsageError(
+                f"{error.message}: values are read from standard input, or from --file", ctx
+            ) from None
+
+
+@click.command(cls=Produce)
 @click.argument("topic", required=False)
 @click.option(
     "-f",

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -21,11 +21,14 @@ from aiokprod.cli.common.running import run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
 from aiokprod.cli.common.texts import escaped
 from aiokprod.cli.common.topic_admin import check_topics
+from aiokprod.errors import UnknownTopicError
 from aiokprod.reader import Reader
 from aiokprod.records.decoder import DecodedRecord
 
 CallT = TypeVar("CallT", bound=Callable[..., None])
 Wanted = Callable[[DecodedRecord], bool]
+SHOWN: Final = 5
+"""partitions that a line names"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,20 +220,37 @@ def _start(  # the options of both commands
 ) -> None:
     if raw and (as_json or in_hex):
         raise click.UsageError("--raw prints bytes as they are: leave --json and --hex out")
+    for topic in topics:
+        if headers and "=" in topic:  # as in `produce`, where -H takes a value
+            raise click.UsageError(
+                f"{topic!r} is no topic: -H shows the headers, and takes no value; --header {topic} selects records by one"
+            )
     shape = Shape(as_json, in_hex, raw, key, headers, place, separator)
     is_wanted = wanted_by(grep, grep_key, only_headers)
+    filters = [name for name, pattern in (("--grep", grep), ("--grep-key", grep_key)) if pattern is not None]
+    filters += [f"--header {each}" for each in only_headers]
 
     async def work() -> int:
         config = connection.config()
-        known = await check_topics(config, list(dict.fromkeys(topics)), connection.timeout_s)
+        try:
+            known = await check_topics(config, list(dict.fromkeys(topics)), connection.timeout_s)
+        except UnknownTopicError as error:
+            if key and len(topics) > 1:  # as in `produce`, where -k takes a value
+                error.advice += " -k shows the keys, and takes no value; --grep-key REGEX selects records by them."
+            raise
         async with Reader(config, timeout=connection.timeout_s) as reader:
             keys = [
                 (topic, partition)
                 for topic, count_of in known.items()
                 for partition in sorted(set(partitions)) or range(count_of)
             ]
-            found = _found(reader, keys, begin, end, read_committed)
-            return await _print(found, shape, is_wanted, count, has_end=end is not None)
+            ends: list[str] = []
+            found = _found(reader, keys, begin, end, read_committed, ends)
+            read, printed = await _print(found, shape, is_wanted, count)
+        if end is None or (printed and (count is None or printed >= count)):
+            return DONE
+        tell(_why_so_few(read, printed, count, ends if end.kind is Kind.END else [], filters))
+        return DONE if count is None else NOT_GOOD
 
     run(work)
 
@@ -239,34 +259,50 @@ def _tell_cut(key: Key) -> None:
     tell(f"{key[0]}-{key[1]} is shorter than it was (another topic of this name?): it is read from its beginning")
 
 
+def _why_so_few(read: int, printed: int, count: int | None, ends: Sequence[str], filters: Sequence[str]) -> str:
+    """Return why fewer records were printed than were wanted: without it nothing would tell this from a failure."""
+    wanted = "no records" if not printed else f"{printed:,} of {count:,} records"
+    if read > printed:
+        why = f"{read - printed:,} {'does' if read - printed == 1 else 'do'} not match {' and '.join(filters)}"
+        if any(":" in each and "=" not in each for each in filters):
+            why += " (a header and its value are NAME=VALUE)"
+    elif ends:
+        why = f"{', '.join(ends[:SHOWN])}{', ...' if len(ends) > SHOWN else ''}"
+    else:
+        why = "there are no more between --from and --to"
+    return f"{wanted}: {why}"
+
+
 async def _found(
-    reader: Reader, keys: Sequence[Key], begin: Place, end: Place | None, read_committed: bool
+    reader: Reader, keys: Sequence[Key], begin: Place, end: Place | None, read_committed: bool, ends: list[str]
 ) -> AsyncGenerator[Found]:
+    """Yield the records; add where each partition ends to `ends`."""
     if end is None:
         starts = {key: await offset_of(reader, key, begin, read_committed=read_committed) for key in keys}
         found = records_following(reader, starts, sys.stdout.flush, _tell_cut, read_committed=read_committed)
     else:
         ranges = await ranges_of(reader, keys, begin, end, read_committed=read_committed)
+        ends += [f"{topic}-{partition} ends at {stop}" for (topic, partition), (_, stop) in ranges.items()]
         skipped = [
             f"{topic}-{partition} begins at {start}"
             for (topic, partition), (start, _) in ranges.items()
             if begin.kind is Kind.OFFSET and start > begin.number
         ]
         if skipped:
-            tell(f"earlier records are gone: {', '.join(skipped[:5])}{', ...' if len(skipped) > 5 else ''}")
+            tell(f"earlier records are gone: {', '.join(skipped[:SHOWN])}{', ...' if len(skipped) > SHOWN else ''}")
         found = records_in(reader, ranges, read_committed=read_committed)
     async with aclosing(found) as closing:
         async for each in closing:
             yield each
 
 
-async def _print(
-    found: AsyncGenerator[Found], shape: Shape, is_wanted: Wanted, count: int | None, *, has_end: bool
-) -> int:
+async def _print(found: AsyncGenerator[Found], shape: Shape, is_wanted: Wanted, count: int | None) -> tuple[int, int]:
+    """Print the records that are wanted, at most `count`; return how many were read, and how many printed."""
     out = sys.stdout.buffer
-    printed = 0
+    read = printed = 0
     async with aclosing(found) as closing:
         async for topic, partition, record in closing:
+            read += 1
             if not is_wanted(record):
                 continue
             out.write(shape.line(topic, partition, record))
@@ -274,4 +310,4 @@ async def _print(
             if printed == count:
                 break
     out.flush()
-    return NOT_GOOD if count is not None and has_end and printed < count else DONE
+    return read, printed

@@ -56,7 +56,10 @@ def show(records: int, report: Path) -> int:
         folder = Path(scratch)
         write_orders(folder / "orders", records)
         cluster.create_topic(topic, PARTITIONS)
-        console.print(f"{records:,} rows from a stream of Spark, exactly once, to topic {topic} on {cluster.title}")
+        console.print(
+            f"{records:,} rows from a stream of Spark, exactly once, to topic {topic} on {cluster.title}",
+            soft_wrap=True,
+        )
         began = time.perf_counter()
         _write_in_spite_of_all(folder, cluster, topic, run, records, console)
         seconds = time.perf_counter() - began
@@ -110,7 +113,10 @@ def _write_in_spite_of_all(
         if first.poll() is None:
             _kill(folder / "jvm.pid")
             first.wait(PATIENCE_S)
-            console.print("  [yellow]killed the driver of Spark (-9); the query starts again from its checkpoint[/]")
+            console.print(
+                "  [yellow]killed the driver of Spark (-9); the query starts again from its checkpoint[/]",
+                soft_wrap=True,
+            )
     with _driver(folder, cluster.bootstrap_servers, topic, run) as second:
         if second.wait(PATIENCE_S):
             raise click.ClickException((folder / "driver.log").read_text()[-2000:])

@@ -16,11 +16,12 @@ from aiokprod.cli.common.group import Group
 from aiokprod.cli.common.printing import print_json, print_table
 from aiokprod.cli.common.running import run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_DONE
-from aiokprod.cli.common.topic_admin import DEVELOPMENT, TOPIC, TopicAdmin, refuse
+from aiokprod.cli.common.topic_admin import DEVELOPMENT, TOPIC, TopicAdmin
 from aiokprod.reader import Reader
 from aiokprod.wire.messages.metadata import MetadataResponseTopic
 
 SET_ON_TOPIC: Final = 1
+IF_THERE: Final = "With --if-there a topic that does not exist is left out."
 YES = click.option("--yes", is_flag=True, help="Do it, also where this is no development cluster.")
 
 
@@ -121,7 +122,7 @@ def describe_command(names: Sequence[str], all_options: bool, as_json: bool, con
 async def _describe(admin: TopicAdmin, reader: Reader, name: str, all_options: bool, as_json: bool) -> None:
     [topic] = (await admin.metadata([name])).topics
     if topic.error_code:
-        refuse(topic.error_code, f"topic {name!r} is not described", name)
+        await admin.refuse_topic(topic.error_code, f"topic {name!r} is not described", name)
     options = {
         option: each.value
         for option, each in sorted((await admin.options(TOPIC, name)).items())
@@ -202,12 +203,14 @@ def create_command(
     async def work() -> int:
         async with TopicAdmin(connection.config(), connection.timeout_s) as admin:
             if if_missing and not (await admin.metadata([name])).topics[0].error_code:
+                tell(f"topic {name!r} exists already: it is left as it is")
                 return DONE
             if not await _may(admin, yes):
                 await admin.create(name, partitions or -1, replicas or -1, options, only_check=True)
                 tell(f"would create topic {name!r}; add --yes to do it")
                 return NOT_DONE
             await admin.create(name, partitions or -1, replicas or -1, options)
+            tell(f"topic {name!r} is created")
         return DONE
 
     run(work)
@@ -227,7 +230,7 @@ def delete_command(names: Sequence[str], if_there: bool, yes: bool, connection: 
             for name in dict.fromkeys(names):
                 code = found[name].error_code if name in found else 0
                 if code and not if_there:
-                    refuse(code, f"nothing is deleted: topic {name!r}", name)
+                    await admin.refuse_topic(code, f"nothing is deleted: topic {name!r}", name, IF_THERE)
             there = [name for name in dict.fromkeys(names) if name in found and not found[name].error_code]
             if there and not await _may(admin, yes):
                 records = ", ".join(f"{name!r} ({len(found[name].partitions)} partitions)" for name in there)
@@ -235,6 +238,10 @@ def delete_command(names: Sequence[str], if_there: bool, yes: bool, connection: 
                 return NOT_DONE
             for name in there:
                 await admin.delete(name)
+                tell(f"topic {name!r} is deleted")
+            for name in dict.fromkeys(names):
+                if name not in there:
+                    tell(f"topic {name!r} does not exist: there is nothing to delete")
         return DONE
 
     run(work)

@@ -19,10 +19,12 @@ from aiokprod.cli.common.help_names import HELP
 from aiokprod.cli.common.printing import print_table
 from aiokprod.cli.common.running import run, tell
 from aiokprod.cli.common.statuses import NOT_DONE, NOT_GOOD
+from aiokprod.errors import BrokerAnswerError
 from aiokprod.logs import printable
 from aiokprod.model import TransactionOutcome
 from aiokprod.transactions.admin import LONGEST_TIMEOUT_S, TransactionAdmin
-from aiokprod.transactions.hanging import STATES, HangingTransaction
+from aiokprod.transactions.hanging import STATES, HangingTransaction, TransactionDescription
+from aiokprod.wire.codes import ErrorCode
 
 FOUND: Final = NOT_GOOD
 Work = Callable[[TransactionAdmin], Coroutine[Any, Any, int]]
@@ -84,7 +86,7 @@ def describe_command(
     """Describe transactional ids and their open transactions."""
 
     async def work(admin: TransactionAdmin) -> int:
-        found = [await admin.describe(name) for name in transactional_ids]
+        found = [await _described(admin, name) for name in transactional_ids]
         if as_json:
             for each in found:
                 click.echo(json.dumps(asdict(each)))
@@ -175,7 +177,7 @@ def abort_command(
     async def by_id(admin: TransactionAdmin) -> int:
         assert transactional_id is not None
         if not yes:
-            found = await admin.describe(transactional_id)
+            found = await _described(admin, transactional_id)
             name, state = printable(transactional_id), printable(found.state)
             return _only_said(
                 f"would abort the open transaction of {name}"
@@ -198,6 +200,23 @@ def abort_command(
         return 0
 
     _run(by_place if transactional_id is None else by_id, connection)
+
+
+async def _described(admin: TransactionAdmin, transactional_id: str) -> TransactionDescription:
+    """Describe an id.
+
+    Raises:
+        AiokprodError: the coordinator does not; for an id that it does not know, with the commands that help.
+    """
+    try:
+        return await admin.describe(transactional_id)
+    except BrokerAnswerError as error:
+        if error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            error.advice = (
+                "`aiokprod transactions list` shows the ids. A transaction that hangs belongs to no id that is known:"
+                " `aiokprod transactions find-hanging` finds it."
+            )
+        raise
 
 
 async def _hanging_at(

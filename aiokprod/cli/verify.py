@@ -15,7 +15,7 @@ import click
 from aiokprod.cli.check import Verdict, judge_log
 from aiokprod.cli.common.connection import Connection, connection_options
 from aiokprod.cli.common.printing import print_json, styled
-from aiokprod.cli.common.running import run, tell
+from aiokprod.cli.common.running import line_of, run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
 from aiokprod.cli.common.topic_admin import TopicAdmin, check_topics
 from aiokprod.config import ProducerConfig
@@ -170,4 +170,4 @@ def _tell(topic: str, records: int, sent: Sent, verdict: Verdict, as_json: bool)
         )
         click.echo(styled(verdict.line, fg="green" if is_good else "red", bold=True))
     if sent.failures:
-        tell(f"the first failure: {sent.failures[0].message}. {sent.failures[0].advice}")
+        tell(f"the first failure: {line_of(sent.failures[0])}")

@@ -7,13 +7,15 @@ pod gets its options from the environment, and what a person types there must wi
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from aiokprod.config.environment import read_environment
-from aiokprod.config.foreign_names import CODEC_LEVELS, JAAS, RENAMED, dotted
+from aiokprod.config.foreign_names import CODEC_LEVELS, JAAS, RENAMED, dotted, ignored, refused
 from aiokprod.config.jaas import credentials
+from aiokprod.config.mapping import is_settled, values_of
 from aiokprod.config.option_rules import TOKENS
 from aiokprod.config.producer_config import ProducerConfig
 from aiokprod.config.properties import read
@@ -66,9 +68,25 @@ def config_of(options: Mapping[str, Any]) -> ProducerConfig:
         ours = our_name(name)
         if ours == "sasl_oauth_token_provider" or (ours == "sasl_mechanism" and str(value).strip() == TOKENS):
             raise ConfigError(f"{name}: {NO_TOKENS}")
+        _check_is_for_commands(name, value)
     is_patient = any(dotted(name) == "start.timeout.ms" for name in options)
     more: dict[str, Any] = {} if is_patient else {"start_timeout_ms": START_TIMEOUT_MS}
     return ProducerConfig.from_mapping(options, **more)
+
+
+_AS_TEXT: Final = re.compile(r"set (?:ssl_|buffer_memory|batch_size)|in ssl_")
+"""an advice that names another option, whose value is a text; any other one is for programs"""
+
+
+def _check_is_for_commands(name: str, value: Any) -> None:
+    """Check that an option is not one of a program: the advice for programs would be wrong here.
+
+    Raises:
+        ConfigError: it is one that only programs can replace.
+    """
+    absent = None if name in _kinds() else refused(name)
+    if absent is not None and not is_settled(absent, value) and not _AS_TEXT.search(absent.advice):
+        raise ConfigError(f"option {name!r} is for programs, and a command does not use it: delete its line, or the -X")
 
 
 # ---------------------------------------------------------------------- layers
@@ -160,13 +178,59 @@ def effective(settings: Sequence[Setting]) -> list[Setting]:
     return kept
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with the settings."""
+
+    setting: Setting | None
+    """None: it is no single option, but how they fit together"""
+    error: ConfigError
+
+
+def problems_of(settings: Sequence[Setting]) -> list[Problem]:
+    """Return all that is wrong with the settings: a file of another client is mended in one round."""
+    problems: list[Problem] = []
+    good: list[Setting] = []
+    checks = {item.name: item.metadata["check"] for item in fields(ProducerConfig)}
+    for each in effective(settings):
+        if dotted(each.written) != JAAS and (ignored(each.written) is None or each.written in _kinds()):
+            try:
+                _check_is_for_commands(each.written, each.value)
+                for option, value in values_of(_kinds(), each.written, each.value).items():
+                    if value is not None:
+                        checks[option].refuse(option, value)
+            except ConfigError as error:
+                problems.append(Problem(each, error))
+                continue
+        good.append(each)
+    if any(each.option == "bootstrap_servers" for each in good) or not problems:
+        try:
+            _config_of(good)
+        except ConfigError as error:
+            problems.append(Problem(None, error))
+    return problems
+
+
 def config_of_settings(settings: Sequence[Setting]) -> ProducerConfig:
     """Make the config of a command from its settings.
 
     Raises:
-        ConfigError: an option is unknown or wrong, or no server is given.
+        ConfigError: an option is unknown or wrong, or no server is given. If more is wrong, it says so.
     """
     chosen = effective(settings)
+    try:
+        return _config_of(chosen)
+    except ConfigError as error:
+        others = len(problems_of(settings)) - 1
+        if others < 1:
+            raise
+        raise ConfigError(
+            f"{error.message}. There {'is one more problem' if others == 1 else f'are {others} more problems'}:"
+            " `aiokprod config explain` with the same options shows all"
+        ) from None
+
+
+def _config_of(chosen: Sequence[Setting]) -> ProducerConfig:
     if not any(each.option == "bootstrap_servers" for each in chosen):
         raise ConfigError(
             "no cluster is named: add -b HOST:PORT, or set AIOKPROD_BOOTSTRAP_SERVERS, or bootstrap.servers in a file for"

@@ -11,6 +11,7 @@ from aiokprod.config.foreign_names import (
     JAAS,
     PARTITIONER_NAMES,
     RENAMED,
+    Absent,
     dotted,
     ignored,
     is_of_librdkafka,
@@ -57,6 +58,22 @@ def build(
     return built
 
 
+def values_of(kinds: Mapping[str, str], name: str, value: Any) -> dict[str, Any]:
+    """Read one option by itself; return what it sets, under our names.
+
+    Args:
+        kinds: the annotation of each option.
+        name: as it was written.
+        value: as it was given.
+
+    Raises:
+        ConfigError: the option is unknown, or has no meaning here, or the value cannot be read.
+    """
+    reading = _Reading(kinds)
+    reading.take(name, value)
+    return reading.values
+
+
 class _Reading:
     """The options read so far, under aiokprod's names."""
 
@@ -73,7 +90,7 @@ class _Reading:
         # Java's key.serializer is a class, aiokprod's key_serializer an object: here the dot makes a difference.
         absent = None if name in self._kinds else (refused(name) or ignored(name))
         if absent is not None:
-            if value is not None and _text(value) not in absent.settled:
+            if not is_settled(absent, value):
                 _do_without(name, absent.advice, is_error=refused(name) is not None)
             return
         whose = None if name in self._kinds else of_others(name)
@@ -178,6 +195,11 @@ def _do_without(name: str, advice: str, *, is_error: bool) -> None:
     if is_error:
         raise ConfigError(f"option {name!r} has no meaning here: {advice}")
     _log.warning("option %r is ignored: %s", name, advice)
+
+
+def is_settled(absent: Absent, value: Any) -> bool:
+    """Return whether an option that does not exist here has a value with which it changes nothing."""
+    return value is None or _text(value) in absent.settled
 
 
 def _text(value: object) -> str:

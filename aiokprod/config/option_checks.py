@@ -11,6 +11,7 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final, cast
 
 from aiokprod.config.oauth_token import function_of
@@ -82,11 +83,33 @@ class Flag(Check):
         return isinstance(value, bool)
 
 
+TLS_NAMES: Final = {"TLS": "SSL", "SASL_TLS": "SASL_SSL"}
+"""what Kafka still calls SSL"""
+
+
+def _nearest(value: object, choices: Sequence[str]) -> str | None:
+    if not isinstance(value, str):
+        return None
+    known = {each.upper(): each for each in choices}
+    other = TLS_NAMES.get(value.upper(), "")
+    return known.get(other) or known.get(next(iter(get_close_matches(value.upper(), known, 1, 0.7)), ""))
+
+
 @dataclass(frozen=True, slots=True)
 class Choice(Check):
     """One of a list of texts."""
 
     choices: tuple[str, ...]
+
+    def refuse(self, name: str, value: object) -> None:
+        """Raise `ConfigError` unless the value is allowed; the error has the choice that was perhaps meant."""
+        try:
+            Check.refuse(self, name, value)
+        except ConfigError as error:
+            near = _nearest(value, self.choices)
+            if near is None:
+                raise
+            raise ConfigError(f"{error.message} (did you mean {near!r}?)") from None
 
     def describe(self) -> str:
         return "one of " + ", ".join(repr(choice) for choice in self.choices)

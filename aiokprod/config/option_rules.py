@@ -138,6 +138,14 @@ def check_compression(values: Mapping[str, Any]) -> None:
 def check_sasl(values: Mapping[str, Any]) -> None:
     """Check that credentials are complete, and given only if they are used."""
     protocol, mechanism = values["security_protocol"], values["sasl_mechanism"]
+    if mechanism is not None and mechanism not in MECHANISMS:  # first: no protocol makes it work
+        better = (
+            f": set it to {TOKENS}, and sasl_oauth_token_provider to a function that signs tokens"
+            " (docs/how-to/security.md has it)"
+            if mechanism == MSK_IAM
+            else f": it must be one of {', '.join(MECHANISMS)}"
+        )
+        raise ConfigError(f"sasl_mechanism is {shown(mechanism)}{better}")
     if not protocol.startswith("SASL_"):
         unused = [name for name in _SASL if values[name] is not None]
         if unused:
@@ -150,14 +158,6 @@ def check_sasl(values: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"security_protocol is {protocol} and sasl_mechanism is missing: set it to one of {', '.join(MECHANISMS)}"
         )
-    if mechanism not in MECHANISMS:
-        better = (
-            f": set it to {TOKENS}, and sasl_oauth_token_provider to a function that signs tokens"
-            " (docs/how-to/security.md has it)"
-            if mechanism == MSK_IAM
-            else f": it must be one of {', '.join(MECHANISMS)}"
-        )
-        raise ConfigError(f"sasl_mechanism is {shown(mechanism)}{better}")
     uses_tokens = mechanism == TOKENS
     needed = [_PROVIDER] if uses_tokens else [*_PASSWORD]
     unused = [*_PASSWORD] if uses_tokens else [_PROVIDER]

@@ -10,8 +10,12 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-OTHER_WORDS: Final = {"bench": "perf", "consume": "read", "send": "produce", "topic": "topics", "write": "produce"}
-"""a word of other tools, and the command here"""
+OTHER_WORDS: Final = {
+    "bench": "perf", "consume": "read", "create": "topics create", "delete": "topics delete", "describe": "topics describe",
+    "explain": "config explain", "get": "explain", "help": "--help", "list": "topics list", "send": "produce",
+    "show": "explain", "topic": "topics", "write": "produce",
+}  # fmt: skip
+"""a word of other tools, and the command here, with the group that it is in"""
 
 
 def meant(name: str, commands: Iterable[str]) -> str | None:
@@ -20,7 +24,9 @@ def meant(name: str, commands: Iterable[str]) -> str | None:
 
     known = list(commands)
     other = OTHER_WORDS.get(name)
-    return other if other in known else next(iter(get_close_matches(name, known, 1)), None)
+    if other is not None and other.partition(" ")[0] in ("--help", *known):
+        return other
+    return next(iter(get_close_matches(name, known, 1)), None)
 
 
 class Group(click.Group):

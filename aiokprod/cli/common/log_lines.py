@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from typing import Final
 
 from aiokprod.config.command_line import START_TIMEOUT_MS
-from aiokprod.errors import BootstrapError
+from aiokprod.errors import AuthenticationError, BootstrapError, TlsError
 
 HELD_S: Final = START_TIMEOUT_MS / 1_000 + 1.0
 
@@ -32,7 +32,9 @@ class LogLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Hold a line back, or tell it and those before it."""
-        self._held.append(record.getMessage())
+        line = record.getMessage()
+        if line not in self._held:
+            self._held.append(line)
         if self._clock() >= self._ends_at:
             self.tell_held()
 
@@ -63,7 +65,7 @@ def log_lines(tell: Callable[[str], None], clock: Callable[[], float] = time.mon
     logger.addHandler(lines)
     try:
         yield lines
-    except BootstrapError:
+    except (BootstrapError, TlsError, AuthenticationError):
         raise  # it says what is held back
     except BaseException:
         lines.tell_held()

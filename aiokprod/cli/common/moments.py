@@ -50,6 +50,9 @@ class PlaceType(ParameterType[Place]):
             return value
         found = place_of(str(value), time.time_ns() // 1_000_000)
         if found is None:
+            why = _why_no_date(str(value).strip())
+            if why:
+                self.fail(f"{value!r} is no date: {why}", param, ctx)
             self.fail(
                 f"{value!r} is no place: beginning, end, an offset, -N (the last N of each partition), a time such as"
                 " 2026-05-04T10:00 or @1777888800000, or how long ago, such as 90s, 10m, 2h, 1d",
@@ -57,6 +60,17 @@ class PlaceType(ParameterType[Place]):
                 ctx,
             )
         return found
+
+
+def _why_no_date(text: str) -> str:
+    """Return what is wrong with a text that begins as a date does; empty if it does not."""
+    if not re.match(r"[0-9]{4}-[0-9]", text):
+        return ""
+    try:
+        datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError) as error:
+        return str(error).partition(":")[0]
+    return ""
 
 
 def place_of(text: str, now_ms: int) -> Place | None:

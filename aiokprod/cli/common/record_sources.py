@@ -163,7 +163,9 @@ class Csv(Source):
             self._names = list(fields)
             for name in (self._key_field, self._value_field):
                 if name is not None and name not in self._names:
-                    raise HeadError(f"the first row has no column {name!r}; it has {', '.join(self._names)}")
+                    one = " (is --delimiter right?)" if len(self._names) == 1 else ""
+                    names = ", ".join(map(repr, self._names))
+                    raise HeadError(f"the first row has no column {name!r}; it has {names}{one}")
             return
         if len(fields) != len(self._names):
             raise LineError(f"{len(fields)} fields where the first row has {len(self._names)}")

@@ -12,30 +12,73 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, NoReturn, TextIO
 
 import click
 
 from aiokprod.cli.common.log_lines import log_lines
 from aiokprod.cli.common.statuses import BY_SIGNAL, DONE, NOT_DONE
-from aiokprod.errors import AiokprodError, BootstrapError
+from aiokprod.errors import (
+    AiokprodError,
+    AuthenticationError,
+    BootstrapError,
+    ConfigError,
+    ConnectionLostError,
+    DeliveryTimeoutError,
+    InvalidPartitionError,
+    InvalidTopicError,
+    PartitionOutOfRangeError,
+    TlsError,
+    TopicAuthorizationError,
+    UnknownTopicError,
+    UsageError,
+)
 from aiokprod.logs import printable
 
 LONGEST_LINE: Final = 2_000
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 LAST: Final = 2
 ASK: Final = " (aiokprod doctor finds out more)"
+UNREACHED: Final = (BootstrapError, TlsError, AuthenticationError)
 PIPE: Final = 13  # SIGPIPE, which Windows does not have
+
+
+ADVICE: Final[Mapping[type[AiokprodError], str]] = {
+    BootstrapError: "Check -b (bootstrap.servers), the network and the brokers' advertised.listeners.",
+    ConnectionLostError: "Check the broker and the network.",
+    DeliveryTimeoutError: "Its line says in may_be_in_log whether it may come twice if it is sent again.",
+    InvalidPartitionError: "`aiokprod topics describe TOPIC` shows the partitions.",
+    InvalidTopicError: "A name is 1 to 249 of the characters a-z A-Z 0-9 . _ - and not '.' or '..'.",
+    PartitionOutOfRangeError: "`aiokprod topics describe TOPIC` shows the partitions.",
+    TlsError: "Check security.protocol, the certificate authorities (ssl.cafile) and the host name.",
+    TopicAuthorizationError: (
+        "Grant this principal DESCRIBE on the topic, and READ to read it, WRITE to send to it, DELETE to delete it."
+    ),
+    UnknownTopicError: "`aiokprod topics list` shows the topics, `aiokprod topics create` makes one.",
+    UsageError: "",
+}
+"""what to do, where the advice of the error itself speaks of a program"""
+
+
+def advice_of(error: AiokprodError) -> str:
+    """Return what a person at the command line can do about an error; an advice of this one error stays."""
+    kind = type(error)
+    return ADVICE.get(kind, error.advice) if error.advice == kind.advice else error.advice
+
+
+def message_of(error: AiokprodError) -> str:
+    """Return what happened; for an option without its Python type: all that is typed is text."""
+    return error.message.replace(" (str): it must", ": it must") if isinstance(error, ConfigError) else error.message
 
 
 def line_of(error: BaseException) -> str:
     """Return what happened and what to do, in one line that does not steer a terminal."""
-    said = error.message if isinstance(error, AiokprodError) else str(error)
+    said = message_of(error) if isinstance(error, AiokprodError) else str(error)
     text = said.strip().partition("\n")[0].rstrip(".") or type(error).__name__
     if isinstance(error, OSError) and not isinstance(error, AiokprodError):
         text = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
-    advice = error.advice if isinstance(error, AiokprodError) else ""
+    advice = advice_of(error) if isinstance(error, AiokprodError) else ""
     return printable(f"{text}. {advice}" if advice else text, LONGEST_LINE)
 
 
@@ -77,7 +120,7 @@ def status_of(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
     except (asyncio.CancelledError, KeyboardInterrupt):
         return BY_SIGNAL + (caught[0] if caught else signal.SIGINT)
     except (AiokprodError, OSError) as error:
-        tell(line_of(error) + (ASK if isinstance(error, BootstrapError) and not _is_doctor() else ""))
+        tell(line_of(error) + (ASK if isinstance(error, UNREACHED) and not _is_doctor() else ""))
         return NOT_DONE
     finally:
         try:

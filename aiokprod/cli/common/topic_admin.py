@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
@@ -14,6 +15,7 @@ from aiokprod.config import ProducerConfig
 from aiokprod.errors import (
     BrokerAnswerError,
     ClusterAuthorizationError,
+    ClusterError,
     TopicAuthorizationError,
     UnknownTopicError,
 )
@@ -57,6 +59,7 @@ ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.TOPIC_DELETION_DISABLED: "Set delete.topic.enable=true in the brokers' configuration.",
 }
 """what to do, by code, where Kafka's list of codes says less"""
+LISTS_TOPICS: Final = "`aiokprod topics list` shows the topics"
 
 
 class TopicAdmin:
@@ -99,6 +102,35 @@ class TopicAdmin:
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         answer: MetadataResponse = await self.ask(request)
         return answer
+
+    async def refuse_topic(self, code: int, text: str, topic: str, otherwise: str = "") -> NoReturn:
+        """Raise the error of a topic's code; for a topic that does not exist it names the one that was perhaps meant.
+
+        Args:
+            code: of the answer.
+            text: what is not done.
+            topic: its name.
+            otherwise: a sentence with what else helps if the topic does not exist.
+
+        Raises:
+            ClusterAuthorizationError, TopicAuthorizationError, UnknownTopicError, BrokerAnswerError: always one of them.
+        """
+        try:
+            refuse(code, text, topic)
+        except UnknownTopicError as error:
+            near = await self._near(topic)
+            found = f"Did you mean {near!r}?" if near else f"{LISTS_TOPICS}."
+            error.advice = f"{found} {otherwise}".rstrip()
+            raise
+
+    async def _near(self, topic: str) -> str | None:
+        """Return the topic that was perhaps meant."""
+        try:
+            answer = await self.metadata(None)
+        except ClusterError:  # the error that is told is that of the topic
+            return None
+        names = [each.name for each in answer.topics if each.name and not each.error_code]
+        return next(iter(get_close_matches(topic, names, 1)), None)
 
     async def options(
         self, kind: int, name: str, node_id: int | None = None
@@ -198,9 +230,9 @@ async def check_topics(config: ProducerConfig, topics: Sequence[str], timeout_s:
         RecordChecks.checked_name(topic)
     async with TopicAdmin(config, timeout_s) as admin:
         answer = await admin.metadata(topics)
-    for each in answer.topics:
-        if each.error_code and not (each.error_code == ErrorCode.LEADER_NOT_AVAILABLE and each.partitions):
-            refuse(each.error_code, f"topic {each.name!r} cannot be used", each.name or "")
+        for each in answer.topics:
+            if each.error_code and not (each.error_code == ErrorCode.LEADER_NOT_AVAILABLE and each.partitions):
+                await admin.refuse_topic(each.error_code, f"topic {each.name!r} cannot be used", each.name or "")
     return {each.name or "": len(each.partitions) for each in answer.topics}
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from aiokprod.cli.doctoring.finding import NOT_HERE, Finding
@@ -116,7 +117,7 @@ class ServerExaminer:
         except TimeoutError:
             return "no answer"
         except OSError as error:
-            return printable(error.strerror or error)
+            return printable(os.strerror(error.errno) if error.errno else error)  # asyncio's own text names a call
         writer.transport.abort()
         return None
 
@@ -148,9 +149,15 @@ class ServerExaminer:
         await _closed(connection)
         return connection is not None
 
-    async def _mechanisms(self, endpoint: Endpoint) -> list[str] | None:
-        """Return the SASL mechanisms of a listener; None if it does not speak SASL."""
-        protocol = NO_SASL_OF.get(self._config.security_protocol, self._config.security_protocol)
+    async def _mechanisms(self, endpoint: Endpoint, protocol: str | None = None) -> list[str] | None:
+        """Return the SASL mechanisms of a listener; None if it does not speak SASL.
+
+        Args:
+            endpoint: of the listener.
+            protocol: PLAINTEXT or SSL; None: the one of the config.
+        """
+        if protocol is None:
+            protocol = NO_SASL_OF.get(self._config.security_protocol, self._config.security_protocol)
         connection = await self._opens(endpoint, protocol)
         if connection is None:
             return None
@@ -184,10 +191,13 @@ class ServerExaminer:
         if uses_tls and isinstance(error, TlsError):
             return await self._why_no_tls(endpoint, error)
         if not uses_tls and await self._speaks_tls(endpoint):
+            wanted = await self._mechanisms(endpoint, "SSL") if protocol in SASL_OF else None
             return Finding(
                 "tls-expected",
                 f"{endpoint} speaks TLS, and security.protocol is {protocol}",
-                f"security.protocol={TLS_OF[protocol]}",
+                f"security.protocol={TLS_OF[protocol]}"
+                if wanted is None
+                else f"security.protocol={SASL_OF[TLS_OF[protocol]]}  (with {_options_of(wanted)})",
             )
         if uses_tls and isinstance(error, ConnectionLostError) and await self._speaks_tls(endpoint):
             return Finding("client-certificate", error.message, "ssl.certfile=FILE  (and ssl.keyfile=FILE)")
@@ -207,7 +217,7 @@ class ServerExaminer:
         if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
             return Finding("client-certificate", error.message, "ssl.certfile=FILE  (and ssl.keyfile=FILE)")
         if await self._speaks_kafka(endpoint):
-            return _no_tls_there(endpoint, self._config.security_protocol)
+            return await self._no_tls_there(endpoint)
         if await self._speaks_tls(endpoint):
             return Finding("client-certificate", error.message, "ssl.certfile=FILE  (and ssl.keyfile=FILE)")
         return Finding("tls", error.message, "bootstrap.servers=HOST:PORT  (of a TLS listener)")
@@ -289,7 +299,7 @@ class ServerExaminer:
             return Finding(
                 "sasl-not-spoken",
                 f"{endpoint} does not speak SASL, and security.protocol is {protocol}",
-                f"security.protocol={NO_SASL_OF[protocol]}",
+                self._protocol(NO_SASL_OF[protocol]),
             )
         if mechanism not in offered:
             return Finding(
@@ -300,6 +310,38 @@ class ServerExaminer:
         return Finding(
             "sasl-password", error.message, "sasl.password=...  (or sasl.username; the broker refuses the two together)"
         )
+
+    async def _no_tls_there(self, endpoint: Endpoint) -> Finding:
+        """Return what the listener speaks instead of TLS: with or without SASL, so that one change is enough."""
+        protocol = self._config.security_protocol
+        plain = PLAIN_OF[protocol]
+        offered = await self._mechanisms(endpoint, "PLAINTEXT")
+        there = "TLS"
+        if plain in NO_SASL_OF and offered is None:
+            plain, there = NO_SASL_OF[plain], "TLS, and no SASL"
+        if offered is not None and plain in SASL_OF:
+            plain = f"{SASL_OF[plain]}  (with {_options_of(offered)})"
+        change = self._protocol(plain)
+        return Finding(
+            "plaintext-expected",
+            f"{endpoint} does not speak {there}, and security.protocol is {protocol}",
+            f"{change}{'' if '(' in change else '  (or the port of its TLS listener in bootstrap.servers)'}",
+        )
+
+    def _protocol(self, protocol: str) -> str:
+        """Return the line to change to a protocol, with the options that must go with it."""
+        gone = self._unused(protocol.partition(" ")[0])
+        return f"security.protocol={protocol}" + (f"  (and delete {', '.join(gone)})" if gone else "")
+
+    def _unused(self, protocol: str) -> list[str]:
+        """Return the options that are set and that a protocol does not use: with it they are an error."""
+        starts = [] if protocol.startswith("SASL_") else ["sasl_"]
+        starts += [] if protocol.endswith("SSL") else ["ssl_"]
+        return [
+            item.name.replace("_", ".")
+            for item in fields(ProducerConfig)
+            if item.name.startswith(tuple(starts)) and getattr(self._config, item.name) != item.default
+        ]
 
     async def _why_no_answer(self, endpoint: Endpoint, error: AiokprodError) -> Finding:
         offered = await self._mechanisms(endpoint)
@@ -357,14 +399,6 @@ def _broken_chain(endpoint: Endpoint, config: ProducerConfig, issuer: str | None
         "ssl.keystore.certificate.chain=PEM  (at the broker, or in its keystore: its certificate, then that of its issuer"
         + (f" {issuer!r}" if issuer else "")
         + "; or ssl.cafile=FILE, if another authority signed it)",
-    )
-
-
-def _no_tls_there(endpoint: Endpoint, protocol: str) -> Finding:
-    return Finding(
-        "plaintext-expected",
-        f"{endpoint} does not speak TLS, and security.protocol is {protocol}",
-        f"security.protocol={PLAIN_OF[protocol]}  (or the port of its TLS listener in bootstrap.servers)",
     )
 
 

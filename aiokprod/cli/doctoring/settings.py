@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from aiokprod.cli.common.running import message_of
 from aiokprod.cli.doctoring.finding import Finding
 from aiokprod.config import ProducerConfig
 from aiokprod.config.environment import ALIASES, SERVICE_LINK
@@ -15,6 +16,8 @@ from aiokprod.errors import CodecUnavailableError, ConfigError
 _INJECTED: Final = re.compile(r"KAFKA_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_[0-9]+_(TCP|UDP)(_\w+)?)")
 _SUGGESTED: Final = re.compile(r"(?:did you mean|it is called) '([\w.]+)'")
 _ADDRESS: Final = re.compile(r"begins with \w+://.*?write '([^']+)'", re.DOTALL)
+_CHOICE: Final = re.compile(r"^(\w+) is .* \(did you mean '([\w-]+)'\?\)")
+_OF_PROGRAMS: Final = re.compile(r"option '([^']+)' is for programs")
 
 
 def of_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -51,7 +54,7 @@ def _ours(variable: str) -> str | None:
 
 def of_error(error: ConfigError) -> Finding:
     """Return what to change after an error of the options."""
-    message = error.message
+    message = message_of(error)
     if isinstance(error, CodecUnavailableError):
         return Finding("codec", message, "compression.type=gzip  (or install the package that is named)")
     address = _ADDRESS.search(message)
@@ -59,6 +62,12 @@ def of_error(error: ConfigError) -> Finding:
         return Finding("server-with-scheme", message, f"bootstrap.servers={address[1]}")
     if message.startswith("no cluster is named"):
         return Finding("no-server", message, "bootstrap.servers=HOST:PORT")
+    of_programs = _OF_PROGRAMS.match(message)
+    if of_programs is not None:
+        return Finding("option", message, f"delete {of_programs[1]}")
+    choice = _CHOICE.search(message)
+    if choice is not None:
+        return Finding("option", message, f"{choice[1].replace('_', '.')}={choice[2]}")
     suggested = _SUGGESTED.search(message)
     if suggested is not None:
         return Finding("unknown-option", message, f"{suggested[1].replace('_', '.')}=...")

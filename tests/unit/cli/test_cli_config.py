@@ -101,3 +101,24 @@ def test_a_value_that_is_given_with_a_name_is_not_shown() -> None:
     done = run(None, "config", "explain", f"sasl.password={PASSWORD}")
     assert done.exit_code == 2 and PASSWORD not in done.output
     assert "values are set by -X" in done.stderr
+
+
+def test_all_lines_that_are_wrong_are_told_and_the_others_shown(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("key.serializer=org.x\nlinger.ms=7\nssl.truststore.location=/t.jks\n")
+    done = run(None, "config", "explain", "--config", str(file), "-X", "acks=5")
+    assert done.exit_code == 2
+    where = f"aiokprod config explain: --config {file}: option "
+    told = done.stderr.splitlines()
+    assert (
+        told[0] == f"{where}'key.serializer' is for programs, and a command does not use it: delete its line, or the -X"
+    )
+    assert told[1].startswith(f"{where}'ssl.truststore.location' has no meaning here: ")
+    assert told[2].startswith("aiokprod config explain: -X: acks is '5'") and len(told) == 3
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["OPTION", "linger_ms"]
+
+
+def test_options_that_do_not_fit_together_are_told() -> None:
+    done = run(None, "config", "explain", "-X", "sasl.username=me")
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "sasl_username is set" in done.stderr

@@ -146,6 +146,13 @@ def test_a_base_install_tells_its_version_and_what_the_other_verbs_need() -> Non
     demo = run_without_click("demo")
     assert demo.returncode == 2
     assert "aiokprod[cli]" in demo.stderr
+    for arguments in (("demo", "--spark"), ("audit", "claims")):  # all at once
+        assert '"aiokprod[audit,cli]"' in run_without_click(*arguments).stderr
+
+
+def test_the_demo_on_spark_refuses_what_it_does_not_use() -> None:
+    done = run("--spark", "--real")
+    assert done.exit_code == 2 and "leave --real out" in done.stderr
 
 
 @pytest.mark.parametrize("servers", ["127.0.0.1:1", "no-such-host.invalid:9092"])

@@ -33,6 +33,7 @@ from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.metadata import MetadataResponse
 
 PASSWORD = "the-password-of-alice"
+DELETE_SASL = "and delete sasl.mechanism, sasl.username, sasl.password"
 
 
 class Told(NamedTuple):
@@ -442,7 +443,39 @@ def test_a_listener_with_tokens_too_is_used_by_the_mechanism_that_a_command_has(
 
 
 def test_we_speak_sasl_and_the_listener_does_not(cluster: MockCluster) -> None:
-    check(examine(cluster.bootstrap_servers, *sasl()), "sasl-not-spoken", "security.protocol=PLAINTEXT")
+    told = examine(cluster.bootstrap_servers, *sasl())
+    check(told, "sasl-not-spoken", f"security.protocol=PLAINTEXT  ({DELETE_SASL})")
+
+
+def test_we_speak_tls_and_sasl_and_the_listener_neither(cluster: MockCluster, ca_file: str) -> None:
+    options = (*sasl(), "-X", "security.protocol=SASL_SSL", "-X", f"ssl.cafile={ca_file}")
+    told = examine(cluster.bootstrap_servers, *options)
+    check(told, "plaintext-expected", f"security.protocol=PLAINTEXT  ({DELETE_SASL}, ssl.cafile)")
+    assert "does not speak TLS, and no SASL" in told.text
+
+
+def test_we_speak_tls_and_the_listener_only_sasl(guarded: MockCluster) -> None:
+    told = examine(guarded.bootstrap_servers, "-X", "security.protocol=SSL")
+    check(told, "plaintext-expected", "security.protocol=SASL_PLAINTEXT  (with sasl.mechanism, sasl.username, ")
+    told = examine(guarded.bootstrap_servers, *sasl("SCRAM-SHA-256"), "-X", "security.protocol=SASL_SSL")
+    check(told, "plaintext-expected", "security.protocol=SASL_PLAINTEXT  (or the port of its TLS listener")
+
+
+def test_the_listener_speaks_tls_with_sasl_and_we_neither(authority: trustme.CA) -> None:
+    certificate = authority.issue_cert("127.0.0.1")
+    with tls_cluster(certificate, sasl_mechanisms=["PLAIN"], users={"alice": PASSWORD}) as cluster:
+        told = examine(cluster.bootstrap_servers)
+    check(told, "tls-expected", "security.protocol=SASL_SSL  (with sasl.mechanism, sasl.username, sasl.password)")
+
+
+def test_every_wrong_option_is_a_finding(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("key.serializer=org.x\nssl.truststore.location=/t.jks\nlingr.ms=5\n")
+    done = CliRunner().invoke(doctor, ["--json", "-b", "kafka:9092", "--config", str(file)])
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["finding"] for each in found] == ["option", "tls-files", "unknown-option"]
+    assert found[0]["change"] == "delete key.serializer"
+    assert done.exit_code == 1
 
 
 # ---------------------------------------------------------------------- brokers
@@ -651,3 +684,12 @@ def test_each_finding_has_a_test_and_is_on_the_page_of_the_command_line() -> Non
     assert {name for name in found if f"`{name}`" not in page} == set()
     names = re.sub(r"found = set.*", "", tests)  # not those of this test
     assert {name for name in found if f'"{name}"' not in names} == set()
+
+
+def test_another_word_for_tls_is_told_with_kafkas() -> None:
+    check(examine("kafka:9092", "-X", "security.protocol=TLS"), "option", "security.protocol=SSL")
+
+
+def test_a_port_where_nothing_listens_is_told_without_a_call_of_python() -> None:
+    told = examine(f"127.0.0.1:{free_port()}")
+    assert "refused" in told.states and "Connect call" not in told.text and "Connection refused" in told.text

@@ -209,7 +209,15 @@ def test_ten_thousand_lines_are_more_than_the_buffer_holds(cluster: MockCluster)
         (("produce",), "TOPIC is missing"),
         (("produce", "t", "--json", "--csv"), "exclude each other"),
         (("produce", "t", "-f", "/nowhere/at/all"), "/nowhere/at/all: No such file or directory"),
-        (("produce", "t", "--csv", "--key-field", "id"), "the first row has no column 'id'"),
+        (
+            ("produce", "t", "--csv", "--key-field", "id"),
+            "the first row has no column 'id'; it has 'a' (is --delimiter right?)",
+        ),
+        (("produce", "t", "--csv", "--key-field", "id", "-K", ":"), "--key-separator is not of --csv"),
+        (
+            ("produce", "t", "hello"),
+            "extra argument (hello): values are read from standard input, or from --file. See:",
+        ),
         (("produce", "t", "--value-field", "x"), "--value-field is of --csv"),
         (("produce", "t", "--repartition"), "--repartition is of --json"),
         (("produce", "t", "--offsets"), "name a file for failed records"),

@@ -185,3 +185,46 @@ def test_an_error_is_one_line_and_status_2(cluster: MockCluster, arguments: tupl
     done = run(cluster, *arguments)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
     assert text in done.stderr and done.stderr.startswith("aiokprod read: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (("-n", "9"), 1, "3 of 9 records: t-0 ends at 3, t-1 ends at 0"),
+        (("-n", "9", "--from", "end", "-p", "0"), 1, "no records: t-0 ends at 3"),
+        (("-p", "0", "--from", "100"), 0, "no records: t-0 ends at 3"),
+        (("-p", "1"), 0, "no records: t-1 ends at 0"),
+        (("--from", "2", "--to", "1"), 0, "no records: there are no more between --from and --to"),
+        (("--grep", "x"), 0, "no records: 3 do not match --grep"),
+        (("-n", "2", "--grep", "0", "--header", "a=b"), 1, "no records: 3 do not match --grep and --header a=b"),
+        (("-n", "3", "--grep", "[01]"), 1, "2 of 3 records: 1 does not match --grep"),
+        (("--header", "source:csv"), 0, "3 do not match --header source:csv (a header and its value are NAME=VALUE)"),
+    ],
+)  # fmt: skip
+def test_an_end_without_the_wanted_records_is_told(
+    cluster: MockCluster, arguments: tuple[str, ...], status: int, text: str
+) -> None:
+    write(cluster, "t", [b"0", b"1", b"2"], partition=0)
+    done = run(cluster, "read", "t", *arguments)
+    assert done.exit_code == status
+    assert (
+        done.stderr.startswith("aiokprod read: ") and done.stderr.endswith(f"{text}\n") and done.stderr.count("\n") == 1
+    )
+
+
+def test_nothing_is_told_if_there_are_as_many_records_as_were_wanted(cluster: MockCluster) -> None:
+    write(cluster, "t", [b"0", b"1", b"2"], partition=0)
+    for arguments in ((), ("-n", "2"), ("-n", "3"), ("--grep", "1"), ("--to", "2", "-n", "2")):
+        done = run(cluster, "read", "t", *arguments)
+        assert (done.exit_code, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["read", "tail"])
+def test_an_option_that_takes_a_value_only_in_produce_is_explained(cluster: MockCluster, command: str) -> None:
+    done = run(cluster, command, "t", "-H", "source=csv")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "-H shows the headers, and takes no value; --header source=csv selects" in done.stderr
+    done = run(cluster, command, "t", "-k", "customer")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "topic 'customer'" in done.stderr and "--grep-key REGEX" in done.stderr
+    assert "-k" not in run(cluster, command, "customer", "-k").stderr

@@ -108,3 +108,27 @@ def test_a_topic_that_is_there_is_told_with_the_option_for_it() -> None:
         assert done.exit_code == 2 and "--if-missing" in done.stderr and "list of error codes" not in done.stderr
         done = run(cluster, "topics", "create", "bad name")
         assert done.exit_code == 2 and "a-z A-Z 0-9 . _ -" in done.stderr and "list of error codes" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [("read",), ("tail",), ("verify",), ("perf", "-n", "1"), ("topics", "describe"), ("topics", "delete")]
+)
+def test_a_mistyped_topic_is_told_with_the_one_that_was_meant(foreign: MockCluster, command: tuple[str, ...]) -> None:
+    done = run(foreign, *command, "ordres")
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
+    assert "Did you mean 'orders'?" in done.stderr and "auto" not in done.stderr
+    assert ("--if-there" in done.stderr) == ("delete" in command)
+    done = run(foreign, *command, "invoices")
+    assert "`aiokprod topics list` shows the topics" in done.stderr and "mean" not in done.stderr
+
+
+def test_what_is_changed_is_told(cluster: MockCluster) -> None:
+    def told(*arguments: str) -> str:
+        done = run(cluster, "topics", *arguments)
+        assert (done.exit_code, done.stdout) == (0, "")
+        return done.stderr
+
+    assert told("create", "new") == "aiokprod topics create: topic 'new' is created\n"
+    assert told("create", "new", "--if-missing").endswith(" topic 'new' exists already: it is left as it is\n")
+    assert told("delete", "new") == "aiokprod topics delete: topic 'new' is deleted\n"
+    assert told("delete", "new", "--if-there").endswith(" topic 'new' does not exist: there is nothing to delete\n")

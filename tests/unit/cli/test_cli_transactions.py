@@ -61,6 +61,8 @@ def test_an_error_is_one_line_and_status_2(cluster: MockCluster) -> None:
     assert (unknown.exit_code, unknown.stdout) == (2, "")
     assert len(unknown.stderr.splitlines()) == 1
     assert "TRANSACTIONAL_ID_NOT_FOUND" in unknown.stderr
+    for told in (unknown, run(cluster, "abort", "--id", "unknown-id")):
+        assert "`aiokprod transactions find-hanging` finds it" in told.stderr and "find_hanging()" not in told.stderr
     for arguments in (
         ("list", "-X", "nonsense"),
         ("list", "-X", "lingr.ms=1"),

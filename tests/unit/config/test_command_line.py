@@ -13,6 +13,7 @@ from aiokprod.config.command_line import (
     effective,
     given_options,
     our_name,
+    problems_of,
     settings_of,
 )
 from aiokprod.errors import ConfigError
@@ -118,3 +119,53 @@ def test_the_mechanism_of_the_environment_is_refused_by_its_variable() -> None:
     environ = {"AIOKPROD_SECURITY_PROTOCOL": "SASL_SSL", "KAFKA_SASL_MECHANISM": "OAUTHBEARER"}
     with pytest.raises(ConfigError, match="a command cannot use OAUTHBEARER"):
         config_of_settings(settings_of("kafka:9092", None, (), environ))
+
+
+JAVA = """\
+bootstrap.servers=kafka:9092
+key.serializer=org.apache.kafka.common.serialization.StringSerializer
+security.protocol=SSL
+ssl.truststore.location=/etc/kafka/trust.jks
+linger.ms=soon
+retries=-5
+lingr.ms=5
+client.dns.lookup=use_all_dns_ips
+"""
+
+
+def test_all_that_is_wrong_with_a_file_is_found_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(JAVA)
+    settings = settings_of(None, file, ["acks=2"], {})
+    found = problems_of(settings)
+    assert [each.setting and each.setting.written for each in found] == [
+        "key.serializer", "ssl.truststore.location", "linger.ms", "retries", "lingr.ms", "acks",
+    ]  # fmt: skip
+    assert [each.setting and each.setting.source for each in found][-2:] == [f"--config {file}", "-X"]
+    with pytest.raises(ConfigError, match=r"'key.serializer'.*There are 5 more problems: `aiokprod config explain`"):
+        config_of_settings(settings)
+    assert problems_of(settings_of("kafka:9092", None, ["acks=1"], {})) == []
+
+
+def test_what_does_not_fit_together_is_a_problem_of_no_single_option() -> None:
+    [one] = problems_of(settings_of("kafka:9092", None, ["sasl.username=me"], {}))
+    assert one.setting is None and "sasl_username is set" in one.error.message
+    first, second = problems_of(settings_of("kafka:9092", None, ["sasl.username=me", "acks=7"], {}))
+    assert first.setting is not None and second.setting is None
+
+
+@pytest.mark.parametrize(
+    "name", ["key.serializer", "value.serializer", "interceptor.classes", "ssl.cipher.suites", "dr_cb", "socket.cb"]
+)
+def test_an_option_of_programs_is_to_be_deleted(name: str) -> None:
+    for make in (lambda: config_of({"bootstrap.servers": "k:1", name: "x"}),
+                 lambda: config_of_settings(settings_of("k:1", None, [f"{name}=x"], {}))):  # fmt: skip
+        with pytest.raises(ConfigError, match="a command does not use it: delete its line") as told:
+            make()
+        assert "Python" not in str(told.value) and "pass" not in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["ssl.keystore.location", "queue.buffering.max.messages", "ssl.key.pem.password"])
+def test_an_option_that_another_one_replaces_is_told_with_that_one(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"has no meaning here: .*set (ssl_|buffer_memory)"):
+        config_of({"bootstrap.servers": "k:1", name: "x"})

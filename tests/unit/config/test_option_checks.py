@@ -12,7 +12,7 @@ import pytest
 
 from aiokprod import ProducerInterceptor
 from aiokprod.config import ProducerConfig, Secret
-from aiokprod.config.option_checks import MAX_INT, Number, Text
+from aiokprod.config.option_checks import MAX_INT, Choice, Number, Text
 from aiokprod.errors import ConfigError
 from aiokprod.serializers import JsonSerializer, StringSerializer
 
@@ -278,3 +278,20 @@ def test_a_function_that_cannot_be_called_as_it_will_be_is_refused() -> None:
         bytes,
     ):
         ProducerConfig.of(bootstrap_servers="a:1", value_serializer=right)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "meant"),
+    [
+        ("TLS", "SSL"),
+        ("SASL_TLS", "SASL_SSL"),
+        ("sasl_ssl", "SASL_SSL"),
+        ("SASL-SSL", "SASL_SSL"),
+        ("HTTP", ""),
+        (7, ""),
+    ],
+)
+def test_a_choice_that_was_perhaps_meant_is_told(protocol: object, meant: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        Choice(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")).refuse("security_protocol", protocol)
+    assert str(told.value).endswith(f" (did you mean {meant!r}?)" if meant else "'SASL_SSL'")

@@ -58,6 +58,7 @@ def test_a_mechanism_we_do_not_have_names_those_we_have(mechanism: str) -> None:
         **{**SASL, "sasl_mechanism": mechanism},
         security_protocol="SASL_SSL",
     )
+    assert "security_protocol" not in refused(mechanism, "SCRAM-SHA-512", sasl_mechanism=mechanism)
 
 
 def a_token() -> str:

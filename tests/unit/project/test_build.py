@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -77,3 +78,24 @@ def test_the_metadata_name_the_author_and_under_what_licence() -> None:
     project = PROJECT["project"]
     assert project["authors"] and project["license"] == "Apache-2.0"
     assert re.fullmatch(r"[\w -]+(, [\w -]+)*", ", ".join(project["keywords"]))
+
+
+@pytest.mark.parametrize("hook", ["get_requires_for_build_wheel", "get_requires_for_build_editable"])
+def test_a_build_without_a_compiler_ends_before_it_begins(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hook: str
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("AIOKPROD_COMPILE", "1")
+    monkeypatch.setenv("CC", "no-such-compiler -O3")
+    monkeypatch.setattr(backend.sysconfig, "get_path", lambda _name: str(tmp_path))
+    with pytest.raises(
+        SystemExit, match=r"a C compiler \(no-such-compiler -O3\) and the headers .*gcc python3-dev.*pure form"
+    ):
+        getattr(backend, hook)()
+    (tmp_path / "Python.h").touch()
+    monkeypatch.setenv("CC", sys.executable)
+    backend.check_compiler()
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setenv("AIOKPROD_COMPILE", "0")
+    monkeypatch.setattr(backend.build_meta._BuildMetaBackend, hook, lambda *_: [])
+    assert getattr(backend, hook)() == []

@@ -13,14 +13,17 @@ KNOWN = ("produce", "read", "tail", "topics", "perf")
 
 @pytest.mark.parametrize(
     ("typed", "found"),
-    [("prodcue", "produce"), ("topic", "topics"), ("consume", "read"), ("send", "produce"), ("xyz", None), ("", None)],
-)
+    [("prodcue", "produce"), ("topic", "topics"), ("consume", "read"), ("send", "produce"), ("xyz", None), ("", None),
+     ("help", "--help"), ("list", "topics list"), ("describe", "topics describe")],
+)  # fmt: skip
 def test_the_command_that_was_meant(typed: str, found: str | None) -> None:
     assert meant(typed, KNOWN) == found
 
 
 def test_a_word_of_other_tools_means_nothing_where_its_command_is_not() -> None:
     assert meant("consume", ("list", "describe")) is None
+    assert meant("list", ("explain",)) is None
+    assert meant("show", ("explain",)) == "explain"
 
 
 def group_of(**commands: str) -> Group:

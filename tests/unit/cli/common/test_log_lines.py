@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import pytest
 
 from aiokprod.cli.common.log_lines import HELD_S, log_lines
-from aiokprod.errors import BootstrapError, UnknownTopicError
+from aiokprod.errors import AuthenticationError, BootstrapError, TlsError, UnknownTopicError
 
 LOG = logging.getLogger("aiokprod")
 
@@ -103,3 +103,20 @@ def test_a_program_that_has_set_up_logging_gets_its_lines_itself() -> None:
 
     assert told_by(lambda lines, clock: LOG.warning("a broker is late"), handlers=[Own()]) == []
     assert heard == ["a broker is late"]
+
+
+@pytest.mark.parametrize("error", [BootstrapError, TlsError, AuthenticationError])
+def test_an_error_of_a_connection_says_what_is_held_back(error: type[Exception]) -> None:
+    def work(_lines: list[str], _clock: Clock) -> None:
+        LOG.warning("a bootstrap server cannot be used")
+        raise error("no")
+
+    assert told_by(work, error) == []
+
+
+def test_what_is_warned_of_twice_is_told_once() -> None:
+    def work(_lines: list[str], _clock: Clock) -> None:
+        for number in (1, 1, 2, 1):
+            LOG.warning("warning %d", number)
+
+    assert told_by(work) == ["warning 1", "warning 2"]

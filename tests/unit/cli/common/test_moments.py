@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import click
 import pytest
 
-from aiokprod.cli.common.moments import Kind, Place, place_of
+from aiokprod.cli.common.moments import Kind, Place, PlaceType, place_of
 
 NOW_MS = 1_777_888_800_000
 
@@ -30,3 +31,16 @@ def test_a_place_is_a_name_an_offset_or_a_time(text: str, place: Place) -> None:
 @pytest.mark.parametrize("text", ["", "soon", "1.5", "--5", "@", "5x", "9" * 30, "2026-13-01"])
 def test_anything_else_is_none(text: str) -> None:
     assert place_of(text, NOW_MS) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("2026-13-01", "'2026-13-01' is no date: month"), ("2026-02-30", "'2026-02-30' is no date: day"),
+        ("2026-05-04T25:00", "'2026-05-04T25:00' is no date: "), ("soon", "'soon' is no place: beginning, "),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_date_is_told(text: str, told: str) -> None:
+    with pytest.raises(click.BadParameter) as error:
+        PlaceType().convert(text, None, None)
+    assert error.value.message.startswith(told) and len(error.value.message) > len(told)

@@ -15,7 +15,21 @@ from pathlib import Path
 import pytest
 
 from aiokprod.cli.common.running import line_of, status_of, tell
-from aiokprod.errors import BootstrapError, ConnectionLostError
+from aiokprod.errors import (
+    AiokprodError,
+    AuthenticationError,
+    BootstrapError,
+    ConfigError,
+    ConnectionLostError,
+    DeliveryTimeoutError,
+    InvalidPartitionError,
+    InvalidTopicError,
+    PartitionOutOfRangeError,
+    TlsError,
+    TopicAuthorizationError,
+    UnknownTopicError,
+    UsageError,
+)
 from aiokprod.testing import MockCluster
 
 COMMAND = [sys.executable, "-m", "aiokprod"]
@@ -259,3 +273,36 @@ def test_no_bar_is_drawn_over_what_is_typed(cluster: MockCluster) -> None:
     os.waitpid(child, 0)
     os.close(terminal)
     assert b"1 acknowledged" in shown and b"\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [BootstrapError, ConnectionLostError, DeliveryTimeoutError, InvalidPartitionError, InvalidTopicError,
+     PartitionOutOfRangeError, TlsError, TopicAuthorizationError, UnknownTopicError, UsageError],
+)  # fmt: skip
+def test_advice_is_for_a_person_and_not_for_a_program(kind: type[AiokprodError]) -> None:
+    line = line_of(kind("it failed"))
+    assert line.startswith("it failed")
+    for word in ("()", "partitions_for", "_servers", "the producer", "persistence", "allow_auto", "security_protocol"):
+        assert word.lower() not in line.lower()
+
+
+def test_advice_of_one_error_stays() -> None:
+    error = UnknownTopicError("topic 'ordres' does not exist")
+    error.advice = "Did you mean 'orders'?"
+    assert line_of(error) == "topic 'ordres' does not exist. Did you mean 'orders'?"
+
+
+def test_an_option_is_told_without_its_type_as_all_that_is_typed_is_text() -> None:
+    assert line_of(ConfigError("acks is '5' (str): it must be 1")) == "acks is '5': it must be 1"
+
+
+@pytest.mark.parametrize("kind", [BootstrapError, TlsError, AuthenticationError])
+def test_a_cluster_that_is_not_reached_is_told_with_the_doctor(
+    kind: type[AiokprodError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fails() -> int:
+        raise kind("not reached")
+
+    assert status_of(fails) == 2
+    assert capsys.readouterr().err.endswith("(aiokprod doctor finds out more)\n")
