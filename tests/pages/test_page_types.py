@@ -72,11 +72,7 @@ RELAXED: Final = {
     "docs/how-to/security.md": ("reportMissingModuleSource",),  # of SERVICES there are only types
     "docs/how-to/serializers.md": ("reportUnknownMemberType",),  # confluent-kafka
     "docs/how-to/threads.md": OF_ITERATORS,
-    "docs/prometheus.md": (
-        "reportUnknownVariableType",
-        "reportUnknownArgumentType",
-        *OF_ITERATORS,
-    ),  # prometheus-client
+    "docs/prometheus.md": ("reportUnknownVariableType", *OF_ITERATORS),  # prometheus-client
     "docs/spark.md": (*OF_PYARROW, "reportUnusedImport"),
     "docs/testing.md": (
         "reportUnknownLambdaType",
