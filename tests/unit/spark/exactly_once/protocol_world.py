@@ -199,6 +199,9 @@ class Brokers:
     def open_ids(self) -> list[Any]:
         return [name for name, known in self.ids.items() if known.state == "open"]
 
+    def is_open(self, name: Any) -> bool:
+        return name in self.ids and self.ids[name].state == "open"
+
     def has_pending_marker(self) -> bool:
         return any(known.state == "open" and known.marker is not None for known in self.ids.values())
 
@@ -249,6 +252,9 @@ class World:
         self.is_over = False
         self.expired = False
         self.is_calm = False
+        self.owners: dict[Any, Token] = {}  # of the transactional ids of tasks
+        self.late = 0
+        """Tasks of an old driver that have aborted what a newer one has written: GENERATIONS openings lie between them."""
         self.real_committed = 0  # while an old copy is in place
         self.steps_of_driver = 0
         self.crash_at: list[int] = []  # steps of the driver, for the exhaustive part
@@ -443,7 +449,9 @@ class World:
         generation = opened.token.generation
         name = ("task", generation, partition, attempt)
         try:
+            self.late += self.brokers.is_open(name) and self.owners[name].epoch > opened.token.epoch
             identity = self.brokers.init(name)
+            self.owners[name] = opened.token
             for row in rows:
                 yield
                 if self.happens(self.faults.task_fails) and not told:
@@ -551,17 +559,17 @@ class World:
     def _whole_or_not_at_all(self) -> set[tuple[str, int]]:
         """Return the batches of which readers see all or nothing when the last driver has ended.
 
-        These are all of them, unless a timeout has aborted what was decided, or the decision itself has expired: then a
-        query may have to stop behind half a batch. Finished batches are judged row by row.
+        These are all of them, unless a timeout or a very late task has aborted what was decided, or the decision itself has
+        expired: then a query may have to stop behind half a batch. Finished batches are judged row by row.
         """
-        if self.brokers.timeouts or self.expired:
+        if self.brokers.timeouts or self.late or self.expired:
             return self.skipped
         return {(query, number) for query, number, _ in self.brokers.visible} - set(self.finished)
 
     def _may_refuse(self, refusal: Refusal) -> bool:
         match refusal:
             case Refusal.OTHER_ROWS:
-                return self.faults.moves and self.brokers.timeouts > 0
+                return self.faults.moves and (self.brokers.timeouts > 0 or self.late > 0)
             case Refusal.NO_FACTS:
                 return self.expired or self.faults.deleted > 0
             case Refusal.REWOUND:
