@@ -131,6 +131,15 @@ def spark(session: nox.Session) -> None:
 
 
 @nox.session
+def sink_protocol(session: nox.Session) -> None:
+    """Explore the protocol of exactly-once Spark sinks: 3,000 random schedules of each kind and version (or `-- N`)."""
+    install(session, "test")
+    schedules = session.posargs[0] if session.posargs else "3000"
+    tests = "tests/unit/spark/exactly_once/test_protocol_exploration.py"
+    session.run("pytest", tests, "-n", "auto", env={"AIOKPROD_TEST_SPARK_SCHEDULES": schedules})
+
+
+@nox.session
 def ledger(session: nox.Session) -> None:
     """Explore the ledger: 200,000 random schedules (or `-- N`)."""
     install(session, "test")

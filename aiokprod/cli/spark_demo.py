@@ -3,7 +3,8 @@
 Generated orders go through the sink `format("aiokprod")` with `delivery=exactly_once`, from a driver in a process of its own
 (`spark_demo_driver.py`). When half of them are in the topic, a leader is moved, a broker killed, and the driver's JVM killed.
 The query starts again from its checkpoint. Then Spark's own Kafka source reads the committed records, and the audit compares
-them with the stream's input: each record has to be there once.
+them with the stream's input: each record has to be there once. If the driver was not killed midway, there is no verdict and no
+page, as the run would show nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.console import Console
 
+from aiokprod.cli.common.statuses import NOT_DONE
 from aiokprod.testing.demo_clusters import local_kafka
 
 if TYPE_CHECKING:
@@ -38,6 +40,14 @@ KEYS: Final = 1_000
 CITIES: Final = ("Oslo", "Lagos", "Lima", "Hanoi", "Graz")
 LOOK_EVERY_S: Final = 0.1
 PATIENCE_S: Final = 600.0
+DRIVER: Final = ("-m", "aiokprod.cli.spark_demo_driver")
+SHOWN_OF_LOG: Final = 2_000
+
+
+class NoVerdictError(click.ClickException):
+    """The demonstration could not be made: nothing is known about the sink."""
+
+    exit_code = NOT_DONE
 
 
 def show(records: int, report: Path) -> int:
@@ -46,7 +56,7 @@ def show(records: int, report: Path) -> int:
         import_module("matplotlib")
         import_module("pyspark")
     except ImportError:
-        raise click.ClickException('the Spark demo needs: pip install "aiokprod[audit,cli]"') from None
+        raise NoVerdictError('the Spark demo needs: pip install "aiokprod[audit,cli]"') from None
     from aiokprod import audit
     from aiokprod.audit.files import write
 
@@ -107,36 +117,65 @@ def _write_in_spite_of_all(
 ) -> None:
     """Run the driver until half of the records are there, kill it, and run it again to its end."""
     with _driver(folder, cluster.bootstrap_servers, topic, run) as first:
-        _wait(first, lambda: cluster.records_in(topic) >= records // 2)
-        for event in cluster.break_something(topic):
-            console.print(f"  [yellow]{event}[/]")
+        if not _wait(first, lambda: cluster.records_in(topic) >= records // 2):
+            raise NoVerdictError(f"half of the rows were not in the topic after {PATIENCE_S:.0f} s{_log_of(folder)}")
         if first.poll() is None:
-            _kill(folder / "jvm.pid")
-            first.wait(PATIENCE_S)
-            console.print(
-                "  [yellow]killed the driver of Spark (-9); the query starts again from its checkpoint[/]",
-                soft_wrap=True,
+            for event in cluster.break_something(topic):
+                console.print(f"  [yellow]{event}[/]")
+        is_killed = first.poll() is None and _kill(folder / "jvm.pid")
+        status = _ended(first, folder)
+        if status and not is_killed:
+            raise NoVerdictError(f"the driver of Spark failed before it was killed{_log_of(folder)}")
+        if not status:  # also if it was killed: it had nothing left to write
+            raise NoVerdictError(
+                "the driver of Spark had written everything before it was killed, so this run shows nothing and makes no"
+                f" page: give it more rows (--records, {records:,} now)"
             )
+        console.print(
+            "  [yellow]killed the driver of Spark (-9); the query starts again from its checkpoint[/]",
+            soft_wrap=True,
+        )
     with _driver(folder, cluster.bootstrap_servers, topic, run) as second:
-        if second.wait(PATIENCE_S):
-            raise click.ClickException((folder / "driver.log").read_text()[-2000:])
+        if _ended(second, folder):
+            raise NoVerdictError(f"the second driver of Spark failed{_log_of(folder)}")
 
 
-def _wait(process: subprocess.Popen[bytes], is_there: Callable[[], bool]) -> None:
+def _wait(process: subprocess.Popen[bytes], is_there: Callable[[], bool]) -> bool:
+    """Wait until it is there, or the process has ended; False: neither has happened for long."""
     until = time.monotonic() + PATIENCE_S
-    while process.poll() is None and time.monotonic() < until and not is_there():
+    while process.poll() is None and not is_there():
+        if time.monotonic() > until:
+            return False
         time.sleep(LOOK_EVERY_S)
+    return True
 
 
-def _kill(pid: Path) -> None:
-    with suppress(ProcessLookupError):
+def _ended(process: subprocess.Popen[bytes], folder: Path) -> int:
+    """Wait for the end of a driver; return its exit status, which is 0 if all rows are written."""
+    try:
+        return process.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        raise NoVerdictError(f"the driver of Spark goes on for more than {PATIENCE_S:.0f} s{_log_of(folder)}") from None
+
+
+def _kill(pid: Path) -> bool:
+    """Kill a process; return whether it was there."""
+    try:
         os.kill(int(pid.read_text()), signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _log_of(folder: Path) -> str:
+    """Return the end of what the drivers have printed."""
+    return f":\n{(folder / 'driver.log').read_text(errors='replace')[-SHOWN_OF_LOG:]}"
 
 
 @contextmanager
 def _driver(folder: Path, servers: str, topic: str, run: int) -> Generator[subprocess.Popen[bytes]]:
     """Run the driver of the stream in a process group of its own; nothing of it is left behind."""
-    command = [sys.executable, "-m", "aiokprod.cli.spark_demo_driver", str(folder), servers, topic, str(run)]
+    command = [sys.executable, *DRIVER, str(folder), servers, topic, str(run)]
     with (folder / "driver.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # noqa: S603 - our own module
     try:

@@ -31,9 +31,11 @@ def spark_log(spark_folder: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def time_limit(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a slow test that hangs: after five minutes, or after the `TIME_LIMIT_S` of its module."""
-    if request.node.get_closest_marker("slow") is None:
+    """Fail a test that hangs: after the `TIME_LIMIT_S` of its module, or after five minutes if it is slow."""
+    is_slow = request.node.get_closest_marker("slow") is not None
+    limit_s: float | None = getattr(request.module, "TIME_LIMIT_S", 300.0 if is_slow else None)
+    if limit_s is None:
         yield
         return
-    with limited(getattr(request.module, "TIME_LIMIT_S", 300.0)):
+    with limited(limit_s):
         yield

@@ -6,7 +6,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from protocol_world import Rules
+from protocol_world import Rules, Wrong
 
 from aiokprod.spark.exactly_once import procedures
 from aiokprod.spark.exactly_once.procedures import (
@@ -191,34 +191,117 @@ class AFinishedBatchMayHaveOtherRows(Protocol):
 
 @dataclass(frozen=True)
 class Variant:
-    """A rule that is off, and the kind of schedule in which it is missed."""
+    """A rule that is off, the kind of schedule in which it is missed, and what then goes wrong.
+
+    Args:
+        rule: as docs/spark_exactly_once.md names it; behind a comma the part of it that is off.
+        kind: one of `protocol_world.KINDS`.
+        symptom: what one schedule shows all at once: the harm that this rule is there to prevent.
+        why: how the harm comes about.
+        rules: the conduct of the drivers without it.
+    """
 
     rule: str
     kind: str
+    symptom: frozenset[Wrong]
+    why: str
     rules: Rules
 
 
-def _off(rule: str, kind: str, **parts: Any) -> Variant:
-    return Variant(rule, kind, Rules(**parts))
+def _off(rule: str, kind: str, symptom: Collection[Wrong], why: str, **parts: Any) -> Variant:
+    return Variant(rule, kind, frozenset(symptom), why, Rules(**parts))
 
 
+TWICE = (Wrong.DUPLICATE,)
+LOST = (Wrong.LOST,)
+HALF = (Wrong.IN_PART,)
+HALF_FOR_GOOD = (Wrong.IN_PART, Wrong.REFUSED)
+"""A part of the batch is there, and its replay, whose rows have moved, cannot go on: no timeout is to blame."""
 MOVE = "transactions time out, rows move"
 VARIANTS = (
-    _off("X1", "two drivers", checks_token=False),
-    _off("X1, leftovers", "two drivers, rows move", opening=leftovers_without_token),
-    _off("X2", "drivers crash", commit=committed_before_the_decision),
-    _off("X3", "drivers crash, rows move", opening=leftovers_first),
-    _off("X4", MOVE, protocol=WhatIsGoneIsCommitted()),
-    _off("X5", "checkpoints are deleted", protocol=FactsOfAnyQueryCount()),
-    _off("X6", MOVE, protocol=AMarkerStandsForAnyRows()),
-    _off("X7", "drivers crash", protocol=AFinishedBatchIsWrittenAgain()),
-    _off("X8", "commits are stopped, rows move", protocol=AbortSparesNothing()),
-    _off("X8, token", "commits are stopped, rows move", abort=abort_without_token),
-    _off("X9", "transactions time out", protocol=ABatchEndsWithWhatIsThere()),
-    _off("X10", MOVE, protocol=MarkersWithoutTasksAreForgotten()),
-    _off("X11", "old checkpoints come back", protocol=AnOldBatchIsWrittenAgain()),
-    _off("X12", "facts expire", protocol=ABatchWithoutFactsIsWritten()),
-    _off("X13", "queries take turns", protocol=AQueryThatWasFollowedIsANewOne()),
-    _off("X14", "jobs are skipped", protocol=ABatchBehindHalfOfOneIsWritten()),
-    _off("X15", "old checkpoints come back, rows are added", protocol=AFinishedBatchMayHaveOtherRows()),
-)
+    _off(
+        "X1", "two drivers", TWICE,
+        "The old driver still decides, so both drivers commit what their own tasks have written.",
+        checks_token=False,
+    ),
+    _off(
+        "X1, leftovers", "old drivers always go on, rows move", HALF_FOR_GOOD,
+        "The old driver's list of leftovers has transactions that the new one goes on to decide.",
+        opening=leftovers_without_token,
+    ),
+    _off(
+        "X2", "drivers crash", TWICE,
+        "A successor finds no decision, so it writes again what the dead driver has committed.",
+        commit=committed_before_the_decision,
+    ),
+    _off(
+        "X3", "drivers crash, rows move", HALF_FOR_GOOD,
+        "The leftovers of a dead driver include decided transactions, of which others are committed.",
+        opening=leftovers_first,
+    ),
+    _off(
+        "X4", MOVE, LOST,
+        "A transaction that has timed out counts as committed, so its batch counts as finished.",
+        protocol=WhatIsGoneIsCommitted(),
+    ),
+    _off(
+        "X5", "checkpoints are deleted", LOST,
+        "The new stream takes batches of the old one for its own, and skips them.",
+        protocol=FactsOfAnyQueryCount(),
+    ),
+    _off(
+        "X6", MOVE, (Wrong.LOST, Wrong.DUPLICATE),
+        "A committed task stands for its partition, though one of its rows has moved to a task that writes it again.",
+        protocol=AMarkerStandsForAnyRows(),
+    ),
+    _off(
+        "X7", "drivers crash", TWICE,
+        "Spark runs the batch again, as its own log does not have it, and nothing stops the tasks.",
+        protocol=AFinishedBatchIsWrittenAgain(),
+    ),
+    _off(
+        "X8", "commits are stopped, rows move", HALF_FOR_GOOD,
+        "Spark's abort beside a commit that goes on takes away what is decided and not committed yet.",
+        protocol=AbortSparesNothing(),
+    ),
+    _off(
+        "X8, token", "commits are stopped, rows move", HALF_FOR_GOOD,
+        "The commit decides between the abort's look at the decision and its work.",
+        abort=abort_without_token,
+    ),
+    _off(
+        "X9", "transactions time out", LOST,
+        "A commit that could not be made is no error, so Spark's log gets the batch.",
+        protocol=ABatchEndsWithWhatIsThere(),
+    ),
+    _off(
+        "X10", MOVE, TWICE,
+        "The committed rows of a task that the replay does not have are written again by other tasks.",
+        protocol=MarkersWithoutTasksAreForgotten(),
+    ),
+    _off(
+        "X11", "old checkpoints come back", TWICE,
+        "Batches that were committed before the copy's time are written again.",
+        protocol=AnOldBatchIsWrittenAgain(),
+    ),
+    _off(
+        "X12", "facts expire", TWICE,
+        "Without facts a replay of a committed batch cannot be told from a new one.",
+        protocol=ABatchWithoutFactsIsWritten(),
+    ),
+    _off(
+        "X13", "queries take turns", TWICE,
+        "The facts are those of the other query, so a committed batch 0 looks like the beginning of a stream.",
+        protocol=AQueryThatWasFollowedIsANewOne(),
+    ),
+    _off(
+        "X14", "jobs are skipped", HALF,
+        "The decision of the next job replaces that of the half one, which nothing can finish then.",
+        protocol=ABatchBehindHalfOfOneIsWritten(),
+    ),
+    _off(
+        "X15", "old checkpoints come back, rows are added", LOST,
+        "The number of the batch is known as finished, so the rows that Spark has added are skipped.",
+        protocol=AFinishedBatchMayHaveOtherRows(),
+    ),
+)  # fmt: skip

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokprod.spark.exactly_once import procedures
 from aiokprod.spark.exactly_once.procedures import Facts, State
@@ -82,6 +83,27 @@ class Faults:
     """that the facts are gone at a restart"""
     skips: float = 0.0
     """that the next batch is run at a restart: batches are jobs"""
+
+
+class Wrong(Enum):
+    """One kind of harm at the end of a schedule, as a user sees it."""
+
+    DUPLICATE = "a row is there twice"
+    LOST = "a row of a finished batch is lost"
+    IN_PART = "a batch stays there in part"
+    REFUSED = "a batch is refused without a reason"
+    ENDLESS = "the drivers come to no end"
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong, and where."""
+
+    wrong: Wrong
+    where: str
+
+
+class EndlessError(Exception):
+    """The schedule does not end, though no fault has happened for long."""
 
 
 class FencedError(Exception):
@@ -177,6 +199,9 @@ class Brokers:
     def open_ids(self) -> list[Any]:
         return [name for name, known in self.ids.items() if known.state == "open"]
 
+    def is_open(self, name: Any) -> bool:
+        return name in self.ids and self.ids[name].state == "open"
+
     def has_pending_marker(self) -> bool:
         return any(known.state == "open" and known.marker is not None for known in self.ids.values())
 
@@ -227,6 +252,9 @@ class World:
         self.is_over = False
         self.expired = False
         self.is_calm = False
+        self.owners: dict[Any, Token] = {}  # of the transactional ids of tasks
+        self.late = 0
+        """Tasks of an old driver that have aborted what a newer one has written: GENERATIONS openings lie between them."""
         self.real_committed = 0  # while an old copy is in place
         self.steps_of_driver = 0
         self.crash_at: list[int] = []  # steps of the driver, for the exhaustive part
@@ -244,7 +272,7 @@ class World:
                 self._start_driver()
             actors = [*self.actors, self.running] if self.running is not None else self.actors
             self._advance(self.random.choice(actors))
-        raise AssertionError("the schedule does not end")
+        raise EndlessError
 
     def happens(self, probability: float) -> bool:
         return not self.is_calm and probability > 0 and self.random.random() < probability
@@ -421,7 +449,9 @@ class World:
         generation = opened.token.generation
         name = ("task", generation, partition, attempt)
         try:
+            self.late += self.brokers.is_open(name) and self.owners[name].epoch > opened.token.epoch
             identity = self.brokers.init(name)
+            self.owners[name] = opened.token
             for row in rows:
                 yield
                 if self.happens(self.faults.task_fails) and not told:
@@ -511,25 +541,35 @@ class World:
         return fates
 
     # ------------------------------------------------------------------ the verdict
-    def verdict(self) -> list[str]:
+    def verdict(self) -> list[Finding]:
         """Return what is wrong; nothing, if the guarantee holds."""
-        wrong = [f"{row} is there {count} times" for row, count in self.brokers.visible.items() if count > 1]
+        there = self.brokers.visible
+        wrong = [Finding(Wrong.DUPLICATE, f"{row}, {count} times") for row, count in there.items() if count > 1]
         for (query, number), count in self.finished.items():
             rows = [(query, number, each) for each in range(count)]
-            wrong += [f"{row} is lost" for row in rows if not self.brokers.visible[row]]
-        for query, number in self.skipped:
-            there = sum(self.brokers.visible[query, number, each] for each in range(ROWS))
-            if there not in (0, ROWS):
-                wrong.append(f"the job {number} is there in part")
+            wrong += [Finding(Wrong.LOST, str(row)) for row in rows if not there[row]]
+        for query, number in self._whole_or_not_at_all():
+            if sum(there[query, number, each] > 0 for each in range(ROWS)) not in (0, ROWS):
+                wrong.append(Finding(Wrong.IN_PART, f"{query}, {number}"))
         for refusal in self.refusals:
             if not self._may_refuse(refusal):
-                wrong.append(f"refused without a reason: {refusal}")
+                wrong.append(Finding(Wrong.REFUSED, refusal.name))
         return wrong
+
+    def _whole_or_not_at_all(self) -> set[tuple[str, int]]:
+        """Return the batches of which readers see all or nothing when the last driver has ended.
+
+        These are all of them, unless a timeout or a very late task has aborted what was decided, or the decision itself has
+        expired: then a query may have to stop behind half a batch. Finished batches are judged row by row.
+        """
+        if self.brokers.timeouts or self.late or self.expired:
+            return self.skipped
+        return {(query, number) for query, number, _ in self.brokers.visible} - set(self.finished)
 
     def _may_refuse(self, refusal: Refusal) -> bool:
         match refusal:
             case Refusal.OTHER_ROWS:
-                return self.faults.moves and self.brokers.timeouts > 0
+                return self.faults.moves and (self.brokers.timeouts > 0 or self.late > 0)
             case Refusal.NO_FACTS:
                 return self.expired or self.faults.deleted > 0
             case Refusal.REWOUND:
@@ -548,6 +588,16 @@ def schedule(seed: int, faults: Faults, rules: Rules = Rules(), *, version: int 
     return world
 
 
+def findings(seed: int, faults: Faults, rules: Rules) -> list[Finding]:
+    """Run one schedule to its end, and judge it; its version is that of its seed."""
+    world = World(seed, faults, rules, version=1 + seed % 2)
+    try:
+        world.run()
+    except EndlessError:
+        return [Finding(Wrong.ENDLESS, f"behind {world.most} steps")]
+    return world.verdict()
+
+
 ALL = Faults(crash=0.02, second_driver=0.3, timeout=0.004, task_fails=0.05, zombie=0.5, copies=0.1, lost_answer=0.2)
 KINDS = {
     "tasks fail, copies, zombies": replace(ALL, crash=0, second_driver=0, timeout=0),
@@ -556,6 +606,9 @@ KINDS = {
     "commits are stopped, rows move": replace(ALL, second_driver=0, timeout=0, stops=0.3, moves=True),
     "two drivers": replace(ALL, timeout=0),
     "two drivers, rows move": replace(ALL, timeout=0, moves=True),
+    "old drivers always go on, rows move": replace(
+        ALL, timeout=0, moves=True, crash=0.03, second_driver=1, lost_answer=0.5
+    ),
     "transactions time out": ALL,
     "transactions time out, rows move": replace(ALL, moves=True),
     "checkpoints are deleted": replace(ALL, deleted=0.3),

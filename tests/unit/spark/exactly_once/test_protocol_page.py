@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from protocol_variants import VARIANTS
+from protocol_world import Wrong
 
 from aiokprod.spark.exactly_once import protocol
 from aiokprod.spark.exactly_once.protocol import EARLIER_QUERIES, GENERATIONS
@@ -20,6 +21,19 @@ def test_each_rule_is_on_the_page_and_is_switched_off_once() -> None:
     assert rules == [f"X{number}" for number in range(1, len(rules) + 1)]
     assert {variant.rule.partition(",")[0] for variant in VARIANTS} == set(rules)
     assert set(re.findall(r"\bX\d+\b", protocol.__doc__ or "")) == set(rules)
+
+
+def test_the_page_says_of_each_rule_what_the_exploration_finds_without_it() -> None:
+    said = {
+        "twice": Wrong.DUPLICATE, "lost": Wrong.LOST, "in part": Wrong.IN_PART, "refused": Wrong.REFUSED,
+        "no end": Wrong.ENDLESS,
+    }  # fmt: skip
+    on_page = {
+        (rule, frozenset(said[word] for word in part.split(", ")))
+        for rule, parts in re.findall(r"^\| (X\d+) \|.*\| ([^|]+) \|$", PAGE, re.MULTILINE)
+        for part in parts.split("; ")
+    }
+    assert on_page == {(variant.rule.partition(",")[0], variant.symptom) for variant in VARIANTS}
 
 
 def test_the_page_has_the_number_of_generations() -> None:

@@ -1,0 +1,97 @@
+"""`aiokprod demo --spark`: there is no verdict, and no page, unless the driver of Spark was killed midway. Without Spark."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from aiokprod.cli import spark_demo
+from aiokprod.cli.demo import demo
+from aiokprod.config import ProducerConfig
+from aiokprod.testing.demo_clusters import DemoCluster
+
+WITH_A_JVM = """
+import subprocess, sys
+from pathlib import Path
+jvm = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+pid = Path(sys.argv[1], "jvm.new")
+pid.write_text(str(jvm.pid))
+pid.rename(Path(sys.argv[1], "jvm.pid"))
+jvm.wait()
+"""
+"""What the demo kills, and the driver sees it. The demo looks for the file, so it appears with its text."""
+KILLED = WITH_A_JVM + "sys.exit(1)"
+SECOND = """
+import sys
+from pathlib import Path
+if Path(sys.argv[1], "jvm.pid").exists():
+    sys.exit({status!r})
+"""
+"""The beginning of a program that ends with this status when it is started again."""
+
+
+class LookedAtError(Exception):
+    """The demo has gone on to the verdict."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the demo's own folder; its cluster has as many records as the demo waits for when the driver has its JVM."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    config = ProducerConfig.of(bootstrap_servers="127.0.0.1:1")
+
+    def records_in(topic: str) -> int:
+        return 100 if (scratch / "jvm.pid").exists() else 0
+
+    cluster = DemoCluster("nothing", config, lambda topic, count: None, lambda topic: ["broke it"], records_in)
+
+    def read(*_: Any) -> Any:
+        raise LookedAtError
+
+    monkeypatch.setattr(spark_demo, "local_kafka", lambda: nullcontext(cluster))
+    monkeypatch.setattr(spark_demo, "_session", read)
+    monkeypatch.setattr(spark_demo, "PATIENCE_S", 30.0)  # of a second driver whose JVM nobody kills
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", lambda: nullcontext(str(scratch)))
+    return scratch
+
+
+def demonstrated(driver: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    monkeypatch.setattr(spark_demo, "DRIVER", ("-c", driver))
+    return CliRunner().invoke(demo, ["--spark", "--records", "100", "--report", str(tmp_path / "report")])
+
+
+@pytest.mark.parametrize(
+    ("driver", "told"),
+    [
+        pytest.param("pass", "had written everything before it was killed", id="it has ended with all its rows"),
+        pytest.param(WITH_A_JVM, "had written everything before it was killed", id="it had nothing left to write"),
+        pytest.param("raise SystemExit('no room')", "failed before it was killed:\nno room", id="it has failed"),
+        pytest.param(
+            SECOND.format(status="gone") + KILLED,
+            "the second driver of Spark failed:\ngone",
+            id="the second one has failed",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_without_a_kill_midway_there_is_no_verdict(
+    driver: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    result = demonstrated(driver, monkeypatch, tmp_path)
+    assert (result.exit_code, told in result.output) == (2, True), result.output
+    assert not (tmp_path / "report").exists()
+    assert "lost 0" not in result.output
+
+
+@pytest.mark.usefixtures("folder")
+def test_behind_a_kill_the_rows_are_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result = demonstrated(SECOND.format(status=0) + KILLED, monkeypatch, tmp_path)
+    assert isinstance(result.exception, LookedAtError), result.output
+    assert "broke it" in result.output
+    assert "killed the driver of Spark (-9)" in result.output
