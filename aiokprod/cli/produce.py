@@ -250,7 +250,7 @@ async def _whole(lines: InputLines, sending: Sending, pace: Pace) -> None:
 
 
 class Produce(click.Command):
-    """A command that explains what people type who expect the value on the command line."""
+    """A command that explains a value on the command line, where none is read."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments.

@@ -56,7 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(spark_demo, "local_kafka", lambda: nullcontext(cluster))
     monkeypatch.setattr(spark_demo, "_session", read)
-    monkeypatch.setattr(spark_demo, "PATIENCE_S", 30.0)  # of a second driver whose JVM nobody kills
+    monkeypatch.setattr(spark_demo, "PATIENCE_S", 30.0)  # of a second driver whose JVM is not killed
     monkeypatch.setattr(tempfile, "TemporaryDirectory", lambda: nullcontext(str(scratch)))
     return scratch
 
