@@ -250,7 +250,7 @@ async def _whole(lines: InputLines, sending: Sending, pace: Pace) -> None:
 
 
 class Produce(click.Command):
-    """A command that explains what people type who expect the value on the command line."""
+    """The command, which takes no values as arguments, and says so."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments.
