@@ -58,8 +58,9 @@ def _explained(names: Sequence[str], shows_all: bool, as_json: bool, connection:
         settings = connection.settings()
         wanted = [_known(name) for name in names]
         problems = problems_of(_with_server(settings))
-        for each in problems:
-            tell(f"{each.setting.source}: {line_of(each.error)}" if each.setting else line_of(each.error))
+        for problem in problems:
+            said = line_of(problem.error)
+            tell(f"{problem.setting.source}: {said}" if problem.setting else said)
         if any(each.setting is None for each in problems):
             return NOT_DONE
         wrong = {id(each.setting) for each in problems}

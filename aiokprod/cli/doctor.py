@@ -84,8 +84,8 @@ async def examined(
         ConnectionSettings.from_config(config)
         check_codec(config.compression_type)
     except ConfigError as error:
-        for each in _all_wrong(connection) or [error]:
-            yield of_error(each)
+        for wrong in _all_wrong(connection) or [error]:
+            yield of_error(wrong)
         return
     yield fine("options", "the options fit together")
     examiner = ServerExaminer(config, connection.timeout_s)

@@ -211,7 +211,7 @@ def test_ten_thousand_lines_are_more_than_the_buffer_holds(cluster: MockCluster)
         (("produce", "t", "-f", "/nowhere/at/all"), "/nowhere/at/all: No such file or directory"),
         (
             ("produce", "t", "--csv", "--key-field", "id"),
-            "the first row has no column 'id'; it has 'a' (is --delimiter right?)",
+            "the first row has no column 'id'; it has 'v' (is --delimiter right?)",
         ),
         (("produce", "t", "--csv", "--key-field", "id", "-K", ":"), "--key-separator is not of --csv"),
         (
