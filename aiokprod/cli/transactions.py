@@ -42,8 +42,13 @@ def _run(work: Work, connection: Connection) -> None:
     """Run the work with a connected client; end the process with its exit status."""
 
     async def whole() -> int:
-        async with TransactionAdmin(connection.config(), timeout=connection.timeout_s) as admin:
+        config = connection.config()
+        admin = TransactionAdmin(config, timeout=connection.timeout_s)
+        try:
+            await admin.start(config.start_timeout)  # a person waits, and --timeout is for requests
             return await work(admin)
+        finally:
+            await admin.close()
 
     run(whole)
 

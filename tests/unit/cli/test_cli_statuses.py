@@ -118,6 +118,7 @@ def test_a_command_without_its_cluster_is_not_done_and_says_why_in_one_line(path
     assert done.exit_code == 2, done.output
     assert done.stdout == "" or path == "demo"  # which says first what it is about to do
     assert done.stderr.startswith(f"aiokprod {path}: ") and done.stderr.count("\n") == 1
+    assert "was found within 0.05 s" in done.stderr  # the time for it, and not that for requests
     assert "127.0.0.1:1" in done.stderr
 
 
