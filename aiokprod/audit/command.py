@@ -13,6 +13,7 @@ import asyncio
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -28,6 +29,8 @@ from aiokprod.config.command_line import config_of, given_options
 from aiokprod.errors import AiokprodError
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from pyspark.sql import DataFrame, SparkSession
 
 INTERRUPTED: Final = 128 + signal.SIGINT
@@ -56,6 +59,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m aiokp
         if options.out:
             write(verdict, options.out)
     except KeyboardInterrupt:
+        _not_judged(program, "interrupted")
         return INTERRUPTED
     except Exception as error:  # any error: a traceback would exit with 1, which means that a record is wrong
         return _not_judged(program, _in_one_line(error))
@@ -181,11 +185,44 @@ def _session(master: str | None) -> Generator[SparkSession]:
         yield active
         return
     builder = SparkSession.builder.appName("aiokprod-audit").config("spark.ui.showConsoleProgress", "false")
-    spark = (builder.master(master) if master else builder).getOrCreate()
     try:
+        with _late_interrupt():
+            spark = (builder.master(master) if master else builder).getOrCreate()
         yield spark
     finally:
-        spark.stop()
+        made = SparkSession.getActiveSession()
+        if made is not None:
+            made.stop()
+
+
+@contextmanager
+def _late_interrupt() -> Generator[None]:
+    """Let Ctrl-C wait until Spark's JVM has started.
+
+    Interrupted before, Spark removes the folder through which Python and the JVM find each other. The JVM then prints a traceback
+    and runs on for ever. A handler that the program has set stays.
+    """
+    from pyspark import SparkContext
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    waiting: list[int] = []
+
+    def interrupted(number: int, _frame: FrameType | None) -> None:
+        if getattr(SparkContext, "_gateway", None) is not None:  # a master that is far away may not answer for a minute
+            raise KeyboardInterrupt
+        waiting.append(number)
+
+    signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is interrupted:  # Spark sets a handler, which cancels its jobs
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if waiting:
+            raise KeyboardInterrupt
 
 
 def _is_cluster_given(options: argparse.Namespace) -> bool:
