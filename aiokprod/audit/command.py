@@ -18,7 +18,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
 
 from aiokprod.audit.files import write
 from aiokprod.audit.run import run
@@ -31,8 +31,10 @@ from aiokprod.errors import AiokprodError
 if TYPE_CHECKING:
     from types import FrameType
 
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
+CANCEL_EVERY_S: Final = 0.1
 INTERRUPTED: Final = 128 + signal.SIGINT
 
 
@@ -185,44 +187,90 @@ def _session(master: str | None) -> Generator[SparkSession]:
         yield active
         return
     builder = SparkSession.builder.appName("aiokprod-audit").config("spark.ui.showConsoleProgress", "false")
-    try:
-        with _late_interrupt():
+    with _Interrupts() as interrupts:
+        try:
             spark = (builder.master(master) if master else builder).getOrCreate()
-        yield spark
-    finally:
-        made = SparkSession.getActiveSession()
-        if made is not None:
-            made.stop()
+            interrupts.cancel_jobs_of(spark)
+            yield spark
+        finally:
+            interrupts.leave_jobs()
+            made = SparkSession.getActiveSession()
+            if made is not None:
+                made.stop()
 
 
-@contextmanager
-def _late_interrupt() -> Generator[None]:
-    """Let Ctrl-C wait until Spark's JVM has started.
+class _Interrupts:
+    """What Ctrl-C does while Spark works.
 
-    Interrupted before, Spark removes the folder through which Python and the JVM find each other. The JVM then prints a traceback
-    and runs on for ever. A handler that the program has set stays.
+    A KeyboardInterrupt in the middle of a call breaks what Python and Spark's JVM say to each other: both print tracebacks, and a JVM
+    that was just starting runs on for ever. So the first Ctrl-C lets Spark start, cancels its jobs from another thread, and is
+    raised at the end. The second one is raised at once, as soon as there is a JVM. A handler that the program has set stays.
     """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._is_set = False
+        self._context: SparkContext | None = None
+        self._is_over = threading.Event()
+        self._canceller = threading.Thread(target=self._cancel, daemon=True)
+
+    def __enter__(self) -> Self:
+        is_main = threading.current_thread() is threading.main_thread()
+        self._is_set = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._is_set:
+            signal.signal(signal.SIGINT, self._interrupted)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_set:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if self._count:
+                raise KeyboardInterrupt
+
+    def cancel_jobs_of(self, spark: SparkSession) -> None:
+        """Cancel the jobs of this session from the first Ctrl-C on.
+
+        Raises:
+            KeyboardInterrupt: there was one while it started.
+        """
+        if not self._is_set:
+            return
+        if self._count:
+            raise KeyboardInterrupt
+        try:
+            self._context = spark.sparkContext
+        except AttributeError:  # Spark Connect
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        else:
+            signal.signal(signal.SIGINT, self._interrupted)  # Spark has set its own
+
+    def leave_jobs(self) -> None:
+        """Cancel nothing from here on."""
+        self._context = None
+        self._is_over.set()
+        if self._canceller.is_alive():
+            self._canceller.join()
+
+    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
+        self._count += 1
+        if self._count > 1 and _has_jvm():
+            raise KeyboardInterrupt
+        if self._count == 1 and self._context is not None:
+            self._canceller.start()
+
+    def _cancel(self) -> None:
+        context = self._context
+        if context is not None:
+            context.setLogLevel("OFF")  # tasks that are cancelled write stack traces
+        while context is not None and not self._is_over.is_set():
+            context.cancelAllJobs()
+            self._is_over.wait(CANCEL_EVERY_S)  # and again: the next job may not have begun yet
+
+
+def _has_jvm() -> bool:
     from pyspark import SparkContext
 
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    waiting: list[int] = []
-
-    def interrupted(number: int, _frame: FrameType | None) -> None:
-        if getattr(SparkContext, "_gateway", None) is not None:  # a master that is far away may not answer for a minute
-            raise KeyboardInterrupt
-        waiting.append(number)
-
-    signal.signal(signal.SIGINT, interrupted)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGINT) is interrupted:  # Spark sets a handler, which cancels its jobs
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        if waiting:
-            raise KeyboardInterrupt
+    return getattr(SparkContext, "_gateway", None) is not None
 
 
 def _is_cluster_given(options: argparse.Namespace) -> bool:
