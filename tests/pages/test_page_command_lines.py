@@ -1,6 +1,6 @@
 """Every command line of every page is one that its program takes, and it is run: here or elsewhere, as `RUNS` says.
 
-Those of docs/command_line.md and docs/tutorial.md are run by the tests of these pages.
+The blocks `sh` of docs/command_line.md and docs/tutorial.md are run by the tests of these pages.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from aiokprod.testing.kafka_cluster.jars import find_java, kafka_classpath
 
 FENCE: Final = re.compile(r"^ *```([a-z]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 RUN: Final = ("docs/command_line.md", "docs/tutorial.md")
-"""Pages whose commands tests run: tests/unit/project/test_command_line_page.py and test_tutorial.py."""
+"""Pages whose blocks `sh` tests run: tests/unit/project/test_command_line_page.py and test_tutorial.py."""
 FOLDERS: Final = ("claims", "dump")
 """What the examples of docs/audit.md have written before."""
 NOT_PARSED: Final = (
@@ -75,10 +75,10 @@ def programs() -> tuple[str, ...]:
 
 def command_lines() -> list[tuple[str, str]]:
     """Return each command of each page, with the page."""
-    found = []
+    found: list[tuple[str, str]] = []
     for page in pages():
         for language, block in FENCE.findall(page.read_text(encoding="utf-8")):
-            if language not in ("", "sh") or label(page) in RUN:
+            if language not in ("", "sh") or (language == "sh" and label(page) in RUN):
                 continue
             for line in block.replace("\\\n", " ").splitlines():
                 for text in re.sub(r"\s+#.*|\s{3,}the same$", "", line.strip()).split(" && "):
@@ -277,6 +277,7 @@ RUNS: Final[Mapping[str, Run | Elsewhere]] = {
         "tests/unit/project/test_readme.py", "README.md", "\naiokprod cluster --topic orders -- python first.py\n"
     ),
     "aiokprod cluster --topic orders:6 --topic audit": Run("127.0.0.1:", more=SERVER, is_server=True),
+    "aiokprod cluster --port 9092": Run("127.0.0.1:", instead={"--port 9092": SERVER}, is_server=True),
     "aiokprod cluster --topic orders:6 -- uvicorn app:app --reload": Run(
         "Application startup complete", instead={" -- ": f" {SERVER} -- "}, more="--port 0", is_server=True
     ),

@@ -196,7 +196,11 @@ class TopicAdmin:
             if isinstance(error, ConnectionLostError) and not self.unanswered:
                 raise
             if self.unanswered or not code:
-                why = error.message if isinstance(error, ConnectionLostError) else f"no answer within {self._timeout_s:g} s"
+                why = (
+                    error.message
+                    if isinstance(error, ConnectionLostError)
+                    else f"no answer within {self._timeout_s:g} s"
+                )
                 raise ClusterError(f"{self.unanswered or text} ({why})") from error
         if code:
             refuse(code, text, topic, message)

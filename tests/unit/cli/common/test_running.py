@@ -122,7 +122,7 @@ def test_a_command_that_is_interrupted_ends_without_a_word_and_deletes_its_topic
         ),
         (
             ["verify"], "CreateTopics",
-            r"aiokprod verify: interrupted: topic '(aiokprod-verify-\w+)' may have been created; see: aiokprod topics describe \1",
+            r"aiokprod verify: interrupted: topic '(aiokprod-\w+-\w+)' may have been created; see: aiokprod topics describe \1",
         ),
         (["audit", ".", "-b", "SERVERS", "--topic", "t"], "ListOffsets", "aiokprod audit: not judged: interrupted"),
     ],
