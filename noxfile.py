@@ -213,6 +213,13 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def links(session: nox.Session) -> None:
+    """Follow every link of the documentation that leads elsewhere: needs a network."""
+    install(session, "docs")
+    session.run("python", "docs/build.py", "--links", *session.posargs)
+
+
+@nox.session
 def build(session: nox.Session) -> None:
     """Build the source distribution and the pure wheel into dist/ (docs/releasing.md)."""
     session.install("-U", "pip")

@@ -45,3 +45,8 @@ html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
+
+linkcheck_timeout = 30  # seconds
+linkcheck_retries = 2
+linkcheck_rate_limit_timeout = 60  # seconds
+linkcheck_anchors_ignore_for_url = [r"https://github\.com/"]  # its pages make their anchors in the browser

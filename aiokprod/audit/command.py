@@ -13,11 +13,12 @@ import asyncio
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
 
 from aiokprod.audit.files import write
 from aiokprod.audit.run import run
@@ -28,8 +29,12 @@ from aiokprod.config.command_line import config_of, given_options
 from aiokprod.errors import AiokprodError
 
 if TYPE_CHECKING:
+    from types import FrameType
+
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
+CANCEL_EVERY_S: Final = 0.1
 INTERRUPTED: Final = 128 + signal.SIGINT
 
 
@@ -56,6 +61,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m aiokp
         if options.out:
             write(verdict, options.out)
     except KeyboardInterrupt:
+        _not_judged(program, "interrupted")
         return INTERRUPTED
     except Exception as error:  # any error: a traceback would exit with 1, which means that a record is wrong
         return _not_judged(program, _in_one_line(error))
@@ -181,11 +187,90 @@ def _session(master: str | None) -> Generator[SparkSession]:
         yield active
         return
     builder = SparkSession.builder.appName("aiokprod-audit").config("spark.ui.showConsoleProgress", "false")
-    spark = (builder.master(master) if master else builder).getOrCreate()
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    with _Interrupts() as interrupts:
+        try:
+            spark = (builder.master(master) if master else builder).getOrCreate()
+            interrupts.cancel_jobs_of(spark)
+            yield spark
+        finally:
+            interrupts.leave_jobs()
+            made = SparkSession.getActiveSession()
+            if made is not None:
+                made.stop()
+
+
+class _Interrupts:
+    """What Ctrl-C does while Spark works.
+
+    A KeyboardInterrupt in the middle of a call breaks what Python and Spark's JVM say to each other: both print tracebacks, and
+    a JVM that was just starting runs on for ever. So the first Ctrl-C lets Spark start, cancels its jobs from another thread, and is
+    raised at the end. The second one is raised at once, as soon as there is a JVM. A handler that the program has set stays.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._is_set = False
+        self._context: SparkContext | None = None
+        self._is_over = threading.Event()
+        self._canceller = threading.Thread(target=self._cancel, daemon=True)
+
+    def __enter__(self) -> Self:
+        is_main = threading.current_thread() is threading.main_thread()
+        self._is_set = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._is_set:
+            signal.signal(signal.SIGINT, self._interrupted)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_set:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if self._count:
+                raise KeyboardInterrupt
+
+    def cancel_jobs_of(self, spark: SparkSession) -> None:
+        """Cancel the jobs of this session from the first Ctrl-C on.
+
+        Raises:
+            KeyboardInterrupt: there was one while it started.
+        """
+        if not self._is_set:
+            return
+        if self._count:
+            raise KeyboardInterrupt
+        try:
+            self._context = spark.sparkContext
+        except AttributeError:  # Spark Connect
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        else:
+            signal.signal(signal.SIGINT, self._interrupted)  # Spark has set its own
+
+    def leave_jobs(self) -> None:
+        """Cancel nothing from here on."""
+        self._context = None
+        self._is_over.set()
+        if self._canceller.is_alive():
+            self._canceller.join()
+
+    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
+        self._count += 1
+        if self._count > 1 and _has_jvm():
+            raise KeyboardInterrupt
+        if self._count == 1 and self._context is not None:
+            self._canceller.start()
+
+    def _cancel(self) -> None:
+        context = self._context
+        if context is not None:
+            context.setLogLevel("OFF")  # tasks that are cancelled write stack traces
+        while context is not None and not self._is_over.is_set():
+            context.cancelAllJobs()
+            self._is_over.wait(CANCEL_EVERY_S)  # and again: the next job may not have begun yet
+
+
+def _has_jvm() -> bool:
+    from pyspark import SparkContext
+
+    return getattr(SparkContext, "_gateway", None) is not None
 
 
 def _is_cluster_given(options: argparse.Namespace) -> bool:

@@ -58,7 +58,7 @@ def test_ctrl_c_is_no_verdict_and_no_traceback(
 
     monkeypatch.setattr(command, "_audited", interrupted)
     assert main(ARGUMENTS) == 130
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "python -m aiokprod.audit: not judged: interrupted\n")
 
 
 @pytest.mark.parametrize(

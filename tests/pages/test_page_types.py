@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,19 +19,16 @@ import aiokprod
 LIMIT_S: Final = 600.0
 OF_SPARK: Final = """
 from typing import cast
-
 import pyarrow
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
+from pyspark.sql import SparkSession
 from aiokprod import audit
 from aiokprod.spark import write_each_batch
-
 spark = cast(SparkSession, None)
 df = orders = orders_of_the_day = counts = log = cast(DataFrame, None)
 table = cast(pyarrow.Table, None)
 tables = [df]
 options = {"topic": "orders"}
-
-
 def to_columns(frame: DataFrame) -> DataFrame:
     return frame
 """
@@ -63,25 +62,44 @@ class DefaultAzureCredential:
 }
 """What pages use of packages of cloud services, which are too large to be installed for it."""
 OF_PYARROW: Final = ("reportMissingTypeStubs", "reportUnknownMemberType", "reportUnknownVariableType")
-OF_ITERATORS: Final = ("reportDeprecated",)  # a context manager that is declared as an iterator, as Python 3.11 has it
 RELAXED: Final = {
-    "docs/audit.md": (*OF_PYARROW, "reportUnusedImport"),  # what the page takes for granted
     "docs/columns.md": OF_PYARROW,
-    "docs/exactly_once.md": ("reportMissingTypeStubs", *OF_ITERATORS),  # aiokafka
-    "docs/frameworks.md": OF_ITERATORS,
+    "docs/exactly_once.md": ("reportMissingTypeStubs",),  # aiokafka
     "docs/how-to/security.md": ("reportMissingModuleSource",),  # of SERVICES there are only types
     "docs/how-to/serializers.md": ("reportUnknownMemberType",),  # confluent-kafka
-    "docs/how-to/threads.md": OF_ITERATORS,
-    "docs/prometheus.md": ("reportUnknownVariableType", *OF_ITERATORS),  # prometheus-client
-    "docs/spark.md": (*OF_PYARROW, "reportUnusedImport"),
-    "docs/testing.md": (
-        "reportUnknownLambdaType",
-        "reportUnknownArgumentType",
-        *OF_ITERATORS,
-    ),  # a lambda as serializer
+    "docs/prometheus.md": ("reportUnknownVariableType",),  # prometheus-client
+    "docs/spark.md": OF_PYARROW,
     "docs/transactions.md": (*OF_PYARROW, "reportUnknownArgumentType"),  # aiokafka
 }
-"""The rules of pyright's strict mode that the programs of a page break, mostly as a library has no types. No other page may."""
+"""The rules of pyright's strict mode that the programs of a page break, each as a library has no types. No other page may."""
+
+
+def given(text: str, before: str) -> str:
+    """Return what a program uses of that which its page takes for granted, and what this uses."""
+    wanted, bound, found = set[str](), set[str](), list[str]()
+    for statement in ast.parse(text).body:
+        uses, binds = names_of(statement)
+        wanted |= uses - bound
+        bound |= binds
+    for statement in reversed(ast.parse(before).body):
+        uses, binds = names_of(statement)
+        if wanted & binds:
+            wanted |= uses - binds
+            found.insert(0, ast.unparse(statement))
+    return "".join(f"{each}\n" for each in found)
+
+
+def names_of(tree: ast.AST) -> tuple[set[str], set[str]]:
+    """Return the names that are used, and those that are bound."""
+    used, bound = set[str](), set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound.add(node.name)
+    return used, bound
 
 
 def programs(page: Path) -> dict[str, str]:
@@ -92,7 +110,7 @@ def programs(page: Path) -> dict[str, str]:
         if name in ONE_PROGRAM_A_SECTION:
             together.setdefault(block.section, []).append(block)
         elif name in GIVEN and "file" not in block.marks and "asyncio.run" not in block.text:
-            found[unnamed(block)] = GIVEN[name] + block.text
+            found[unnamed(block)] = given(block.text, GIVEN[name]) + block.text
         else:
             found[block.marks.get("file", unnamed(block))] = block.text
     for section in together.values():
@@ -146,37 +164,51 @@ def test_the_programs_of_a_page_pass_mypy_strict(page: Path, tmp_path: Path, cac
     check(tmp_path, [page], cache)
 
 
-@pytest.mark.slow
-def test_the_programs_of_all_pages_pass_pyright(tmp_path: Path) -> None:
+def pyright(folder: Path, mode: str, relaxed: Mapping[str, Sequence[str]]) -> list[tuple[str, str, str]]:
+    """Return what pyright says about all pages: the page, the rule and the message. Its settings are those of a user."""
     pages = python_pages()
-    for number, page in enumerate(pages):
-        folder = tmp_path / f"page_{number}"
-        folder.mkdir()
-        for name, text in programs(page).items():
-            (folder / name).write_text(text, encoding="utf-8")
-    for name, text in SERVICES.items():
-        (tmp_path / "typings" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "typings" / name).write_text(text, encoding="utf-8")
     folders = {label(page): f"page_{number}" for number, page in enumerate(pages)}
-    strict = {
-        "stubPath": "typings",
-        "typeCheckingMode": "strict",
-        "pythonVersion": f"3.{sys.version_info.minor}",
-    }
+    for page in pages:
+        (folder / folders[label(page)]).mkdir()
+        for name, text in programs(page).items():
+            (folder / folders[label(page)] / name).write_text(text, encoding="utf-8")
+    for name, text in SERVICES.items():
+        (folder / "typings" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "typings" / name).write_text(text, encoding="utf-8")
     home = Path(aiokprod.__file__).parents[1]
     # An installed one is found by --pythonpath. Named here too, site-packages would come before the stubs of pyright.
     paths = {"extraPaths": [] if home.name == "site-packages" else [str(home)]}
-    relaxed = [{"root": folders[name], **paths, **dict.fromkeys(rules, "warning")} for name, rules in RELAXED.items()]
-    settings = strict | paths | {"include": ["page_*"], "executionEnvironments": relaxed}
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
-    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    settings = {"stubPath": "typings", "typeCheckingMode": mode, "pythonVersion": f"3.{sys.version_info.minor}"} | paths
+    roots = [{"root": folders[name], **paths, **dict.fromkeys(rules, "warning")} for name, rules in relaxed.items()]
+    settings |= {"include": ["page_*"], "executionEnvironments": roots}
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(folder)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     answer = json.loads(done.stdout)
-    said = answer["generalDiagnostics"]
     assert answer["summary"]["filesAnalyzed"] >= len(pages)
-    assert [each for each in said if each["severity"] == "error"] == []
-    broken = {(Path(each["file"]).relative_to(tmp_path.resolve()).parts[0], each["rule"]) for each in said}
-    assert broken == {(folders[name], rule) for name, rules in RELAXED.items() for rule in rules}, "RELAXED has others"
+    names = {number: name for name, number in folders.items()}
+    found = list[tuple[str, str, str]]()
+    for each in answer["generalDiagnostics"]:
+        file = Path(each["file"]).relative_to(folder.resolve())
+        said = f"{file.name}:{each['range']['start']['line'] + 1}: {each['message']}"
+        found.append((names[file.parts[0]], each.get("rule", ""), f"{each['severity']}: {said}"))
+    return found
+
+
+@pytest.mark.slow
+def test_the_programs_of_all_pages_pass_pyright_with_its_default_rules(tmp_path: Path) -> None:
+    said = pyright(tmp_path, "standard", {})
+    assert [each for each in said if each[2].startswith("error")] == []
+    assert {each[:2] for each in said} == {("docs/how-to/security.md", "reportMissingModuleSource")}  # see SERVICES
+
+
+@pytest.mark.slow
+def test_the_programs_of_all_pages_pass_strict_pyright(tmp_path: Path) -> None:
+    said = pyright(tmp_path, "strict", RELAXED)
+    assert [each for each in said if each[2].startswith("error")] == []
+    assert {each[:2] for each in said} == {(name, rule) for name, rules in RELAXED.items() for rule in rules}, (
+        "RELAXED has others"
+    )
 
 
 def test_every_block_of_python_of_a_page_is_in_one_of_its_programs() -> None:

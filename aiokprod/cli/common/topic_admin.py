@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
+from aiokprod.cli.common.running import tell
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.cluster_listener import SilentListener
 from aiokprod.cluster.connection.control_request import RequestMessage
@@ -16,6 +17,7 @@ from aiokprod.errors import (
     BrokerAnswerError,
     ClusterAuthorizationError,
     ClusterError,
+    ConnectionLostError,
     TopicAuthorizationError,
     UnknownTopicError,
 )
@@ -74,6 +76,8 @@ class TopicAdmin:
         self.config = config
         self._client = ClusterClient(config.replace(allow_auto_create_topics=False), Metrics(), SilentListener())
         self._timeout_s = timeout_s
+        self.unanswered = ""
+        """what a request without an answer may have done, and how to see it; empty if there is none; told after Ctrl-C"""
 
     async def __aenter__(self) -> Self:
         await self._client.start(self.config.start_timeout)
@@ -82,6 +86,8 @@ class TopicAdmin:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.unanswered and isinstance(error, asyncio.CancelledError):
+            tell(f"interrupted: {self.unanswered}")
         await self._client.close()
 
     async def ask(self, message: RequestMessage, node_id: int | None = None) -> Any:
@@ -167,7 +173,7 @@ class TopicAdmin:
             only_check: True only asks whether the cluster would.
 
         Raises:
-            ClusterError, TopicAuthorizationError: the cluster does not.
+            ClusterError, TopicAuthorizationError: the cluster does not, or does not answer in time.
         """
         topic = CreatableTopic(
             name=name,
@@ -183,13 +189,14 @@ class TopicAdmin:
             answer: CreateTopicsResponse = await self.ask(request, node_id)
             return next((each.error_code, each.error_message) for each in answer.topics)
 
-        await self._by_controller(once, f"topic {name!r} is not created", name)
+        unknown = "" if only_check else f"topic {name!r} may have been created; see: aiokprod topics describe {name}"
+        await self._by_controller(once, f"topic {name!r} is not created", name, unknown)
 
     async def delete(self, name: str) -> None:
         """Delete a topic with all its records.
 
         Raises:
-            ClusterError, UnknownTopicError, TopicAuthorizationError: the cluster does not.
+            ClusterError, UnknownTopicError, TopicAuthorizationError: the cluster does not, or does not answer in time.
         """
         request = DeleteTopicsRequest(
             topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=round(self._timeout_s * 1000)
@@ -199,22 +206,33 @@ class TopicAdmin:
             answer: DeleteTopicsResponse = await self.ask(request, node_id)
             return next((each.error_code, each.error_message) for each in answer.responses)
 
-        await self._by_controller(once, f"topic {name!r} is not deleted", name)
+        unknown = f"topic {name!r} may have been deleted; see: aiokprod topics list"
+        await self._by_controller(once, f"topic {name!r} is not deleted", name, unknown)
 
-    async def _by_controller(self, once: Any, text: str, topic: str) -> None:
+    async def _by_controller(self, once: Any, text: str, topic: str, unknown: str) -> None:
         """Ask the controller, which may move; brokers of a KRaft cluster pass the request on."""
         scope = asyncio.timeout(self._timeout_s)
         code, message = 0, None
         try:
             async with scope:
                 while True:
-                    code, message = await once((await self.metadata()).controller_id)
+                    controller = (await self.metadata()).controller_id
+                    self.unanswered = unknown
+                    code, message = await once(controller)
+                    self.unanswered = ""
                     if code not in LATER:
                         break
                     await asyncio.sleep(PAUSE_S)
-        except TimeoutError:
-            if not scope.expired():
+        except (TimeoutError, ConnectionLostError) as error:
+            if isinstance(error, ConnectionLostError) and not self.unanswered:
                 raise
+            if self.unanswered or not code:
+                why = (
+                    error.message
+                    if isinstance(error, ConnectionLostError)
+                    else f"no answer within {self._timeout_s:g} s"
+                )
+                raise ClusterError(f"{self.unanswered or text} ({why})") from error
         if code:
             refuse(code, text, topic, message)
 

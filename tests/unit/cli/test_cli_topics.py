@@ -101,6 +101,34 @@ def test_a_controller_that_has_moved_is_asked_again(cluster: MockCluster) -> Non
     assert "new" in cluster.topics
 
 
+@pytest.mark.parametrize(
+    ("command", "api", "said"),
+    [
+        (("create", "new"), "CreateTopics", "topic 'new' may have been created; see: aiokprod topics describe new"),
+        (("delete", "orders"), "DeleteTopics", "topic 'orders' may have been deleted; see: aiokprod topics list"),
+    ],
+)
+def test_a_change_without_an_answer_is_not_done_and_says_what_may_have_happened(
+    cluster: MockCluster, command: tuple[str, ...], api: str, said: str
+) -> None:
+    cluster.hold(api)
+    done = run(cluster, "topics", *command, "--timeout", "0.3")
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
+    assert said in done.stderr and "no answer" in done.stderr
+
+
+@pytest.mark.parametrize(("api", "said"), [("CreateTopics", "may have been created"), ("Metadata", "no such request")])
+def test_a_connection_that_is_lost_is_told_with_what_may_have_happened(
+    cluster: MockCluster, api: str, said: str
+) -> None:
+    cluster.drop_answer(api)
+    done = run(cluster, "topics", "create", "new")
+    if api == "Metadata":
+        assert done.exit_code == 0  # nothing was changed yet; the client asks again
+    else:
+        assert done.exit_code == 2 and said in done.stderr and "new" in cluster.topics
+
+
 def test_a_topic_that_is_there_is_told_with_the_option_for_it() -> None:
     with MockCluster(1, cluster_id="aiokprod-cluster-1") as cluster:
         cluster.create_topic("t")

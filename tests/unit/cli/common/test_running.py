@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -100,7 +101,6 @@ def test_a_tail_that_is_interrupted_ends_without_a_word(cluster: MockCluster) ->
         (["doctor", "t"], "DescribeConfigs"),
         (["topics", "describe", "t"], "DescribeConfigs"),
         (["demo", "-n", "100000", "-b", "SERVERS"], None),
-        (["audit", ".", "-b", "SERVERS", "--topic", "t"], "ListOffsets"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else value,
 )
@@ -120,6 +120,44 @@ def test_a_command_that_is_interrupted_ends_without_a_word_and_deletes_its_topic
         assert process.stderr is not None and process.stderr.read() == b""
     left = {name for name in cluster.topics if not name.startswith("aiokprod-demo-")}  # demo keeps its topic
     assert left == {"t"}
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "held", "line"),
+    [
+        (
+            ["topics", "create", "new", "--yes"], "CreateTopics",
+            "aiokprod topics create: interrupted: topic 'new' may have been created; see: aiokprod topics describe new",
+        ),
+        (
+            ["topics", "delete", "t", "--yes"], "DeleteTopics",
+            "aiokprod topics delete: interrupted: topic 't' may have been deleted; see: aiokprod topics list",
+        ),
+        (
+            ["verify"], "CreateTopics",
+            r"aiokprod verify: interrupted: topic '(aiokprod-\w+-\w+)' may have been created; see: aiokprod topics describe \1",
+        ),
+        (["audit", ".", "-b", "SERVERS", "--topic", "t"], "ListOffsets", "aiokprod audit: not judged: interrupted"),
+    ],
+    ids=["create", "delete", "verify", "audit"],
+)  # fmt: skip
+def test_an_interrupted_command_tells_in_one_line_what_is_not_known(
+    cluster: MockCluster, command: list[str], held: str, line: str, tmp_path: Path
+) -> None:
+    cluster.hold(held)  # carried out, and not answered
+    words = [cluster.bootstrap_servers if word == "SERVERS" else word for word in command]
+    with subprocess.Popen(
+        [*COMMAND, *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        env=environment(cluster, TMPDIR=str(tmp_path)),
+    ) as process:  # fmt: skip
+        cluster.wait_until_seen(held, timeout_s=LIMIT_S)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT_S) == 130
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.read() == ""
+        assert re.fullmatch(line + "\n", process.stderr.read())
     assert list(tmp_path.iterdir()) == []
 
 
