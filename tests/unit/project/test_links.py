@@ -1,4 +1,4 @@
-"""`nox -s links`: each link that leads elsewhere is followed, and a broken one is told. Here they lead to a server in memory."""
+"""`nox -s links`: each link that leads elsewhere is followed, and a broken one is told. Here a server in memory answers."""
 
 from __future__ import annotations
 
