@@ -35,7 +35,7 @@ OF_LANGUAGES: Final[Mapping[str, str]] = {
 CHECKED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("docs/audit.md", ""): (COMMANDS,),
     ("docs/command_line.md", ""): (COMMANDS, COMMANDS),
-    ("docs/command_line.md", "text"): (COMMAND_LINE,) * 15,
+    ("docs/command_line.md", "text"): (COMMAND_LINE,) * 17,
     ("docs/design.md", ""): (HERE,) * 4,
     ("docs/exactly_once.md", "sql"): ("tests/unit/consuming/test_exactly_once_page.py", POSTGRESQL),
     ("docs/exactly_once.md", "postgresql"): (POSTGRESQL,),

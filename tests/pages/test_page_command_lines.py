@@ -266,7 +266,7 @@ RUNS: Final[Mapping[str, Run | Elsewhere]] = {
     "pip install -U pip": Run("Requirement already satisfied: pip", more=PIP),
     "pip install -e . --group dev": INSTALLED,
     'pip install ".[cli]"': INSTALLED,
-    "pip install '.[spark]'": INSTALLED,
+    'pip install -e ".[spark]"': INSTALLED,
     # One file of the tests, and not all of them.
     "python -m pytest -n 3 --dist loadfile": Run(
         r"\d+ passed", more="-p no:cacheprovider tests/unit/test_backoff.py", in_repository=True
@@ -305,7 +305,7 @@ RUNS: Final[Mapping[str, Run | Elsewhere]] = {
         in_repository=True,
     ),
     "python bench/transaction_for_each_request.py --bootstrap localhost:9092": Run(
-        "pool of 16|16 producers", more="--clients 4 --seconds 0.1", in_repository=True
+        r"\| pool of 4 \|", more="--clients 4 --seconds 0.1", in_repository=True
     ),
     # Of a service.
     "export AIOKPROD_BOOTSTRAP_SERVERS=localhost:9092 PROMETHEUS_MULTIPROC_DIR=/run/shop": Elsewhere(
@@ -324,7 +324,7 @@ SLOW: Final = ("aiokprod audit", "aiokprod demo", "python -m aiokprod.audit", "n
 
 
 class Place:
-    """What command lines find: programs, files, and the cluster of the page, which is in memory."""
+    """The surroundings of a command line: programs, files, and the cluster of the page, which is in memory."""
 
     def __init__(self, folder: Path, servers: str) -> None:
         self.folder, self.servers = folder, servers

@@ -96,5 +96,5 @@ def test_a_row_that_is_none_says_why(text: str | bytes, why: str) -> None:
 
 
 def test_a_column_that_is_asked_for_must_be_there() -> None:
-    with pytest.raises(HeadError, match="no column 'id'; it has a, b"):
+    with pytest.raises(HeadError, match="no column 'id'; it has 'a', 'b'"):
         taken(Csv(",", "id", None, None), "a,b\n1,2")
