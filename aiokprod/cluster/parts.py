@@ -119,6 +119,8 @@ class ClusterParts:
             patience_s=min(LONGEST_PATIENCE_S, delivery_timeout_s(config) / 16),
         )
         self._slow_after_s = min(config.request_timeout_ms / 2000, delivery_timeout_s(config) / 8)
+        self._missed: list[str] = []  # topics that are unknown since the newest answer
+        self._doubted: list[str] = []  # since the answer before it: the next one shows whether they stay so
         self.cache = MetadataCache(
             config,
             fetch=self._fetch,
@@ -170,18 +172,23 @@ class ClusterParts:
         """Pass on a new snapshot: to the pool first, so that a listener that dials gets the new addresses."""
         if new.brokers is not old.brokers:
             self.pool.know(new.brokers.values())
-        self._tell_unknown(old, new)
-        if old.version == 0:
-            self.log.moved("SEARCHING", "CONNECTED", f"cluster {new.cluster_id}, {len(new.brokers)} brokers")
-        self._listener.snapshot_changed(old, new)
-
-    def _tell_unknown(self, old: ClusterSnapshot, new: ClusterSnapshot) -> None:
-        """Log the first answer that a topic does not exist: otherwise the wait for it looks like a hang."""
-        unknown = [
+        self._missed += [
             name
             for name, topic in new.topics.items()
             if topic.error_code == UNKNOWN and ((known := old.topics.get(name)) is None or known.error_code != UNKNOWN)
         ]
+        if old.version == 0:
+            self.log.moved("SEARCHING", "CONNECTED", f"cluster {new.cluster_id}, {len(new.brokers)} brokers")
+        self._listener.snapshot_changed(old, new)
+
+    def _tell_unknown(self) -> None:
+        """Log the second answer that a topic does not exist: otherwise the wait for it looks like a hang.
+
+        The first answer is also the one with which brokers create a topic, and no reason to worry.
+        """
+        topics = self.cache.snapshot.topics
+        unknown = [name for name in self._doubted if name in topics and topics[name].error_code == UNKNOWN]
+        self._doubted, self._missed = self._missed, []
         if not unknown:
             return
         is_one = len(unknown) == 1
@@ -204,6 +211,7 @@ class ClusterParts:
         self._strange_since = None
         self._metrics.metadata_refreshes.add()
         self.route.succeeded(self.cache.snapshot.brokers.values())
+        self._tell_unknown()
         if not self.arrived.done():
             self.arrived.set_result(None)
 

@@ -32,9 +32,24 @@ def test_the_first_record_creates_its_topic_at_once_where_brokers_do_that(caplog
             assert cluster.topics == {"orders": 4}
 
     run(scenario)
-    (warning,) = warnings_of(caplog)
-    assert "does not know topic 'orders': records wait up to 60 s (max_block_ms)" in warning
-    assert "auto.create.topics.enable" in warning
+    assert warnings_of(caplog) == [], "the answer with which brokers create a topic is no reason to worry"
+
+
+def test_a_wait_for_a_topic_says_that_brokers_may_create_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with (
+            MockCluster(brokers=1, network=network, auto_create_topics=False) as cluster,
+            Producer(cluster.bootstrap_servers, dialer=network.dial) as producer,
+        ):
+            sent = producer.send("orders", b"v")
+            await asyncio.sleep(1)
+            (warning,) = warnings_of(caplog)
+            assert "does not know topic 'orders': records wait up to 60 s (max_block_ms)" in warning
+            assert "auto.create.topics.enable" in warning
+            cluster.create_topic("orders")
+            await sent
+
+    run(scenario)
 
 
 def test_a_wait_for_topics_that_never_come_is_told_once(caplog: pytest.LogCaptureFixture) -> None:  # faults: T2
