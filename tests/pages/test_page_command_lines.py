@@ -324,7 +324,7 @@ SLOW: Final = ("aiokprod audit", "aiokprod demo", "python -m aiokprod.audit", "n
 
 
 class Place:
-    """What command lines find: programs, files, and the cluster of the page, which is in memory."""
+    """The surroundings of a command line: programs, files, and the cluster of the page, which is in memory."""
 
     def __init__(self, folder: Path, servers: str) -> None:
         self.folder, self.servers = folder, servers

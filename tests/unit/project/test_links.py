@@ -1,4 +1,4 @@
-"""`nox -s links`: each link that leads elsewhere is followed, and a broken one is told. Here they lead to a server in memory."""
+"""`nox -s links`: each link that leads elsewhere is followed, and a broken one is told. Here they lead to a local server."""
 
 from __future__ import annotations
 
