@@ -203,8 +203,8 @@ class _Interrupts:
     """The handling of Ctrl-C while Spark works.
 
     A KeyboardInterrupt in the middle of a call breaks what Python and Spark's JVM say to each other: both print tracebacks, and
-    a JVM that was just starting runs on for ever. So the first Ctrl-C lets Spark start, cancels its jobs from another thread, and
-    is raised at the end. The second one is raised at once, as soon as there is a JVM. A handler that the program has set stays.
+    a JVM that was just starting runs on for ever. So the first Ctrl-C lets Spark start, cancels its jobs from another thread,
+    and is raised at the end. The second one is raised at once, if there is a JVM. A handler that the program has set stays.
     """
 
     def __init__(self) -> None:
