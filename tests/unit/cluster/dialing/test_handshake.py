@@ -214,7 +214,8 @@ def test_a_broker_that_never_answers_is_given_up_with_the_step_it_stuck_at(run: 
             error = await refused(broker, timeout_s=1.0)  # enough to connect, also on a slow machine
             assert isinstance(error, ConnectionSetupTimeoutError)
             assert isinstance(error, TimeoutError)
-            assert re.search(r"ApiVersions did not end within (0\.[1-9]|1\.0) s", str(error))  # what connecting has left
+            # what connecting has left of the time
+            assert re.search(r"ApiVersions did not end within (0\.[1-9]|1\.0) s", str(error))
 
     run(scenario())
 
