@@ -59,6 +59,15 @@ class Shop(Served):
                     found[sample.name] = found.get(sample.name, 0.0) + sample.value
         return found
 
+    def scraped_at_last(self) -> dict[str, float]:
+        """Scrape while workers start: prometheus_client cannot read a file that one has just begun, and the answer is 500."""
+        try:
+            return self.scraped()
+        except AssertionError as error:
+            if "Internal Server Error" not in str(error):
+                raise
+            return {}
+
     def workers(self) -> set[str]:
         """Return the process ids that have written figures."""
         return {path.stem.rpartition("_")[2] for path in self.figures.glob("counter_*.db")}
@@ -72,7 +81,7 @@ def test_a_scrape_of_two_workers_has_the_sums_of_both(tmp_path: Path) -> None:
             served.until(lambda: len(served.workers()) == 2)
             for number in range(SENDS):
                 served.ask("POST", "/orders", b"%d" % number)
-            served.until(lambda: served.scraped().get("aiokprod_records_delivered_total") == SENDS)
+            served.until(lambda: served.scraped_at_last().get("aiokprod_records_delivered_total") == SENDS)
             found = served.scraped()
             assert found["aiokprod_topic_records_delivered_total"] == SENDS
             assert found["aiokprod_delivery_seconds_count"] == found["aiokprod_delivery_seconds_bucket"] >= 1
@@ -83,8 +92,8 @@ def test_a_scrape_of_two_workers_has_the_sums_of_both(tmp_path: Path) -> None:
                 assert integration.PREFIX + name + suffix in names
             os.kill(int(sorted(served.workers())[0]), signal.SIGTERM)  # its counters stay, its gauges go
             served.until(lambda: len(served.workers()) == 3)  # and another one takes its place
-            served.until(lambda: served.scraped()["aiokprod_buffer_limit_bytes"] == 2 * 33_554_432)
-            assert served.scraped()["aiokprod_records_delivered_total"] == SENDS
+            served.until(lambda: served.scraped_at_last().get("aiokprod_buffer_limit_bytes") == 2 * 33_554_432)
+            served.until(lambda: served.scraped_at_last().get("aiokprod_records_delivered_total") == SENDS)
             served.end()
         finally:
             served.kill()

@@ -264,7 +264,8 @@ RUNS: Final[Mapping[str, Run | Elsewhere]] = {
     "pip install -q -U pip": QUIETLY,
     "pip install -q -e . --group test": QUIETLY,
     "pip install -U pip": Run("Requirement already satisfied: pip", more=PIP),
-    "pip install -e . --group dev": INSTALLED,
+    # The environment of the tests has not all of that group.
+    "pip install -e . --group dev": Elsewhere(".ci/run", ".ci/run", "pip install -q -e . --group dev"),
     'pip install ".[cli]"': INSTALLED,
     'pip install -e ".[spark]"': INSTALLED,
     # One file of the tests, and not all of them.
