@@ -57,7 +57,10 @@ class CheckpointRewoundError(ExactlyOnceError):
 
 
 class FactsMissingError(ExactlyOnceError):
-    """Nothing is recorded about the batch before this one, so it is not known whether this batch was committed."""
+    """Nothing is recorded about the batch before this one, so it is not known whether this batch was committed.
+
+    Or it is committed in part, and the record of a part has expired.
+    """
 
     advice = (
         "If it was not written before (the query was at_least_once until now), or may be written twice, set onMissingFacts to"
@@ -128,6 +131,11 @@ def refusal_error(refusal: Refusal, opening: Opening, batch: BatchName, where: s
             text = (
                 f"batch {batch.number} was to be written, but another query has used the sinkId since this one wrote with it,"
                 " so nothing is recorded about this one any more"
+            )
+        case Refusal.NO_FACTS if last == batch:
+            text = (
+                f"batch {batch.number} is partly committed, and the record of the rows that are committed here has expired"
+                " (offsets.retention.minutes, 7 days by default), so they cannot be compared"
             )
         case Refusal.NO_FACTS if last is not None and last.query == batch.query:
             text = f"batch {batch.number} was to be written, but the last one on record is batch {last.number}"

@@ -1,7 +1,7 @@
 """The facts of the protocol as committed offsets of consumer groups: where each is, and its text. Pure.
 
     group S.<n>         decision    offset: batch; metadata: `d3 query version tasks slots generation chunks earlier stream
-                                    rows attempts...`, and `d2 attempts...` in further parts
+                                    rows attempts... marked...`, and `d2 ...` with the rest of them in further parts
     group S.done        done        offset: batch; metadata: `f1 query`
     group S.m<n>        marker      offset: batch; metadata: `m1 query rows fingerprint`
 
@@ -125,6 +125,7 @@ def decision_texts(names: Names, decision: Decision) -> list[Chunk]:
     """Return a decision as offsets, all to be written in one transaction."""
     generation = decision.attempts[0].generation if decision.attempts else 0
     words = [f"{each.partition}.{each.attempt}.{each.producer_id}.{each.epoch}" for each in decision.attempts]
+    words += [str(each) for each in decision.marked]
     rows = NONE if decision.rows is None else decision.rows
     rest = f"{','.join(decision.earlier) or NONE} {decision.stream or NONE} {rows}"
     head = f"d3 {decision.batch.query} {decision.version} {decision.tasks} {names.slots} {generation}"
@@ -157,16 +158,18 @@ def read_head(fact: Fact) -> Head:
 def read_decision(facts: Iterable[Fact]) -> Decision:
     """Read a decision from all of its parts, in their order. Raises ProtocolError if they are something else."""
     first, *others = facts
-    query, version, tasks, _, generation, _, earlier, stream, rows, *attempts = _head_words(first)
+    query, version, tasks, _, generation, _, earlier, stream, rows, *entries = _head_words(first)
     for each in others:
         if each.offset != first.offset:
             raise ProtocolError(f"a part of the decision of batch {first.offset} is of batch {each.offset}")
-        attempts += _words(each, "d2", 0, at_least=True)
-    read = tuple(_attempt(_number(generation), word) for word in attempts)
+        entries += _words(each, "d2", 0, at_least=True)
+    read = tuple(_attempt(_number(generation), word) for word in entries if "." in word)
+    marked = tuple(_number(word) for word in entries if "." not in word)
     queries = () if earlier == NONE else tuple(earlier.split(","))
     of_stream = None if stream == NONE else stream
     count = None if rows == NONE else _number(rows)
-    return Decision(BatchName(query, first.offset), _number(version), _number(tasks), read, queries, of_stream, count)
+    batch = BatchName(query, first.offset)
+    return Decision(batch, _number(version), _number(tasks), read, queries, of_stream, count, marked)
 
 
 def _head_words(fact: Fact) -> list[str]:

@@ -13,7 +13,9 @@ X5 facts of another query count for nothing; X6 a marker stands for the same row
 X7 a finished batch is not written again; X8 abort spares what is decided; X9 a batch ends with all of it committed;
 X10 each marker of a batch belongs to a task; X11 a batch older than the facts is refused; X12 so is one behind a gap;
 X13 so is one of a query that another one has followed; X14 so is one behind a batch that is only partly committed;
-X15 so is a finished batch that comes back with another number of rows.
+X15 so is a finished batch that comes back with another number of rows;
+X16 a marker that was there before a decision tells nothing about its transactions; X17 what is committed and has no marker any
+more is refused.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
-GENERATIONS: Final = 8
-"""Openings, one after the other, whose tasks share no transactional id: so a task of an older opening that begins late, or of a
-second driver, does not abort what a newer one has prepared. Few, as brokers keep each id for a week."""
+GENERATIONS: Final = 16
+"""Epochs of the control id, one after the other, whose tasks share no transactional id. So a task that begins late, of an older
+opening or of a second driver, does not abort what a newer one has prepared. An opening raises the epoch by one, each decision
+of version 2 by one more, and leftovers by one or two: so these are four to sixteen openings. Brokers keep each id for a week,
+so there are few."""
 
 EARLIER_QUERIES: Final = 16
 """Former queries of a sink id that are remembered: each new checkpoint makes one. They share one offset with the decision."""
@@ -55,11 +59,14 @@ class Decision:
     Args:
         batch: of the transactions.
         version: of the transaction protocol, 1 or 2.
-        tasks: number of partitions of the job, those that had nothing to write included.
+        tasks: number of partitions of the job whose markers may be there: those that had nothing to write are included, and
+            those that an earlier decision of the batch had.
         attempts: the transactions.
         earlier: queries that have decided a batch before this one, the last `EARLIER_QUERIES` of them.
         stream: the streaming query in whose `foreachBatch` it was written as a batch job; None: none is known.
         rows: of the batch, those that are committed already included; None: an older record, which has no number.
+        marked: partitions of the job that had a marker of this batch before. It has been compared, and stands for the rows, or
+            `attempts` has the partition: then other rows are written again, and it stands for none of them.
     """
 
     batch: BatchName
@@ -69,6 +76,7 @@ class Decision:
     earlier: tuple[str, ...] = ()
     stream: str | None = None
     rows: int | None = None
+    marked: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,7 @@ class Opening:
         earlier: queries that have decided a batch before the one of the last batch.
         stream: of the last batch, if it was a batch job of a `foreachBatch`.
         rows: of the last batch; None: not known.
+        unmarked: partitions of the job that are committed, and whose markers have expired.
     """
 
     token: Token
@@ -126,6 +135,7 @@ class Opening:
     earlier: tuple[str, ...] = ()
     stream: str | None = None
     rows: int | None = None
+    unmarked: frozenset[int] = frozenset()
 
 
 class Order(Enum):
@@ -146,7 +156,7 @@ class Refusal(Enum):
     with the same `txnAppId`: the checkpoint is a new one."""
     NO_FACTS = "no facts"
     """The batch before it is not the last decided one: the facts have expired, it was written in another way, or another query
-    has decided one since."""
+    has decided one since. Or a part of the batch is committed, and its marker has expired."""
     UNFINISHED = "unfinished"
     """The batch before it is only partly committed, and was not run again."""
     OTHER_ROWS = "other rows"
@@ -193,6 +203,9 @@ class Protocol:
         if not left:
             return Opening(token, decision.batch, earlier=decision.earlier, stream=decision.stream, rows=decision.rows)
         of_batch = {number: marker for number, marker in markers.items() if self.is_of(marker, decision.batch)}
+        written = {each.partition for each in decision.attempts}
+        committed = {each for each in decision.marked if each not in written}
+        committed |= written - {each.partition for each in left}
         return Opening(
             token,
             decision.batch,
@@ -201,7 +214,15 @@ class Protocol:
             earlier=decision.earlier,
             stream=decision.stream,
             rows=decision.rows,
+            unmarked=self.unmarked(committed, of_batch),
         )
+
+    def unmarked(self, committed: Collection[int], markers: Mapping[int, Marker]) -> frozenset[int]:
+        """Return the partitions that are committed without a marker (X17).
+
+        Each marker expires on its own, and that of an earlier decision of a batch before the last decision.
+        """
+        return frozenset(committed) - markers.keys()
 
     def is_in(
         self,
@@ -214,8 +235,14 @@ class Protocol:
         fate = fates.get(attempt, Fate.COMMITTED)
         if fate is not Fate.GONE:
             return fate is Fate.COMMITTED
+        if self.may_be_older(attempt, decision):
+            return False  # if it is this one's, the replay compares equal
         marker = markers.get(attempt.partition)
         return marker is not None and self.is_of(marker, decision.batch)
+
+    def may_be_older(self, attempt: Attempt, decision: Decision) -> bool:
+        """Return whether the marker of the partition may be that of an earlier decision of the batch (X16)."""
+        return attempt.partition in decision.marked
 
     def is_of(self, marker: Marker, batch: BatchName) -> bool:
         """Return whether a marker is one of this batch (X5)."""
@@ -257,6 +284,8 @@ class Protocol:
             return Refusal.REWOUND
         if opening.is_finished:
             return Order.SKIP
+        if partition in opening.unmarked:
+            return Refusal.NO_FACTS
         return Order.COMPARE if partition in opening.markers else Order.WRITE
 
     def is_same_query(self, last: BatchName, batch: BatchName) -> bool:
@@ -296,12 +325,15 @@ class Protocol:
         """
         if opening.last == batch and opening.is_finished:
             return Refusal.OTHER_COUNT if compares_count and not self.has_same_count(opening, reports) else None
-        has_more = opening.last == batch and any(number >= len(reports) for number in opening.markers)
-        if has_more and not may_duplicate:
+        is_replay = opening.last == batch
+        committed = {*opening.markers, *opening.unmarked}
+        if is_replay and not may_duplicate and any(number >= len(reports) for number in committed):
             return Refusal.OTHER_ROWS  # X10: no task compares these
         attempts = tuple(report.attempt for report in reports if report.attempt is not None)
         rows = sum(report.rows for report in reports)
-        return Decision(batch, version, len(reports), attempts, self.earlier(opening, batch), stream, rows)
+        marked = tuple(sorted(opening.markers)) if is_replay else ()
+        tasks = max(len(reports), *(number + 1 for number in marked)) if marked else len(reports)
+        return Decision(batch, version, tasks, attempts, self.earlier(opening, batch), stream, rows, marked)
 
     def has_same_count(self, opening: Opening, reports: Sequence[Report]) -> bool:
         """Return whether a finished batch comes back with as many rows (X15). Which rows they are does not matter: a legitimate

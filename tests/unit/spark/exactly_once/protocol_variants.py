@@ -189,6 +189,20 @@ class AFinishedBatchMayHaveOtherRows(Protocol):
         return True
 
 
+class AMarkerTellsOfAnyDecision(Protocol):
+    """X16 off."""
+
+    def may_be_older(self, attempt: Attempt, decision: Decision) -> bool:
+        return False
+
+
+class WhatHasNoMarkerIsWritten(Protocol):
+    """X17 off."""
+
+    def unmarked(self, committed: Collection[int], markers: Mapping[int, Marker]) -> frozenset[int]:
+        return frozenset()
+
+
 @dataclass(frozen=True)
 class Variant:
     """A rule that is off, the kind of schedule in which it is missed, and what then goes wrong.
@@ -303,5 +317,15 @@ VARIANTS = (
         "X15", "old checkpoints come back, rows are added", LOST,
         "The number of the batch is known as finished, so the rows that Spark has added are skipped.",
         protocol=AFinishedBatchMayHaveOtherRows(),
+    ),
+    _off(
+        "X16", "rows move, duplicates are allowed", LOST,
+        "The marker of an earlier decision stands for a transaction with other rows, which has timed out.",
+        protocol=AMarkerTellsOfAnyDecision(),
+    ),
+    _off(
+        "X17", "markers expire", TWICE,
+        "A task whose rows are committed finds no marker any more, and writes them again.",
+        protocol=WhatHasNoMarkerIsWritten(),
     ),
 )  # fmt: skip

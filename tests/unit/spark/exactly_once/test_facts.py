@@ -50,7 +50,10 @@ STREAMS = st.none() | st.text().map(name_of_query)
 ROWS = st.none() | st.integers(0, 2**62)
 
 
-@given(BATCHES, st.sampled_from([1, 2]), ATTEMPTS, st.integers(1, 10**6), EARLIER, STREAMS, ROWS)
+MARKED = st.lists(st.integers(0, 10**6), max_size=400).map(tuple)
+
+
+@given(BATCHES, st.sampled_from([1, 2]), ATTEMPTS, st.integers(1, 10**6), EARLIER, STREAMS, ROWS, MARKED)
 def test_a_decision_comes_back_from_its_parts(
     batch: BatchName,
     version: int,
@@ -59,8 +62,9 @@ def test_a_decision_comes_back_from_its_parts(
     earlier: list[str],
     stream: str | None,
     rows: int | None,
+    marked: tuple[int, ...],
 ) -> None:
-    decision = Decision(batch, version, len(attempts), tuple(attempts), tuple(earlier), stream, rows)
+    decision = Decision(batch, version, len(attempts), tuple(attempts), tuple(earlier), stream, rows, marked)
     chunks = decision_texts(Names("s", "t", slots), decision)
     assert read_decision(chunk.fact for chunk in chunks) == decision
     assert read_head(chunks[0].fact) == (len(chunks), slots)
