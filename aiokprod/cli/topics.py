@@ -17,7 +17,9 @@ from aiokprod.cli.common.printing import print_json, print_table
 from aiokprod.cli.common.running import run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_DONE
 from aiokprod.cli.common.topic_admin import DEVELOPMENT, TOPIC, TopicAdmin
+from aiokprod.errors import BrokerAnswerError
 from aiokprod.reader import Reader
+from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.metadata import MetadataResponseTopic
 
 SET_ON_TOPIC: Final = 1
@@ -55,7 +57,7 @@ def state_of(topic: MetadataResponseTopic) -> State:
     name = topic.name or ""
     without_leader = [each.partition_index for each in topic.partitions if each.leader_id < 0]
     behind = [each.partition_index for each in topic.partitions if len(each.isr_nodes) < len(each.replica_nodes)]
-    trouble: list[str] = []
+    trouble = [name_of(topic.error_code)] if topic.error_code else []
     if without_leader:
         trouble.append(f"no leader: {_numbers(without_leader)}")
     if behind:
@@ -202,15 +204,23 @@ def create_command(
 
     async def work() -> int:
         async with TopicAdmin(connection.config(), connection.timeout_s) as admin:
-            if if_missing and not (await admin.metadata([name])).topics[0].error_code:
+            is_there = if_missing and not (await admin.metadata([name])).topics[0].error_code
+            may = is_there or await _may(admin, yes)
+            if not is_there:
+                try:
+                    await admin.create(name, partitions or -1, replicas or -1, options, only_check=not may)
+                except BrokerAnswerError as error:
+                    # A principal without DESCRIBE is not told in metadata that a topic is there.
+                    is_there = if_missing and error.code == ErrorCode.TOPIC_ALREADY_EXISTS
+                    if not is_there:
+                        raise
+            if is_there:
                 tell(f"topic {name!r} exists already: it is left as it is")
-                return DONE
-            if not await _may(admin, yes):
-                await admin.create(name, partitions or -1, replicas or -1, options, only_check=True)
+            elif may:
+                tell(f"topic {name!r} is created")
+            else:
                 tell(f"would create topic {name!r}; add --yes to do it")
                 return NOT_DONE
-            await admin.create(name, partitions or -1, replicas or -1, options)
-            tell(f"topic {name!r} is created")
         return DONE
 
     run(work)
@@ -229,7 +239,7 @@ def delete_command(names: Sequence[str], if_there: bool, yes: bool, connection: 
             found = {topic.name: topic for topic in (await admin.metadata(names)).topics}
             for name in dict.fromkeys(names):
                 code = found[name].error_code if name in found else 0
-                if code and not if_there:
+                if code and not (if_there and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                     await admin.refuse_topic(code, f"nothing is deleted: topic {name!r}", name, IF_THERE)
             there = [name for name in dict.fromkeys(names) if name in found and not found[name].error_code]
             if there and not await _may(admin, yes):

@@ -42,8 +42,19 @@ async def of_topic(admin: TopicAdmin, name: str) -> list[Finding]:
         return [await _missing(admin, name, answer)]
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return [_no_right(admin.config, name, "may not describe")]
-    if code and not topic.partitions:
+    if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return [
+            Finding(
+                "acl",
+                f"this principal has no right on the cluster that is needed for topic {name!r}",
+                f"kafka-acls.sh --add --allow-principal {_principal(admin.config)} --operation Describe --cluster",
+            )
+        ]
+    if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
         return [Finding("topic-name", f"topic {name!r}: {name_of(code)}", "correct the name of the topic")]
+    if code and not (code == ErrorCode.LEADER_NOT_AVAILABLE and topic.partitions):
+        again = f"{NOT_HERE}: ask again in some seconds; if it stays so, the brokers' logs say why"
+        return [Finding("topic-error", f"the brokers tell nothing about topic {name!r}: {name_of(code)}", again)]
     findings = list(_of_partitions(name, topic))
     if topic.topic_authorized_operations != NOT_TOLD and not topic.topic_authorized_operations >> WRITE & 1:
         findings.append(_no_right(admin.config, name, "may not write to"))
@@ -79,12 +90,16 @@ async def _missing(admin: TopicAdmin, name: str, answer: MetadataResponse) -> Fi
     return Finding("topic-missing", f"topic {name!r} does not exist, and is not created by a record{why}", command)
 
 
+def _principal(config: ProducerConfig) -> str:
+    return f"User:{config.sasl_username}" if config.sasl_username else "User:..."
+
+
 def _no_right(config: ProducerConfig, name: str, what: str) -> Finding:
-    principal = f"User:{config.sasl_username}" if config.sasl_username else "User:..."
     return Finding(
         "acl",
         f"this principal {what} topic {name!r}",
-        f"kafka-acls.sh --add --allow-principal {principal} --operation Write --operation Describe --topic {name}",
+        f"kafka-acls.sh --add --allow-principal {_principal(config)} --operation Write --operation Describe --topic"
+        f" {name}",
     )
 
 

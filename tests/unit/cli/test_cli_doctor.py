@@ -545,6 +545,28 @@ def test_the_name_of_the_topic_is_not_valid(cluster: MockCluster) -> None:
     check(examine(cluster.bootstrap_servers, "no spaces"), "topic-name", "correct the name")
 
 
+def answer_topics_with(code: int) -> Callable[[Any, int], Any]:
+    def change(answer: Any, version: int) -> Any:
+        for topic in answer.topics:
+            topic.error_code, topic.partitions = code, []
+        return answer
+
+    return change
+
+
+@pytest.mark.parametrize("code", [ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_an_error_that_says_nothing_about_the_name_of_the_topic(cluster: MockCluster, code: ErrorCode) -> None:
+    cluster.rewrite_answer("Metadata", answer_topics_with(code), times=None)
+    told = examine(cluster.bootstrap_servers, "orders")
+    check(told, "topic-error", "ask again in some seconds")
+    assert code.name in told.text and "topic-name" not in told.states
+
+
+def test_a_right_on_the_cluster_is_missing_for_the_topic(cluster: MockCluster) -> None:
+    cluster.rewrite_answer("Metadata", answer_topics_with(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), times=None)
+    check(examine(cluster.bootstrap_servers, "orders"), "acl", "--operation Describe --cluster")
+
+
 def test_a_partition_has_no_leader(cluster: MockCluster) -> None:
     cluster.move_leader("orders", 1, None)
     check(examine(cluster.bootstrap_servers, "orders"), "no-leader", "start broker 1")

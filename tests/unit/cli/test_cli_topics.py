@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from cli_runs import objects, ok, run, write
 
 from aiokprod.testing import MockCluster
+from aiokprod.wire.codes import ErrorCode
 
 
 @pytest.fixture
@@ -160,3 +162,44 @@ def test_what_is_changed_is_told(cluster: MockCluster) -> None:
     assert told("create", "new", "--if-missing").endswith(" topic 'new' exists already: it is left as it is\n")
     assert told("delete", "new") == "aiokprod topics delete: topic 'new' is deleted\n"
     assert told("delete", "new", "--if-there").endswith(" topic 'new' does not exist: there is nothing to delete\n")
+
+
+def answer_topics_with(code: int) -> Callable[[Any, int], Any]:
+    def change(answer: Any, version: int) -> Any:
+        for topic in answer.topics:
+            topic.error_code, topic.partitions = code, []
+        return answer
+
+    return change
+
+
+UNTOLD = pytest.mark.parametrize(
+    "code",
+    [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_SERVER_ERROR],
+)
+
+
+@UNTOLD
+def test_if_there_leaves_out_only_a_topic_that_does_not_exist(cluster: MockCluster, code: ErrorCode) -> None:
+    cluster.rewrite_answer("Metadata", answer_topics_with(code), times=None)
+    done = run(cluster, "topics", "delete", "orders", "--if-there")
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
+    assert f"nothing is deleted: topic 'orders': {code.name}" in done.stderr
+
+
+@UNTOLD
+def test_if_missing_leaves_a_topic_alone_that_metadata_does_not_tell(cluster: MockCluster, code: ErrorCode) -> None:
+    cluster.rewrite_answer("Metadata", answer_topics_with(code), times=None)
+    done = run(cluster, "topics", "create", "orders", "--if-missing")
+    assert (done.exit_code, done.stdout) == (0, ""), done.output
+    assert done.stderr.endswith(" topic 'orders' exists already: it is left as it is\n")
+    done = run(cluster, "topics", "create", "new", "--if-missing")
+    assert done.exit_code == 0 and done.stderr.endswith(" topic 'new' is created\n")
+
+
+@UNTOLD
+def test_the_error_of_a_topic_is_its_trouble_in_the_list(cluster: MockCluster, code: ErrorCode) -> None:
+    cluster.rewrite_answer("Metadata", answer_topics_with(code), times=None)
+    assert ok(cluster, "topics", "list").splitlines()[1].split() == ["orders", "0", "0", code.name]
+    [found] = objects(ok(cluster, "topics", "list", "--json"))
+    assert found["trouble"] == code.name
