@@ -26,10 +26,11 @@ import click
 from aiokprod.cli.common.help_names import HELP
 from aiokprod.cli.common.parameter import ParameterType
 from aiokprod.cli.common.statuses import BY_SIGNAL, DONE
-from aiokprod.cli.common.topic_admin import DEVELOPMENT
+from aiokprod.cli.common.topic_admin import ADVICE, DEVELOPMENT
 from aiokprod.testing.mock import MockCluster
 from aiokprod.testing.mock.cluster_state import RefusalError
 from aiokprod.testing.mock.kafka_versions import NEWEST, RELEASES
+from aiokprod.wire.codes import ErrorCode
 
 HOST: Final = "127.0.0.1"
 BOOTSTRAP_VARIABLE: Final = "AIOKPROD_BOOTSTRAP_SERVERS"
@@ -204,8 +205,9 @@ def cluster(
             try:
                 running.create_topic(name, partitions)
             except RefusalError as refusal:
+                advice = f". {ADVICE[refusal.code]}" if refusal.code == ErrorCode.INVALID_TOPIC_EXCEPTION else ""
                 raise click.ClickException(
-                    f"topic {name!r} cannot be created: {refusal.message or refusal.code}"
+                    f"topic {name!r} cannot be created: {refusal.message or refusal.code}{advice}"
                 ) from refusal
         click.echo(start_line(running), err=bool(command))
         if command:

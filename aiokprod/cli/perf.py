@@ -21,6 +21,7 @@ from typing import Any, Final
 import click
 
 from aiokprod.cli.common.connection import Connection, connection_options
+from aiokprod.cli.common.parameter import Number
 from aiokprod.cli.common.printing import print_json
 from aiokprod.cli.common.running import run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
@@ -239,7 +240,7 @@ MEASURES: Final = {OURS: measure_ours, THEIRS: measure_theirs}
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     metavar="N",
     help="Records per second; default: as fast as they are taken.",
 )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import click
 
 from aiokprod.cli.common.connection import Connection, connection_options
+from aiokprod.cli.common.parameter import Number
 from aiokprod.cli.common.printing import print_json, print_table
 from aiokprod.cli.common.running import line_of, run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
@@ -36,7 +37,7 @@ class Broker:
 @click.option(
     "--interval",
     metavar="SECONDS",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=0.0,
     show_default=True,
     help="Time between two round trips.",

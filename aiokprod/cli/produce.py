@@ -15,11 +15,11 @@ import click
 
 from aiokprod.cli.common.connection import Connection, connection_options
 from aiokprod.cli.common.input_lines import InputLines
-from aiokprod.cli.common.parameter import ParameterType
+from aiokprod.cli.common.parameter import Number, ParameterType
 from aiokprod.cli.common.printing import is_plain
 from aiokprod.cli.common.record_lines import Headers, LineError, Outgoing, json_of
 from aiokprod.cli.common.record_sources import Csv, HeadError, Json, Source, Values
-from aiokprod.cli.common.running import LONGEST_LINE, advice_of, line_of, run, tell
+from aiokprod.cli.common.running import LONGEST_LINE, advice_of, drop, line_of, run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
 from aiokprod.config import ProducerConfig
 from aiokprod.delivery_type import Delivery
@@ -152,7 +152,7 @@ class Sending:
         try:
             print(line, file=out)
         except OSError as error:
-            self._broken = error
+            self._broken = _named(error, out)
 
     def _done(self, record: Outgoing, delivery: Delivery) -> None:
         error = delivery.exception()
@@ -297,7 +297,7 @@ class Produce(click.Command):
 )
 @click.option("-p", "--partition", metavar="N", type=click.IntRange(0), help="Send all to this partition.")
 @click.option("--repartition", is_flag=True, help="With --json: let the partitioner choose, not the line.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="At most N records per second.")
+@click.option("--rate", type=Number(0, min_open=True), metavar="N", help="At most N records per second.")
 @click.option(
     "--failed",
     type=click.Path(dir_okay=False),
@@ -415,6 +415,21 @@ async def _delivered(producer: Producer, config: ProducerConfig) -> None:
         raise
 
 
+def _named(error: OSError, out: IO[str]) -> OSError:
+    """Return the error of an output with its name: that of a write has none. Closing it shall not fail again."""
+    drop(out)
+    if error.filename is None:
+        error.filename = "standard output" if out.name == "<stdout>" else out.name
+    return error
+
+
+def _flush(out: IO[str]) -> None:
+    try:
+        out.flush()
+    except OSError as error:
+        raise _named(error, out) from None
+
+
 async def _work(
     config: ProducerConfig,
     topic: str | None,
@@ -431,7 +446,7 @@ async def _work(
         tell("reads what is typed here, until Ctrl-D")
     producer = await Producer(config).start(config.start_timeout)
     sending = Sending(producer, topic, defaults, out, shows_offsets)
-    is_cut = False
+    is_cut = is_told = False
     bar, update = _bar(lines, sending.counts)
     try:
         with bar:
@@ -443,12 +458,13 @@ async def _work(
             finally:
                 await _delivered(producer, config)
             sending.check()
-            out.flush()
-            sys.stdout.flush()
+            _flush(out)
+            _flush(sys.stdout)
     except BrokenPipeError:
         raise
     except (OSError, ValueError) as error:  # of a file that is read, or of our output
         if not sending.counts.read:
+            is_told = not sending.counts.wrong_lines  # in one line
             if isinstance(error, AiokprodError | OSError):
                 raise
             raise ConfigError(str(error)) from None
@@ -457,5 +473,6 @@ async def _work(
     finally:  # also after Ctrl-C
         for reason, count in sending.reasons.most_common(TOLD):
             tell(f"{count:,} failed: {reason}")
-        tell(sending.counts.line())
+        if not is_told:
+            tell(sending.counts.line())
     return NOT_GOOD if is_cut or sending.counts.failed or sending.counts.wrong_lines else DONE

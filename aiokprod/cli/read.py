@@ -96,7 +96,10 @@ class Pattern(ParameterType["re.Pattern[bytes]"]):
 
 def wanted_by(grep: re.Pattern[bytes] | None, grep_key: re.Pattern[bytes] | None, headers: Sequence[str]) -> Wanted:
     """Return the filter of these options: all of them must match."""
-    pairs = [(name, value.encode() if equals else None) for name, equals, value in (h.partition("=") for h in headers)]
+    pairs = [
+        (name, value.encode("utf-8", "surrogateescape") if equals else None)
+        for name, equals, value in (h.partition("=") for h in headers)
+    ]
 
     def is_wanted(record: DecodedRecord) -> bool:
         if grep is not None and (record.value is None or grep.search(record.value) is None):

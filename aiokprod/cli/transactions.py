@@ -16,6 +16,7 @@ import click
 from aiokprod.cli.common.connection import Connection, connection_options
 from aiokprod.cli.common.group import Group
 from aiokprod.cli.common.help_names import HELP
+from aiokprod.cli.common.parameter import Number
 from aiokprod.cli.common.printing import print_table
 from aiokprod.cli.common.running import run, tell
 from aiokprod.cli.common.statuses import NOT_DONE, NOT_GOOD
@@ -120,7 +121,7 @@ def describe_command(
 @click.option(
     "--older-than",
     metavar="SECONDS",
-    type=click.FloatRange(0, 1e9),
+    type=Number(0, 1e9),
     default=LONGEST_TIMEOUT_S,
     show_default=True,
     help="Only if the producer wrote nothing for so many seconds.",

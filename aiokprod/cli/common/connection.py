@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from aiokprod.cli.common.parameter import Number
 from aiokprod.config import ProducerConfig
 from aiokprod.config.command_line import Setting, config_of_settings, settings_of
 
@@ -54,7 +55,7 @@ def connection_options(command: CallT) -> CallT:
     for option in (
         click.option(
             "--timeout",
-            type=click.FloatRange(0.001, 86_400),
+            type=Number(0.001, 86_400),
             default=30.0,
             show_default=True,
             metavar="SECONDS",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from aiokprod.cli.common.record_lines import LineError, Outgoing, json_object, record_of
-from aiokprod.cli.common.texts import unescaped
+from aiokprod.cli.common.texts import escaped, unescaped
 
 LONGEST_ROW_LINES: Final = 10_000
 
@@ -48,9 +48,9 @@ class Values(Source):
     def __init__(
         self, key_separator: str | None, key_field: str | None, null: str | None, is_escaped: bool, skips_empty: bool
     ) -> None:
-        self._separator = None if key_separator is None else key_separator.encode()
+        self._separator = None if key_separator is None else key_separator.encode("utf-8", "surrogateescape")
         self._key_field = key_field
-        self._null = None if null is None else null.encode()
+        self._null = None if null is None else null.encode("utf-8", "surrogateescape")
         self._is_escaped = is_escaped
         self._skips_empty = skips_empty
 
@@ -62,7 +62,7 @@ class Values(Source):
         if self._separator is not None:
             before, found, after = line.partition(self._separator)
             if not found:
-                raise LineError(f"no {self._separator.decode()!r} (--key-separator) between a key and a value")
+                raise LineError(f"no '{escaped(self._separator)}' (--key-separator) between a key and a value")
             key, line = self._content(before), after
         if self._key_field is not None:
             key = field_of(json_object(line), self._key_field)
@@ -161,6 +161,10 @@ class Csv(Source):
     def _row(self, fields: Sequence[str]) -> Iterator[Outgoing]:
         if self._names is None:
             self._names = list(fields)
+            used = self._names if self._value_field is None else [self._key_field, self._value_field]
+            for name in self._names:
+                if self._names.count(name) > 1 and name in used:
+                    raise HeadError(f"the first row has the column {name!r} more than once")
             for name in (self._key_field, self._value_field):
                 if name is not None and name not in self._names:
                     one = " (is --delimiter right?)" if len(self._names) == 1 else ""
@@ -168,7 +172,9 @@ class Csv(Source):
                     raise HeadError(f"the first row has no column {name!r}; it has {names}{one}")
             return
         if len(fields) != len(self._names):
-            raise LineError(f"{len(fields)} fields where the first row has {len(self._names)}")
+            raise LineError(
+                f"{len(fields)} {'field' if len(fields) == 1 else 'fields'} where the first row has {len(self._names)}"
+            )
         row = {name: None if text == self._null else text for name, text in zip(self._names, fields, strict=True)}
         key = None if self._key_field is None else _encoded(row[self._key_field])
         if self._value_field is not None:

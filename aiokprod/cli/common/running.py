@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, NoReturn, TextIO
+from typing import IO, Any, Final, NoReturn
 
 import click
 
@@ -37,6 +39,7 @@ from aiokprod.errors import (
 from aiokprod.logs import printable
 
 LONGEST_LINE: Final = 2_000
+_BYTE: Final = re.compile(r"\\udc([89a-f][0-9a-f])")
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 LAST: Final = 2
 ASK: Final = " (aiokprod doctor finds out more)"
@@ -44,12 +47,14 @@ UNREACHED: Final = (BootstrapError, TlsError, AuthenticationError)
 PIPE: Final = 13  # SIGPIPE, which Windows does not have
 
 
+NAME_RULE: Final = "1 to 249 of the characters a-z A-Z 0-9 . _ - and not '.' or '..'"
+"""of topics; some errors say it themselves"""
 ADVICE: Final[Mapping[type[AiokprodError], str]] = {
     BootstrapError: "Check -b (bootstrap.servers), the network and the brokers' advertised.listeners.",
     ConnectionLostError: "Check the broker and the network.",
     DeliveryTimeoutError: "Its line says in may_be_in_log whether it may come twice if it is sent again.",
     InvalidPartitionError: "`aiokprod topics describe TOPIC` shows the partitions.",
-    InvalidTopicError: "A name is 1 to 249 of the characters a-z A-Z 0-9 . _ - and not '.' or '..'.",
+    InvalidTopicError: f"A name is {NAME_RULE}.",
     PartitionOutOfRangeError: "`aiokprod topics describe TOPIC` shows the partitions.",
     TlsError: "Check security.protocol, the certificate authorities (ssl.cafile) and the host name.",
     TopicAuthorizationError: (
@@ -64,6 +69,8 @@ ADVICE: Final[Mapping[type[AiokprodError], str]] = {
 def advice_of(error: AiokprodError) -> str:
     """Return what a person at the command line can do about an error; an advice of this one error stays."""
     kind = type(error)
+    if isinstance(error, InvalidTopicError) and NAME_RULE in error.message:
+        return ""
     return ADVICE.get(kind, error.advice) if error.advice == kind.advice else error.advice
 
 
@@ -77,9 +84,15 @@ def line_of(error: BaseException) -> str:
     said = message_of(error) if isinstance(error, AiokprodError) else str(error)
     text = said.strip().partition("\n")[0].rstrip(".") or type(error).__name__
     if isinstance(error, OSError) and not isinstance(error, AiokprodError):
-        text = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+        place = error.filename or ("standard output" if error.errno == errno.ENOSPC else None)
+        text = f"{place}: {error.strerror}" if place else str(error.strerror or error)
     advice = advice_of(error) if isinstance(error, AiokprodError) else ""
     return printable(f"{text}. {advice}" if advice else text, LONGEST_LINE)
+
+
+def not_text(error: UnicodeEncodeError) -> str:
+    """Return the line about a text that has bytes which are not UTF-8: Python keeps them as half a character each."""
+    return f"{_BYTE.sub(lambda byte: chr(92) + 'x' + byte[1], repr(error.object))} is not UTF-8"
 
 
 def tell(text: str) -> None:
@@ -100,7 +113,8 @@ def run(work: Callable[[], Coroutine[Any, Any, int]]) -> NoReturn:
     """Run the work of a command to its end, and end the process with its exit status.
 
     Args:
-        work: returns the exit status; an AiokprodError or OSError of it is told in one line, with status 2.
+        work: returns the exit status; an AiokprodError or OSError of it, or a text that is not UTF-8, is told in one line,
+            with status 2.
     """
     sys.exit(status_of(work))
 
@@ -119,6 +133,9 @@ def status_of(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
         return BY_SIGNAL + PIPE
     except (asyncio.CancelledError, KeyboardInterrupt):
         return BY_SIGNAL + (caught[0] if caught else signal.SIGINT)
+    except UnicodeEncodeError as error:  # an argument that is used where Kafka takes text only
+        tell(not_text(error))
+        return NOT_DONE
     except (AiokprodError, OSError) as error:
         tell(line_of(error) + (ASK if isinstance(error, UNREACHED) and not _is_doctor() else ""))
         return NOT_DONE
@@ -161,7 +178,7 @@ async def _with_signals(work: Callable[[], Coroutine[Any, Any, int]], caught: li
     return status
 
 
-def drop(stream: TextIO) -> None:
+def drop(stream: IO[str]) -> None:
     """Send what is left of an output that takes nothing to nowhere: Python would complain at its end, with status 120."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)

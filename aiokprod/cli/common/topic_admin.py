@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
-from aiokprod.cli.common.running import tell
+from aiokprod.cli.common.running import NAME_RULE, tell
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.cluster_listener import SilentListener
 from aiokprod.cluster.connection.control_request import RequestMessage
@@ -53,7 +53,7 @@ LATER: Final = frozenset(
 """codes after which the same question is asked again"""
 ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "With --if-missing a topic that is there is left alone.",
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "A name is 1 to 249 of the characters a-z A-Z 0-9 . _ - and not '.' or '..'.",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: f"A name is {NAME_RULE}.",
     ErrorCode.INVALID_CONFIG: "Correct -o NAME=VALUE: the names and values are those of Kafka's topic options.",
     ErrorCode.INVALID_REPLICATION_FACTOR: "Correct --replicas: there are at most as many as brokers.",
     ErrorCode.INVALID_PARTITIONS: "Correct --partitions.",

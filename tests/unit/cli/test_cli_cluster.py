@@ -274,3 +274,9 @@ def test_it_behaves_like_the_release_it_is_told_to() -> None:
 def test_how_fast_it_answers_is_measured_by_a_script() -> None:
     after_imports_s, whole_s = bench().one_run_s()
     assert 0 < after_imports_s < whole_s
+
+
+def test_a_topic_with_a_wrong_name_is_told_with_the_rule() -> None:
+    done = run_here(None, "cluster", "--port", "0", "--topic", "a b")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "topic 'a b' cannot be created" in done.stderr and "a-z A-Z 0-9 . _ -" in done.stderr

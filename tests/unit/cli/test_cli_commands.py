@@ -325,3 +325,31 @@ def test_what_an_option_takes_has_a_name_and_json_has_its_letter(path: str, comm
     assert [option.opts for option in options if "--json" in option.opts and "-j" not in option.opts] == []
     takes = [option for option in of_audit(command) if option.nargs != 0]
     assert [option.dest for option in takes if not option.metavar] == []
+
+
+@pytest.mark.parametrize("text", ["nan", "-nan", "inf"])
+@EACH_COMMAND
+def test_no_option_takes_a_number_that_is_none_or_has_no_end(path: str, command: click.Command, text: str) -> None:
+    for option in command.params:
+        if isinstance(option, click.Option) and isinstance(option.type, click.types.FloatParamType):
+            done = run(None, *path.split(), option.opts[-1], text)
+            assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
+            assert f"Invalid value for '{option.opts[-1]}'" in done.stderr, done.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topics", "create", "\udcff"),
+        ("topics", "create", "t", "-o", "retention.ms=\udcff"),
+        ("topics", "describe", "\udcff"),
+        ("topics", "delete", "\udcff", "--if-there"),
+        ("doctor", "\udcff"),
+    ],
+)
+def test_an_argument_that_is_not_utf_8_is_told_and_not_done(words: tuple[str, ...]) -> None:
+    with MockCluster(1, auto_create_topics=False, cluster_id="aiokprod-cluster-1") as cluster:
+        done = run(cluster, *words)
+        assert done.exit_code == 2 and done.stderr.count("\n") == 1, done.output
+        assert done.stderr.endswith(": '\\xff' is not UTF-8\n")
+        assert cluster.topics == {}

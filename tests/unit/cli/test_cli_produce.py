@@ -266,3 +266,29 @@ def test_what_ends_the_reading_after_records_were_sent_is_status_1(cluster: Mock
     done = run(cluster, "produce", "t", *small, input=b"two\nthree\n" + b"x" * 2_000)
     assert done.exit_code == 1 and "2 acknowledged" in done.stderr and "longer than 1000 bytes" in done.stderr
     assert {value for _, value in contents(cluster)} == {b"one", b"two", b"three"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("-f", "/nowhere/at/all"), "/nowhere/at/all: No such file or directory"),
+        (("-f", "/"), "/: Is a directory"),
+        (("--csv", "--key-field", "c"), "line 1: the first row has no column 'c'; it has 'a', 'b'"),
+        (("--csv",), "line 1: the first row has the column 'a' more than once"),
+    ],
+)
+def test_a_reading_that_breaks_off_at_once_is_one_line(
+    cluster: MockCluster, arguments: tuple[str, ...], text: str
+) -> None:
+    done = run(cluster, "produce", "t", *arguments, input="a,b\n1,2\n" if "c" in arguments else "a,a\n1,2\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"aiokprod produce: {text}\n")
+    assert contents(cluster) == []
+
+
+def test_a_disk_that_is_full_is_told_with_the_name_of_the_file(cluster: MockCluster) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    cluster.fail_next("Produce", "POLICY_VIOLATION")
+    done = run(cluster, "produce", "t", "--failed", "/dev/full", input="v\n")
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[0] == "aiokprod produce: /dev/full: No space left on device"

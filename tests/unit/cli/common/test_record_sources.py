@@ -86,7 +86,7 @@ def test_csv_with_a_column_as_value_and_nulls() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a,b\n1", "1 fields where the first row has 2"), ('a,b\n"1,2', "a quote"), ('a,b\n"x"y,2', "not CSV"),
+        ("a,b\n1", "1 field where the first row has 2"), ('a,b\n"1,2', "a quote"), ('a,b\n"x"y,2', "not CSV"),
         ("a,b\n" + '"\n' + "\n" * 10_001, "a quote"), (b"a,b\n\xff,1", "not UTF-8"),
     ],
 )  # fmt: skip
@@ -98,3 +98,16 @@ def test_a_row_that_is_none_says_why(text: str | bytes, why: str) -> None:
 def test_a_column_that_is_asked_for_must_be_there() -> None:
     with pytest.raises(HeadError, match="no column 'id'; it has 'a', 'b'"):
         taken(Csv(",", "id", None, None), "a,b\n1,2")
+
+
+def test_a_column_that_is_used_may_not_come_twice() -> None:
+    for key, value in ((None, None), ("b", None), ("a", "b"), ("b", "a")):
+        with pytest.raises(HeadError, match="the column 'a' more than once"):
+            taken(Csv(",", key, value, None), "a,a,b\n1,2,3")
+    assert taken(Csv(",", "b", "c", None), "a,a,b,c\n1,2,3,4") == [Outgoing(b"4", b"3")]
+
+
+def test_texts_of_options_may_be_bytes_that_are_not_utf_8() -> None:
+    assert taken(values("\udcfe", null="\udcff"), b"k\xfev\nk\xfe\xff") == [Outgoing(b"v", b"k"), Outgoing(None, b"k")]
+    with pytest.raises(LineError, match=r"no '\\xfe' "):
+        taken(values("\udcfe"), "v")

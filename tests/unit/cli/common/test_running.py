@@ -216,7 +216,7 @@ def test_streams_that_are_closed_are_empty_ones(cluster: MockCluster) -> None:
     done = subprocess.run(["bash", "-c", program], env=environment(cluster), capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["0", "0", "2"]
     assert done.stderr.splitlines() == [
-        "aiokprod produce: 0 acknowledged, 0 failed", "aiokprod read: No space left on device",
+        "aiokprod produce: 0 acknowledged, 0 failed", "aiokprod read: standard output: No space left on device",
     ]  # fmt: skip
 
 
@@ -294,8 +294,8 @@ def test_an_output_that_takes_nothing_changes_no_status(cluster: MockCluster) ->
     )
     assert done.stdout.split() == ["2", "2", "2", "2"]
     assert done.stderr.splitlines() == [
-        "aiokprod: No space left on device",
-        "aiokprod read: No space left on device",
+        "aiokprod: standard output: No space left on device",
+        "aiokprod read: standard output: No space left on device",
     ]
 
 
@@ -344,3 +344,11 @@ def test_a_cluster_that_is_not_reached_is_told_with_the_doctor(
 
     assert status_of(fails) == 2
     assert capsys.readouterr().err.endswith("(aiokprod doctor finds out more)\n")
+
+
+def test_a_full_standard_output_and_a_rule_of_names_are_told_once() -> None:
+    assert line_of(OSError(28, "No space left on device")) == "standard output: No space left on device"
+    told = line_of(
+        InvalidTopicError("'' is no topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ - and not '.' or '..'")
+    )
+    assert told.count("1 to 249") == 1 and line_of(InvalidTopicError("no")).count("1 to 249") == 1
