@@ -75,6 +75,17 @@ class Commands(Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:  # click would write an empty line
             raise click.exceptions.Exit(BY_SIGNAL + 2) from None
+        except BrokenPipeError:
+            raise _unread() from None
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Read the command line; `--version` and `--help` print here."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except BrokenPipeError:
+            raise _unread() from None
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *more: Any, **extra: Any) -> Any:
         """Run the command line; always ends by SystemExit with the exit status."""
@@ -116,6 +127,14 @@ class Commands(Group):
             words.append(word)
             command = found
         return " ".join(words)
+
+
+def _unread() -> click.exceptions.Exit:
+    """Return the end of a command whose reader has ended: click would end it with 1."""
+    from aiokprod.cli.common.running import drop
+
+    drop(sys.stdout)
+    return click.exceptions.Exit(BY_SIGNAL + 13)
 
 
 def _say(line: str) -> None:

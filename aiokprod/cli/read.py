@@ -29,6 +29,7 @@ CallT = TypeVar("CallT", bound=Callable[..., None])
 Wanted = Callable[[DecodedRecord], bool]
 SHOWN: Final = 5
 """partitions that a line names"""
+LEFT_OUT: Final = " (--read-committed leaves out records of open and aborted transactions)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +222,13 @@ def _start(  # the options of both commands
     read_committed: bool,
     connection: Connection,
 ) -> None:
+    if (
+        end is not None
+        and begin.kind is end.kind
+        and begin.kind in (Kind.OFFSET, Kind.TIME)
+        and begin.number > end.number
+    ):
+        raise click.UsageError("--from is after --to: exchange them")
     if raw and (as_json or in_hex):
         raise click.UsageError("--raw prints bytes as they are: leave --json and --hex out")
     for topic in topics:
@@ -252,7 +260,8 @@ def _start(  # the options of both commands
             read, printed = await _print(found, shape, is_wanted, count)
         if end is None or (printed and (count is None or printed >= count)):
             return DONE
-        tell(_why_so_few(read, printed, count, ends if end.kind is Kind.END else [], filters))
+        why = _why_so_few(read, printed, count, ends if end.kind is Kind.END else [], filters)
+        tell(why + (LEFT_OUT if read_committed else ""))
         return DONE if count is None else NOT_GOOD
 
     run(work)
@@ -285,7 +294,10 @@ async def _found(
         found = records_following(reader, starts, sys.stdout.flush, _tell_cut, read_committed=read_committed)
     else:
         ranges = await ranges_of(reader, keys, begin, end, read_committed=read_committed)
-        ends += [f"{topic}-{partition} ends at {stop}" for (topic, partition), (_, stop) in ranges.items()]
+        for (topic, partition), (_, stop) in ranges.items():
+            if read_committed and end.kind is Kind.END:  # else it is where the first open transaction begins
+                stop = await reader.latest(topic, partition)
+            ends.append(f"{topic}-{partition} ends at {stop}")
         skipped = [
             f"{topic}-{partition} begins at {start}"
             for (topic, partition), (start, _) in ranges.items()

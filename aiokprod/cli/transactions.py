@@ -7,7 +7,8 @@ standard error says why.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -190,7 +191,8 @@ def abort_command(
                 if found.is_open
                 else f"{name} is {state}: nothing is open"
             )
-        outcome = await admin.abort(transactional_id)
+        with _known_ids():
+            outcome = await admin.abort(transactional_id)
         click.echo(f"{printable(transactional_id)}: {outcome.value}")
         return 0 if outcome is TransactionOutcome.ABORTED else FOUND
 
@@ -214,8 +216,15 @@ async def _described(admin: TransactionAdmin, transactional_id: str) -> Transact
     Raises:
         AiokprodError: the coordinator does not; for an id that it does not know, with the commands that help.
     """
-    try:
+    with _known_ids():
         return await admin.describe(transactional_id)
+
+
+@contextmanager
+def _known_ids() -> Generator[None]:
+    """Give the error of an id that is not known the commands that help."""
+    try:
+        yield
     except BrokerAnswerError as error:
         if error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             error.advice = (

@@ -174,6 +174,7 @@ def test_a_leader_that_lags_for_a_moment_makes_no_record_come_twice(cluster: Moc
         (("read", "t", "--from", "soon"), "'soon' is no place"),
         (("read", "t", "--grep", "["), "is no regular expression"),
         (("read", "t", "--raw", "--json"), "leave --json and --hex out"),
+        (("read", "t", "--from", "10", "--to", "5"), "--from is after --to: exchange them"),
         (("read",), "Missing argument 'TOPIC...'"),
         (("read", "t", "-X", "lingr.ms=5"), "did you mean 'linger.ms'"),
         (("read", "t", "--config", "/nowhere"), "cannot be read"),
@@ -194,7 +195,7 @@ def test_an_error_is_one_line_and_status_2(cluster: MockCluster, arguments: tupl
         (("-n", "9", "--from", "end", "-p", "0"), 1, "no records: t-0 ends at 3"),
         (("-p", "0", "--from", "100"), 0, "no records: t-0 ends at 3"),
         (("-p", "1"), 0, "no records: t-1 ends at 0"),
-        (("--from", "2", "--to", "1"), 0, "no records: there are no more between --from and --to"),
+        (("--from", "2", "--to", "2"), 0, "no records: there are no more between --from and --to"),
         (("--grep", "x"), 0, "no records: 3 do not match --grep"),
         (("-n", "2", "--grep", "0", "--header", "a=b"), 1, "no records: 3 do not match --grep and --header a=b"),
         (("-n", "3", "--grep", "[01]"), 1, "2 of 3 records: 1 does not match --grep"),
@@ -228,3 +229,17 @@ def test_an_option_that_takes_a_value_only_in_produce_is_explained(cluster: Mock
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert "topic 'customer'" in done.stderr and "--grep-key REGEX" in done.stderr
     assert "-k" not in run(cluster, command, "customer", "-k").stderr
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_records_that_read_committed_leaves_out_are_told(cluster: MockCluster, is_open: bool) -> None:
+    async def leave() -> None:
+        async with Producer(cluster.bootstrap_servers, transactional_id="id") as producer:
+            producer.begin_transaction()
+            await producer.send("t", b"v", partition=0)
+            await (producer.prepare_transaction() if is_open else producer.abort_transaction())
+
+    asyncio.run(leave())
+    done = run(cluster, "read", "t", "-p", "0", "--read-committed")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert f"no records: t-0 ends at {1 if is_open else 2} (--read-committed leaves out" in done.stderr

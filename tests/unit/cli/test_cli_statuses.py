@@ -147,3 +147,17 @@ def test_an_error_without_a_context_is_not_done_and_named_after_its_command(
 def test_a_port_that_is_taken_is_not_done() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert run(None, "cluster", "--port", str(taken.getsockname()[1])).exit_code == 2
+
+
+@pytest.mark.parametrize("arguments", ["--version", "read -h", "completion bash", "config explain --all"])
+def test_a_reader_that_has_ended_is_the_status_of_what_has_no_event_loop_too(arguments: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "aiokprod", *arguments.split()],
+            stdout=writing, stderr=subprocess.PIPE, timeout=LIMIT_S, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")

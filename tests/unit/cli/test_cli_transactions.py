@@ -61,7 +61,7 @@ def test_an_error_is_one_line_and_status_2(cluster: MockCluster) -> None:
     assert (unknown.exit_code, unknown.stdout) == (2, "")
     assert len(unknown.stderr.splitlines()) == 1
     assert "TRANSACTIONAL_ID_NOT_FOUND" in unknown.stderr
-    for told in (unknown, run(cluster, "abort", "--id", "unknown-id")):
+    for told in (unknown, *(run(cluster, "abort", "--id", "unknown-id", *yes) for yes in ((), ("--yes",)))):
         assert "`aiokprod transactions find-hanging` finds it" in told.stderr and "find_hanging()" not in told.stderr
     for arguments in (
         ("list", "-X", "nonsense"),
@@ -71,7 +71,8 @@ def test_an_error_is_one_line_and_status_2(cluster: MockCluster) -> None:
         wrong = run(cluster, *arguments)
         assert (wrong.exit_code, len(wrong.stderr.splitlines())) == (2, 1), wrong.stderr
         assert wrong.stderr.startswith("aiokprod transactions list: ")
-    assert CliRunner().invoke(transactions, ["list"]).exit_code == 2
+    unnamed = {"AIOKPROD_BOOTSTRAP_SERVERS": ""}
+    assert CliRunner().invoke(transactions, ["list"], env=unnamed).exit_code == 2
     assert run(cluster, "list", "--state", "Open").exit_code == 2
 
 
