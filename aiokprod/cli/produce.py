@@ -416,7 +416,7 @@ async def _delivered(producer: Producer, config: ProducerConfig) -> None:
 
 
 def _named(error: OSError, out: IO[str]) -> OSError:
-    """Return the error of an output with its name: that of a write has none. Closing it shall not fail again."""
+    """Return the error of an output with its name: that of a write has none. It is closed without a second error."""
     drop(out)
     if error.filename is None:
         error.filename = "standard output" if out.name == "<stdout>" else out.name

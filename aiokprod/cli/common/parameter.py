@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -26,7 +26,7 @@ class Number(click.FloatRange):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Read it."""
-        found = float(super().convert(value, param, ctx))
+        found = float(super().convert(cast("float", value), param, ctx))
         if not math.isfinite(found):
             self.fail(f"{value!r} is not a number that can be used here", param, ctx)
         return found

@@ -165,11 +165,11 @@ class Csv(Source):
             for name in self._names:
                 if self._names.count(name) > 1 and name in used:
                     raise HeadError(f"the first row has the column {name!r} more than once")
-            for name in (self._key_field, self._value_field):
-                if name is not None and name not in self._names:
+            for asked in (self._key_field, self._value_field):
+                if asked is not None and asked not in self._names:
                     one = " (is --delimiter right?)" if len(self._names) == 1 else ""
                     names = ", ".join(map(repr, self._names))
-                    raise HeadError(f"the first row has no column {name!r}; it has {names}{one}")
+                    raise HeadError(f"the first row has no column {asked!r}; it has {names}{one}")
             return
         if len(fields) != len(self._names):
             raise LineError(
