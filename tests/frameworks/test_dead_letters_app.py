@@ -73,3 +73,35 @@ def test_an_order_that_is_too_large_for_a_dead_letter_is_refused(app: ModuleType
     with TestClient(app.app) as client:
         assert client.post("/orders", json={"id": "d", "note": "L" * 2_500_000}).status_code == 413
     assert letters(cluster) == []
+
+
+def test_a_dead_letter_that_its_topic_refuses_is_only_logged(
+    app: ModuleType, cluster: MockCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.alter_topic("orders.dead", max_message_bytes=1_048_588)  # Kafka's default
+    with TestClient(app.app) as client:
+        assert client.post("/orders", json={"id": "e", "note": "L" * 1_500_000}).status_code == 202
+    assert letters(cluster) == []
+    assert "MESSAGE_TOO_LARGE" in caplog.text
+
+
+@pytest.fixture
+def little_room(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the buffers hold two large orders, which are not delivered."""
+    cluster.fail_next("Produce", 19, topic="orders", times=None)
+    for name, value in (
+        *(("BUFFER_MEMORY", 2_100_000), ("MAX_WAITING_BYTES", 500_000)),
+        *(("DELIVERY_TIMEOUT_MS", 1_000), ("REQUEST_TIMEOUT_MS", 500)),
+    ):
+        monkeypatch.setenv(f"AIOKPROD_{name}", str(value))
+
+
+@pytest.mark.usefixtures("little_room")
+def test_an_order_for_which_there_is_no_room_is_answered_with_503_and_is_no_dead_letter(
+    cluster: MockCluster, request: pytest.FixtureRequest
+) -> None:
+    app: ModuleType = request.getfixturevalue("app")  # it reads the environment
+    with TestClient(app.app) as client:
+        statuses = [client.post("/orders", json={"id": "f", "note": "L" * 900_000}).status_code for _ in range(4)]
+    assert statuses == [202, 202, 503, 503]
+    assert [error for _, _, error in letters(cluster)] == ["DeliveryTimeoutError"] * 2
