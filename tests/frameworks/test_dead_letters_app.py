@@ -13,6 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from aiokprod.testing import MockCluster
+from aiokprod.testing.faults.rules import Rule
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "dead_letters.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"<!-- file: (\w+)\.py -->\n```python\n(.*?)```", PAGE, re.DOTALL))
@@ -86,22 +87,20 @@ def test_a_dead_letter_that_its_topic_refuses_is_only_logged(
 
 
 @pytest.fixture
-def little_room(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the buffers hold two large orders, which are not delivered."""
-    cluster.fail_next("Produce", 19, topic="orders", times=None)
-    for name, value in (
-        *(("BUFFER_MEMORY", 2_100_000), ("MAX_WAITING_BYTES", 500_000)),
-        *(("DELIVERY_TIMEOUT_MS", 1_000), ("REQUEST_TIMEOUT_MS", 500)),
-    ):
-        monkeypatch.setenv(f"AIOKPROD_{name}", str(value))
+def refusing(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> Rule:
+    """Let the buffers hold two large orders, which are not delivered before the rule is cancelled."""
+    monkeypatch.setenv("AIOKPROD_BUFFER_MEMORY", "2100000")
+    monkeypatch.setenv("AIOKPROD_MAX_WAITING_BYTES", "500000")
+    cluster.alter_topic("orders", max_message_bytes=2_000_000)
+    return cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", topic="orders", times=None)
 
 
-@pytest.mark.usefixtures("little_room")
 def test_an_order_for_which_there_is_no_room_is_answered_with_503_and_is_no_dead_letter(
-    cluster: MockCluster, request: pytest.FixtureRequest
+    cluster: MockCluster, refusing: Rule, request: pytest.FixtureRequest
 ) -> None:
-    app: ModuleType = request.getfixturevalue("app")  # it reads the environment
+    app: ModuleType = request.getfixturevalue("app")  # it reads the environment that `refusing` has set
     with TestClient(app.app) as client:
         statuses = [client.post("/orders", json={"id": "f", "note": "L" * 900_000}).status_code for _ in range(4)]
+        refusing.cancel()
     assert statuses == [202, 202, 503, 503]
-    assert [error for _, _, error in letters(cluster)] == ["DeliveryTimeoutError"] * 2
+    assert (len(cluster.records("orders")), letters(cluster)) == (2, [])
