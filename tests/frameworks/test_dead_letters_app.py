@@ -13,6 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from aiokprod.testing import MockCluster
+from aiokprod.testing.faults.rules import Rule
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "dead_letters.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"<!-- file: (\w+)\.py -->\n```python\n(.*?)```", PAGE, re.DOTALL))
@@ -73,3 +74,33 @@ def test_an_order_that_is_too_large_for_a_dead_letter_is_refused(app: ModuleType
     with TestClient(app.app) as client:
         assert client.post("/orders", json={"id": "d", "note": "L" * 2_500_000}).status_code == 413
     assert letters(cluster) == []
+
+
+def test_a_dead_letter_that_its_topic_refuses_is_only_logged(
+    app: ModuleType, cluster: MockCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.alter_topic("orders.dead", max_message_bytes=1_048_588)  # Kafka's default
+    with TestClient(app.app) as client:
+        assert client.post("/orders", json={"id": "e", "note": "L" * 1_500_000}).status_code == 202
+    assert letters(cluster) == []
+    assert "MESSAGE_TOO_LARGE" in caplog.text
+
+
+@pytest.fixture
+def refusing(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> Rule:
+    """Let the buffers hold two large orders, which are not delivered before the rule is cancelled."""
+    monkeypatch.setenv("AIOKPROD_BUFFER_MEMORY", "2100000")
+    monkeypatch.setenv("AIOKPROD_MAX_WAITING_BYTES", "500000")
+    cluster.alter_topic("orders", max_message_bytes=2_000_000)
+    return cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", topic="orders", times=None)
+
+
+def test_an_order_for_which_there_is_no_room_is_answered_with_503_and_is_no_dead_letter(
+    cluster: MockCluster, refusing: Rule, request: pytest.FixtureRequest
+) -> None:
+    app: ModuleType = request.getfixturevalue("app")  # it reads the environment that `refusing` has set
+    with TestClient(app.app) as client:
+        statuses = [client.post("/orders", json={"id": "f", "note": "L" * 900_000}).status_code for _ in range(4)]
+        refusing.cancel()
+    assert statuses == [202, 202, 503, 503]
+    assert (len(cluster.records("orders")), letters(cluster)) == (2, [])

@@ -17,11 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from page_blocks import FENCE
+
 ROOT: Final = Path(__file__).resolve().parents[2]
-FENCE: Final = re.compile(
-    r"(?P<marks>(?:^<!-- [^\n]* -->\n)*)^(?P<indent> *)```(?P<language>[\w+-]+)\n(?P<text>.*?)^(?P=indent)```$",
-    re.DOTALL | re.MULTILINE,
-)
 MARK: Final = re.compile(r"<!-- ([\w ]+)(?:: (.*?))? -->")
 SERVERS: Final = "localhost:9092"
 """Where programs of pages look for Kafka."""

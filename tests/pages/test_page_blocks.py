@@ -11,15 +11,12 @@ from typing import Any, Final
 import pytest
 import uvicorn
 import yaml
+from page_blocks import refused
 from page_programs import ROOT, blocks, label, pages
 
 from aiokprod import ProducerConfig
 from aiokprod.config.secret import Secret
 
-FENCE: Final = re.compile(
-    r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<language>\S*)[^\n]*\n(?P<text>.*?)^(?P=indent)(?P=fence)$",
-    re.DOTALL | re.MULTILINE,
-)
 PROGRAMS: Final = "tests/pages/test_page_programs.py"
 COMMANDS: Final = "tests/pages/test_page_command_lines.py"
 TUTORIAL: Final = "tests/pages/test_tutorial.py"
@@ -67,11 +64,7 @@ NAME: Final = re.compile(r"\b(?:[A-Z]\w*[a-z]\w*[A-Z]\w*|_\w+|\w+(?=\.\w)|(?<=\.
 
 def found() -> list[tuple[str, str, str]]:
     """Return each block of each page: the page, the language and the text."""
-    return [
-        (label(page), match["language"], match["text"])
-        for page in pages()
-        for match in FENCE.finditer(page.read_text(encoding="utf-8"))
-    ]
+    return [(block.page, block.language, block.text) for page in pages() for block in blocks(page)]
 
 
 def texts(page: str, language: str) -> list[str]:
@@ -87,11 +80,45 @@ def test_every_block_of_every_page_has_a_test() -> None:
     assert counts == {kind: len(tests) for kind, tests in CHECKED.items()}
 
 
-def test_every_fence_begins_or_ends_a_block() -> None:
-    for page in pages():
-        text = page.read_text(encoding="utf-8")
-        fences = re.findall(r"^ *(?:`{3,}|~{3,})", text, re.MULTILINE)
-        assert len(fences) == 2 * sum(1 for _ in FENCE.finditer(text)), label(page)
+@pytest.mark.parametrize("page", pages(), ids=label)
+def test_a_page_has_no_code_that_the_tests_do_not_see(page: Path) -> None:
+    assert refused(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "~~~sh\naiokprod clusterr\n~~~",
+        "```sh title\naiokprod clusterr\n```",
+        '```python title="app.py"\nprint(1)\n```',
+        "``` sh\naiokprod clusterr\n```",
+        "````sh\naiokprod clusterr\n````",
+        ":::{code-block} sh\naiokprod clusterr\n:::",
+        "```{code-block} sh\naiokprod clusterr\n```",
+        "```{literalinclude} app.py\n```",
+        "    aiokprod clusterr",
+        "\taiokprod clusterr",
+        ">     aiokprod clusterr",
+        "- an item\n\n      aiokprod clusterr",
+        "- ```sh\n  aiokprod clusterr\n  ```",
+        "1. ~~~sh\n   aiokprod clusterr\n   ~~~",
+        "> ```sh\n> aiokprod clusterr\n> ```",
+        "<pre>\naiokprod clusterr\n</pre>",
+        "```sh\naiokprod clusterr\n``` ",
+        "```sh\naiokprod clusterr\n````",
+        "```sh\naiokprod clusterr",
+    ],
+)
+@pytest.mark.parametrize("after", ["", "\n\nText.\n\n```sh\naiokprod --version\n```\n"])
+def test_code_that_is_written_in_another_way_is_refused(code: str, after: str) -> None:
+    said = refused(f"Text.\n\n{code}{after}")
+    assert said and said[0].startswith("line "), code
+
+
+def test_code_that_is_written_as_it_has_to_be_is_not_refused() -> None:
+    lists = "- an item\n  of two lines\n  - an inner one\n    of two lines\n\n  ```sh\n  aiokprod --version\n  ```\n"
+    page = f"# Title\n\nText:\n```python\nprint(1)\n```\n\n{lists}\nA ```` ``` ```` and a `<pre>` in text.\n"
+    assert refused(page) == []
 
 
 @pytest.mark.parametrize(

@@ -368,6 +368,73 @@ def test_the_dashboard_asks_for_metrics_and_labels_that_are_exported() -> None:
         assert "_bucket" not in expression or "le" in labels
 
 
+# ---------------------------------------------------------------------- the alerts
+def alerts() -> dict[str, str]:
+    """Return the queries of the table on the page, by what they are for."""
+    page = (DOCS / "prometheus.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| when \| query \|\n\|---\|---\|\n((?:\|.*\|\n)+)", page, re.MULTILINE)
+    rows = re.findall(r"^\| (.*) \| `(.*)` \|$", table, re.MULTILINE)
+    assert len(rows) == table.count("\n")
+    return dict(rows)
+
+
+def is_possible(query: str) -> bool:
+    """Whether each metric of a query is exported, and of the type that the query needs, as its labels are."""
+    rated = re.findall(r"rate\((\w+)\[5m\]\)", query)
+    named = re.findall(r"\baiokprod_\w+", query)
+    types = {name: kind for name, kind in exported_types().items() if name in named}
+    labels = {label for grouped in re.findall(r"by \(([^)]*)\)", query) for label in re.split(", *", grouped)}
+    quantile = re.match(r"histogram_quantile\(0\.\d+, sum by \(le\) \(rate\((\w+)_bucket\[5m\]\)\)\) ", query)
+    buckets = [f"{quantile[1]}_bucket"] if quantile else []
+    return (
+        len(named) == len(types) == 1
+        and labels <= {"client_id", "le"}
+        and ("histogram_quantile" in query) == bool(quantile)
+        and [name for name, kind in types.items() if kind != "gauge"] == rated
+        and [name for name, kind in types.items() if kind == "histogram"] == buckets
+        and query.count("(") == query.count(")")
+        and re.search(r" (>|==) \d+$", query) is not None
+    )
+
+
+def exported_types() -> dict[str, str]:
+    """Return the type of each series that a scrape has."""
+    found = dict[str, str]()
+    for name, kind in Metrics().kinds().items():
+        for suffix in {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket"]}[kind]:
+            found[f"aiokprod_{name}{suffix}"] = kind
+    return found
+
+
+def test_each_alert_asks_for_one_metric_of_the_type_that_its_query_needs() -> None:
+    assert len(alerts()) >= 4
+    assert [query for query in alerts().values() if not is_possible(query)] == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sum(rate(aiokprod_records_lost_total[5m])) > 0",
+        "sum(rate(aiokprod_records_failed[5m])) > 0",
+        "sum(aiokprod_records_failed_total) > 0",
+        "sum(rate(aiokprod_connections_open[5m])) == 0",
+        "sum by (topic) (aiokprod_connections_open) == 0",
+        "histogram_quantile(0.99, sum by (client_id) (rate(aiokprod_delivery_seconds_bucket[5m]))) > 5",
+        "histogram_quantile(0.99, sum by (le) (rate(aiokprod_records_failed_total[5m]))) > 5",
+        "sum(rate(aiokprod_records_failed_total[5m])",
+    ],
+)
+def test_an_alert_that_asks_for_something_else_is_found(query: str) -> None:
+    assert not is_possible(query)
+
+
+def test_the_alert_about_records_that_fail_says_what_the_metric_counts() -> None:
+    (said,) = [when for when, query in alerts().items() if "records_failed" in query]
+    metrics = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    assert "| `records_failed` | counter | records | failed records, whatever their persistence |" in metrics
+    assert "may be in the log" in said and "`error.persistence`" in said
+
+
 def test_every_panel_has_a_place_of_its_own() -> None:
     board = json.loads((DOCS / "grafana_dashboard.json").read_text(encoding="utf-8"))
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aiokprod import Producer
-from aiokprod.errors import AiokprodError, BufferFullError, ProducerClosedError, RecordTooLargeError
+from aiokprod.errors import AiokprodError, BufferFullError, ProducerClosedError, RecordTooLargeError, SerializationError
 from aiokprod.testing import MockCluster
 from aiokprod.testing.memory import MemoryProducer
 
@@ -175,6 +175,55 @@ def test_with_an_async_serializer_a_record_that_is_too_large_fails_later() -> No
 
     [letter] = played(scenario, value_serializer=as_bytes, max_request_size=1_000, batch_size=1_000)
     assert (letter["value"], letter["dead.error"]) == ("L" * 2_000, "RecordTooLargeError")
+
+
+def broken(data: bytes) -> bytes:
+    raise ValueError("never")
+
+
+def text_of(data: bytes) -> Any:
+    return data.decode()
+
+
+async def broken_later(data: bytes) -> bytes:
+    raise ValueError("never")
+
+
+async def text_later(data: bytes) -> Any:
+    return data.decode()
+
+
+async def never(data: bytes) -> bytes:
+    return await asyncio.get_running_loop().create_future()
+
+
+async def failures_of(serializer: Any) -> tuple[AiokprodError | None, list[AiokprodError]]:
+    """Return what `send` raises, and what `on_delivery_error` is told."""
+    heard = list[AiokprodError]()
+    async with MockCluster(brokers=1) as cluster:
+        options: Any = {"on_delivery_error": heard.append, "keep_failed_records": True, "max_block_ms": 100}
+        async with Producer(cluster.bootstrap_servers, value_serializer=serializer, **options) as producer:
+            try:
+                producer.send("orders", b"v")
+            except AiokprodError as error:
+                return error, heard
+            await producer.flush()
+            await asyncio.sleep(0)
+    return None, heard
+
+
+@pytest.mark.parametrize("serializer", [broken, text_of])
+def test_send_refuses_a_record_that_its_serializer_does_not_serialize(serializer: Any) -> None:
+    assert "`SerializationError`" in PAGE.partition("\n## ")[0]
+    raised, heard = asyncio.run(failures_of(serializer))
+    assert (type(raised), heard) == (SerializationError, [])
+
+
+@pytest.mark.parametrize("serializer", [broken_later, text_later, never])
+def test_a_record_that_its_async_serializer_does_not_serialize_fails_later_and_is_not_kept(serializer: Any) -> None:
+    assert "`async` serializer raised, returned something else than bytes or None, or had not returned yet" in PAGE
+    raised, [told] = asyncio.run(failures_of(serializer))
+    assert (raised, type(told), told.record) == (None, SerializationError, None)
 
 
 def test_an_awaited_record_becomes_a_letter_where_its_error_is_caught() -> None:
