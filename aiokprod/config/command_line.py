@@ -118,7 +118,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """What a person would look for: the name that was written, or that of the variable."""
+        """The name that was written, or that of the variable."""
         return self.written if self.layer else self.source
 
 
@@ -136,7 +136,7 @@ def settings_of(
         pairs: of `-X`, each `name=value`.
         environ: names and texts of variables; None is the environment of the process.
 
-    What cannot be read is among them with its error: `problems_of` tells all, and what is overridden harms nobody.
+    What cannot be read is among them with its error: `problems_of` tells all of these that are not overridden.
     """
     variables = read_variables(os.environ if environ is None else environ, _kinds())
     settings = [Setting(each.option, each.option, each.value, each.name, 0, each.error) for each in variables]
@@ -255,7 +255,7 @@ def problems_of(settings: Sequence[Setting]) -> list[Problem]:
 
 
 _TYPE: Final = re.compile(r" \((?:bool|float|int|str)\): it must")
-"""a type of Python, of no use to somebody who typed a text"""
+"""a type of Python: at the command line all that is typed is text"""
 
 
 def _check_alone(setting: Setting) -> None:
