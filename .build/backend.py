@@ -68,8 +68,8 @@ def check_compiler() -> None:
         return
     command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     missing = []
-    if shutil.which(shlex.split(command)[0]) is None:
-        missing.append(f"a C compiler ({command})")
+    if shutil.which(_program(command)) is None:
+        missing.append(f"a C compiler ({command!r})")
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         missing.append("the headers of Python (Python.h)")
     if missing:
@@ -77,6 +77,14 @@ def check_compiler() -> None:
             f"AIOKPROD_COMPILE=1 needs {' and '.join(missing)}: install them (Debian: gcc python3-dev; Fedora: gcc"
             " python3-devel; Alpine: gcc musl-dev python3-dev), or build without AIOKPROD_COMPILE, which gives the pure form"
         )
+
+
+def _program(command: str) -> str:
+    """Return the program of a command line; empty if it has none, as a CC of spaces or with a quote that is not closed."""
+    try:
+        return next(iter(shlex.split(command)), "")
+    except ValueError:
+        return ""
 
 
 def sources() -> list[str]:

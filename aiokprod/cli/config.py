@@ -15,11 +15,19 @@ from aiokprod.cli.common.running import line_of, tell
 from aiokprod.cli.common.statuses import DONE, NOT_DONE
 from aiokprod.cli.option_meanings import MEANINGS
 from aiokprod.config import ProducerConfig
-from aiokprod.config.command_line import Setting, config_of_settings, effective, our_name, problems_of
+from aiokprod.config.command_line import (
+    Problem,
+    Setting,
+    config_of_settings,
+    divided,
+    effective,
+    our_name,
+    problems_of,
+)
 from aiokprod.config.environment import NOT_TEXTS
 from aiokprod.config.foreign_names import CODEC_LEVELS, RENAMED
 from aiokprod.config.unknown import unknown_option
-from aiokprod.errors import AiokprodError, ConfigError
+from aiokprod.errors import ConfigError
 
 NOWHERE: Final = "localhost:9092"
 FOR_COMMANDS: Final = "of the command line: a person waits"
@@ -54,29 +62,32 @@ def explain_command(names: Sequence[str], shows_all: bool, as_json: bool, connec
 
 
 def _explained(names: Sequence[str], shows_all: bool, as_json: bool, connection: Connection) -> int:
-    try:
-        settings = connection.settings()
-        wanted = [_known(name) for name in names]
-        problems = problems_of(_with_server(settings))
-        for problem in problems:
-            said = line_of(problem.error)
-            tell(f"{problem.setting.source}: {said}" if problem.setting else said)
-        if any(each.setting is None for each in problems):
-            return NOT_DONE
-        wrong = {id(each.setting) for each in problems}
-        settings = [each for each in settings if id(each) not in wrong]  # what is right is shown nevertheless
-        made = config_of_settings(_with_server(settings))
-    except AiokprodError as error:
-        tell(line_of(error))
+    wanted: list[str] = []
+    is_wrong = False
+    for name in names:
+        try:
+            wanted.append(_known(name))
+        except ConfigError as error:
+            is_wrong = True
+            tell(line_of(error))
+    settings = connection.settings()
+    problems = problems_of(_with_server(settings))
+    for problem in problems:
+        is_wrong = True
+        tell(_line_of(problem))
+    if any(each.setting is None for each in problems):
         return NOT_DONE
+    right, wrong = divided(settings, problems)
+    made = config_of_settings(_with_server(right))  # what is right is shown nevertheless
+    unusable = {each.option for each in wrong}
     if shows_all:
         wanted = ProducerConfig.names()
     elif not names:
-        given = {each.option for each in settings if each.option}
+        given = {each.option for each in settings if each.option} - unusable
         wanted = [name for name in ProducerConfig.names() if name in given]
-        if not wanted and not problems:
+        if not wanted and not is_wrong:
             tell("nothing is set here; --all shows all options, a name one of them")
-    found = [explained(name, made, settings) for name in wanted]
+    found = [explained(name, made, settings, name in unusable) for name in wanted]
     if as_json:
         for each in found:
             print_json(each)
@@ -85,7 +96,14 @@ def _explained(names: Sequence[str], shows_all: bool, as_json: bool, connection:
             click.echo(("\n" if number else "") + "\n".join(_paragraph(each)))
     elif found:
         print_table(("OPTION", "VALUE", "FROM"), [(e["option"], e["value"], e["from"]) for e in found])
-    return NOT_DONE if problems else DONE
+    return NOT_DONE if is_wrong else DONE
+
+
+def _line_of(problem: Problem) -> str:
+    """Return what is wrong, after its source; not twice, where the error begins with the variable or the file."""
+    said, source = line_of(problem.error), problem.setting.source if problem.setting else ""
+    is_told = said.removeprefix("'").startswith(source.removeprefix("--config "))
+    return said if is_told else f"{source}: {said}"
 
 
 def _known(name: str) -> str:
@@ -99,24 +117,23 @@ def _known(name: str) -> str:
 
 
 def _with_server(settings: list[Setting]) -> list[Setting]:
-    """Add a server if none is given: options can be explained without a cluster."""
-    if any(each.option == "bootstrap_servers" for each in settings):
-        return settings
-    return [*settings, Setting("bootstrap_servers", "bootstrap_servers", NOWHERE, "", 0)]
+    """Add a server below all others: options can be explained without a cluster."""
+    return [Setting("bootstrap_servers", "bootstrap_servers", NOWHERE, "", -1), *settings]
 
 
-def explained(name: str, made: ProducerConfig, settings: Sequence[Setting]) -> dict[str, Any]:
+def explained(name: str, made: ProducerConfig, settings: Sequence[Setting], is_unusable: bool) -> dict[str, Any]:
     """Return what there is to say about an option.
 
     Args:
         name: our name of it.
         made: the config of the settings.
         settings: what was given, also what is overridden.
+        is_unusable: what was given is wrong.
     """
     field = {item.name: item for item in dataclasses.fields(ProducerConfig)}[name]
     chosen = {each.option: each for each in effective(settings)}.get(name)
     others = [each for each in settings if each.option == name and each is not chosen]
-    value = _shown(made)[name]
+    value = "none: the one that is given is wrong" if is_unusable else _shown(made)[name]
     if name == "bootstrap_servers" and chosen is None:
         value, origin = "not set", "nowhere: it is needed"
     elif chosen is not None:

@@ -16,7 +16,7 @@ from aiokprod.cli.common.topic_admin import TopicAdmin
 from aiokprod.cli.doctoring.brokers import of_brokers
 from aiokprod.cli.doctoring.finding import NOT_HERE, Finding, fine
 from aiokprod.cli.doctoring.servers import Examination, ServerExaminer
-from aiokprod.cli.doctoring.settings import of_error, of_variables
+from aiokprod.cli.doctoring.settings import of_error, of_problem, of_variables
 from aiokprod.cli.doctoring.topics import of_identity, of_record, of_topic
 from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
 from aiokprod.config import ProducerConfig
@@ -79,13 +79,17 @@ async def examined(
     """Yield the results, from the outside in; what cannot work any more is not looked at."""
     for finding in of_variables(environ):
         yield finding
+    problems = problems_of(connection.settings())
+    for problem in problems:
+        yield of_problem(problem)
+    if problems:
+        return
     try:
         config = connection.config()
         ConnectionSettings.from_config(config)
         check_codec(config.compression_type)
     except ConfigError as error:
-        for wrong in _all_wrong(connection) or [error]:
-            yield of_error(wrong)
+        yield of_error(error)
         return
     yield fine("options", "the options fit together")
     examiner = ServerExaminer(config, connection.timeout_s)
@@ -122,14 +126,6 @@ async def examined(
             yield finding
     except AiokprodError as error:
         yield Finding("cluster", line_of(error), _change_of(error, connection.timeout_s))
-
-
-def _all_wrong(connection: Connection) -> list[ConfigError]:
-    """Return what is wrong with the options; nothing if they cannot even be read."""
-    try:
-        return [each.error for each in problems_of(connection.settings())]
-    except ConfigError:
-        return []
 
 
 def _change_of(error: AiokprodError, timeout_s: float) -> str:

@@ -12,13 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from aiokprod.config.environment import read_environment
+from aiokprod.config.environment import read_variables
 from aiokprod.config.foreign_names import CODEC_LEVELS, JAAS, RENAMED, dotted, ignored, refused
 from aiokprod.config.jaas import credentials
-from aiokprod.config.mapping import is_settled, values_of
-from aiokprod.config.option_rules import TOKENS
+from aiokprod.config.mapping import Reading, is_settled, values_of
+from aiokprod.config.option_checks import Check
+from aiokprod.config.option_rules import TOKENS, conflicts
+from aiokprod.config.option_texts import named_as_written
 from aiokprod.config.producer_config import ProducerConfig
-from aiokprod.config.properties import read
+from aiokprod.config.properties import read, read_all
+from aiokprod.config.servers import parse_servers
 from aiokprod.errors import ConfigError
 
 START_TIMEOUT_MS: Final = 5_000  # a person waits for the command
@@ -34,15 +37,19 @@ def given_options(
     """
     options = {} if file is None else read(file)
     for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not name.strip() or not equals:
-            raise ConfigError("-X needs name=value, such as -X security.protocol=SSL")
-        _put(options, name.strip(), value)
+        _put(options, *_name_and_value(pair))
     if servers is not None:
         for name in ("metadata.broker.list", "bootstrap.servers"):
             _put(options, name, servers)
         del options["metadata.broker.list"]
     return options
+
+
+def _name_and_value(pair: str) -> tuple[str, str]:
+    name, equals, value = pair.partition("=")
+    if not name.strip() or not equals:
+        raise ConfigError("-X needs name=value, such as -X security.protocol=SSL")
+    return name.strip(), value
 
 
 def _put(options: dict[str, str], name: str, value: str) -> None:
@@ -65,9 +72,6 @@ def config_of(options: Mapping[str, Any]) -> ProducerConfig:
         ConfigError: an option is unknown or wrong, no server is given, or the mechanism needs a function of a program.
     """
     for name, value in options.items():
-        ours = our_name(name)
-        if ours == "sasl_oauth_token_provider" or (ours == "sasl_mechanism" and str(value).strip() == TOKENS):
-            raise ConfigError(f"{name}: {NO_TOKENS}")
         _check_is_for_commands(name, value)
     is_patient = any(dotted(name) == "start.timeout.ms" for name in options)
     more: dict[str, Any] = {} if is_patient else {"start_timeout_ms": START_TIMEOUT_MS}
@@ -84,6 +88,9 @@ def _check_is_for_commands(name: str, value: Any) -> None:
     Raises:
         ConfigError: it is one that only programs can replace.
     """
+    ours = our_name(name)
+    if ours == "sasl_oauth_token_provider" or (ours == "sasl_mechanism" and str(value).strip() == TOKENS):
+        raise ConfigError(f"{name}: {NO_TOKENS}")
     absent = None if name in _kinds() else refused(name)
     if absent is not None and not is_settled(absent, value) and not _AS_TEXT.search(absent.advice):
         raise ConfigError(f"option {name!r} is for programs, and a command does not use it: delete its line, or the -X")
@@ -106,6 +113,13 @@ class Setting:
     """where: `-X`, `-b`, `--config FILE`, the name of a variable"""
     layer: int
     """a higher one overrides a lower one"""
+    error: ConfigError | None = None
+    """why it could not be read; it has no value then"""
+
+    @property
+    def name(self) -> str:
+        """The name that was written, or that of the variable."""
+        return self.written if self.layer else self.source
 
 
 def settings_of(
@@ -122,29 +136,46 @@ def settings_of(
         pairs: of `-X`, each `name=value`.
         environ: names and texts of variables; None is the environment of the process.
 
-    Raises:
-        ConfigError: a variable, the file or a pair cannot be read. No value is shown: it may be a secret.
+    What cannot be read is among them with its error: `problems_of` tells all of these that are not overridden.
     """
-    kinds = _kinds()
-    found, names = read_environment(os.environ if environ is None else environ, kinds)
-    settings = [Setting(option, option, value, names[option], 0) for option, value in found.items()]
+    variables = read_variables(os.environ if environ is None else environ, _kinds())
+    settings = [Setting(each.option, each.option, each.value, each.name, 0, each.error) for each in variables]
     if file is not None:
-        settings += _layer(read(file), f"--config {os.fspath(file)}", 1)
-    settings += _layer(given_options(None, None, pairs), "-X", 2)
+        settings += _of_file(file)
+    given: dict[str, str] = {}
+    for pair in pairs:
+        try:
+            _put(given, *_name_and_value(pair))
+        except ConfigError as error:
+            settings.append(Setting("", "", None, "-X", 2, error))
+    settings += _layer(given, "-X", 2)
     if servers is not None:
         settings += _layer({"bootstrap.servers": servers}, "-b", 3)
     return settings
+
+
+def _of_file(file: str | os.PathLike[str]) -> list[Setting]:
+    source = f"--config {os.fspath(file)}"
+    try:
+        options, wrong = read_all(file)
+    except ConfigError as error:
+        return [Setting("", "", None, source, 1, error)]
+    return [*_layer(options, source, 1), *(Setting(our_name(name), name, None, source, 1, why) for name, why in wrong)]
 
 
 def _layer(options: Mapping[str, str], source: str, layer: int) -> list[Setting]:
     """Return the options of one source; the two that are in a JAAS text count as two."""
     settings: list[Setting] = []
     for name, text in options.items():
-        if dotted(name) == JAAS and text.strip():
+        if dotted(name) != JAAS or not text.strip():
+            settings.append(Setting(our_name(name), name, text, source, layer))
+            continue
+        try:
             parts = {part.replace(".", "_"): value for part, value in credentials(text).items()}
             settings += [Setting(option, name, value, source, layer) for option, value in parts.items()]
-        else:
-            settings.append(Setting(our_name(name), name, text, source, layer))
+        except ConfigError as error:  # it is no loss if both are given elsewhere
+            both = ("sasl_username", "sasl_password")
+            settings += [Setting(option, name, None, source, layer, error) for option in both]
     return settings
 
 
@@ -188,27 +219,73 @@ class Problem:
 
 
 def problems_of(settings: Sequence[Setting]) -> list[Problem]:
-    """Return all that is wrong with the settings: a file of another client is mended in one round."""
+    """Return all that is wrong with the settings, from all sources: it is mended in one round.
+
+    First what is wrong by itself, then conflicts. A conflict with an option that is wrong by itself is left out: the value
+    that it has here is not the one that was meant.
+    """
     problems: list[Problem] = []
-    good: list[Setting] = []
-    checks = {item.name: item.metadata["check"] for item in fields(ProducerConfig)}
-    for each in effective(settings):
-        if dotted(each.written) != JAAS and (ignored(each.written) is None or each.written in _kinds()):
-            try:
-                _check_is_for_commands(each.written, each.value)
-                for option, value in values_of(_kinds(), each.written, each.value).items():
-                    if value is not None:
-                        checks[option].refuse(option, value)
-            except ConfigError as error:
-                problems.append(Problem(each, error))
-                continue
-        good.append(each)
-    if any(each.option == "bootstrap_servers" for each in good) or not problems:
+    reading = Reading(_kinds())
+    written: dict[str, str] = {}
+    chosen = effective(settings)
+    for each in chosen:
         try:
-            _config_of(good)
+            _check_alone(each)
+            if ignored(each.written) is None or each.written in _kinds():
+                reading.take(*_as_read(each))
         except ConfigError as error:
-            problems.append(Problem(None, error))
+            told = ConfigError(_TYPE.sub(": it must", error.message)) if each.error is None else error
+            if all(told is not other.error for other in problems):  # a JAAS text counts as two
+                problems.append(Problem(each, told))
+            continue
+        written[each.option] = each.name
+    try:
+        reading.take_level()
+    except ConfigError as error:
+        problems.append(Problem(None, error))
+    wrong = {each.setting.option for each in problems if each.setting}
+    if not any(each.option == "bootstrap_servers" for each in chosen) and "" not in wrong:
+        problems.append(Problem(None, ConfigError(_NO_SERVER)))
+    values = {item.name: reading.values.get(item.name, item.default) for item in fields(ProducerConfig)}
+    given = {option: name for option, name in written.items() if option}
+    for conflict in conflicts(values, reading.values):
+        if not any(re.search(rf"\b{option}\b", conflict.message) for option in wrong if option):
+            problems.append(Problem(None, named_as_written(conflict, given)))
     return problems
+
+
+_TYPE: Final = re.compile(r" \((?:bool|float|int|str)\): it must")
+"""a type of Python: at the command line all that is typed is text"""
+
+
+def _check_alone(setting: Setting) -> None:
+    """Check one setting by itself, under the name that was written.
+
+    Raises:
+        ConfigError: it could not be read, is unknown, or has a value that is not allowed.
+    """
+    if setting.error is not None:
+        raise setting.error
+    written = setting.written
+    if dotted(written) == JAAS or (ignored(written) is not None and written not in _kinds()):
+        return
+    _check_is_for_commands(written, setting.value)
+    for option, value in values_of(_kinds(), written, setting.value).items():
+        if value is not None:
+            _check_of(option).refuse(setting.name, value)
+            if option == "bootstrap_servers":
+                parse_servers(value)
+
+
+def _check_of(option: str) -> Check:
+    check: Check = ProducerConfig.__dataclass_fields__[option].metadata["check"]
+    return check
+
+
+def _as_read(setting: Setting) -> tuple[str, Any]:
+    """Return the name and the value of an option as a mapping has them; a part of a JAAS text by our name."""
+    is_of_jaas = dotted(setting.written) == JAAS and setting.option
+    return (setting.option if is_of_jaas else setting.written), setting.value
 
 
 def config_of_settings(settings: Sequence[Setting]) -> ProducerConfig:
@@ -217,27 +294,38 @@ def config_of_settings(settings: Sequence[Setting]) -> ProducerConfig:
     Raises:
         ConfigError: an option is unknown or wrong, or no server is given. If more is wrong, it says so.
     """
-    chosen = effective(settings)
-    try:
-        return _config_of(chosen)
-    except ConfigError as error:
-        others = len(problems_of(settings)) - 1
-        if others < 1:
-            raise
-        raise ConfigError(
-            f"{error.message}. There {'is one more problem' if others == 1 else f'are {others} more problems'}:"
-            " `aiokprod config explain` with the same options shows all"
-        ) from None
+    problems = problems_of(settings)
+    if not problems:
+        return _config_of(effective(settings))
+    error, others = problems[0].error, len(problems) - 1
+    if not others:
+        raise error
+    raise ConfigError(
+        f"{error.message}. There {'is one more problem' if others == 1 else f'are {others} more problems'}:"
+        " `aiokprod config explain` with the same options shows all"
+    )
+
+
+def divided(settings: Sequence[Setting], problems: Sequence[Problem]) -> tuple[list[Setting], list[Setting]]:
+    """Divide the effective settings into those that are right by themselves, and those that are wrong.
+
+    Args:
+        settings: what was given, also what is overridden.
+        problems: what `problems_of` found.
+    """
+    told = {id(each.setting) for each in problems}
+    right: list[Setting] = []
+    wrong: list[Setting] = []
+    for each in effective(settings):
+        (wrong if each.error is not None or id(each) in told else right).append(each)
+    return right, wrong
+
+
+_NO_SERVER: Final = (
+    "no cluster is named: add -b HOST:PORT, or set AIOKPROD_BOOTSTRAP_SERVERS, or bootstrap.servers in a file for"
+    " --config"
+)
 
 
 def _config_of(chosen: Sequence[Setting]) -> ProducerConfig:
-    if not any(each.option == "bootstrap_servers" for each in chosen):
-        raise ConfigError(
-            "no cluster is named: add -b HOST:PORT, or set AIOKPROD_BOOTSTRAP_SERVERS, or bootstrap.servers in a file for"
-            " --config"
-        )
-    options: dict[str, Any] = {}
-    for each in chosen:
-        is_of_jaas = dotted(each.written) == JAAS and each.option
-        options[each.option if is_of_jaas else each.written] = each.value
-    return config_of(options)
+    return config_of(dict(_as_read(each) for each in chosen))

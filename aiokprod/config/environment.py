@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -67,30 +68,58 @@ def build(
 
 def read_environment(environ: Mapping[str, str], kinds: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the options that the environment sets, and the variable of each."""
-    found: dict[str, Any] = {}
-    written: dict[str, str] = {}
+    variables = read_variables(environ, kinds)
+    for each in variables:
+        if each.error is not None:
+            raise each.error
+    return {each.option: each.value for each in variables}, {each.option: each.name for each in variables}
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable that was read; at most one for each option."""
+
+    name: str
+    option: str
+    """the option that it sets; empty if there is none that a text can set"""
+    value: Any = field(repr=False)
+    """None if it cannot be read; it may be a secret"""
+    error: ConfigError | None = None
+
+
+def read_variables(environ: Mapping[str, str], kinds: Mapping[str, str]) -> list[Variable]:
+    """Read all variables, also those that are wrong: each of these has its error."""
+    found: dict[str, Variable] = {}
+    unknown: list[Variable] = []
     for variable, option in ALIASES.items():
         if environ.get(variable):
-            found[option] = typed(option, environ[variable], kinds[option], variable)
-            written[option] = variable
+            found[option] = Variable(variable, option, typed(option, environ[variable], kinds[option], variable))
     ours: dict[str, str] = {}
     for variable, text in environ.items():
         if not variable.startswith(PREFIX) or not text or _is_of_others(variable):
             continue
         option = variable.removeprefix(PREFIX).lower()
         secret = option.removesuffix("_file")
-        if option.endswith("_file") and secret in FROM_FILE:
-            option, text = secret, _read(variable, text)
-        if option in NOT_TEXTS:
-            raise ConfigError(f"{variable}: {option} is an object, which a text cannot express: pass it as an argument")
-        if option not in kinds:
-            names = [name for name in kinds if name not in NOT_TEXTS]
-            raise unknown_option(variable, [PREFIX + name.upper() for name in names])
-        if option in ours:
-            raise ConfigError(f"{ours[option]} and {variable} are both set: set one of them")
-        ours[option] = written[option] = variable
-        found[option] = typed(option, text, kinds[option], variable)
-    return found, written
+        is_file = option.endswith("_file") and secret in FROM_FILE
+        option = secret if is_file else option
+        if option in NOT_TEXTS or option not in kinds:
+            unknown.append(Variable(variable, "", None, _not_a_text(variable, option, kinds)))
+            continue
+        try:
+            if option in ours:
+                raise ConfigError(f"{ours[option]} and {variable} are both set: set one of them")
+            ours[option] = variable
+            read = _read(variable, text) if is_file else text
+            found[option] = Variable(variable, option, typed(option, read, kinds[option], variable))
+        except ConfigError as error:
+            found[option] = Variable(variable, option, None, error)
+    return [*found.values(), *unknown]
+
+
+def _not_a_text(variable: str, option: str, kinds: Mapping[str, str]) -> ConfigError:
+    if option in NOT_TEXTS:
+        return ConfigError(f"{variable}: {option} is an object, which a text cannot express: pass it as an argument")
+    return unknown_option(variable, [PREFIX + name.upper() for name in kinds if name not in NOT_TEXTS])
 
 
 def _is_of_others(variable: str) -> bool:

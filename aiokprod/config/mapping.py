@@ -41,7 +41,7 @@ def build(
     """
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"from_mapping needs a mapping of names and values, not {type(mapping).__name__}")
-    reading = _Reading(kinds)
+    reading = Reading(kinds)
     for name, value in mapping.items():
         if not isinstance(name, str):
             raise ConfigError(f"an option's name must be a str, not {shown(name)} ({type(name).__name__})")
@@ -69,12 +69,12 @@ def values_of(kinds: Mapping[str, str], name: str, value: Any) -> dict[str, Any]
     Raises:
         ConfigError: the option is unknown, or has no meaning here, or the value cannot be read.
     """
-    reading = _Reading(kinds)
+    reading = Reading(kinds)
     reading.take(name, value)
     return reading.values
 
 
-class _Reading:
+class Reading:
     """The options read so far, under aiokprod's names."""
 
     def __init__(self, kinds: Mapping[str, str]) -> None:

@@ -7,7 +7,8 @@ No value is changed silently to make two options fit: the error names both, and 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, get_args
 
 from aiokprod.config.option_checks import shown
@@ -24,7 +25,7 @@ _BASE_AND_MOST = (
     ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
     ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
 )
-_SMALLER_AND_LARGER = (("batch_size", "max_request_size"), ("max_request_size", "buffer_memory"))
+_PAIRS = (*_BASE_AND_MOST, ("batch_size", "max_request_size"), ("max_request_size", "buffer_memory"))
 _ONE_OF = (("ssl_cafile", "ssl_ca_pem"), ("ssl_certfile", "ssl_cert_pem"), ("ssl_keyfile", "ssl_key_pem"))
 _PASSWORD = ("sasl_username", "sasl_password")
 _PROVIDER = "sasl_oauth_token_provider"
@@ -102,12 +103,13 @@ def delivery_timeout_ms(values: Mapping[str, Any]) -> float:
 
 def check_pairs(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Check that no base is above its maximum, and no part above the whole."""
-    for base, most in _BASE_AND_MOST:
-        if values[base] > values[most]:
-            raise _too_large(base, most, values, given)
-    for smaller, larger in _SMALLER_AND_LARGER:
-        if values[smaller] > values[larger]:
-            raise _too_large(smaller, larger, values, given)
+    for smaller, larger in _PAIRS:
+        _check_pair(smaller, larger, values, given)
+
+
+def _check_pair(smaller: str, larger: str, values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    if values[smaller] > values[larger]:
+        raise _too_large(smaller, larger, values, given)
 
 
 def _too_large(smaller: str, larger: str, values: Mapping[str, Any], given: Mapping[str, Any]) -> ConfigError:
@@ -185,14 +187,18 @@ def check_tls(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
             )
         return
     for one, other in _ONE_OF:
-        if values[one] is not None and values[other] is not None:
-            raise ConfigError(f"{one} and {other} are both set: they say the same thing in two ways, give one of them")
+        _check_one_of(one, other, values)
     if context is not None:
         _check_context(context, used, given)
     certificate = values["ssl_certfile"] or values["ssl_cert_pem"]
     for name in ("ssl_keyfile", "ssl_key_pem", "ssl_key_password"):
         if values[name] is not None and not certificate:
             raise ConfigError(f"{name} is set without a client certificate: set ssl_certfile or ssl_cert_pem with it")
+
+
+def _check_one_of(one: str, other: str, values: Mapping[str, Any]) -> None:
+    if values[one] is not None and values[other] is not None:
+        raise ConfigError(f"{one} and {other} are both set: they say the same thing in two ways, give one of them")
 
 
 def _check_context(context: ssl.SSLContext, used: list[str], given: Mapping[str, Any]) -> None:
@@ -206,3 +212,30 @@ def _check_context(context: ssl.SSLContext, used: list[str], given: Mapping[str,
             "ssl_check_hostname=True conflicts with an ssl_context that does not check host names: "
             "set check_hostname on the context, or leave ssl_check_hostname out"
         )
+
+
+def conflicts(values: Mapping[str, Any], given: Mapping[str, Any]) -> list[ConfigError]:
+    """Return all conflicts; a config raises the first.
+
+    Args:
+        values: of all options, also defaults.
+        given: of those that were given.
+    """
+    has_tls = values["security_protocol"].endswith("SSL")
+    rules: list[Callable[[], object]] = [
+        partial(check_transactional, values),
+        partial(why_not_idempotent, values),
+        partial(delivery_timeout_ms, values),
+        *(partial(_check_pair, *pair, values, given) for pair in _PAIRS),
+        partial(check_compression, values),
+        partial(check_sasl, values),
+        *(partial(_check_one_of, *pair, values) for pair in _ONE_OF if has_tls),
+        partial(check_tls, values, given),
+    ]
+    found: dict[str, ConfigError] = {}
+    for rule in rules:
+        try:
+            rule()
+        except ConfigError as error:
+            found.setdefault(error.message, error)  # check_tls tells one of a pair again
+    return list(found.values())

@@ -25,33 +25,63 @@ def read(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises:
         ConfigError: the file cannot be read, or a line of it is not `name=value`.
     """
+    return parse(_text_of(path), os.fspath(path))
+
+
+def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, str], list[tuple[str, ConfigError]]]:
+    """Read the options in a file; return them, and all that is wrong with its lines.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    return parse_all(_text_of(path), os.fspath(path))
+
+
+def _text_of(path: str | os.PathLike[str]) -> str:
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        return Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{os.fspath(path)!r} cannot be read: {error.strerror or type(error).__name__}") from None
     except ValueError:  # not UTF-8, or a NUL in the path
         raise ConfigError(f"{os.fspath(path)!r} is not a file of UTF-8 text") from None
-    return parse(text, os.fspath(path))
 
 
 def parse(text: str, file: str) -> dict[str, str]:
     """Parse the options in a text; `file` is its name in errors."""
+    options, wrong = parse_all(text, file)
+    for _, error in wrong:
+        raise error
+    return options
+
+
+def parse_all(text: str, file: str) -> tuple[dict[str, str], list[tuple[str, ConfigError]]]:
+    """Parse the options in a text; return them, and (name of the option, error) for all that is wrong.
+
+    The name is empty for a line that has none. An option with two values is not among the options.
+    """
     options: dict[str, str] = {}
     where: dict[str, int] = {}
+    wrong: list[tuple[str, ConfigError]] = []
     for number, line in _logical_lines(text):
         if line.startswith("["):
-            raise ConfigError(f"{file}, line {number} is a section: options are lines of name=value, without sections")
+            says = f"{file}, line {number} is a section: options are lines of name=value, without sections"
+            wrong.append(("", ConfigError(says)))
+            continue
         match = _NAME.match(line)
         if match is None:
-            raise ConfigError(f"{file}, line {number} has no name: write name=value")
+            wrong.append(("", ConfigError(f"{file}, line {number} has no name: write name=value")))
+            continue
         name = _unescaped(match[0])
         between = _BETWEEN.match(line, match.end())
         assert between is not None  # the pattern also matches nothing
         value = _unescaped(line[between.end() :])
         if options.get(name, value) != value:
-            raise ConfigError(f"{file}: {name!r} has two values, in lines {where[name]} and {number}")
+            says = f"{file}: {name!r} has two values, in lines {where[name]} and {number}"
+            wrong.append((name, ConfigError(says)))
+            continue
         options[name], where[name] = value, number
-    return options
+    twice = {name for name, _ in wrong}
+    return {name: value for name, value in options.items() if name not in twice}, wrong
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:

@@ -106,7 +106,7 @@ class FrameReader:
 
     def _refuse(self, start: bytes, length: int, most: int) -> ProtocolError:
         if start.startswith(HTTP_STARTS):
-            return ProtocolError("the peer speaks HTTP, not Kafka: is this the right port?")
+            return ProtocolError("the peer speaks HTTP, not Kafka: this is the port of another program")
         if start[:1] == b"\x15" and start[1:2] == b"\x03":  # a TLS record of type alert, version 3.x
             return ProtocolError(
                 "the peer answered with a TLS alert: this is a TLS port; set security_protocol to SSL or SASL_SSL"

@@ -245,6 +245,33 @@ def test_creation_refusals(target: Target) -> None:  # broker: 8.6, 17.2
     }
 
 
+WRONG_OPTIONS = {
+    "retention.ms": "abc",
+    "retention.bytes": "1.5",
+    "cleanup.policy": "weird",
+    "compression.type": "zip",
+    "min.insync.replicas": "0",
+    "max.message.bytes": "3000000000",
+    "preallocate": "maybe",
+    "segment.ms": "0",
+    "message.timestamp.type": "createtime",
+}
+
+
+def test_creation_with_values_that_options_do_not_have(target: Target) -> None:  # broker: 17.2
+    broker = target.connect()
+    got = {}
+    for option, value in WRONG_OPTIONS.items():
+        configs = [creation.CreatableTopicConfig(name=option, value=value)]
+        got[option] = create(broker, fresh_name(), configs=configs, validate_only=True).error_code
+    assert got == dict.fromkeys(WRONG_OPTIONS, E.INVALID_CONFIG)
+
+
+def test_creation_with_far_too_many_partitions(three: Target) -> None:  # broker: 17.2
+    result = create(three.connect(), fresh_name(), num_partitions=99_999_999)
+    assert result.error_code == E.POLICY_VIOLATION
+
+
 def test_creation_on_brokers_that_are_not_there(since_3_9: Target) -> None:  # broker: 17.2
     assignment = [creation.CreatableReplicaAssignment(partition_index=0, broker_ids=[77])]
     result = create(since_3_9.connect(), fresh_name(), num_partitions=-1, replication_factor=-1, assignments=assignment)

@@ -200,7 +200,9 @@ class ClusterState:
                     raise RefusalError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{nodes} are not distinct nodes")
             return [list(assignment[index]) for index in range(len(assignment))]
         partitions = self.default_partitions if partitions == -1 else partitions
-        if not 0 < partitions <= 100_000:
+        if partitions > 100_000:
+            raise RefusalError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        if partitions <= 0:
             raise RefusalError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
         factor = min(3, len(self.nodes)) if factor == -1 else factor
         if not 0 < factor <= len(self.nodes):

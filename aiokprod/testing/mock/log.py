@@ -9,6 +9,7 @@ stored whole, as the bytes a Fetch answers.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,14 +22,49 @@ from aiokprod.testing.mock.producer_state import Sequenced
 MAX_MESSAGE_BYTES: Final = 1_048_588
 """Kafka's default of max.message.bytes, header included. broker: 13.1"""
 
-_NUMBERS: Final = (
-    "max.message.bytes",
-    "min.insync.replicas",
-    "retention.bytes",
-    "message.timestamp.after.max.ms",
-    "message.timestamp.before.max.ms",
-    "message.timestamp.difference.max.ms",
-)
+_NUMBERS: Final[Mapping[str, tuple[str, int]]] = {
+    "compression.gzip.level": ("INT", -1),
+    "compression.lz4.level": ("INT", 1),
+    "compression.zstd.level": ("INT", -131_072),
+    "delete.retention.ms": ("LONG", 0),
+    "file.delete.delay.ms": ("LONG", 0),
+    "flush.messages": ("LONG", 1),
+    "flush.ms": ("LONG", 0),
+    "index.interval.bytes": ("INT", 0),
+    "local.retention.bytes": ("LONG", -2),
+    "local.retention.ms": ("LONG", -2),
+    "max.compaction.lag.ms": ("LONG", 1),
+    "max.message.bytes": ("INT", 0),
+    "message.timestamp.after.max.ms": ("LONG", 0),
+    "message.timestamp.before.max.ms": ("LONG", 0),
+    "message.timestamp.difference.max.ms": ("LONG", 0),
+    "min.compaction.lag.ms": ("LONG", 0),
+    "min.insync.replicas": ("INT", 1),
+    "retention.bytes": ("LONG", -(2**63)),
+    "retention.ms": ("LONG", -1),
+    "segment.bytes": ("INT", 14),
+    "segment.index.bytes": ("INT", 4),
+    "segment.jitter.ms": ("LONG", 0),
+    "segment.ms": ("LONG", 1),
+}
+"""Type and least value. Kafka 4 wants segments of a megabyte; those of older releases may be smaller."""
+_MOST: Final[Mapping[str, int]] = {"INT": 2**31 - 1, "LONG": 2**63 - 1}
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "compression.type": ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    "message.timestamp.type": ("CreateTime", "LogAppendTime"),
+    **dict.fromkeys(
+        (
+            "message.downconversion.enable",
+            "preallocate",
+            "remote.log.copy.disable",
+            "remote.log.delete.on.disable",
+            "remote.storage.enable",
+            "unclean.leader.election.enable",
+        ),
+        ("true", "false"),
+    ),
+}
+_POLICIES: Final = ("compact", "delete")
 _BOTH_DIRECTIONS: Final = "message.timestamp.difference.max.ms"
 """Kafka before 3.6 had one option for the future and the past (KIP-937)."""
 
@@ -300,21 +336,40 @@ class TopicSettings:
         return self._number("message.timestamp.before.max.ms", self._number(_BOTH_DIRECTIONS, 2**63 - 1))
 
     def check(self) -> None:
-        """Raise ValueError if an option is unknown, or one the mock obeys cannot be read."""
-        for name in self.options:
+        """Raise ValueError if an option is unknown, or has a value that Kafka refuses."""
+        for name, value in self.options.items():
             if name not in KNOWN_OPTIONS:
                 raise ValueError(f"Unknown topic config name: {name}")
-        for name in _NUMBERS:
-            value = self.options.get(name)
-            if value is not None and not value.lstrip("-").isdigit():
-                raise ValueError(f"Invalid value {value} for configuration {name}: Not a number")
-        time = self.options.get("message.timestamp.type", "CreateTime")
-        if time not in ("CreateTime", "LogAppendTime"):
-            raise ValueError(f"Invalid value {time} for configuration message.timestamp.type")
+            wrong = _why_not(name, value)
+            if wrong is not None:
+                raise ValueError(f"Invalid value {value} for configuration {name}: {wrong}")
 
     def altered(self, options: Mapping[str, object]) -> TopicSettings:
         """Return a copy with some options changed."""
         return TopicSettings({**self.options, **TopicSettings.of(options).options}, self.defaults)
+
+
+def _why_not(name: str, value: str) -> str | None:
+    """Return what is wrong with the value of an option, in Kafka's words."""
+    if name in _NUMBERS:
+        return _why_no_number(value.strip(), *_NUMBERS[name])
+    if name in _CHOICES:
+        choices = _CHOICES[name]
+        is_flag = choices == ("true", "false")
+        if (value.strip().lower() if is_flag else value) in choices:
+            return None
+        return (
+            "Expected value to be either true or false" if is_flag else f"String must be one of: {', '.join(choices)}"
+        )
+    if name == "cleanup.policy" and any(one.strip() not in ("", *_POLICIES) for one in value.split(",")):
+        return f"String must be one of: {', '.join(_POLICIES)}"
+    return None
+
+
+def _why_no_number(text: str, kind: str, least: int) -> str | None:
+    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not -_MOST[kind] - 1 <= int(text) <= _MOST[kind]:
+        return f"Not a number of type {kind}"
+    return f"Value must be at least {least}" if int(text) < least else None
 
 
 def _as_text(value: object) -> str:

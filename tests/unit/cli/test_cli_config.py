@@ -122,3 +122,44 @@ def test_options_that_do_not_fit_together_are_told() -> None:
     done = run(None, "config", "explain", "-X", "sasl.username=me")
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "sasl_username is set" in done.stderr
+
+
+def test_all_names_that_are_unknown_are_told_and_the_others_explained() -> None:
+    done = run(None, "config", "explain", "linger.ms", "foo", "bar")
+    assert done.exit_code == 2
+    assert [name for name in ("'foo'", "'bar'") if name not in done.stderr] == []
+    assert done.stdout.splitlines()[0] == "linger_ms"
+
+
+def test_all_variables_and_lines_that_are_wrong_are_told_each_with_its_source_once(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("=x\nbatch.size=1000\nacks=1\nacks=all\n")
+    arguments = ("config", "explain", "--config", str(file), "-X", "retries=-1")
+    done = run(None, *arguments, AIOKPROD_LINGER_MS="abc", AIOKPROD_MAX_BLOCK_MS="x")
+    assert sorted(line.removeprefix("aiokprod config explain: ") for line in done.stderr.splitlines()) == [
+        "-X: retries is -1: it must be a whole number from 0 to 2147483647",
+        f"{file}, line 1 has no name: write name=value",
+        f"{file}: 'acks' has two values, in lines 3 and 4",
+        "AIOKPROD_LINGER_MS is 'abc': it must be a number",
+        "AIOKPROD_MAX_BLOCK_MS is 'x': it must be a number",
+    ]
+    assert done.exit_code == 2
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [["OPTION", "VALUE"], ["batch_size", "1000"]]
+
+
+@pytest.mark.parametrize("in_file", ["a", "7"])
+def test_a_wrong_value_leaves_the_one_that_it_overrides_out(tmp_path: Path, in_file: str) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"linger.ms={in_file}\nbatch.size=1000\n")
+    arguments = ("config", "explain", "--config", str(file), "-X", "linger.ms=abc")
+    done = run(None, *arguments)
+    assert done.stderr == "aiokprod config explain: -X: linger.ms is 'abc': it must be a number\n"
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["OPTION", "batch_size"]
+    [one] = objects(run(None, *arguments, "linger.ms", "--json").stdout)
+    assert (one["value"], one["from"]) == ("none: the one that is given is wrong", "-X")
+
+
+def test_a_wrong_server_does_not_hide_the_other_options() -> None:
+    done = run(None, "config", "explain", "-b", "tcp://kafka:1", "-X", "linger.ms=3")
+    assert done.exit_code == 2 and done.stderr.startswith("aiokprod config explain: -b: bootstrap_servers: ")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["OPTION", "linger_ms"]

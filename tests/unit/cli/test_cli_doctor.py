@@ -209,6 +209,70 @@ def test_a_password_without_sasl_in_the_protocol() -> None:
     assert "security.protocol" in told.changes["option"] or "security_protocol" in told.text
 
 
+SASL = ("-X", "sasl.mechanism=PLAIN", "-X", "sasl.username=alice", "-X", f"sasl.password={PASSWORD}")
+SECURE = ("-X", "security.protocol=SASL_SSL")
+TLS = ("-X", "security.protocol=SSL")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "finding", "change"),
+    [
+        (SASL, "option", "security.protocol=SASL_SSL"),
+        (("-X", "ssl.cafile=/ca.pem"), "option", "security.protocol=SSL"),
+        (SECURE, "option", "sasl.mechanism=..."),
+        ((*SECURE, *SASL[:4]), "option", "sasl.password=..."),
+        ((*SECURE, "-X", "sasl.mechanism=NONE"), "option", "sasl.mechanism=..."),
+        ((*TLS, "-X", "ssl_cafile=a", "-X", "ssl_ca_pem=b"), "option", "delete ssl_ca_pem"),
+        ((*TLS, "-X", "ssl_keyfile=a"), "tls-files", "ssl.certfile=PATH"),
+        (("-X", "ssl.cafile="), "tls-files", "ssl.cafile=PATH"),
+        (("-X", "linger.ms=abc"), "option", "linger.ms=...  (see: aiokprod config explain linger_ms)"),
+        (("-X", "queue.buffering.max.ms=-1"), "option", "queue.buffering.max.ms=...  (see: aiokprod config explain li"),
+        (("-X", "batch.size=5000000"), "option", "batch.size=1048576"),
+        (("-X", "foo=1"), "unknown-option", "delete foo"),
+        (("-X", "foo"), "option", "-X NAME=VALUE"),
+        (("-X", "sasl.jaas.config=x"), "option", "sasl.jaas.config=..."),
+        (("-X", "dr_cb=x"), "option", "delete dr_cb"),
+        (
+            ("-X", "queue.buffering.max.messages=5"),
+            "option",
+            "buffer.memory=...  (instead of queue.buffering.max.messages)",
+        ),
+    ],
+)
+def test_the_line_to_change_is_the_one_that_is_wrong(arguments: tuple[str, ...], finding: str, change: str) -> None:
+    told = examine("kafka:9092", *arguments)
+    assert list(told.states) == [finding], told.text
+    check(told, finding, change)
+
+
+@pytest.mark.parametrize(
+    ("variable", "finding", "change"),
+    [
+        ("AIOKPROD_LINGER_MS", "option", "AIOKPROD_LINGER_MS=...  (see: aiokprod config explain linger_ms)"),
+        ("AIOKPROD_LINGR_MS", "unknown-option", "AIOKPROD_LINGER_MS=..."),
+        ("AIOKPROD_DIALER", "unknown-option", "unset AIOKPROD_DIALER"),
+        ("KAFKA_SECURITY_PROTOCOL", "option", "KAFKA_SECURITY_PROTOCOL=..."),
+    ],
+)
+def test_a_variable_that_is_wrong_is_the_line_to_change(variable: str, finding: str, change: str) -> None:
+    check(examine("kafka:9092", environ={variable: "abc"}), finding, change)
+
+
+def test_the_name_of_a_file_is_not_taken_for_an_option(tmp_path: Path) -> None:
+    none = tmp_path / "ssl_cafile.none"
+    told = examine("kafka:9092", "--config", str(none))
+    check(told, "option", "--config FILE  (one that can be read)")
+    named = tmp_path / "acks.properties"
+    named.write_text("=x\n")
+    check(examine("kafka:9092", "--config", str(named)), "option", "NAME=VALUE  (in line 1)")
+    named.write_text("acks=1\nacks=0\n")
+    check(examine("kafka:9092", "--config", str(named)), "option", f"delete line 1 or 2 of {named}")
+    named.write_text("linger.ms=1\nqueue.buffering.max.ms=2\n")
+    check(examine("kafka:9092", "--config", str(named)), "option", "delete queue.buffering.max.ms")
+    missing = examine("kafka:9092", *TLS, "-X", f"ssl_certfile={tmp_path}/ssl_keyfile.none")
+    check(missing, "tls-files", "ssl.certfile=PATH")
+
+
 def test_a_file_of_authorities_is_missing() -> None:
     told = examine("kafka:9092", "-X", "security.protocol=SSL", "-X", "ssl.ca.location=/nowhere/ca.pem")
     check(told, "tls-files", "ssl.cafile=PATH")

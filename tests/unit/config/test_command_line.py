@@ -10,6 +10,7 @@ from aiokprod.config.command_line import (
     START_TIMEOUT_MS,
     config_of,
     config_of_settings,
+    divided,
     effective,
     given_options,
     our_name,
@@ -90,7 +91,7 @@ def test_without_a_server_the_ways_to_name_one_are_told() -> None:
 @pytest.mark.parametrize("pair", ["secret-of-mine", "=secret-of-mine"])
 def test_a_pair_that_is_none_is_told_without_its_text(pair: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        settings_of("kafka:9092", None, [pair], {})
+        config_of_settings(settings_of("kafka:9092", None, [pair], {}))
     assert "secret-of-mine" not in str(raised.value)
 
 
@@ -169,3 +170,108 @@ def test_an_option_of_programs_is_to_be_deleted(name: str) -> None:
 def test_an_option_that_another_one_replaces_is_told_with_that_one(name: str) -> None:
     with pytest.raises(ConfigError, match=r"has no meaning here: .*set (ssl_|buffer_memory)"):
         config_of({"bootstrap.servers": "k:1", name: "x"})
+
+
+MIXED = """\
+=the-secret
+[default]
+linger.ms=7
+acks=1
+acks=all
+sasl.jaas.config=org.x.Module required password="the-secret";
+batch.size=1000
+"""
+
+
+def test_what_is_wrong_in_all_sources_is_found_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(MIXED)
+    environ = {
+        "AIOKPROD_RETRIES": "many",
+        "AIOKPROD_MAX_BLOCK_MS": "-5",
+        "AIOKPROD_LINGR_MS": "1",
+        "AIOKPROD_DIALER": "x",
+    }
+    settings = settings_of("http://kafka:9092", file, ["nothing", "linger.ms=soon"], environ)
+    found = [(each.setting.source, each.error.message) for each in problems_of(settings) if each.setting]
+    source = f"--config {file}"
+    says = [
+        ("AIOKPROD_RETRIES", "AIOKPROD_RETRIES is 'many': it must be a whole number"),
+        ("AIOKPROD_MAX_BLOCK_MS", "AIOKPROD_MAX_BLOCK_MS is -5: it must be a number from 0"),
+        ("AIOKPROD_LINGR_MS", "did you mean 'AIOKPROD_LINGER_MS'"),
+        ("AIOKPROD_DIALER", "is an object"),
+        (source, "sasl.jaas.config must be"),
+        (source, "line 1 has no name"),
+        (source, "line 2 is a section"),
+        (source, "'acks' has two values, in lines 4 and 5"),
+        ("-X", "-X needs name=value"),
+        ("-X", "linger.ms is 'soon': it must be a number"),
+        ("-b", "begins with http://"),
+    ]
+    assert [where for where, _ in found] == [where for where, _ in says]
+    assert [text for (_, text), (_, part) in zip(found, says, strict=True) if part not in text] == []
+    assert "the-secret" not in str(found)
+    right, wrong = divided(settings, problems_of(settings))
+    assert [each.option for each in right] == ["batch_size"]
+    assert {"sasl_username", "sasl_password", "acks", "linger_ms"} <= {each.option for each in wrong}
+
+
+def test_what_is_overridden_is_no_problem(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("acks=1\nacks=all\nlinger.ms=a\nsasl.jaas.config=nonsense\n")
+    pairs = ["acks=1", "linger.ms=3", "sasl.username=me", "sasl.password=x", "security.protocol=SASL_SSL"]
+    environ = {"AIOKPROD_LINGER_MS": "abc", "AIOKPROD_BOOTSTRAP_SERVERS": "http://x"}
+    settings = settings_of("kafka:9092", file, [*pairs, "sasl.mechanism=PLAIN"], environ)
+    assert problems_of(settings) == []
+    assert config_of_settings(settings).linger_ms == 3
+    half = [pair for pair in pairs if not pair.startswith("sasl.password")]
+    [one] = problems_of(settings_of("kafka:9092", file, [*half, "sasl.mechanism=PLAIN"], environ))
+    assert one.error.message.startswith("sasl.jaas.config must be")
+
+
+def test_all_conflicts_are_found_and_none_with_an_option_that_is_wrong_by_itself() -> None:
+    pairs = ["acks=1", "enable.idempotence=true", "sasl.username=me", "batch.size=5000000", "retry.backoff.ms=5000"]
+    pairs += ["compression.level=3", "delivery.timeout.ms=1"]
+    found = [each.error.message for each in problems_of(settings_of("kafka:9092", None, pairs, {}))]
+    begins = (
+        "acks=1 and",
+        "delivery_timeout_ms is 1",
+        "retry_backoff_ms (",
+        "batch_size (",
+        "compression_level",
+        "sasl_u",
+    )
+    assert len(found) == len(begins)
+    assert all(text.startswith(begin) for text, begin in zip(found, begins, strict=True)), found
+    with pytest.raises(ConfigError, match=r"There are 5 more problems"):
+        config_of_settings(settings_of("kafka:9092", None, pairs, {}))
+    [one] = problems_of(settings_of("k:1", None, ["security.protocol=SASL_SSLL", "sasl.username=me"], {}))
+    assert one.setting is not None and one.setting.option == "security_protocol"
+    tls = ["security.protocol=SSL", "ssl_cafile=a", "ssl_ca_pem=b", "ssl_certfile=c", "ssl_cert_pem=d"]
+    assert len(problems_of(settings_of("k:1", None, tls, {}))) == 2
+
+
+def test_the_variable_of_a_conflict_is_named() -> None:
+    [one] = problems_of(settings_of("k:1", None, (), {"KAFKA_SASL_USERNAME": "me"}))
+    assert one.error.message.endswith("(sasl_username was given as KAFKA_SASL_USERNAME)")
+
+
+@pytest.mark.parametrize(
+    ("pair", "says"),
+    [
+        ("linger.ms=nan", "linger.ms is nan: it must be a number from 0"),
+        ("queue.buffering.max.ms=-1", "queue.buffering.max.ms is -1: it must be a number from 0"),
+        ("security.protocol=x", "security.protocol is 'X': it must be one of"),
+    ],
+)
+def test_a_wrong_value_is_told_with_the_name_as_typed_and_no_type_of_python(pair: str, says: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        config_of_settings(settings_of("kafka:9092", None, [pair], {}))
+    assert told.value.message.startswith(says)
+
+
+def test_a_level_of_a_codec_and_the_level_with_two_values(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("compression.type=gzip\ncompression.gzip.level=2\ncompression.level=3\n")
+    [one] = problems_of(settings_of("kafka:9092", file, (), {}))
+    assert one.setting is None and "are the same option (compression_level)" in one.error.message

@@ -89,7 +89,7 @@ def test_a_build_without_a_compiler_ends_before_it_begins(
     monkeypatch.setenv("CC", "no-such-compiler -O3")
     monkeypatch.setattr(backend.sysconfig, "get_path", lambda _name: str(tmp_path))
     with pytest.raises(
-        SystemExit, match=r"a C compiler \(no-such-compiler -O3\) and the headers .*gcc python3-dev.*pure form"
+        SystemExit, match=r"a C compiler \('no-such-compiler -O3'\) and the headers .*gcc python3-dev.*pure form"
     ):
         getattr(backend, hook)()
     (tmp_path / "Python.h").touch()
@@ -99,3 +99,13 @@ def test_a_build_without_a_compiler_ends_before_it_begins(
     monkeypatch.setenv("AIOKPROD_COMPILE", "0")
     monkeypatch.setattr(backend.build_meta._BuildMetaBackend, hook, lambda *_: [])
     assert getattr(backend, hook)() == []
+
+
+@pytest.mark.parametrize("command", [" ", '"', "'cc"])
+def test_a_cc_that_names_no_program_is_told_like_a_compiler_that_is_not_there(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("CC", command)
+    with pytest.raises(SystemExit, match="needs a C compiler") as told:
+        backend.check_compiler()
+    assert f"({command!r})" in str(told.value)

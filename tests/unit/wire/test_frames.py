@@ -156,8 +156,9 @@ def test_an_exchange_settles_the_answers_before_a_bad_length() -> None:
 
 @pytest.mark.parametrize("start", [b"HTTP/1.1 400 Bad Request", b"<html><body>", b"<!DOCTYPE html>", b"GET / HTTP/1.0"])
 def test_a_web_server_is_recognised(start: bytes) -> None:  # faults: H3
-    with pytest.raises(ProtocolError, match="speaks HTTP, not Kafka"):
+    with pytest.raises(ProtocolError, match="speaks HTTP, not Kafka") as told:
         FrameReader(LIMIT).feed(start)
+    assert not told.value.message.endswith(("?", "."))  # an advice follows, after a full stop
 
 
 def test_a_tls_alert_is_recognised() -> None:

@@ -302,3 +302,31 @@ def test_a_stored_batch_knows_its_producer() -> None:
     header = header_of(data)
     one = StoredBatch.of(header, stored_bytes(data, header, 8, 0, None), 8, 0, None)
     assert (one.sequenced.first_sequence, one.sequenced.last_sequence, one.sequenced.base_offset) == (4, 5, 8)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("retention.ms", "abc", "Not a number of type LONG"),
+        ("retention.ms", "-2", "Value must be at least -1"),
+        ("max.message.bytes", "3000000000", "Not a number of type INT"),
+        ("min.insync.replicas", "0", "Value must be at least 1"),
+        ("cleanup.policy", "weird", "String must be one of: compact, delete"),
+        ("compression.type", "zip", "String must be one of: uncompressed"),
+        ("message.timestamp.type", "createtime", "String must be one of: CreateTime, LogAppendTime"),
+        ("preallocate", "maybe", "Expected value to be either true or false"),
+    ],
+)
+def test_a_value_that_an_option_does_not_have_is_refused_in_kafkas_words(option: str, value: str, says: str) -> None:
+    with pytest.raises(ValueError, match=f"^Invalid value {value} for configuration {option}: {says}"):
+        TopicSettings.of({option: value}).check()
+
+
+def test_values_that_kafka_takes_are_taken() -> None:
+    options = {
+        "cleanup.policy": "compact,delete",
+        "retention.ms": "-1",
+        "preallocate": "TRUE",
+        "compression.type": "zstd",
+    }
+    TopicSettings.of({**options, "min.cleanable.dirty.ratio": "0.5", "segment.bytes": " 1048576 "}).check()
