@@ -117,6 +117,46 @@ def task_fails(flag: Path, sent: Sent = None) -> Any:
     return _once(flag, happen, sent=sent)
 
 
+def each_attempt_fails(folder: Path, sent: tuple[str, str]) -> Any:
+    """Return a mishap: each attempt of the second task raises, when it has sent rows.
+
+    It says so before, in a file named by its number. The last one (3) raises when the file `go` is there.
+    """
+    path, after, rows = str(folder), AFTER_ROWS, [0]
+    reader_of = _reader()
+    waits: list[Callable[[], None]] = []
+
+    def passing(value: str) -> str:
+        from pathlib import Path
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None or context.partitionId() != 1:
+            return value
+        rows[0] += 1
+        if rows[0] == 1:
+            waits.append(reader_of(value, *sent))
+        if rows[0] == after:
+            waits[0]()
+            (Path(path) / str(context.attemptNumber())).touch()
+            if context.attemptNumber() == 3:
+                appears(Path(path) / "go")
+            raise ValueError("the rows end here")
+        return value
+
+    def appears(path: Path) -> None:
+        import time
+
+        until = time.monotonic() + 120
+        while not path.exists():
+            if time.monotonic() > until:
+                raise AssertionError(f"there is no {path.name}")
+            time.sleep(0.01)
+
+    return udf(passing, "string", useArrow=False)
+
+
 def other_workers_die(flag: Path) -> Any:
     """Return a mishap: every other Python worker of this executor is killed. Which of them had sent rows is not known."""
 
