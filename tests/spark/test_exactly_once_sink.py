@@ -207,12 +207,27 @@ def test_a_task_that_may_not_commit_what_it_has_sent_leaves_nothing(
     assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE  # readers do not wait for the denied attempt
     sent = read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False)
     assert sent == ONCE + Counter(map(mishaps.long_row, range(ROWS // 2)))  # it had sent all of its rows
-    # Case 1, of a worker: a job one of whose workers is killed, behind it.
-    dies = mishaps.other_workers_die(tmp_path / "died")("value").alias("value")
-    again = numbers(spark, 2).select(dies).write.format("aiokprod").options(**given)
-    again.option("txnVersion", "2").mode("append").save()
-    assert (tmp_path / "died").exists()
-    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE + ONCE
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_batches")
+def test_a_task_whose_worker_is_killed_is_written_by_its_next_attempt(
+    spark: SparkSession, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path
+) -> None:
+    # Case 1, of a worker: SIGKILL in the middle of a task that has sent rows.
+    given = options(kafka_bootstrap, kafka_topic, txnAppId=kafka_topic, txnVersion="1")
+    given |= {"claims.path": str(tmp_path / "claims"), "kafka.linger.ms": "0"}
+    (tmp_path / "died").mkdir()
+    dies = mishaps.other_workers_die(tmp_path / "died", (kafka_bootstrap, kafka_topic))("value").alias("value")
+    numbers(spark, 2).select(dies).write.format("aiokprod").options(**given).mode("append").save()
+    killed = mishaps.killed_attempts(tmp_path / "died")
+    assert killed  # and not idle workers alone
+    claims = spark.read.parquet(given["claims.path"]).collect()
+    won = {row["task_partition"]: row["attempt"] for row in claims}
+    assert all(won[partition] > attempt for partition, attempt in killed), (killed, won)
+    assert sum(row["count"] for row in claims) == ROWS
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE  # readers do not wait for the killed attempt
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False).total() > ROWS
 
 
 @pytest.fixture(params=[2, 0], ids=["TV2", "TV0"])
