@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from zlib import crc32
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 import aiokprod
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.cluster_listener import SilentListener
 from aiokprod.config import ProducerConfig
 from aiokprod.metrics import Metrics
+from aiokprod.transactions.admin import TransactionAdmin
 from aiokprod.transactions.coordinator import CoordinatorKind
 from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -254,3 +255,26 @@ def read_by_librdkafka(servers: str, topic: str, *, committed: bool = True) -> C
         return found
     finally:
         consumer.close()
+
+
+def open_transactions(servers: str, sink: str) -> list[str]:
+    """Return the transactional ids of a sink with an open transaction; the markers of all ended ones are written by then."""
+
+    async def find() -> list[str]:
+        async with TransactionAdmin(servers) as admin:
+            listed = await admin.transactional_ids(f"{sink}.", states=["Ongoing"])
+            while await admin.transactional_ids(f"{sink}.", states=["PrepareCommit", "PrepareAbort"]):
+                await asyncio.sleep(0.05)
+        return [each.transactional_id for each in listed]
+
+    return asyncio.run(asyncio.wait_for(find(), 120))
+
+
+def write_behind(servers: str, topic: str) -> Counter[str]:
+    """Write a row to each partition, with no sink, and return them: readers of committed rows see them if nothing is open."""
+    producer = Producer({"bootstrap.servers": servers})
+    partitions = producer.list_topics(topic, timeout=30).topics[topic].partitions
+    for number in partitions:
+        producer.produce(topic, f"behind-{number}", partition=number)
+    assert producer.flush(60) == 0
+    return Counter(f"behind-{number}" for number in partitions)

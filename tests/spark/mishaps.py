@@ -117,20 +117,131 @@ def task_fails(flag: Path, sent: Sent = None) -> Any:
     return _once(flag, happen, sent=sent)
 
 
-def other_workers_die(flag: Path) -> Any:
-    """Return a mishap: every other Python worker of this executor is killed. Which of them had sent rows is not known."""
+def each_attempt_fails(folder: Path, sent: tuple[str, str]) -> Any:
+    """Return a mishap: each attempt of the second task raises, when it has sent rows.
 
-    def happen() -> None:
+    It says so before, in a file named by its number. The last one (3) raises when the file `go` is there.
+    """
+    path, after, rows = str(folder), AFTER_ROWS, [0]
+    reader_of = _reader()
+    waits: list[Callable[[], None]] = []
+
+    def passing(value: str) -> str:
+        from pathlib import Path
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None or context.partitionId() != 1:
+            return value
+        rows[0] += 1
+        if rows[0] == 1:
+            waits.append(reader_of(value, *sent))
+        if rows[0] == after:
+            waits[0]()
+            (Path(path) / str(context.attemptNumber())).touch()
+            if context.attemptNumber() == 3:
+                appears(Path(path) / "go")
+            raise ValueError("the rows end here")
+        return value
+
+    def appears(path: Path) -> None:
+        import time
+
+        until = time.monotonic() + 120
+        while not path.exists():
+            if time.monotonic() > until:
+                raise AssertionError(f"there is no {path.name}")
+            time.sleep(0.01)
+
+    return udf(passing, "string", useArrow=False)
+
+
+def other_workers_die(folder: Path, sent: tuple[str, str]) -> Any:
+    """Return a mishap: an attempt kills every other Python worker of its executor, in the middle of another attempt.
+
+    Attempts run at the same time, so the executor has two cores or more. Files: `<partition>.<attempt>` of each attempt when it
+    has sent rows, with the process id of its worker; `killer`, with the name of one of those; `killed`, with the process ids of
+    all that were killed. Until it is there attempts do not go on: so a worker that is killed is in the middle of its task.
+    """
+    path, after, rows = str(folder), AFTER_ROWS, [0]
+    reader_of = _reader()
+    waits: list[Callable[[], None]] = []
+
+    def passing(value: str) -> str:
+        rows[0] += 1
+        if rows[0] in (1, after):
+            import os
+            from pathlib import Path
+
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            if context is None or (Path(path) / "killed").exists():
+                return value
+            if rows[0] == 1:
+                waits.append(reader_of(value, *sent))
+            elif waits:
+                waits[0]()
+                meet(f"{context.partitionId()}.{context.attemptNumber()}", str(os.getpid()))
+        return value
+
+    def meet(name: str, pid: str) -> None:
+        import time
+        from pathlib import Path
+
+        folder = Path(path)
+        (folder / f"{name}.new").write_text(pid)
+        (folder / f"{name}.new").rename(folder / name)
+        is_killer = False
+        with suppress(FileExistsError):
+            with (folder / "killer").open("x") as file:
+                file.write(name)
+            is_killer = True
+        until = time.monotonic() + 120
+        while not (folder / "killed").exists():
+            if time.monotonic() > until:
+                raise AssertionError("no other attempt has come so far")
+            if is_killer and any(each.read_text() != pid for each in folder.glob("*.[0-9]")):
+                kill()
+            time.sleep(0.01)
+
+    def kill() -> None:
         import os
         import signal
         from pathlib import Path
 
-        daemon = os.getppid()
-        for pid in Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split():
-            if int(pid) != os.getpid():
-                os.kill(int(pid), signal.SIGKILL)
+        others = [pid for pid in workers() if pid != os.getpid()]
+        for pid in others:
+            os.kill(pid, signal.SIGKILL)
+        (Path(path) / "killed.new").write_text(" ".join(map(str, others)))
+        (Path(path) / "killed.new").rename(Path(path) / "killed")
 
-    return _once(flag, happen)
+    def workers() -> list[int]:
+        import os
+        from pathlib import Path
+
+        status = Path(f"/proc/{os.getppid()}/status").read_text()
+        jvm = next(line.split()[1] for line in status.splitlines() if line.startswith("PPid"))
+        return [pid for daemon in children(jvm) for pid in children(str(daemon))]
+
+    def children(pid: str) -> list[int]:
+        from pathlib import Path
+
+        found: list[int] = []
+        for thread in Path(f"/proc/{pid}/task").iterdir():  # any of the JVM's starts a process
+            with suppress(OSError):  # it has ended
+                found += map(int, (thread / "children").read_text().split())
+        return found
+
+    return udf(passing, "string", useArrow=False)
+
+
+def killed_attempts(folder: Path) -> set[tuple[int, int]]:
+    """Return partition and number of each attempt that has sent rows and whose worker `other_workers_die` has killed."""
+    killed = (folder / "killed").read_text().split()
+    attempts = [each for each in folder.glob("*.[0-9]") if each.read_text() in killed]
+    return {(int(partition), int(attempt)) for partition, attempt in (each.name.split(".") for each in attempts)}
 
 
 def executor_dies(flag: Path) -> Any:

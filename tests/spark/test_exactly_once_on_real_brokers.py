@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from functools import partial
 
 import pytest
-from drivers import read_by_librdkafka
+from drivers import open_transactions, read_by_librdkafka, write_behind
 from exactly_once_rig import ROWS, DiedError, Spark, dealt, die_at, forget_processes, rows_of
 
 from aiokprod.spark.exactly_once.errors import CheckpointRewoundError, FactsMissingError, NewerDriverError
@@ -82,14 +84,32 @@ def test_facts_go_with_the_marker_topic_and_stay_where_it_grows(kafka_cluster: K
 
 
 def test_a_job_that_fails_leaves_nothing_and_readers_go_on(kafka_cluster: KafkaCluster, kafka_topic: str) -> None:
-    spark = Spark(kafka_cluster, {"topic": kafka_topic, "txnAppId": "load", "txnVersion": "5"}, query=None)
+    servers = kafka_cluster.bootstrap_servers
+    spark = Spark(kafka_cluster, {"topic": kafka_topic, "txnAppId": kafka_topic, "txnVersion": "5"}, query=None)
     writer = spark.writer()
+    sink = writer.options.exactly_once.sink
     told = [spark.task(writer, 0, 0, ROWS)]
-    with pytest.raises(ValueError, match="end here"):
-        spark.task(writer, 0, 1, rows_of(1), fails=True)
+    failing = Counter(rows_of(1))
+    for attempt in range(4):
+        # It raises when what it has sent is in the log.
+        sent = Counter(dict.fromkeys(failing, attempt + 1))
+        seen = partial(wait_sent, servers, kafka_topic, ONCE + sent)
+        with pytest.raises(ValueError, match="end here"):
+            spark.task(writer, 0, 1, rows_of(1), attempt=attempt, fails=True, behind_rows=seen)
+    assert len(open_transactions(servers, sink)) == 1  # of the task that has reported
     spark.abort(writer, [*told, None], 0)
-    assert read_by_librdkafka(kafka_cluster.bootstrap_servers, kafka_topic) == Counter()
+    assert open_transactions(servers, sink) == []
+    assert read_by_librdkafka(servers, kafka_topic, committed=False).total() == 5 * len(ROWS)
+    behind = write_behind(servers, kafka_topic)
+    assert read_by_librdkafka(servers, kafka_topic) == behind  # readers wait for nothing
     for _ in range(2):
         spark.batch(0, dealt(ROWS, 3))
     forget_processes()
-    assert read_by_librdkafka(kafka_cluster.bootstrap_servers, kafka_topic) == ONCE
+    assert read_by_librdkafka(servers, kafka_topic) == ONCE + behind
+
+
+def wait_sent(servers: str, topic: str, rows: Counter[str]) -> None:
+    until = time.monotonic() + 60
+    while read_by_librdkafka(servers, topic, committed=False) != rows:
+        assert time.monotonic() < until
+        time.sleep(0.05)

@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import mishaps
 import pytest
-from drivers import read_by_librdkafka
+from drivers import open_transactions, read_by_librdkafka, write_behind
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
 
 from aiokprod.spark import write_each_batch
 from aiokprod.testing.kafka_cluster import KafkaCluster
@@ -109,24 +111,53 @@ def test_foreach_batch_writes_each_batch_once(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("small_batches")
 def test_a_batch_whose_tasks_all_fail_leaves_nothing_and_is_written_later(
     spark: SparkSession, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path
 ) -> None:
-    # Case 6: the rows of one task end in an error, as often as it is run.
-    folder = tmp_path / "rows"
+    # Case 6: one task raises behind rows that are in the log, as often as it is run, and the other one has reported by then.
+    folder, attempts = tmp_path / "rows", tmp_path / "attempts"
+    attempts.mkdir()
     numbers(spark, 2).write.parquet(str(folder))
+    given = options(kafka_bootstrap, kafka_topic, sinkId=kafka_topic)
+    given["kafka.linger.ms"] = "0"
 
-    def written(column: str) -> None:
-        stream = spark.readStream.schema("value string").parquet(str(folder)).selectExpr(column)
-        writer = stream.writeStream.format("aiokprod").options(**options(kafka_bootstrap, kafka_topic))
+    def written(column: Any) -> None:
+        stream = spark.readStream.schema("value string").parquet(str(folder)).select(column.alias("value"))
+        writer = stream.writeStream.format("aiokprod").options(**given)
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
         writer.start().awaitTermination(200)
 
-    with pytest.raises(StreamingQueryException, match="the rows end here"):
-        written(f"if(value = '{mishaps.long_row(ROWS - 1)}', raise_error('the rows end here'), value) as value")
-    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == Counter()
-    written("value")
-    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE
+    fails = mishaps.each_attempt_fails(attempts, (kafka_bootstrap, kafka_topic))
+    with ThreadPoolExecutor(1) as referees:
+        referee = referees.submit(go_when_a_task_has_ended, spark, attempts)
+        with pytest.raises(StreamingQueryException, match="the rows end here"):
+            written(fails("value"))
+        referee.result()
+    assert open_transactions(kafka_bootstrap, kafka_topic) == []  # aborted, and not by the next batch or a timeout
+    assert {path.name for path in attempts.iterdir()} == {"0", "1", "2", "3", "go"}
+    sent = read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False)
+    assert sent.total() > ROWS // 2  # all rows of one task, and some of the other
+    assert max(sent.values()) == 4  # some of each attempt
+    behind = write_behind(kafka_bootstrap, kafka_topic)
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == behind  # readers wait for nothing
+    written(col("value"))
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE + behind
+
+
+def go_when_a_task_has_ended(spark: SparkSession, folder: Path) -> None:
+    """Make the file `go` when the last attempt waits for it, and a task of the running stage has ended."""
+    try:
+        appears(folder / "3")
+        tracker = spark.sparkContext.statusTracker()
+        until = time.monotonic() + 120
+        while not any(
+            each.numCompletedTasks for each in map(tracker.getStageInfo, tracker.getActiveStageIds()) if each
+        ):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    finally:  # or the query would wait for it
+        (folder / "go").touch()
 
 
 def deny_the_first_attempt(spark: SparkSession, folder: Path) -> None:
@@ -176,12 +207,27 @@ def test_a_task_that_may_not_commit_what_it_has_sent_leaves_nothing(
     assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE  # readers do not wait for the denied attempt
     sent = read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False)
     assert sent == ONCE + Counter(map(mishaps.long_row, range(ROWS // 2)))  # it had sent all of its rows
-    # Case 1, of a worker: a job one of whose workers is killed, behind it.
-    dies = mishaps.other_workers_die(tmp_path / "died")("value").alias("value")
-    again = numbers(spark, 2).select(dies).write.format("aiokprod").options(**given)
-    again.option("txnVersion", "2").mode("append").save()
-    assert (tmp_path / "died").exists()
-    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE + ONCE
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_batches")
+def test_a_task_whose_worker_is_killed_is_written_by_its_next_attempt(
+    spark: SparkSession, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path
+) -> None:
+    # Case 1, of a worker: SIGKILL in the middle of a task that has sent rows.
+    given = options(kafka_bootstrap, kafka_topic, txnAppId=kafka_topic, txnVersion="1")
+    given |= {"claims.path": str(tmp_path / "claims"), "kafka.linger.ms": "0"}
+    (tmp_path / "died").mkdir()
+    dies = mishaps.other_workers_die(tmp_path / "died", (kafka_bootstrap, kafka_topic))("value").alias("value")
+    numbers(spark, 2).select(dies).write.format("aiokprod").options(**given).mode("append").save()
+    killed = mishaps.killed_attempts(tmp_path / "died")
+    assert killed  # and not idle workers alone
+    claims = spark.read.parquet(given["claims.path"]).collect()
+    won = {row["task_partition"]: row["attempt"] for row in claims}
+    assert all(won[partition] > attempt for partition, attempt in killed), (killed, won)
+    assert sum(row["count"] for row in claims) == ROWS
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE  # readers do not wait for the killed attempt
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False).total() > ROWS
 
 
 @pytest.fixture(params=[2, 0], ids=["TV2", "TV0"])

@@ -44,10 +44,25 @@ def test_a_task_that_fails_is_run_again_and_may_repeat_its_rows(
 def test_a_worker_that_is_killed_loses_nothing(
     spark: SparkSession, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path
 ) -> None:
-    frame = numbers(spark).select(mishaps.other_workers_die(tmp_path / "flag")("value").alias("value"))
-    write(frame, kafka_bootstrap, kafka_topic)
-    assert (tmp_path / "flag").exists()
-    assert set(rows_per_value(spark, kafka_bootstrap, kafka_topic)) == ALL
+    (tmp_path / "died").mkdir()
+    dies = mishaps.other_workers_die(tmp_path / "died", (kafka_bootstrap, kafka_topic))("value").alias("value")
+    long = f"lpad(cast(id as string), {mishaps.LONG_ROWS}, '0') as value"
+    frame = spark.range(8_000, numPartitions=4).selectExpr(long).select(dies)
+    claims = str(tmp_path / "claims")
+    for name, value in mishaps.SMALL_BATCHES.items():
+        spark.conf.set(name, value)
+    try:
+        write(frame, kafka_bootstrap, kafka_topic, claims__path=claims, kafka__linger__ms="0")
+    finally:
+        for name in mishaps.SMALL_BATCHES:
+            spark.conf.unset(name)
+    killed = mishaps.killed_attempts(tmp_path / "died")
+    assert killed  # in the middle of a task, and not idle workers alone
+    won = {row["task_partition"]: row["attempt"] for row in spark.read.parquet(claims).collect()}
+    assert all(won[partition] > attempt for partition, attempt in killed), (killed, won)
+    found = rows_per_value(spark, kafka_bootstrap, kafka_topic)
+    assert set(found) == set(map(mishaps.long_row, range(8_000)))
+    assert max(found.values()) > 1  # what the killed attempt had sent
 
 
 def test_a_broker_that_dies_in_the_middle_of_a_job_costs_nothing(
