@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
 from drivers import Query, Rule, driver, expected, read_by_librdkafka, write_input
 
@@ -187,11 +188,19 @@ def forget_groups(servers: str, sink: str) -> None:
 def recorded_rows(servers: str, sink: str) -> int:
     """Return the number of rows that the decision of the last batch has on record."""
     admin = AdminClient({"bootstrap.servers": servers})
-    asked = ConsumerGroupTopicPartitions(f"{sink}.0")
-    found = next(iter(admin.list_consumer_group_offsets([asked], request_timeout=30).values())).result()
-    (decision,) = (each.metadata for each in found.topic_partitions if each.metadata)
-    assert decision.startswith("d3 ")
-    return int(decision.split(" ")[9])
+    until = time.monotonic() + 60
+    while True:
+        try:
+            asked = ConsumerGroupTopicPartitions(f"{sink}.0")
+            found = next(iter(admin.list_consumer_group_offsets([asked], request_timeout=30).values())).result()
+            (decision,) = (each.metadata for each in found.topic_partitions if each.metadata)
+        except (KafkaException, ValueError):  # the coordinator of a busy cluster does not answer at once
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.2)
+            continue
+        assert decision.startswith("d3 ")
+        return int(decision.split(" ")[9])
 
 
 def test_checkpoints_that_come_back_are_lost_or_are_shared(cluster: KafkaCluster, tmp_path: Path) -> None:
