@@ -124,19 +124,20 @@ class TopicAdmin:
         try:
             refuse(code, text, topic)
         except UnknownTopicError as error:
-            near = await self._near(topic)
+            near = await self.near(topic)
             found = f"Did you mean {near!r}?" if near else f"{LISTS_TOPICS}."
             error.advice = f"{found} {otherwise}".rstrip()
             raise
 
-    async def _near(self, topic: str) -> str | None:
+    async def near(self, topic: str) -> str | None:
         """Return the topic that was perhaps meant."""
         try:
             answer = await self.metadata(None)
         except ClusterError:  # the error that is told is that of the topic
             return None
-        names = [each.name for each in answer.topics if each.name and not each.error_code]
-        return next(iter(get_close_matches(topic, names, 1)), None)
+        names = {each.name.lower(): each.name for each in answer.topics if each.name and not each.error_code}
+        found = get_close_matches(topic.lower(), names, 1)  # names that differ in upper and lower case are near, too
+        return names[found[0]] if found else None
 
     async def options(
         self, kind: int, name: str, node_id: int | None = None

@@ -77,6 +77,9 @@ async def _missing(admin: TopicAdmin, name: str, answer: MetadataResponse) -> Fi
     except (AiokprodError, LookupError):
         pass  # needs DESCRIBE_CONFIGS on the cluster
     command = f"aiokprod topics create {name} --yes"
+    near = await admin.near(name)
+    if near is not None:
+        command = f"write {near} instead of {name}, or: {command}"
     if creates == "true" and admin.config.allow_auto_create_topics:
         return Finding(
             "topic-missing",

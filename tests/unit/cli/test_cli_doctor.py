@@ -596,6 +596,12 @@ def test_the_topic_does_not_exist_and_is_not_created(cluster: MockCluster) -> No
     assert "auto.create.topics.enable=false" in told.text
 
 
+@pytest.mark.parametrize("mistyped", ["ordres", "ORDERS", "order"])
+def test_a_topic_that_is_only_mistyped_is_not_to_be_created(cluster: MockCluster, mistyped: str) -> None:
+    told = examine(cluster.bootstrap_servers, mistyped)
+    check(told, "topic-missing", f"write orders instead of {mistyped}, or: aiokprod topics create {mistyped} --yes")
+
+
 def test_a_topic_that_brokers_would_create_is_a_note() -> None:
     with MockCluster(1) as cluster:
         told = examine(cluster.bootstrap_servers, "audit")
