@@ -379,7 +379,7 @@ def alerts() -> dict[str, str]:
 
 
 def is_possible(query: str) -> bool:
-    """Whether each metric of a query is exported, and of the type that the query needs, as its labels are."""
+    """Return whether each metric of a query is exported, and of the type that the query needs, as its labels are."""
     rated = re.findall(r"rate\((\w+)\[5m\]\)", query)
     named = re.findall(r"\baiokprod_\w+", query)
     types = {name: kind for name, kind in exported_types().items() if name in named}
