@@ -131,10 +131,10 @@ class Commands(Group):
 
 def _unread() -> click.exceptions.Exit:
     """Return the end of a command whose reader has ended: click would end it with 1."""
-    from aiokprod.cli.common.running import drop
+    from aiokprod.cli.common.running import PIPE, drop
 
     drop(sys.stdout)
-    return click.exceptions.Exit(BY_SIGNAL + 13)
+    return click.exceptions.Exit(BY_SIGNAL + PIPE)
 
 
 def _say(line: str) -> None:
