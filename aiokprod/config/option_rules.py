@@ -101,13 +101,8 @@ def delivery_timeout_ms(values: Mapping[str, Any]) -> float:
     return given
 
 
-def check_pairs(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Check that no base is above its maximum, and no part above the whole."""
-    for smaller, larger in _PAIRS:
-        _check_pair(smaller, larger, values, given)
-
-
 def _check_pair(smaller: str, larger: str, values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Check that a base is not above its maximum, or a part above the whole."""
     if values[smaller] > values[larger]:
         raise _too_large(smaller, larger, values, given)
 

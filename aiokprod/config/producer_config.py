@@ -253,13 +253,10 @@ class ProducerConfig:
         """Check all options and set them; the object may be used only if this returns."""
         given = self._checked(options)
         values = {item.name: given.get(item.name, item.default) for item in fields(self)}
-        option_rules.check_transactional(values)
+        for conflict in option_rules.conflicts(values, given):
+            raise conflict  # the first of them
         why_not = option_rules.why_not_idempotent(values)
         values["delivery_timeout_ms"] = option_rules.delivery_timeout_ms(values)
-        option_rules.check_pairs(values, given)
-        option_rules.check_compression(values)
-        option_rules.check_sasl(values)
-        option_rules.check_tls(values, given)
         values["acks"] = option_rules.required_acks(values["acks"])
         values["enable_idempotence"] = why_not is None
         values["client_id"] = values["client_id"] or f"aiokprod-{next(_numbers)}"
