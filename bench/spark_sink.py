@@ -3,8 +3,9 @@ that send nothing: an Arrow writer that drops what it is given (what Spark and A
 
     python bench/spark_sink.py [--rows 3000000] [--rounds 3] [--batches 100] [--out FILE] [--docs]
 
-It takes about an hour for each form on two quiet cores, and some 20 GB of disk. A try of a few minutes:
+It takes about an hour for each form on two quiet cores, and some 20 GB of disk. The streams alone, and a try of a few minutes:
 
+    python bench/spark_sink.py --shapes [--docs]
     python bench/spark_sink.py --rows 30000 --rounds 1 --shapes "100 B" --batches 8
 
 aiokprod is in the form in which this interpreter has it, compiled or pure; docs/spark.md has a table of each.
@@ -50,7 +51,6 @@ SINKS = {
 }
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "spark.md"
 FORM = "compiled" if aiokprod.compiled else "pure"
-BEGIN, END = f"<!-- figures, {FORM}: bench/spark_sink.py --docs -->", f"<!-- end of figures, {FORM} -->"
 SHAPES = {
     "100 B": (100, False, False),
     "100 B, keys": (100, True, False),
@@ -238,7 +238,11 @@ def stream_of(
     tasks: int,
     batches: int,
 ) -> dict[str, float]:
-    """Run a stream of batches of `rows` rows, and audit it; return rows/s of `addBatch`, and milliseconds of commits."""
+    """Run a stream of batches of `rows` rows, and audit it.
+
+    Returns:
+        Rows/s of the stream (of `triggerExecution`, Spark's own work between batches included), and milliseconds.
+    """
     source = (
         spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", tasks).load()
     )
@@ -260,7 +264,10 @@ def stream_of(
         for each in progress
         if each["batchId"] >= STARTING and "addBatch" in each["durationMs"]
     )
-    found = {"rows_per_s": rows / statistics.median(add_ms) * 1000, **quantiles("add_batch_ms", add_ms)}
+    whole_ms = statistics.median(
+        each["durationMs"]["triggerExecution"] for each in progress if each["batchId"] >= STARTING
+    )
+    found = {"rows_per_s": rows / whole_ms * 1000, "trigger_ms": whole_ms, **quantiles("add_batch_ms", add_ms)}
     if sink == "exactly_once":
         lines = log.read_bytes()[logged:].decode(errors="replace").splitlines()
         told = [json.loads(line[line.index("{") :]) for line in lines if '"commit_s"' in line]
@@ -305,14 +312,17 @@ def streams(spark: SparkSession, kafka: KafkaCluster, folder: Path, batches: int
         kafka.create_topic(topic, 6)
         found = stream_of(spark, sink, kafka.bootstrap_servers, topic, folder, batches=batches, **how)
         kafka.delete_topic(topic)
+        print(f"  {sink}, {how}: {found['rows_per_s']:,.0f} rows/s", flush=True)
         return found
 
     for size in (100, 1024):
         runs: dict[str, list[dict[str, float]]] = {sink: [] for sink in STREAM_SINKS}
-        for number in range(rounds):
+        for number in range(rounds + 1):
             turn = number % len(STREAM_SINKS)
             for sink in [*STREAM_SINKS][turn:] + [*STREAM_SINKS][:turn]:
-                runs[sink].append(measured(sink, rows=ROWS_OF_A_BATCH, size=size, tasks=2))
+                run = measured(sink, rows=ROWS_OF_A_BATCH, size=size, tasks=2)
+                if number:  # warm-up
+                    runs[sink].append(run)
         figures[f"{size} B"] = {
             sink: {what: statistics.median(run[what] for run in each) for what in each[0]}
             for sink, each in runs.items()
@@ -333,12 +343,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=3_000_000, help="rows of 100 B; a third as many of 1 KB")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--shapes", nargs="*", default=list(SHAPES))
+    parser.add_argument("--shapes", nargs="*", default=list(SHAPES), help="none: only the streams")
     parser.add_argument(
         "--batches", type=int, default=100, help="of each stream, for the figures of exactly-once writes"
     )
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--docs", action="store_true", help="put the tables into docs/spark.md")
+    parser.add_argument(
+        "--docs",
+        action="store_true",
+        help="put the tables into docs/spark.md: of the streams, and of the shapes if all are measured",
+    )
     arguments = parser.parse_args()
     if arguments.batches <= STARTING:
         parser.error(f"--batches: more than {STARTING}, as the first {STARTING} are not measured")
@@ -383,12 +397,22 @@ def main() -> None:
     if out:
         out.write_text(json.dumps(figures, indent=1) + "\n")
     if arguments.docs:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}\n{tables(figures)}{END}{after}")
+        put("streams", streams_table(figures))
+        if len(figures["shapes"]) == len(SHAPES):
+            put("rows", shapes_tables(figures))
 
 
-def tables(figures: dict[str, Any]) -> str:
+def put(part: str, text: str) -> None:
+    """Put `text` into the page, between the two comments of its part in this form."""
+    begin, end = f"<!-- {part}, {FORM}: bench/spark_sink.py --docs -->", f"<!-- end of {part}, {FORM} -->"
+    before, found, rest = PAGE.read_text().partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found and found_end):
+        raise RuntimeError(f"{PAGE} has no {begin} with {end} behind it")
+    PAGE.write_text(f"{before}{begin}\n{text}{end}{after}")
+
+
+def shapes_tables(figures: dict[str, Any]) -> str:
     """Markdown."""
     lines = [
         f"| rows/s of the whole job, {FORM} | " + " | ".join(SINKS.values()) + " |",
@@ -403,22 +427,30 @@ def tables(figures: dict[str, Any]) -> str:
     lines.append("|---" * (len(python) + 1) + "|")
     for shape, each in figures["shapes"].items():
         lines.append(f"| {shape} | {' | '.join(format(each[sink]['python_us_per_row'], '.2f') for sink in python)} |")
-    micro = ", ".join(f"{SINKS[sink]} {taken:.0f} ms" for sink, taken in figures["micro_batch_ms"].items())
-    lines += ["", f"A micro-batch of 1,000 rows (`addBatch`, median): {micro}.", ""]
-    lines += [
-        f"| micro-batches, {FORM} | rows/s | to Spark's own | to at_least_once | addBatch p50, p99 | commit p50, p99 |"
+    lines.append("")
+    return "\n".join(lines)
+
+
+def streams_table(figures: dict[str, Any]) -> str:
+    """Markdown."""
+    lines = [
+        f"| micro-batches, {FORM} | rows/s of the stream | to Spark's own | to at_least_once | addBatch p50, p99 | rows/s of"
+        " addBatch, to at_least_once | commit p50, p99 |"
     ]
-    lines += ["|---" * 6 + "|"]
+    lines += ["|---" * 7 + "|"]
     for name, sinks in figures["streams"].items():
         ratios = [{sink: each["rows_per_s"] / sinks[one]["rows_per_s"] for sink, each in sinks.items()} for one in ONES]
         for sink, each in sinks.items():
             times = [f"{each['add_batch_ms_p50']:.0f}, {each['add_batch_ms_p99']:.0f} ms"]
+            times += [f"{sinks['aiokprod']['add_batch_ms_p50'] / each['add_batch_ms_p50']:.2f}x"]
             times += [f"{each['commit_ms_p50']:.0f}, {each['commit_ms_p99']:.0f} ms" if "commit_ms_p50" in each else ""]
             lines.append(
                 f"| {name}, {SINKS[sink]} | {each['rows_per_s']:,.0f} | {ratios[0][sink]:.2f}x | {ratios[1][sink]:.2f}x "
                 f"| {' | '.join(times)} |"
             )
-    lines += ["", "An audit of each of these streams found each row of each finished batch once.", ""]
+    micro = ", ".join(f"{SINKS[sink]} {taken:.0f} ms" for sink, taken in figures["micro_batch_ms"].items())
+    lines += ["", f"A micro-batch of 1,000 rows in one task (`addBatch`, median): {micro}."]
+    lines += ["", "An audit of each stream of the table found each row of each finished batch once.", ""]
     return "\n".join(lines)
 
 

@@ -32,6 +32,7 @@ class Engine:
     """An event loop, its thread, and the producers on it."""
 
     def __init__(self) -> None:
+        self.last_task_had_rows = False  # of the tasks that write exactly once
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._producers: dict[ProducerConfig, _Shared] = {}
@@ -39,6 +40,8 @@ class Engine:
         self._ending: set[_Shared | _Kept] = set()
         self._free: dict[object, list[_Kept]] = {}  # things that tasks take for themselves, by their keys
         self._emptied = asyncio.Condition()
+        self.early: set[asyncio.Task[Any]] = set()  # takes that their tasks may not wait for; cancelled at the end
+        self.kept_later: set[asyncio.Task[Any]] = set()  # what gives their producers back
         # A daemon thread: with spark.python.use.daemon=false a worker exits as any interpreter, and must not wait for it.
         self._thread = threading.Thread(target=self._run, name="aiokprod-spark", daemon=True)
         self._thread.start()
@@ -76,6 +79,9 @@ class Engine:
         self._loop.close()
 
     async def _close_all(self) -> None:
+        for taking in self.early:
+            taking.cancel()
+        await asyncio.gather(*self.early, *self.kept_later, return_exceptions=True)
         for shared in (*self._producers.values(), *self._replaced):
             self._close_soon(shared)
         self._producers.clear()

@@ -7,10 +7,12 @@ order: WRITE    take a transactional id, send the rows, add the marker, wait for
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -121,10 +123,16 @@ class _Task:
             count, fingerprint = self._summed(filled)
             self._compare(count, fingerprint)
             return Report(self._order, None, count), 0
-        first = next(filled, None)
+        session = self._session()
+        session.take_early()
+        first = None
+        try:
+            first = next(filled, None)
+        finally:
+            session.note_first(first is not None, self._options.idle_timeout_s)
         if first is None:  # nothing to write; also where other rows may be written again
             return Report(self._order, None, 0), 0
-        return self._written(chain((first,), filled))
+        return self._written(session, chain((first,), filled))
 
     # ------------------------------------------------------------------ compare
     def _summed(self, filled: Iterator[Any]) -> tuple[int, int]:
@@ -146,16 +154,16 @@ class _Task:
             raise refusal_error(Refusal.OTHER_ROWS, self._opened.opening, self._batch, where)
 
     # ------------------------------------------------------------------ write
-    def _written(self, filled: Iterator[Any]) -> tuple[Report, int]:
+    def _session(self) -> Session:
         identity = self._identity
-        generation = self._opened.opening.token.generation
-        engine = current_engine()
-        config = self._options.config.replace(
-            transactional_id=self._names.task(generation, identity.partition_id, identity.attempt)
-        )
-        session = Session(engine, self._options.config, config)
+        name = self._names.task(self._opened.opening.token.generation, identity.partition_id, identity.attempt)
+        config = self._options.config
+        return Session(current_engine(), config, config.replace(transactional_id=name))
+
+    def _written(self, session: Session, filled: Iterator[Any]) -> tuple[Report, int]:
+        identity = self._identity
         session.begin()
-        hand = HandOver(Lease(engine, session.producer), self._options, self._plan, self.outcome)
+        hand = HandOver(Lease(session.engine, session.producer), self._options, self._plan, self.outcome)
         try:
             for batch in filled:
                 hand.over(batch)
@@ -174,8 +182,20 @@ class _Task:
                 error.add_note(right)
             raise
         session.keep(self._options.idle_timeout_s)
+        generation = self._opened.opening.token.generation
         attempt = Attempt(generation, identity.partition_id, identity.attempt, prepared.producer_id, prepared.epoch)
         return Report(self._order, attempt, self.outcome.rows), prepared.version
+
+
+@contextmanager
+def _listed_in(tasks: set[asyncio.Task[Any]]) -> Iterator[None]:
+    task = asyncio.current_task()
+    assert task is not None
+    tasks.add(task)
+    try:
+        yield
+    finally:
+        tasks.discard(task)
 
 
 class Session:
@@ -190,9 +210,32 @@ class Session:
     producer: Producer
 
     def __init__(self, engine: Engine, kept_as: ProducerConfig, config: ProducerConfig) -> None:
-        self._engine = engine
+        self.engine = engine
         self._kept_as = kept_as
         self._config = config
+        self._taking: Future[Producer] | None = None
+
+    def take_early(self) -> None:
+        """Begin to take the id over while the first rows are made, unless the last task of this process had none.
+
+        So a stream of which most tasks are empty does not take an id over for each of them.
+        """
+        if self.engine.last_task_had_rows:
+            self._taking = self.engine.submit(self._take_early())
+
+    def note_first(self, has_rows: bool, idle_s: float) -> None:
+        """Note whether the task has rows. If it has none, the producer is kept for the next task; nothing is waited for."""
+        self.engine.last_task_had_rows = has_rows
+        if not has_rows and self._taking is not None:
+            self.engine.submit(self._keep_untouched(self._taking, idle_s))
+
+    async def _take_early(self) -> Producer:
+        with _listed_in(self.engine.early):
+            return await self._take()
+
+    async def _keep_untouched(self, taking: Future[Producer], idle_s: float) -> None:
+        with _listed_in(self.engine.kept_later), suppress(AiokprodError, TimeoutError):
+            self.engine.give_back(self._kept_as, await asyncio.wrap_future(taking), idle_s)
 
     def begin(self) -> None:
         """Take the id over, and begin a transaction.
@@ -200,11 +243,13 @@ class Session:
         Raises:
             AiokprodError: the cluster cannot be reached, or refuses the id.
         """
-        self.producer = self._engine.submit(self._begin()).result()
+        taking = self._taking or self.engine.submit(self._take())
+        self.producer = taking.result()
+        self.engine.submit(self._begin()).result()
 
-    async def _begin(self) -> Producer:
+    async def _take(self) -> Producer:
         timeout_s = self._config.max_block_ms / 1000
-        producer: Producer | None = self._engine.take(self._kept_as)
+        producer: Producer | None = self.engine.take(self._kept_as)
         if producer is not None and not producer.health().live:
             await producer.close(0)
             producer = None
@@ -215,18 +260,22 @@ class Session:
             else:
                 assert self._config.transactional_id is not None
                 await go_on_as(producer, self._config.transactional_id, timeout_s)
-            producer.begin_transaction()
         except BaseException:
             if producer is not None:
                 await producer.close(0)
             raise
         return producer
 
+    async def _begin(self) -> None:
+        self.producer.begin_transaction()
+
     def prepare(self, names: Names, partition: int, marker: Marker) -> PreparedTransaction:
         """Add the marker, and wait until everything is in the log."""
-        return self._engine.submit(self._prepare(names, partition, marker)).result()
+        return self.engine.submit(self._prepare(names, partition, marker)).result()
 
     async def _prepare(self, names: Names, partition: int, marker: Marker) -> PreparedTransaction:
+        # Behind the rows: beside them the coordinator would take one change at a time, and answer the other one with
+        # CONCURRENT_TRANSACTIONS, whose repetition costs more than this wait.
         group, slot = names.marker(partition)
         fact = marker_text(marker)
         await self.producer.send_offsets_to_transaction({(names.topic, slot): Offset(fact.offset, fact.text)}, group)
@@ -234,15 +283,15 @@ class Session:
 
     def keep(self, idle_s: float) -> None:
         """Keep the producer for the next task. The prepared transaction stays as it is."""
-        self._engine.submit(self._keep(idle_s)).result()
+        self.engine.submit(self._keep(idle_s)).result()
 
     async def _keep(self, idle_s: float) -> None:
-        self._engine.give_back(self._kept_as, self.producer, idle_s)
+        self.engine.give_back(self._kept_as, self.producer, idle_s)
 
     def give_up(self) -> None:
         """Abort the transaction, if that goes quickly, and close the producer. Never raises an error of its own."""
         with suppress(AiokprodError, TimeoutError):
-            self._engine.submit(self._give_up()).result()
+            self.engine.submit(self._give_up()).result()
 
     async def _give_up(self) -> None:
         with suppress(AiokprodError):

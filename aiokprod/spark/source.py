@@ -13,6 +13,7 @@ from aiokprod.spark.commit_log import check_claims_path
 from aiokprod.spark.errors import SinkUsageError, check_packages
 from aiokprod.spark.options import SinkOptions
 from aiokprod.spark.schema import ColumnPlan
+from aiokprod.spark.worker_process import freeze_modules
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -57,7 +58,9 @@ class AiokprodSource(DataSource):
             raise SinkUsageError("mode 'overwrite' is not supported, a log only grows: use .mode('append')")
         job_id = str(uuid4())
         options, plan = self._checked(schema, is_stream=False, job_id=job_id)
-        return BatchWriter(options, plan, job_id, _opened(options))
+        opened = _opened(options)
+        freeze_modules()
+        return BatchWriter(options, plan, job_id, opened)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         """Make the writer of a batch of a stream, and open the batch if it is written exactly once. Raises as `writer`."""
@@ -69,7 +72,11 @@ class AiokprodSource(DataSource):
                 " .foreachBatch(aiokprod.spark.write_each_batch(...)) with 'update'"
             )
         options, plan = self._checked(schema, is_stream=True)
-        return StreamWriter(options, plan, None if _is_for_a_commit() else _opened(options))
+        if _is_for_a_commit():
+            return StreamWriter(options, plan)
+        opened = _opened(options)
+        freeze_modules()
+        return StreamWriter(options, plan, opened)
 
     def _checked(self, schema: StructType, *, is_stream: bool, job_id: str = "") -> tuple[SinkOptions, ColumnPlan]:
         """Check everything that can be known before a task runs."""

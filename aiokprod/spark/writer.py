@@ -19,6 +19,7 @@ from aiokprod.spark.messages import Opened, TaskMessage
 from aiokprod.spark.options import SinkOptions
 from aiokprod.spark.schema import ColumnPlan
 from aiokprod.spark.task_errors import as_spark_shows_it
+from aiokprod.spark.worker_process import acknowledge_at_once, freeze_modules
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -35,7 +36,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task; returns when all are acknowledged."""
-        return _written(iterator, self.options, self.plan, self.opened)
+        told = _written(iterator, self.options, self.plan, self.opened)
+        freeze_modules()
+        return told
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit the rows that are written exactly once; log the rows, and write the claims."""
@@ -62,7 +65,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task; returns when all are acknowledged."""
-        return _written(iterator, self.options, self.plan, self.opened)
+        told = _written(iterator, self.options, self.plan, self.opened)
+        freeze_modules()
+        return told
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Commit the rows that are written exactly once; log the rows, and write the claims."""
@@ -78,6 +83,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def _written(
     iterator: Iterator[Any], options: SinkOptions, plan: ColumnPlan, opened: Opened | None
 ) -> WriterCommitMessage:
+    acknowledge_at_once()
     check_packages()  # again: the executor's environment may differ from the driver's
     try:
         if options.exactly_once is not None:
@@ -119,6 +125,7 @@ def _commit(messages: tuple[TaskMessage, ...], options: SinkOptions, query_id: s
     tell(batch)
     if options.claims_path is not None:
         tell_claims(batch, options.claims_path)
+    freeze_modules()
 
 
 def _abort(messages: Sequence[WriterCommitMessage | None], options: SinkOptions, opened: Opened | None) -> None:

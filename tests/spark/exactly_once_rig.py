@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -92,6 +93,7 @@ class Spark:
         attempt: int = 0,
         *,
         fails: bool = False,
+        before_rows: Callable[[], None] | None = None,
         behind_rows: Callable[[], None] | None = None,
     ) -> TaskMessage:
         """Run one task attempt; with `fails` it ends in a ValueError behind the rows. `behind_rows` is called there."""
@@ -103,6 +105,8 @@ class Spark:
         )
 
         def frames() -> Iterator[pa.RecordBatch]:
+            if before_rows is not None:
+                before_rows()
             if rows:
                 topics = [self.topics[crc32(row.encode()) % len(self.topics)] for row in rows] if self.topics else []
                 columns = {"value": rows} | ({"topic": topics} if topics else {})
@@ -177,6 +181,14 @@ def die_at(patch: pytest.MonkeyPatch, step: str, times: int = 1) -> list[str]:
 
     patch.setattr(requests, "reached", reached)
     return steps
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for what another thread does; fail after ten seconds."""
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.001)
 
 
 def forget_processes() -> None:

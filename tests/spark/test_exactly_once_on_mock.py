@@ -18,6 +18,7 @@ from exactly_once_rig import (
     forget_processes,
     rows_of,
     visible,
+    wait_until,
 )
 
 from aiokprod.errors import AiokprodError, ClusterAuthorizationError, UnknownTopicError
@@ -491,6 +492,43 @@ def test_tasks_of_a_process_share_their_connections(newest: MockCluster) -> None
     for partition in range(1, 20):
         spark.task(writer, 0, partition, ROWS)
     assert len(newest.requests("ApiVersions")) - before <= 2
+
+
+def test_an_id_is_taken_over_while_the_first_rows_are_made(cluster: MockCluster) -> None:
+    spark = Spark(cluster)
+    writer = spark.writer()
+    messages = [spark.task(writer, 0, 0, rows_of(0))]
+    asked = len(cluster.requests("InitProducerId"))
+
+    def has_been_asked() -> None:
+        wait_until(lambda: len(cluster.requests("InitProducerId")) > asked)
+
+    messages.append(spark.task(writer, 0, 1, rows_of(1), before_rows=has_been_asked))
+    # The third is taken over in vain, and its producer goes on with the fifth; the fourth is not taken over.
+    messages += [spark.task(writer, 0, partition, []) for partition in (2, 3)]
+    messages.append(spark.task(writer, 0, 4, rows_of(2)))
+    with pytest.raises(ValueError, match="the rows of this attempt end here"):
+        spark.task(writer, 0, 5, [], fails=True)
+    messages += [spark.task(writer, 0, 5, rows_of(3), attempt=1), spark.task(writer, 0, 6, [])]
+    spark.commit(writer, messages, 0)
+    assert visible(cluster) == Counter(row for number in range(4) for row in rows_of(number))
+    assert [each.rows for each in messages] == [len(ROWS), len(ROWS), 0, 0, len(ROWS), len(ROWS), 0]
+
+
+def test_a_task_without_rows_fails_for_nothing_that_its_id_is_answered(newest: MockCluster) -> None:
+    spark = Spark(newest)
+    writer = spark.writer()
+    told = [spark.task(writer, 0, 0, ROWS)]
+    refused = newest.fail_next("InitProducerId", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    told.append(spark.task(writer, 0, 1, []))
+    wait_until(lambda: refused.hits == 1)
+    told.append(spark.task(writer, 0, 2, rows_of(0)))
+    refused = newest.fail_next("InitProducerId", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    with pytest.raises(AiokprodError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+        spark.task(writer, 0, 3, rows_of(1))
+    assert refused.hits == 1
+    spark.commit(writer, [*told, spark.task(writer, 0, 3, rows_of(1), attempt=1)], 0)
+    assert visible(newest) == ONCE + Counter(rows_of(0) + rows_of(1))
 
 
 def test_the_answer_to_a_commit_may_be_lost(cluster: MockCluster) -> None:
