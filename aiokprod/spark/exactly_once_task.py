@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from itertools import chain
@@ -188,7 +188,7 @@ class _Task:
 
 
 @contextmanager
-def _listed_in(tasks: set[asyncio.Task[Any]]) -> Iterator[None]:
+def _listed_in(tasks: set[asyncio.Task[Any]]) -> Generator[None]:
     task = asyncio.current_task()
     assert task is not None
     tasks.add(task)
