@@ -356,6 +356,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.batches <= STARTING:
         parser.error(f"--batches: more than {STARTING}, as the first {STARTING} are not measured")
+    if arguments.docs and any(each not in PAGE.read_text() for each in places("streams")):
+        parser.error(f"--docs: the page has figures of streams for the other form only, and aiokprod is {FORM} here")
     began = time.monotonic()
     print(f"aiokprod is {FORM} here", flush=True)
     out = arguments.out.resolve() if arguments.out else None
@@ -402,13 +404,16 @@ def main() -> None:
             put("rows", shapes_tables(figures))
 
 
+def places(part: str) -> tuple[str, str]:
+    """Return the two comments of the page between which a part is, in this form."""
+    return f"<!-- {part}, {FORM}: bench/spark_sink.py --docs -->", f"<!-- end of {part}, {FORM} -->"
+
+
 def put(part: str, text: str) -> None:
-    """Put `text` into the page, between the two comments of its part in this form."""
-    begin, end = f"<!-- {part}, {FORM}: bench/spark_sink.py --docs -->", f"<!-- end of {part}, {FORM} -->"
-    before, found, rest = PAGE.read_text().partition(begin)
-    _, found_end, after = rest.partition(end)
-    if not (found and found_end):
-        raise RuntimeError(f"{PAGE} has no {begin} with {end} behind it")
+    """Put `text` into the page, in its place."""
+    begin, end = places(part)
+    before, _, rest = PAGE.read_text().partition(begin)
+    _, _, after = rest.partition(end)
     PAGE.write_text(f"{before}{begin}\n{text}{end}{after}")
 
 
