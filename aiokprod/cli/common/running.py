@@ -31,6 +31,7 @@ from aiokprod.errors import (
     InvalidPartitionError,
     InvalidTopicError,
     PartitionOutOfRangeError,
+    RequestTimeoutError,
     TlsError,
     TopicAuthorizationError,
     UnknownTopicError,
@@ -49,6 +50,7 @@ PIPE: Final = 13  # SIGPIPE, which Windows does not have
 
 NAME_RULE: Final = "1 to 249 of the characters a-z A-Z 0-9 . _ - and not '.' or '..'"
 """of topics; some errors say it themselves"""
+BUSY: Final = "Check how busy the broker is, or raise --timeout."
 ADVICE: Final[Mapping[type[AiokprodError], str]] = {
     BootstrapError: "Check -b (bootstrap.servers), the network and the brokers' advertised.listeners.",
     ConnectionLostError: "Check the broker and the network.",
@@ -56,6 +58,7 @@ ADVICE: Final[Mapping[type[AiokprodError], str]] = {
     InvalidPartitionError: "`aiokprod topics describe TOPIC` shows the partitions.",
     InvalidTopicError: f"A name is {NAME_RULE}.",
     PartitionOutOfRangeError: "`aiokprod topics describe TOPIC` shows the partitions.",
+    RequestTimeoutError: BUSY,
     TlsError: "Check security.protocol, the certificate authorities (ssl.cafile) and the host name.",
     TopicAuthorizationError: (
         "Grant this principal DESCRIBE on the topic, and READ to read it, WRITE to send to it, DELETE to delete it."
@@ -71,6 +74,8 @@ def advice_of(error: AiokprodError) -> str:
     kind = type(error)
     if isinstance(error, InvalidTopicError) and NAME_RULE in error.message:
         return ""
+    if isinstance(error, RequestTimeoutError) and not _has_timeout():
+        return "Check how busy the broker is."
     return ADVICE.get(kind, error.advice) if error.advice == kind.advice else error.advice
 
 
@@ -145,6 +150,11 @@ def status_of(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
         except (OSError, ValueError):  # told above
             drop(sys.stdout)
     return status
+
+
+def _has_timeout() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is None or any(each.name == "timeout" for each in context.command.params)
 
 
 def _is_doctor() -> bool:

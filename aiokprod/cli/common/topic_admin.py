@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
-from aiokprod.cli.common.running import NAME_RULE, tell
+from aiokprod.cli.common.running import BUSY, NAME_RULE, tell
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.cluster_listener import SilentListener
 from aiokprod.cluster.connection.control_request import RequestMessage
@@ -233,7 +233,10 @@ class TopicAdmin:
                     if isinstance(error, ConnectionLostError)
                     else f"no answer within {self._timeout_s:g} s"
                 )
-                raise ClusterError(f"{self.unanswered or text} ({why})") from error
+                undone = ClusterError(f"{self.unanswered or text} ({why})")
+                if isinstance(error, TimeoutError):
+                    undone.advice = BUSY
+                raise undone from error
         if code:
             refuse(code, text, topic, message)
 

@@ -13,8 +13,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from aiokprod.cli.commands import group
 from aiokprod.cli.common.running import line_of, status_of, tell
 from aiokprod.errors import (
     AiokprodError,
@@ -26,6 +28,7 @@ from aiokprod.errors import (
     InvalidPartitionError,
     InvalidTopicError,
     PartitionOutOfRangeError,
+    RequestTimeoutError,
     TlsError,
     TopicAuthorizationError,
     UnknownTopicError,
@@ -316,13 +319,25 @@ def test_no_bar_is_drawn_over_what_is_typed(cluster: MockCluster) -> None:
 @pytest.mark.parametrize(
     "kind",
     [BootstrapError, ConnectionLostError, DeliveryTimeoutError, InvalidPartitionError, InvalidTopicError,
-     PartitionOutOfRangeError, TlsError, TopicAuthorizationError, UnknownTopicError, UsageError],
+     PartitionOutOfRangeError, RequestTimeoutError, TlsError, TopicAuthorizationError, UnknownTopicError, UsageError],
 )  # fmt: skip
 def test_advice_is_for_a_person_and_not_for_a_program(kind: type[AiokprodError]) -> None:
     line = line_of(kind("it failed"))
     assert line.startswith("it failed")
-    for word in ("()", "partitions_for", "_servers", "the producer", "persistence", "allow_auto", "security_protocol"):
+    for word in ("()", "partitions_for", "_servers", "_ms", "the producer", "persistence", "allow_auto", "security_protocol"):
         assert word.lower() not in line.lower()
+
+
+def test_the_advice_after_a_timeout_is_the_option_of_the_command_if_it_has_one() -> None:
+    for path, has_option in (("read", True), ("transactions list", True), ("demo", False)):
+        command: click.Command = group("0", "version")
+        for word in path.split():
+            assert isinstance(command, click.Group)
+            found = command.get_command(click.Context(command), word)
+            assert found is not None
+            command = found
+        with click.Context(command):
+            assert ("--timeout" in line_of(RequestTimeoutError("no answer"))) is has_option
 
 
 def test_advice_of_one_error_stays() -> None:
