@@ -428,6 +428,9 @@ class Reader:
 
     async def _refused(self, topic: str, partition: int, code: int, deadline: float) -> None:
         error = BrokerAnswerError(f"{topic}-{partition}: {name_of(code)}", topic=topic, partition=partition, code=code)
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            error.advice = f"Grant this principal READ on topic {topic!r}."
+            error.__notes__ = [error.advice]
         if code not in _LATER:
             raise error
         await self._again(topic, deadline, error)

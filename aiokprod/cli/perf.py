@@ -298,7 +298,7 @@ def perf(
                 await admin.create(name, PARTITIONS, -1, {})
                 stack.push_async_callback(admin.delete, name)
             else:
-                await check_topics(config, [topic], connection.timeout_s)
+                await check_topics(config, [topic], connection.timeout_s, "WRITE")
             load = Load(name, records, bytes(size), rate)
             for client in chosen:
                 found.append(await MEASURES[client](config, load))

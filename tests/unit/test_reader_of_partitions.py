@@ -300,6 +300,7 @@ def test_a_refusal_for_good_is_told_at_once_with_its_code(api: str, code: str) -
                 with pytest.raises(BrokerAnswerError, match=code) as raised:
                     await numbers(reader)
             assert (raised.value.topic, raised.value.partition) == ("t", 0)
+            assert ("READ on topic 't'" in "".join(raised.value.__notes__)) is (api == "Fetch")
 
     run(scenario())
 

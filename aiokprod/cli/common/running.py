@@ -25,12 +25,15 @@ from aiokprod.errors import (
     AiokprodError,
     AuthenticationError,
     BootstrapError,
+    ClusterAuthorizationError,
+    ClusterError,
     ConfigError,
     ConnectionLostError,
     DeliveryTimeoutError,
     InvalidPartitionError,
     InvalidTopicError,
     PartitionOutOfRangeError,
+    ProducerFailedError,
     RequestTimeoutError,
     TlsError,
     TopicAuthorizationError,
@@ -44,6 +47,7 @@ _BYTE: Final = re.compile(r"\\udc([89a-f][0-9a-f])")
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 LAST: Final = 2
 ASK: Final = " (aiokprod doctor finds out more)"
+RIGHTS: Final = (ClusterAuthorizationError, TopicAuthorizationError)
 UNREACHED: Final = (BootstrapError, TlsError, AuthenticationError)
 PIPE: Final = 13  # SIGPIPE, which Windows does not have
 
@@ -53,6 +57,10 @@ NAME_RULE: Final = "1 to 249 of the characters a-z A-Z 0-9 . _ - and not '.' or 
 BUSY: Final = "Check how busy the broker is, or raise --timeout."
 ADVICE: Final[Mapping[type[AiokprodError], str]] = {
     BootstrapError: "Check -b (bootstrap.servers), the network and the brokers' advertised.listeners.",
+    ClusterAuthorizationError: (
+        "Grant this principal WRITE on the topic (brokers before 2.8: also IDEMPOTENT_WRITE on the cluster), or set"
+        " enable.idempotence=false."
+    ),
     ConnectionLostError: "Check the broker and the network.",
     DeliveryTimeoutError: "Its line says in may_be_in_log whether it may come twice if it is sent again.",
     InvalidPartitionError: "`aiokprod topics describe TOPIC` shows the partitions.",
@@ -60,9 +68,6 @@ ADVICE: Final[Mapping[type[AiokprodError], str]] = {
     PartitionOutOfRangeError: "`aiokprod topics describe TOPIC` shows the partitions.",
     RequestTimeoutError: BUSY,
     TlsError: "Check security.protocol, the certificate authorities (ssl.cafile) and the host name.",
-    TopicAuthorizationError: (
-        "Grant this principal DESCRIBE on the topic, and READ to read it, WRITE to send to it, DELETE to delete it."
-    ),
     UnknownTopicError: "`aiokprod topics list` shows the topics, `aiokprod topics create` makes one.",
     UsageError: "",
 }
@@ -71,7 +76,9 @@ ADVICE: Final[Mapping[type[AiokprodError], str]] = {
 
 def advice_of(error: AiokprodError) -> str:
     """Return what a person at the command line can do about an error; an advice of this one error stays."""
-    kind = type(error)
+    kind, cause = type(error), error.__cause__
+    if isinstance(cause, RIGHTS) or (kind is ProducerFailedError and isinstance(cause, ClusterError)):
+        return advice_of(cause)
     if isinstance(error, InvalidTopicError) and NAME_RULE in error.message:
         return ""
     if isinstance(error, RequestTimeoutError) and not _has_timeout():
