@@ -41,12 +41,16 @@ from aiokprod.errors import (
     UsageError,
 )
 from aiokprod.logs import printable
+from aiokprod.wire.codes import ErrorCode
 
 LONGEST_LINE: Final = 2_000
 _BYTE: Final = re.compile(r"\\udc([89a-f][0-9a-f])")
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 LAST: Final = 2
 ASK: Final = " (aiokprod doctor finds out more)"
+LATER: Final = "Try again in some seconds; if it stays so, the brokers' logs say why."
+OF_CAUSES: Final = (ProducerFailedError, UnknownTopicError)
+"""errors of records that pass on what happened to the producer"""
 RIGHTS: Final = (ClusterAuthorizationError, TopicAuthorizationError)
 UNREACHED: Final = (BootstrapError, TlsError, AuthenticationError)
 PIPE: Final = 13  # SIGPIPE, which Windows does not have
@@ -77,8 +81,10 @@ ADVICE: Final[Mapping[type[AiokprodError], str]] = {
 def advice_of(error: AiokprodError) -> str:
     """Return what a person at the command line can do about an error; an advice of this one error stays."""
     kind, cause = type(error), error.__cause__
-    if isinstance(cause, RIGHTS) or (kind is ProducerFailedError and isinstance(cause, ClusterError)):
+    if isinstance(cause, RIGHTS) or (kind in OF_CAUSES and isinstance(cause, ClusterError)):
         return advice_of(cause)
+    if kind is UnknownTopicError and error.code not in (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        return f"A name is {NAME_RULE}." if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION else LATER
     if isinstance(error, InvalidTopicError) and NAME_RULE in error.message:
         return ""
     if isinstance(error, RequestTimeoutError) and not _has_timeout():

@@ -22,12 +22,14 @@ from aiokprod.errors import (
     AiokprodError,
     AuthenticationError,
     BootstrapError,
+    ClusterAuthorizationError,
     ConfigError,
     ConnectionLostError,
     DeliveryTimeoutError,
     InvalidPartitionError,
     InvalidTopicError,
     PartitionOutOfRangeError,
+    ProducerFailedError,
     RequestTimeoutError,
     TlsError,
     TopicAuthorizationError,
@@ -35,6 +37,7 @@ from aiokprod.errors import (
     UsageError,
 )
 from aiokprod.testing import MockCluster
+from aiokprod.wire.codes import ErrorCode
 
 COMMAND = [sys.executable, "-m", "aiokprod"]
 LIMIT_S = 60.0
@@ -338,6 +341,26 @@ def test_the_advice_after_a_timeout_is_the_option_of_the_command_if_it_has_one()
             command = found
         with click.Context(command):
             assert ("--timeout" in line_of(RequestTimeoutError("no answer"))) is has_option
+
+
+def test_the_advice_is_that_of_the_cause_if_that_is_what_happened() -> None:
+    unknown, failed = UnknownTopicError("no broker has told of topic 't'"), ProducerFailedError("the producer has failed")
+    unknown.__cause__ = RequestTimeoutError("no metadata within 30 s")
+    failed.__cause__ = ClusterAuthorizationError("no producer id")
+    assert line_of(unknown) == "no broker has told of topic 't'. Check how busy the broker is, or raise --timeout."
+    assert line_of(failed).startswith("the producer has failed. Grant this principal WRITE on the topic ")
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "`aiokprod topics list` shows the topics"),
+        (ErrorCode.LEADER_NOT_AVAILABLE, "Try again in some seconds"),
+        (ErrorCode.INVALID_TOPIC_EXCEPTION, "A name is 1 to 249 "),
+    ],
+)
+def test_a_topic_that_cannot_be_used_is_not_told_as_one_that_does_not_exist(code: ErrorCode, advice: str) -> None:
+    assert f". {advice}" in line_of(UnknownTopicError("topic 't'", code=code))
 
 
 def test_advice_of_one_error_stays() -> None:
