@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
 
-from aiokprod.audit.files import write
+from aiokprod.audit.files import check, write
 from aiokprod.audit.run import run
 from aiokprod.audit.sides import SchemaError
 from aiokprod.audit.verdict import NOT_JUDGED, Verdict
@@ -57,6 +57,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m aiokp
     except ImportError as missing:
         return _not_judged(program, f'the audit needs Spark ({missing}): pip install "aiokprod[audit]"')
     try:
+        if options.out:
+            check(options.out)  # before the minutes of an audit
         verdict = _audited(options)
         if options.out:
             write(verdict, options.out)

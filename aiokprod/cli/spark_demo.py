@@ -58,8 +58,9 @@ def show(records: int, report: Path) -> int:
     except ImportError:
         raise NoVerdictError('the Spark demo needs: pip install "aiokprod[audit,cli]"') from None
     from aiokprod import audit
-    from aiokprod.audit.files import write
+    from aiokprod.audit.files import check, write
 
+    check(report)
     console = Console(highlight=False)
     topic, run = f"aiokprod-demo-{uuid.uuid4().hex[:8]}", uuid.uuid4().int >> 65
     with tempfile.TemporaryDirectory() as scratch, local_kafka() as cluster:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from click.testing import CliRunner
@@ -87,6 +88,21 @@ def test_without_a_kill_midway_there_is_no_verdict(
     assert (result.exit_code, told in result.output) == (2, True), result.output
     assert not (tmp_path / "report").exists()
     assert "lost 0" not in result.output
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_report_that_cannot_be_written_is_told_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "report").mkdir()
+    monkeypatch.setattr("tempfile.TemporaryFile", no_room)
+    result = demonstrated("pass", monkeypatch, tmp_path)
+    assert result.exit_code == 2
+    assert result.output == f"aiokprod demo: {tmp_path / 'report'}: No space left on device\n"
+
+
+def no_room(**_: object) -> NoReturn:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.usefixtures("folder")
