@@ -27,7 +27,6 @@ from aiokprod.errors import (
     BootstrapError,
     ClusterAuthorizationError,
     ClusterError,
-    ConfigError,
     ConnectionLostError,
     DeliveryTimeoutError,
     InvalidPartitionError,
@@ -92,14 +91,9 @@ def advice_of(error: AiokprodError) -> str:
     return ADVICE.get(kind, error.advice) if error.advice == kind.advice else error.advice
 
 
-def message_of(error: AiokprodError) -> str:
-    """Return what happened; for an option without its Python type: all that is typed is text."""
-    return error.message.replace(" (str): it must", ": it must") if isinstance(error, ConfigError) else error.message
-
-
 def line_of(error: BaseException) -> str:
     """Return what happened and what to do, in one line that does not steer a terminal."""
-    said = message_of(error) if isinstance(error, AiokprodError) else str(error)
+    said = error.message if isinstance(error, AiokprodError) else str(error)
     text = said.strip().partition("\n")[0].rstrip(".") or type(error).__name__
     if isinstance(error, OSError) and not isinstance(error, AiokprodError):
         place = error.filename or ("standard output" if error.errno == errno.ENOSPC else None)

@@ -23,7 +23,6 @@ from aiokprod.errors import (
     AuthenticationError,
     BootstrapError,
     ClusterAuthorizationError,
-    ConfigError,
     ConnectionLostError,
     DeliveryTimeoutError,
     InvalidPartitionError,
@@ -327,7 +326,16 @@ def test_no_bar_is_drawn_over_what_is_typed(cluster: MockCluster) -> None:
 def test_advice_is_for_a_person_and_not_for_a_program(kind: type[AiokprodError]) -> None:
     line = line_of(kind("it failed"))
     assert line.startswith("it failed")
-    for word in ("()", "partitions_for", "_servers", "_ms", "the producer", "persistence", "allow_auto", "security_protocol"):
+    for word in (
+        "()",
+        "partitions_for",
+        "_servers",
+        "_ms",
+        "the producer",
+        "persistence",
+        "allow_auto",
+        "security_protocol",
+    ):
         assert word.lower() not in line.lower()
 
 
@@ -344,7 +352,10 @@ def test_the_advice_after_a_timeout_is_the_option_of_the_command_if_it_has_one()
 
 
 def test_the_advice_is_that_of_the_cause_if_that_is_what_happened() -> None:
-    unknown, failed = UnknownTopicError("no broker has told of topic 't'"), ProducerFailedError("the producer has failed")
+    unknown, failed = (
+        UnknownTopicError("no broker has told of topic 't'"),
+        ProducerFailedError("the producer has failed"),
+    )
     unknown.__cause__ = RequestTimeoutError("no metadata within 30 s")
     failed.__cause__ = ClusterAuthorizationError("no producer id")
     assert line_of(unknown) == "no broker has told of topic 't'. Check how busy the broker is, or raise --timeout."
@@ -367,10 +378,6 @@ def test_advice_of_one_error_stays() -> None:
     error = UnknownTopicError("topic 'ordres' does not exist")
     error.advice = "Did you mean 'orders'?"
     assert line_of(error) == "topic 'ordres' does not exist. Did you mean 'orders'?"
-
-
-def test_an_option_is_told_without_its_type_as_all_that_is_typed_is_text() -> None:
-    assert line_of(ConfigError("acks is '5' (str): it must be 1")) == "acks is '5': it must be 1"
 
 
 @pytest.mark.parametrize("kind", [BootstrapError, TlsError, AuthenticationError])
