@@ -290,6 +290,7 @@ def test_an_output_that_takes_nothing_changes_no_status(cluster: MockCluster) ->
         for words in (
             "--help >/dev/full",
             "read --help >/dev/full",
+            "audit -h >/dev/full",
             "read nothing.here 2>/dev/full",
             "nonsense 2>/dev/full",
         )
@@ -297,10 +298,11 @@ def test_an_output_that_takes_nothing_changes_no_status(cluster: MockCluster) ->
     done = subprocess.run(
         ["bash", "-c", f"exec 3>&1; {program}"], env=environment(cluster), capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["2", "2", "2", "2"]
+    assert done.stdout.split() == ["2", "2", "2", "2", "2"]
     assert done.stderr.splitlines() == [
         "aiokprod: standard output: No space left on device",
         "aiokprod read: standard output: No space left on device",
+        "aiokprod audit: standard output: No space left on device",
     ]
 
 
