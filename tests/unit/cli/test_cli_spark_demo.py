@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
@@ -103,6 +105,18 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_starts(
 
 def no_room(**_: object) -> NoReturn:
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_what_is_started_with_spark_writes_its_warnings_into_the_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text("earlier, ")
+    with spark_demo.stderr_to(log):
+        subprocess.run([sys.executable, "-c", "import sys; sys.stderr.write('a warning')"], check=True)
+    print("a line of ours", file=sys.stderr)
+    assert log.read_text() == "earlier, a warning"
+    assert capfd.readouterr().err == "a line of ours\n"
 
 
 @pytest.mark.usefixtures("folder")
