@@ -28,9 +28,8 @@ what is in the log).
 from __future__ import annotations
 
 import os
-from importlib import import_module
 
-# As type checkers read it. The import of `typing` would be half of what happens before a command sees Ctrl-C.
+# As type checkers read it. Each import here, as that of `typing`, would come before a command sees Ctrl-C.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -74,7 +73,9 @@ if TYPE_CHECKING:
     from aiokprod.version import __version__ as __version__
 
 if os.environ.get("AIOKPROD_PURE", "") not in ("", "0"):
-    import_module("aiokprod.forms").use_sources()
+    from aiokprod.forms import use_sources
+
+    use_sources()
 
 _WHERE = {
     "__version__": "version",
@@ -155,6 +156,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # Lazy (PEP 562): the pytest plugin is imported in every test run wherever the package is installed.
+    from importlib import import_module
+
     if name == "errors":
         return import_module("aiokprod.errors")
     if name == "compiled":

@@ -151,7 +151,8 @@ class Reader:
             topic: topic name.
 
         Raises:
-            UnknownTopicError: the topic does not exist, or no broker has answered.
+            UnknownTopicError: the topic does not exist, or no broker has answered; then the cause says why.
+            BrokerAnswerError: the principal may not see the topic.
             RecordTypeError, InvalidTopicError: `topic` is no topic name.
             UsageError: the reader is not started, or closed.
 
@@ -408,10 +409,11 @@ class Reader:
                 await self._client.refreshed(self._left(deadline))
             except ClusterError as error:
                 lost = error
+            code, _ = self._client.last_error(topic) or (0, None)
+            if lost is None and code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise _refusal(f"topic {topic!r}", topic, None, code)
             if lost is not None or asyncio.get_running_loop().time() >= deadline:
-                known = self._client.last_error(topic)
-                why = name_of(known[0]) if known else lost or "no broker tells of its partitions"
-                raise UnknownTopicError(f"topic {topic!r} was not found: {why}", topic=topic) from lost
+                raise _unknown(topic, code, lost) from lost
 
     async def _leader(self, topic: str, partition: int, deadline: float) -> tuple[int, int, TopicSnapshot]:
         while True:
@@ -427,7 +429,7 @@ class Reader:
             await self._again(topic, deadline, None)
 
     async def _refused(self, topic: str, partition: int, code: int, deadline: float) -> None:
-        error = BrokerAnswerError(f"{topic}-{partition}: {name_of(code)}", topic=topic, partition=partition, code=code)
+        error = _refusal(f"{topic}-{partition}", topic, partition, code)
         if code not in _LATER:
             raise error
         await self._again(topic, deadline, error)
@@ -457,6 +459,27 @@ def _check_number(name: str, number: object, lowest: int = -(2**63), highest: in
         raise ConfigError(
             f"{name} is {shown(number)} ({type(number).__name__}): it must be a whole number from {lowest} to {highest}"
         )
+
+
+def _refusal(what: str, topic: str, partition: int | None, code: int) -> BrokerAnswerError:
+    error = BrokerAnswerError(f"{what}: {name_of(code)}", topic=topic, partition=partition, code=code)
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        error.advice = f"Grant this principal READ on topic {topic!r}."
+        error.__notes__ = [error.advice]
+    return error
+
+
+def _unknown(topic: str, code: int, lost: ClusterError | None) -> UnknownTopicError:
+    """Return the error of a topic of which no leaders are known when the time is over."""
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        text = f"topic {topic!r} was not found: {name_of(code)}"
+    elif code:
+        text = f"topic {topic!r} cannot be used: {name_of(code)}"
+    elif lost is not None:
+        text = f"no broker has told of topic {topic!r}: {lost.message}"
+    else:
+        text = f"no broker tells of the partitions of topic {topic!r}"
+    return UnknownTopicError(text, topic=topic, code=code or None)
 
 
 def _left_out(topic: str, partition: int) -> ConnectionLostError:

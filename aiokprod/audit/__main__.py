@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from aiokprod.audit.command import main
+from aiokprod.audit.command import run_alone
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_alone()

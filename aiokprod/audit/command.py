@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
 
-from aiokprod.audit.files import write
+from aiokprod.audit.files import check, write
 from aiokprod.audit.run import run
 from aiokprod.audit.sides import SchemaError
 from aiokprod.audit.verdict import NOT_JUDGED, Verdict
@@ -36,10 +37,25 @@ if TYPE_CHECKING:
 
 CANCEL_EVERY_S: Final = 0.1
 INTERRUPTED: Final = 128 + signal.SIGINT
+PROGRAM: Final = "python -m aiokprod.audit"
 
 
-def main(arguments: Sequence[str] | None = None, program: str = "python -m aiokprod.audit") -> int:
-    """Run the command; return the exit status."""
+def run_alone() -> NoReturn:
+    """Run the command, and end the process with its exit status."""
+    try:
+        status = main()
+    except OSError as error:
+        print(f"{PROGRAM}: standard output: {error.strerror}", file=sys.stderr)
+        os._exit(NOT_JUDGED)  # Python would write it once more
+    sys.exit(status)
+
+
+def main(arguments: Sequence[str] | None = None, program: str = PROGRAM) -> int:
+    """Run the command; return the exit status.
+
+    Raises:
+        OSError: standard output takes nothing.
+    """
     parser = parser_of(program)
     options = parser.parse_args(arguments)
     is_read_back = not options.log
@@ -57,6 +73,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m aiokp
     except ImportError as missing:
         return _not_judged(program, f'the audit needs Spark ({missing}): pip install "aiokprod[audit]"')
     try:
+        if options.out:
+            check(options.out)  # before the minutes of an audit
         verdict = _audited(options)
         if options.out:
             write(verdict, options.out)
@@ -68,6 +86,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m aiokp
     print(verdict.line)
     if options.out:
         print(f"{options.out / 'index.html'}")
+    sys.stdout.flush()
     return verdict.exit_status
 
 
@@ -93,6 +112,10 @@ class Parser(argparse.ArgumentParser):
     def actions(self) -> list[argparse.Action]:
         """All arguments and options, --help too."""
         return list(self._actions)
+
+    def print_help(self, file: Any = None) -> None:
+        """Write the help at once, so that it is known whether it was written: argparse does not say."""
+        print(self.format_help(), end="", file=file, flush=True)
 
     def error(self, message: str) -> NoReturn:
         """End with one line, as all commands do."""

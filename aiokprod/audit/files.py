@@ -11,6 +11,7 @@ All of it is small and written by the driver, into a folder of its machine.
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,22 @@ def write(verdict: Verdict, folder: str | Path) -> None:
     pq.write_table(findings_table(verdict), folder / "findings.parquet")
     pq.write_table(latencies_table(verdict), folder / "latencies.parquet")
     (folder / "index.html").write_text(page(verdict), encoding="utf-8")
+
+
+def check(folder: str | Path) -> None:
+    """Check that `write` can make files in a folder, which need not exist; nothing of the check is left.
+
+    Raises:
+        OSError: it cannot.
+    """
+    folder = Path(folder)
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        error.filename = str(folder)
+        raise
 
 
 def findings_table(verdict: Verdict) -> pyarrow.Table:

@@ -19,12 +19,15 @@ def _open_closed_streams() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    from aiokprod.cli.common.interrupts import quiet_interrupt
+    try:
+        from aiokprod.cli.common.interrupts import quiet_interrupt
 
-    with quiet_interrupt():
-        command = _group()
-    if command is not None:
-        command.main(prog_name="aiokprod")
+        with quiet_interrupt():
+            command = _group()
+        if command is not None:
+            command.main(prog_name="aiokprod")
+    except KeyboardInterrupt:  # before a handler was set, or between two of them
+        raise SystemExit(130) from None
 
 
 def _extras(arguments: list[str]) -> str:

@@ -7,6 +7,9 @@ of the cluster counts for each record that was due in it, not only for the one t
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import tempfile
 import threading
 import time
 import uuid
@@ -290,6 +293,8 @@ def perf(
 
     async def work() -> int:
         config = connection.config()
+        if picture is not None:
+            check_file(picture)  # before the minutes of a measurement
         found: list[Measured] = []
         async with AsyncExitStack() as stack:
             name = topic or f"aiokprod-perf-{uuid.uuid4().hex[:8]}"
@@ -298,7 +303,7 @@ def perf(
                 await admin.create(name, PARTITIONS, -1, {})
                 stack.push_async_callback(admin.delete, name)
             else:
-                await check_topics(config, [topic], connection.timeout_s)
+                await check_topics(config, [topic], connection.timeout_s, "WRITE")
             load = Load(name, records, bytes(size), rate)
             for client in chosen:
                 found.append(await MEASURES[client](config, load))
@@ -311,6 +316,24 @@ def perf(
         return NOT_GOOD if any(each.failed for each in found) else DONE
 
     run(work)
+
+
+def check_file(path: Path) -> None:
+    """Check that a file can be written; nothing is opened that is there, as it may be a pipe.
+
+    Raises:
+        OSError: it cannot.
+    """
+    if path.exists():
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def _tell(found: Measured, as_json: bool) -> None:

@@ -244,7 +244,7 @@ def _start(  # the options of both commands
     async def work() -> int:
         config = connection.config()
         try:
-            known = await check_topics(config, list(dict.fromkeys(topics)), connection.timeout_s)
+            known = await check_topics(config, list(dict.fromkeys(topics)), connection.timeout_s, "READ")
         except UnknownTopicError as error:
             if key and len(topics) > 1:  # as in `produce`, where -k takes a value
                 error.advice += " -k shows the keys, and takes no value; --grep-key REGEX selects records by them."

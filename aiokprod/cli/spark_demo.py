@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -41,6 +42,9 @@ CITIES: Final = ("Oslo", "Lagos", "Lima", "Hanoi", "Graz")
 LOOK_EVERY_S: Final = 0.1
 PATIENCE_S: Final = 600.0
 DRIVER: Final = ("-m", "aiokprod.cli.spark_demo_driver")
+STDERR: Final = 2
+LOG: Final = "spark.log"
+"""what the drivers and their JVMs print: its warnings are about Spark, and an error is an exception"""
 SHOWN_OF_LOG: Final = 2_000
 
 
@@ -58,8 +62,9 @@ def show(records: int, report: Path) -> int:
     except ImportError:
         raise NoVerdictError('the Spark demo needs: pip install "aiokprod[audit,cli]"') from None
     from aiokprod import audit
-    from aiokprod.audit.files import write
+    from aiokprod.audit.files import check, write
 
+    check(report)
     console = Console(highlight=False)
     topic, run = f"aiokprod-demo-{uuid.uuid4().hex[:8]}", uuid.uuid4().int >> 65
     with tempfile.TemporaryDirectory() as scratch, local_kafka() as cluster:
@@ -168,15 +173,15 @@ def _kill(pid: Path) -> bool:
 
 
 def _log_of(folder: Path) -> str:
-    """Return the end of what the drivers have printed."""
-    return f":\n{(folder / 'driver.log').read_text(errors='replace')[-SHOWN_OF_LOG:]}"
+    """Return the end of what Spark has printed."""
+    return f":\n{(folder / LOG).read_text(errors='replace')[-SHOWN_OF_LOG:]}"
 
 
 @contextmanager
 def _driver(folder: Path, servers: str, topic: str, run: int) -> Generator[subprocess.Popen[bytes]]:
     """Run the driver of the stream in a process group of its own; nothing of it is left behind."""
     command = [sys.executable, *DRIVER, str(folder), servers, topic, str(run)]
-    with (folder / "driver.log").open("ab") as log:
+    with (folder / LOG).open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # noqa: S603 - our own module
     try:
         yield process
@@ -206,19 +211,42 @@ def settings_of(scratch: Path) -> dict[str, bool | float | int | str | None]:
 
 @contextmanager
 def _session(scratch: Path) -> Generator[SparkSession]:
-    """Run Spark on this machine with its own Kafka source; all its files are in `scratch`."""
+    """Run Spark on this machine with its own Kafka source; all its files are in `scratch`.
+
+    Raises:
+        NoVerdictError: it does not start.
+    """
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     from aiokprod.testing.spark_jars import spark_kafka_jars
 
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     settings = settings_of(scratch) | {"spark.jars": ",".join(spark_kafka_jars())}
-    spark = SparkSession.builder.master("local[2]").appName("aiokprod-demo").config(map=settings).getOrCreate()
+    warnings.filterwarnings("ignore", module="pyspark")  # of its other requirements
+    try:
+        with stderr_to(scratch / LOG):
+            spark = SparkSession.builder.master("local[2]").appName("aiokprod-demo").config(map=settings).getOrCreate()
+    except PySparkException as error:
+        raise NoVerdictError(f"Spark does not start: {error}{_log_of(scratch)}") from None
     spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def stderr_to(path: Path) -> Generator[None]:
+    """Let what is started inside the block write its errors into a file, all its life."""
+    ours = os.dup(STDERR)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), STDERR)
+    try:
+        yield
+    finally:
+        os.dup2(ours, STDERR)
+        os.close(ours)
 
 
 def _tell(console: Console, verdict: Verdict, report: Path) -> None:

@@ -124,7 +124,8 @@ def describe_command(names: Sequence[str], all_options: bool, as_json: bool, con
 async def _describe(admin: TopicAdmin, reader: Reader, name: str, all_options: bool, as_json: bool) -> None:
     [topic] = (await admin.metadata([name])).topics
     if topic.error_code:
-        await admin.refuse_topic(topic.error_code, f"topic {name!r} is not described", name)
+        rights = "DESCRIBE and DESCRIBE_CONFIGS"
+        await admin.refuse_topic(topic.error_code, f"topic {name!r} is not described", name, rights)
     options = {
         option: each.value
         for option, each in sorted((await admin.options(TOPIC, name)).items())
@@ -240,7 +241,7 @@ def delete_command(names: Sequence[str], if_there: bool, yes: bool, connection: 
             for name in dict.fromkeys(names):
                 code = found[name].error_code if name in found else 0
                 if code and not (if_there and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                    await admin.refuse_topic(code, f"nothing is deleted: topic {name!r}", name, IF_THERE)
+                    await admin.refuse_topic(code, f"nothing is deleted: topic {name!r}", name, "DELETE", IF_THERE)
             there = [name for name in dict.fromkeys(names) if name in found and not found[name].error_code]
             if there and not await _may(admin, yes):
                 records = ", ".join(f"{name!r} ({len(found[name].partitions)} partitions)" for name in there)

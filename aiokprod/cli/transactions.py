@@ -21,6 +21,7 @@ from aiokprod.cli.common.parameter import Number
 from aiokprod.cli.common.printing import print_table
 from aiokprod.cli.common.running import run, tell
 from aiokprod.cli.common.statuses import NOT_DONE, NOT_GOOD
+from aiokprod.cli.common.topic_admin import check_topics
 from aiokprod.errors import BrokerAnswerError
 from aiokprod.logs import printable
 from aiokprod.model import TransactionOutcome
@@ -40,11 +41,13 @@ def transactions() -> None:
 _JSON = click.option("-j", "--json", "as_json", is_flag=True, help="One JSON object per line.")
 
 
-def _run(work: Work, connection: Connection) -> None:
-    """Run the work with a connected client; end the process with its exit status."""
+def _run(work: Work, connection: Connection, topics: Sequence[str] = ()) -> None:
+    """Run the work with a connected client, if these topics exist; end the process with its exit status."""
 
     async def whole() -> int:
         config = connection.config()
+        if topics:
+            await check_topics(config, topics, connection.timeout_s, "READ")
         admin = TransactionAdmin(config, timeout=connection.timeout_s)
         try:
             await admin.start(config.start_timeout)  # a person waits, and --timeout is for requests
@@ -157,7 +160,7 @@ def find_hanging_command(
             print_table(("TOPIC", "PARTITION", "OFFSET", "PRODUCER ID", "EPOCH", "TRANSACTIONAL ID"), rows)
         return FOUND if found else 0
 
-    _run(work, connection)
+    _run(work, connection, topics)
 
 
 @transactions.command("abort")
@@ -207,7 +210,7 @@ def abort_command(
         click.echo(f"{printable(str(hanging))}: aborted")
         return 0
 
-    _run(by_place if transactional_id is None else by_id, connection)
+    _run(by_place if transactional_id is None else by_id, connection, () if topic is None else (topic,))
 
 
 async def _described(admin: TransactionAdmin, transactional_id: str) -> TransactionDescription:

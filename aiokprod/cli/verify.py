@@ -82,7 +82,7 @@ def verify(topic: str | None, records: int, size: int, keep: bool, as_json: bool
                 if not keep:
                     stack.push_async_callback(admin.delete, name)
             else:
-                await check_topics(config, [topic], connection.timeout_s)
+                await check_topics(config, [topic], connection.timeout_s, "READ and WRITE")
             reader = await stack.enter_async_context(Reader(config, timeout=connection.timeout_s))
             begins = await _ends(reader, name, connection.timeout_s)
             sent = await _send(config, name, sorted(begins), values_of(records, size, 1))

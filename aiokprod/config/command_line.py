@@ -75,7 +75,19 @@ def config_of(options: Mapping[str, Any]) -> ProducerConfig:
         _check_is_for_commands(name, value)
     is_patient = any(dotted(name) == "start.timeout.ms" for name in options)
     more: dict[str, Any] = {} if is_patient else {"start_timeout_ms": START_TIMEOUT_MS}
-    return ProducerConfig.from_mapping(options, **more)
+    try:
+        return ProducerConfig.from_mapping(options, **more)
+    except ConfigError as error:
+        raise _of_text(error) from None
+
+
+_TYPE: Final = re.compile(r" \((?:bool|float|int|str)\): it must")
+
+
+def _of_text(error: ConfigError) -> ConfigError:
+    """Return the error without a type of Python: at the command line all that is typed is text."""
+    message = _TYPE.sub(": it must", error.message)
+    return error if message == error.message else ConfigError(message)
 
 
 _AS_TEXT: Final = re.compile(r"set (?:ssl_|buffer_memory|batch_size)|in ssl_")
@@ -234,7 +246,7 @@ def problems_of(settings: Sequence[Setting]) -> list[Problem]:
             if ignored(each.written) is None or each.written in _kinds():
                 reading.take(*_as_read(each))
         except ConfigError as error:
-            told = ConfigError(_TYPE.sub(": it must", error.message)) if each.error is None else error
+            told = _of_text(error)
             if all(told is not other.error for other in problems):  # a JAAS text counts as two
                 problems.append(Problem(each, told))
             continue
@@ -252,10 +264,6 @@ def problems_of(settings: Sequence[Setting]) -> list[Problem]:
         if not any(re.search(rf"\b{option}\b", conflict.message) for option in wrong if option):
             problems.append(Problem(None, named_as_written(conflict, given)))
     return problems
-
-
-_TYPE: Final = re.compile(r" \((?:bool|float|int|str)\): it must")
-"""a type of Python: at the command line all that is typed is text"""
 
 
 def _check_alone(setting: Setting) -> None:

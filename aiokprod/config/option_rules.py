@@ -7,7 +7,7 @@ No value is changed silently to make two options fit: the error names both, and 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, get_args
 
@@ -69,8 +69,8 @@ def why_not_idempotent(values: Mapping[str, Any]) -> str | None:
     return None
 
 
-def check_transactional(values: Mapping[str, Any]) -> None:
-    """Check that a producer with a transactional id is idempotent: what it needs is not turned off."""
+def _of_transactions(values: Mapping[str, Any]) -> Iterator[ConfigError]:
+    """Yield what is turned off though a producer with a transactional id needs it."""
     if values["transactional_id"] is None:
         return
     acks = required_acks(values["acks"])
@@ -81,7 +81,7 @@ def check_transactional(values: Mapping[str, Any]) -> None:
     }
     for obstacle, is_there in obstacles.items():
         if is_there:
-            raise ConfigError(
+            yield ConfigError(
                 f"transactional_id and {obstacle} conflict: a transaction needs acks='all', idempotence and retries; leave"
                 " one of them out"
             )
@@ -132,78 +132,77 @@ def check_compression(values: Mapping[str, Any]) -> None:
         )
 
 
-def check_sasl(values: Mapping[str, Any]) -> None:
-    """Check that credentials are complete, and given only if they are used."""
+def _of_sasl(values: Mapping[str, Any]) -> Iterator[ConfigError]:
+    """Yield why credentials are not complete, or given though they are not used."""
     protocol, mechanism = values["security_protocol"], values["sasl_mechanism"]
-    if mechanism is not None and mechanism not in MECHANISMS:  # first: no protocol makes it work
+    is_known = mechanism in MECHANISMS
+    if mechanism is not None and not is_known:  # first: no protocol makes it work
         better = (
             f": set it to {TOKENS}, and sasl_oauth_token_provider to a function that signs tokens"
             " (docs/how-to/security.md has it)"
             if mechanism == MSK_IAM
             else f": it must be one of {', '.join(MECHANISMS)}"
         )
-        raise ConfigError(f"sasl_mechanism is {shown(mechanism)}{better}")
+        yield ConfigError(f"sasl_mechanism is {shown(mechanism)}{better}")
     if not protocol.startswith("SASL_"):
         unused = [name for name in _SASL if values[name] is not None]
         if unused:
-            raise ConfigError(
+            yield ConfigError(
                 f"{unused[0]} is set and security_protocol is {protocol}, which does not authenticate: "
                 f"set security_protocol to SASL_SSL or SASL_PLAINTEXT, or leave {', '.join(unused)} out"
             )
         return
     if mechanism is None:
-        raise ConfigError(
+        yield ConfigError(
             f"security_protocol is {protocol} and sasl_mechanism is missing: set it to one of {', '.join(MECHANISMS)}"
         )
+    if not is_known:  # what it needs is not known, either
+        return
     uses_tokens = mechanism == TOKENS
     needed = [_PROVIDER] if uses_tokens else [*_PASSWORD]
     unused = [*_PASSWORD] if uses_tokens else [_PROVIDER]
     missing = [name for name in needed if values[name] is None]
-    given = [name for name in unused if values[name] is not None]
     if missing:
-        what = "it to a function that returns a token" if uses_tokens else missing[0]
-        raise ConfigError(f"sasl_mechanism {mechanism} needs {' and '.join(needed)}: set {what}")
-    if given:
-        raise ConfigError(f"{given[0]} is set and sasl_mechanism is {mechanism}, which does not use it: leave it out")
+        what = "it to a function that returns a token" if uses_tokens else " and ".join(missing)
+        yield ConfigError(f"sasl_mechanism {mechanism} needs {' and '.join(needed)}: set {what}")
+    for name in unused:
+        if values[name] is not None:
+            yield ConfigError(f"{name} is set and sasl_mechanism is {mechanism}, which does not use it: leave it out")
 
 
-def check_tls(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Check that each certificate is given in one way, and only if it is used."""
+def _of_tls(values: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[ConfigError]:
+    """Yield certificates that are given in two ways, or though they are not used."""
     protocol, context = values["security_protocol"], values["ssl_context"]
     used = [name for name in _TLS if values[name] is not None]
     if not values["ssl_check_hostname"]:
         used.append("ssl_check_hostname")
     if not protocol.endswith("SSL"):
         if used:
-            raise ConfigError(
+            yield ConfigError(
                 f"{used[0]} is set and security_protocol is {protocol}, which does not use TLS: "
                 f"set security_protocol to {'SASL_SSL' if protocol.startswith('SASL') else 'SSL'}, or leave "
                 f"{', '.join(used)} out"
             )
         return
     for one, other in _ONE_OF:
-        _check_one_of(one, other, values)
+        if values[one] is not None and values[other] is not None:
+            yield ConfigError(f"{one} and {other} are both set: they say the same thing in two ways, give one of them")
     if context is not None:
-        _check_context(context, used, given)
+        yield from _of_context(context, used, given)
     certificate = values["ssl_certfile"] or values["ssl_cert_pem"]
     for name in ("ssl_keyfile", "ssl_key_pem", "ssl_key_password"):
-        if values[name] is not None and not certificate:
-            raise ConfigError(f"{name} is set without a client certificate: set ssl_certfile or ssl_cert_pem with it")
+        if values[name] is not None and not certificate and context is None:
+            yield ConfigError(f"{name} is set without a client certificate: set ssl_certfile or ssl_cert_pem with it")
 
 
-def _check_one_of(one: str, other: str, values: Mapping[str, Any]) -> None:
-    if values[one] is not None and values[other] is not None:
-        raise ConfigError(f"{one} and {other} are both set: they say the same thing in two ways, give one of them")
-
-
-def _check_context(context: ssl.SSLContext, used: list[str], given: Mapping[str, Any]) -> None:
-    others = [name for name in used if name != "ssl_context"]
-    if others:
-        raise ConfigError(
-            f"ssl_context and {others[0]} are both set: configure the context instead of {others[0]}, or leave the context out"
-        )
+def _of_context(context: ssl.SSLContext, used: list[str], given: Mapping[str, Any]) -> Iterator[ConfigError]:
+    for name in used:
+        if name != "ssl_context":
+            yield ConfigError(
+                f"ssl_context and {name} are both set: configure the context instead of {name}, or leave the context out"
+            )
     if given.get("ssl_check_hostname") and not context.check_hostname:
-        raise ConfigError(
+        yield ConfigError(
             "ssl_check_hostname=True conflicts with an ssl_context that does not check host names: "
             "set check_hostname on the context, or leave ssl_check_hostname out"
         )
@@ -216,21 +215,16 @@ def conflicts(values: Mapping[str, Any], given: Mapping[str, Any]) -> list[Confi
         values: of all options, also defaults.
         given: of those that were given.
     """
-    has_tls = values["security_protocol"].endswith("SSL")
     rules: list[Callable[[], object]] = [
-        partial(check_transactional, values),
         partial(why_not_idempotent, values),
         partial(delivery_timeout_ms, values),
         *(partial(_check_pair, *pair, values, given) for pair in _PAIRS),
         partial(check_compression, values),
-        partial(check_sasl, values),
-        *(partial(_check_one_of, *pair, values) for pair in _ONE_OF if has_tls),
-        partial(check_tls, values, given),
     ]
-    found: dict[str, ConfigError] = {}
+    found = list(_of_transactions(values))
     for rule in rules:
         try:
             rule()
         except ConfigError as error:
-            found.setdefault(error.message, error)  # check_tls tells one of a pair again
-    return list(found.values())
+            found.append(error)
+    return [*found, *_of_sasl(values), *_of_tls(values, given)]

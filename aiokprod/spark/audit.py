@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from aiokprod.audit import (
     WRONG,
     Finding,
@@ -40,6 +38,6 @@ __all__ = [
 ]
 
 if __name__ == "__main__":
-    from aiokprod.audit.command import main
+    from aiokprod.audit.command import run_alone
 
-    sys.exit(main())
+    run_alone()

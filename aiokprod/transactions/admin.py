@@ -67,6 +67,7 @@ LONGEST_TIMEOUT_S: Final = 900.0
 AUTHORIZATION: Final = frozenset(
     {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
 )
+ALTER: Final = "ALTER on the cluster (brokers before 3.8: CLUSTER_ACTION)"
 _LATER: Final = GONE | {
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION, ErrorCode.THROTTLING_QUOTA_EXCEEDED,
@@ -279,7 +280,8 @@ class TransactionAdmin:
     async def abort_hanging(self, hanging: HangingTransaction) -> None:
         """End a hanging transaction by an ABORT marker in its partition: readers of committed records go on there.
 
-        It looks first whether that very transaction is still open. Needs ALTER on the cluster.
+        It looks first whether that very transaction is still open. Needs ALTER on the cluster, on brokers before 3.8
+        CLUSTER_ACTION.
 
         Args:
             hanging: as `find_hanging` has found it.
@@ -339,7 +341,8 @@ class TransactionAdmin:
             for broker in cluster.brokers:
                 answer: ListTransactionsResponse = await self._send(request, broker.node_id)
                 if answer.error_code:
-                    raise _error_of(answer.error_code, f"broker {broker.node_id} does not list its transactional ids")
+                    text = f"broker {broker.node_id} does not list its transactional ids"
+                    raise _error_of(answer.error_code, text, "DESCRIBE on the transactional ids")
                 for each in answer.transaction_states:
                     found[each.transactional_id] = ListedTransaction(
                         each.transactional_id, each.producer_id, each.transaction_state, broker.node_id
@@ -355,10 +358,12 @@ class TransactionAdmin:
             DescribeTransactionsRequest(transactional_ids=[transactional_id]),
             DescribeTransactionsRequest.MAX_VERSION,
         )
+        text = f"the coordinator of {transactional_id!r} does not describe it"
+        right = f"DESCRIBE on the transactional id {transactional_id!r}"
         if isinstance(answer, NoAnswer):
             if answer.code is None:
                 raise _AgainError(answer.error)
-            raise answer.error
+            raise _error_of(answer.code, text, right) if answer.code in AUTHORIZATION else answer.error
         found = [each for each in answer.transaction_states if each.transactional_id == transactional_id]
         if not found:
             raise _AgainError(BrokerAnswerError(f"the coordinator's answer leaves {transactional_id!r} out"))
@@ -373,7 +378,7 @@ class TransactionAdmin:
             unknown.__notes__ = [unknown.advice]
             raise unknown
         if found[0].error_code:
-            raise _error_of(found[0].error_code, f"the coordinator of {transactional_id!r} does not describe it")
+            raise _error_of(found[0].error_code, text, right)
         return TransactionDescription(
             transactional_id,
             found[0].transaction_state,
@@ -394,7 +399,8 @@ class TransactionAdmin:
         for topic in answer.topics:
             name = topic.name or ""
             if topic.error_code:
-                raise _error_of(topic.error_code, f"topic {name!r} is not described", topic=name)
+                text = f"topic {name!r} is not described"
+                raise _error_of(topic.error_code, text, f"READ on topic {name!r}", topic=name)
             for each in topic.partitions:
                 if each.leader_id < 0:
                     text = f"{name}-{each.partition_index} has no leader that could be asked"
@@ -430,7 +436,7 @@ class TransactionAdmin:
                 answered.add((name, number))
                 if each.error_code:
                     text = f"the producers of {name}-{number} are not described"
-                    raise _error_of(each.error_code, text, topic=name, partition=number)
+                    raise _error_of(each.error_code, text, f"READ on topic {name!r}", topic=name, partition=number)
                 found += [
                     OpenTransaction(
                         name,
@@ -488,7 +494,7 @@ class TransactionAdmin:
             raise _AgainError(BrokerAnswerError(f"the leader of {where[0]}-{where[1]} did not answer for it"))
         if codes[0]:
             text = f"the marker of {hanging} was refused"
-            raise _error_of(codes[0], text, topic=where[0], partition=where[1])
+            raise _error_of(codes[0], text, ALTER, topic=where[0], partition=where[1])
 
     def __repr__(self) -> str:
         return f"<TransactionAdmin {'started' if self._is_started else 'not started'}>"
@@ -499,13 +505,26 @@ def now_ms() -> float:
     return time.time() * 1000
 
 
-def _error_of(code: int, text: str, *, topic: str | None = None, partition: int | None = None) -> Exception:
-    """Return the error of a code; one that says "ask again" if that may help."""
+def _error_of(code: int, text: str, right: str, *, topic: str | None = None, partition: int | None = None) -> Exception:
+    """Return the error of a code; one that says "ask again" if that may help.
+
+    Args:
+        code: of the answer.
+        text: what is not done.
+        right: that was needed, and on what.
+        topic: that was asked about.
+        partition: that was asked about.
+    """
     text = f"{text}: {name_of(code)}"
-    if code in AUTHORIZATION:
-        return ClusterAuthorizationError(text, code=code)
-    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return TopicAuthorizationError(text, topic=topic, partition=partition, code=code)
+    if code in AUTHORIZATION or code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        refused = (
+            ClusterAuthorizationError(text, code=code)
+            if code in AUTHORIZATION
+            else TopicAuthorizationError(text, topic=topic, partition=partition, code=code)
+        )
+        refused.advice = f"Grant this principal {right}."
+        refused.__notes__ = [refused.advice]
+        return refused
     error: ClusterError = BrokerAnswerError(text, topic=topic, partition=partition, code=code)
     return _AgainError(error) if code in _LATER else error
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from aiokprod import audit as audit_package
 from aiokprod.audit import Finding, SchemaError, Verdict, command
 from aiokprod.audit.command import main
-from aiokprod.audit.files import write
+from aiokprod.audit.files import check, write
 from aiokprod.cli.audit import audit
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import UnknownTopicError
@@ -59,6 +59,20 @@ def test_ctrl_c_is_no_verdict_and_no_traceback(
     monkeypatch.setattr(command, "_audited", interrupted)
     assert main(ARGUMENTS) == 130
     assert capsys.readouterr() == ("", "python -m aiokprod.audit: not judged: interrupted\n")
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def judged(options: Namespace) -> Verdict:
+        raise AssertionError("the audit was made")
+
+    monkeypatch.setattr(command, "_audited", judged)
+    (tmp_path / "file").touch()
+    assert main([*ARGUMENTS, "--out", str(tmp_path / "file" / "audit")]) == 2
+    assert f"'{tmp_path / 'file' / 'audit'}'" in capsys.readouterr().err
+    check(tmp_path / "new" / "audit")
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize(

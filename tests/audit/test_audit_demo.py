@@ -32,7 +32,7 @@ def test_the_demo_ends_clean_with_pictures(tmp_path: Path) -> None:
     done = subprocess.run(
         command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=300, check=False
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     assert "lost 0, duplicate 0, phantom 0, reordered 0" in done.stdout
     summary = json.loads((tmp_path / "report" / "summary.json").read_text())
     assert (summary["verdict"], summary["claims"]) == ("clean", 30_000)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +24,7 @@ pytestmark = pytest.mark.slow
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 WORDS: Final = ["a", "b", "a", "c", "a", "b"]
+LIMIT_S: Final = 60.0
 ORDERS: Final = [str(number) for number in range(40)]
 
 
@@ -28,6 +32,7 @@ def blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
+SPARK_TEXT: Final = (DOCS / "spark.md").read_text(encoding="utf-8")
 SPARK_PAGE: Final = blocks("spark.md")
 AUDIT_PAGE: Final = blocks("audit.md")
 
@@ -119,8 +124,17 @@ def test_updates_are_written_batch_by_batch_and_exactly_once(
 
 
 def test_a_stream_is_written_exactly_once(spark: SparkSession, cluster: MockCluster, tmp_path: Path) -> None:
+    [(command, number)] = re.findall(
+        r"^`aiokprod (read payments .* \| wc -l)` prints (\d+), also after", SPARK_TEXT, re.M
+    )
+    command = command.replace("localhost:9092", cluster.bootstrap_servers)
     for _ in range(2):  # the second run writes nothing
         assert run(SPARK_PAGE[4], cluster, tmp_path)["query"].exception() is None
+        done = subprocess.run(
+            ["bash", "-c", f"set -o pipefail; {shlex.quote(sys.executable)} -m aiokprod {command}"],
+            capture_output=True, text=True, timeout=LIMIT_S, check=True,
+        )  # fmt: skip
+        assert (done.stdout.strip(), done.stderr) == (number, "")
         assert values(cluster, "payments", committed=True) == sorted(str(number) for number in range(1_000))
 
 

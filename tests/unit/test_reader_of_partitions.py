@@ -34,6 +34,7 @@ from aiokprod.records.crc import checksum
 from aiokprod.records.headers import encode_headers
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
+from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -300,6 +301,7 @@ def test_a_refusal_for_good_is_told_at_once_with_its_code(api: str, code: str) -
                 with pytest.raises(BrokerAnswerError, match=code) as raised:
                     await numbers(reader)
             assert (raised.value.topic, raised.value.partition) == ("t", 0)
+            assert ("READ on topic 't'" in "".join(raised.value.__notes__)) is (api == "Fetch")
 
     run(scenario())
 
@@ -322,6 +324,45 @@ def test_a_topic_that_does_not_exist_is_told_when_the_time_is_over() -> None:
             with pytest.raises(UnknownTopicError):
                 await reader.earliest("never", 0)
             assert time.monotonic() - began < 20
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "text"),
+    [
+        ("UNKNOWN_TOPIC_OR_PARTITION", UnknownTopicError, "topic 't' was not found: UNKNOWN_TOPIC_OR_PARTITION"),
+        ("LEADER_NOT_AVAILABLE", UnknownTopicError, "topic 't' cannot be used: LEADER_NOT_AVAILABLE"),
+        ("TOPIC_AUTHORIZATION_FAILED", BrokerAnswerError, "topic 't': TOPIC_AUTHORIZATION_FAILED"),
+    ],
+)
+def test_the_error_of_a_topic_says_what_the_brokers_said(code: str, error: type[AiokprodError], text: str) -> None:
+    async def scenario() -> None:
+        async with reading(timeout=0.5) as (cluster, reader):
+
+            def refuse(answer: Any, version: int) -> Any:
+                for topic in answer.topics:
+                    topic.error_code, topic.partitions = ErrorCode[code], []
+                return answer
+
+            cluster.rewrite_answer("Metadata", refuse, times=None)
+            with pytest.raises(error) as raised:
+                await reader.partitions("t")
+            assert (raised.value.message, raised.value.code) == (text, ErrorCode[code])
+            assert ("READ" in "".join(raised.value.__notes__)) is (error is BrokerAnswerError)
+
+    run(scenario())
+
+
+def test_brokers_that_did_not_answer_have_not_said_that_a_topic_does_not_exist() -> None:
+    async def scenario() -> None:
+        async with reading(timeout=0.2) as (cluster, reader):
+            cluster.hold("Metadata")
+            with pytest.raises(
+                UnknownTopicError, match=r"^no broker has told of topic 't': no metadata within "
+            ) as raised:
+                await reader.partitions("t")
+            assert isinstance(raised.value.__cause__, RequestTimeoutError)
 
     run(scenario())
 

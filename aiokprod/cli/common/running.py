@@ -25,41 +25,52 @@ from aiokprod.errors import (
     AiokprodError,
     AuthenticationError,
     BootstrapError,
-    ConfigError,
+    ClusterAuthorizationError,
+    ClusterError,
     ConnectionLostError,
     DeliveryTimeoutError,
     InvalidPartitionError,
     InvalidTopicError,
     PartitionOutOfRangeError,
+    ProducerFailedError,
+    RequestTimeoutError,
     TlsError,
     TopicAuthorizationError,
     UnknownTopicError,
     UsageError,
 )
 from aiokprod.logs import printable
+from aiokprod.wire.codes import ErrorCode
 
 LONGEST_LINE: Final = 2_000
 _BYTE: Final = re.compile(r"\\udc([89a-f][0-9a-f])")
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 LAST: Final = 2
 ASK: Final = " (aiokprod doctor finds out more)"
+LATER: Final = "Try again in some seconds; if it stays so, the brokers' logs say why."
+OF_CAUSES: Final = (ProducerFailedError, UnknownTopicError)
+"""errors of records that pass on what happened to the producer"""
+RIGHTS: Final = (ClusterAuthorizationError, TopicAuthorizationError)
 UNREACHED: Final = (BootstrapError, TlsError, AuthenticationError)
 PIPE: Final = 13  # SIGPIPE, which Windows does not have
 
 
 NAME_RULE: Final = "1 to 249 of the characters a-z A-Z 0-9 . _ - and not '.' or '..'"
 """of topics; some errors say it themselves"""
+BUSY: Final = "Check how busy the broker is, or raise --timeout."
 ADVICE: Final[Mapping[type[AiokprodError], str]] = {
     BootstrapError: "Check -b (bootstrap.servers), the network and the brokers' advertised.listeners.",
+    ClusterAuthorizationError: (
+        "Grant this principal WRITE on the topic (brokers before 2.8: also IDEMPOTENT_WRITE on the cluster), or set"
+        " enable.idempotence=false."
+    ),
     ConnectionLostError: "Check the broker and the network.",
     DeliveryTimeoutError: "Its line says in may_be_in_log whether it may come twice if it is sent again.",
     InvalidPartitionError: "`aiokprod topics describe TOPIC` shows the partitions.",
     InvalidTopicError: f"A name is {NAME_RULE}.",
     PartitionOutOfRangeError: "`aiokprod topics describe TOPIC` shows the partitions.",
+    RequestTimeoutError: BUSY,
     TlsError: "Check security.protocol, the certificate authorities (ssl.cafile) and the host name.",
-    TopicAuthorizationError: (
-        "Grant this principal DESCRIBE on the topic, and READ to read it, WRITE to send to it, DELETE to delete it."
-    ),
     UnknownTopicError: "`aiokprod topics list` shows the topics, `aiokprod topics create` makes one.",
     UsageError: "",
 }
@@ -68,20 +79,21 @@ ADVICE: Final[Mapping[type[AiokprodError], str]] = {
 
 def advice_of(error: AiokprodError) -> str:
     """Return what a person at the command line can do about an error; an advice of this one error stays."""
-    kind = type(error)
+    kind, cause = type(error), error.__cause__
+    if isinstance(cause, RIGHTS) or (kind in OF_CAUSES and isinstance(cause, ClusterError)):
+        return advice_of(cause)
+    if kind is UnknownTopicError and error.code not in (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        return f"A name is {NAME_RULE}." if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION else LATER
     if isinstance(error, InvalidTopicError) and NAME_RULE in error.message:
         return ""
+    if isinstance(error, RequestTimeoutError) and not _has_timeout():
+        return "Check how busy the broker is."
     return ADVICE.get(kind, error.advice) if error.advice == kind.advice else error.advice
-
-
-def message_of(error: AiokprodError) -> str:
-    """Return what happened; for an option without its Python type: all that is typed is text."""
-    return error.message.replace(" (str): it must", ": it must") if isinstance(error, ConfigError) else error.message
 
 
 def line_of(error: BaseException) -> str:
     """Return what happened and what to do, in one line that does not steer a terminal."""
-    said = message_of(error) if isinstance(error, AiokprodError) else str(error)
+    said = error.message if isinstance(error, AiokprodError) else str(error)
     text = said.strip().partition("\n")[0].rstrip(".") or type(error).__name__
     if isinstance(error, OSError) and not isinstance(error, AiokprodError):
         place = error.filename or ("standard output" if error.errno == errno.ENOSPC else None)
@@ -145,6 +157,11 @@ def status_of(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
         except (OSError, ValueError):  # told above
             drop(sys.stdout)
     return status
+
+
+def _has_timeout() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is None or any(each.name == "timeout" for each in context.command.params)
 
 
 def _is_doctor() -> bool:

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
-from aiokprod.cli.common.running import NAME_RULE, tell
+from aiokprod.cli.common.running import BUSY, NAME_RULE, tell
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.cluster_listener import SilentListener
 from aiokprod.cluster.connection.control_request import RequestMessage
@@ -61,6 +61,8 @@ ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.TOPIC_DELETION_DISABLED: "Set delete.topic.enable=true in the brokers' configuration.",
 }
 """what to do, by code, where Kafka's list of codes says less"""
+OF_CLUSTER: Final = ("CREATE", "DESCRIBE_CONFIGS")
+"""rights on topics that there are on the cluster, too"""
 LISTS_TOPICS: Final = "`aiokprod topics list` shows the topics"
 
 
@@ -109,20 +111,21 @@ class TopicAdmin:
         answer: MetadataResponse = await self.ask(request)
         return answer
 
-    async def refuse_topic(self, code: int, text: str, topic: str, otherwise: str = "") -> NoReturn:
+    async def refuse_topic(self, code: int, text: str, topic: str, right: str, otherwise: str = "") -> NoReturn:
         """Raise the error of a topic's code; for a topic that does not exist it names the one that was perhaps meant.
 
         Args:
             code: of the answer.
             text: what is not done.
             topic: its name.
+            right: on the topic, which the command needs; each has DESCRIBE in it.
             otherwise: a sentence with what else helps if the topic does not exist.
 
         Raises:
             ClusterAuthorizationError, TopicAuthorizationError, UnknownTopicError, BrokerAnswerError: always one of them.
         """
         try:
-            refuse(code, text, topic)
+            refuse(code, text, topic, right)
         except UnknownTopicError as error:
             near = await self.near(topic)
             found = f"Did you mean {near!r}?" if near else f"{LISTS_TOPICS}."
@@ -157,7 +160,8 @@ class TopicAdmin:
         for result in answer.results:
             if result.error_code:
                 what = f"topic {name!r}" if kind == TOPIC else f"broker {name}"
-                refuse(result.error_code, f"the options of {what} are not told", name, result.error_message)
+                text = f"the options of {what} are not told"
+                refuse(result.error_code, text, name, "DESCRIBE_CONFIGS", result.error_message)
             return {each.name: each for each in result.configs}
         raise BrokerAnswerError(f"the answer about {name!r} is empty")
 
@@ -191,7 +195,7 @@ class TopicAdmin:
             return next((each.error_code, each.error_message) for each in answer.topics)
 
         unknown = "" if only_check else f"topic {name!r} may have been created; see: aiokprod topics describe {name}"
-        await self._by_controller(once, f"topic {name!r} is not created", name, unknown)
+        await self._by_controller(once, f"topic {name!r} is not created", name, "CREATE", unknown)
 
     async def delete(self, name: str) -> None:
         """Delete a topic with all its records.
@@ -208,9 +212,9 @@ class TopicAdmin:
             return next((each.error_code, each.error_message) for each in answer.responses)
 
         unknown = f"topic {name!r} may have been deleted; see: aiokprod topics list"
-        await self._by_controller(once, f"topic {name!r} is not deleted", name, unknown)
+        await self._by_controller(once, f"topic {name!r} is not deleted", name, "DELETE", unknown)
 
-    async def _by_controller(self, once: Any, text: str, topic: str, unknown: str) -> None:
+    async def _by_controller(self, once: Any, text: str, topic: str, right: str, unknown: str) -> None:
         """Ask the controller, which may move; brokers of a KRaft cluster pass the request on."""
         scope = asyncio.timeout(self._timeout_s)
         code, message = 0, None
@@ -233,13 +237,22 @@ class TopicAdmin:
                     if isinstance(error, ConnectionLostError)
                     else f"no answer within {self._timeout_s:g} s"
                 )
-                raise ClusterError(f"{self.unanswered or text} ({why})") from error
+                undone = ClusterError(f"{self.unanswered or text} ({why})")
+                if isinstance(error, TimeoutError):
+                    undone.advice = BUSY
+                raise undone from error
         if code:
-            refuse(code, text, topic, message)
+            refuse(code, text, topic, right, message)
 
 
-async def check_topics(config: ProducerConfig, topics: Sequence[str], timeout_s: float) -> dict[str, int]:
+async def check_topics(config: ProducerConfig, topics: Sequence[str], timeout_s: float, right: str) -> dict[str, int]:
     """Return the number of partitions of each topic. Unlike a reader it does not wait for a topic to be made.
+
+    Args:
+        config: of the connection.
+        topics: their names.
+        timeout_s: bound of each request, in seconds.
+        right: on the topics, which the command needs.
 
     Raises:
         UnknownTopicError, TopicAuthorizationError, BrokerAnswerError: one cannot be read.
@@ -251,21 +264,33 @@ async def check_topics(config: ProducerConfig, topics: Sequence[str], timeout_s:
         answer = await admin.metadata(topics)
         for each in answer.topics:
             if each.error_code and not (each.error_code == ErrorCode.LEADER_NOT_AVAILABLE and each.partitions):
-                await admin.refuse_topic(each.error_code, f"topic {each.name!r} cannot be used", each.name or "")
+                text = f"topic {each.name!r} cannot be used"
+                await admin.refuse_topic(each.error_code, text, each.name or "", right)
     return {each.name or "": len(each.partitions) for each in answer.topics}
 
 
-def refuse(code: int, text: str, topic: str, message: str | None = None) -> NoReturn:
+def refuse(code: int, text: str, topic: str, right: str, message: str | None = None) -> NoReturn:
     """Raise the error of a code.
+
+    Args:
+        code: of the answer.
+        text: what is not done.
+        topic: that was asked about.
+        right: that is needed, on what the code says.
+        message: of the broker.
 
     Raises:
         ClusterAuthorizationError, TopicAuthorizationError, UnknownTopicError, BrokerAnswerError: always one of them.
     """
     text = f"{text}: {name_of(code)}" + (f", {message}" if message else "")
     if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-        raise ClusterAuthorizationError(text, code=code)
+        of_cluster = ClusterAuthorizationError(text, code=code)
+        of_cluster.advice = f"Grant this principal {right if right in OF_CLUSTER else 'DESCRIBE'} on the cluster."
+        raise of_cluster
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        raise TopicAuthorizationError(text, code=code)
+        of_topic = TopicAuthorizationError(text, code=code)
+        of_topic.advice = f"Grant this principal {right} on topic {topic!r}."
+        raise of_topic
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise UnknownTopicError(text, code=code)
     error = BrokerAnswerError(text, topic=topic, code=code)

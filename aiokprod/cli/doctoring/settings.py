@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from aiokprod.cli.common.running import message_of
 from aiokprod.cli.doctoring.finding import Finding
 from aiokprod.config import ProducerConfig
 from aiokprod.config.command_line import Problem, Setting
@@ -61,7 +60,7 @@ def _ours(variable: str) -> str | None:
 
 def of_problem(problem: Problem) -> Finding:
     """Return the line to change for one thing that is wrong with the settings."""
-    setting, message = problem.setting, message_of(problem.error)
+    setting, message = problem.setting, problem.error.message
     if setting is None:
         return of_error(problem.error)
     address = _ADDRESS.search(message)
@@ -115,7 +114,7 @@ def _of_unknown(setting: Setting, message: str) -> Finding:
 
 def of_error(error: ConfigError) -> Finding:
     """Return what to change after an error of more than one option, or of what an option leads to, such as a file."""
-    message = message_of(error)
+    message = error.message
     if isinstance(error, CodecUnavailableError):
         return Finding("codec", message, "compression.type=gzip  (or install the package that is named)")
     if message.startswith("no cluster is named"):

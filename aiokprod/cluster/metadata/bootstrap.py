@@ -68,7 +68,11 @@ class BootstrapServers:
         ]
         texts = [f"{host}:{port}: {_told(cause).removeprefix(f'{host}:{port}: ')}" for host, port, cause in tried]
         error = BootstrapError(f"{why}; tried " + "; ".join(texts), tried=tried)
-        error.__cause__ = tried[-1][2]
+        last = tried[-1][2]
+        # What a dial adds to the system's error is in the text: its traceback would say it all a third time.
+        error.__cause__ = (
+            last.__cause__ if isinstance(last, ConnectionLostError) and last.__cause__ is not None else last
+        )
         return error
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from random import Random
@@ -9,7 +10,7 @@ from random import Random
 import pytest
 from cli_runs import objects, ok, run
 
-from aiokprod.cli.perf import OURS, THEIRS, Load, measure_ours, options_of_librdkafka
+from aiokprod.cli.perf import OURS, THEIRS, Load, check_file, measure_ours, options_of_librdkafka
 from aiokprod.cli.perf_plots import bars, name_of_share, percentile, shares_of, svg
 from aiokprod.config import ProducerConfig
 from aiokprod.testing import MockCluster
@@ -34,6 +35,29 @@ def test_a_topic_is_made_for_it_and_deleted(tmp_path: Path) -> None:
         assert "aiokprod: 200 records" in told and "   p50 " in told and "MiB per second" in told
         assert cluster.topics == {}
     assert "200 records of 100 bytes, 100000 per second" in picture.read_text()
+
+
+@pytest.mark.parametrize("place", ["missing/latency.svg", "file/latency.svg"])
+def test_a_picture_that_cannot_be_written_is_told_before_a_record_is_sent(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with MockCluster(1, auto_create_topics=False) as cluster:
+        done = run(cluster, "perf", "-n", "1", "--client", OURS, "--svg", str(tmp_path / place))
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"aiokprod perf: {tmp_path / place}: ") and done.stderr.count("\n") == 1
+        assert cluster.requests_seen("CreateTopics") == 0
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file"]
+
+
+def test_a_picture_that_may_not_be_written_over_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    picture = tmp_path / "latency.svg"
+    check_file(picture)
+    assert not picture.exists()
+    picture.write_text("earlier")
+    check_file(picture)
+    assert picture.read_text() == "earlier"
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # which root may always do
+    with pytest.raises(PermissionError, match=re.escape(str(picture))):
+        check_file(picture)
 
 
 def test_records_that_fail_make_the_status_1() -> None:

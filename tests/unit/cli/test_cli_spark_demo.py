@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import subprocess
+import sys
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from click.testing import CliRunner
@@ -87,6 +90,33 @@ def test_without_a_kill_midway_there_is_no_verdict(
     assert (result.exit_code, told in result.output) == (2, True), result.output
     assert not (tmp_path / "report").exists()
     assert "lost 0" not in result.output
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_report_that_cannot_be_written_is_told_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "report").mkdir()
+    monkeypatch.setattr("tempfile.TemporaryFile", no_room)
+    result = demonstrated("pass", monkeypatch, tmp_path)
+    assert result.exit_code == 2
+    assert result.output == f"aiokprod demo: {tmp_path / 'report'}: No space left on device\n"
+
+
+def no_room(**_: object) -> NoReturn:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_what_is_started_with_spark_writes_its_warnings_into_the_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text("earlier, ")
+    with spark_demo.stderr_to(log):
+        subprocess.run([sys.executable, "-c", "import sys; sys.stderr.write('a warning')"], check=True)
+    print("a line of ours", file=sys.stderr)
+    assert log.read_text() == "earlier, a warning"
+    assert capfd.readouterr().err == "a line of ours\n"
 
 
 @pytest.mark.usefixtures("folder")

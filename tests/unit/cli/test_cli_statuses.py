@@ -122,6 +122,21 @@ def test_a_command_without_its_cluster_is_not_done_and_says_why_in_one_line(path
     assert "127.0.0.1:1" in done.stderr
 
 
+WITHOUT_TIMEOUT = {"produce", "demo", "audit"}
+"""commands that have no --timeout, or whose records have bounds of their own"""
+
+
+@pytest.mark.parametrize("path", sorted(NO_CLUSTER.keys() - WITHOUT_TIMEOUT))
+def test_a_command_whose_time_was_too_short_names_the_option_that_set_it(path: str) -> None:
+    with MockCluster(1) as cluster:
+        cluster.create_topic("t")
+        for api in ("Metadata", "FindCoordinator"):
+            cluster.delay_next(api, 0.1, times=None)  # the start has seconds
+        done = run(cluster, *path.split(), *NO_CLUSTER[path], "--timeout", "0.001")
+    assert done.exit_code == 2, done.output
+    assert done.stderr.endswith(", or raise --timeout.\n") and "request_timeout_ms" not in done.stderr
+
+
 @pytest.mark.parametrize("path", sorted(leaves(AIOKPROD)))
 def test_a_command_with_an_option_that_it_has_not_is_not_done(path: str) -> None:
     done = run(None, *path.split(), "--no-such-option")

@@ -141,8 +141,12 @@ def test_a_topic_that_is_there_is_told_with_the_option_for_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [("read",), ("tail",), ("verify",), ("perf", "-n", "1"), ("topics", "describe"), ("topics", "delete")]
-)
+    "command",
+    [
+        ("read",), ("tail",), ("verify",), ("perf", "-n", "1"), ("topics", "describe"), ("topics", "delete"),
+        ("transactions", "find-hanging", "--topic"), ("transactions", "abort", "--partition", "0", "--offset", "0", "--topic"),
+    ],
+)  # fmt: skip
 def test_a_mistyped_topic_is_told_with_the_one_that_was_meant(foreign: MockCluster, command: tuple[str, ...]) -> None:
     done = run(foreign, *command, "ordres")
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cli_runs import objects, ok, run, write
 
 from aiokprod.cli.verify import values_of
 from aiokprod.testing import MockCluster
+from aiokprod.wire.codes import ErrorCode
 
 
 def test_a_topic_is_made_judged_and_deleted() -> None:
@@ -55,6 +58,22 @@ def test_there_is_no_verdict_without_the_topic() -> None:
         done = run(cluster, "verify", "missing")
         assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         assert cluster.topics == {}
+
+
+def test_a_topic_that_the_reader_may_not_see_is_not_told_as_one_that_does_not_exist() -> None:
+    with MockCluster(1) as cluster:
+        cluster.create_topic("t")
+
+        def refuse(answer: Any, version: int) -> Any:
+            for topic in answer.topics if cluster.requests_seen("Metadata") > 3 else ():  # after the first look
+                topic.error_code, topic.partitions = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
+            return answer
+
+        cluster.rewrite_answer("Metadata", refuse, times=None)
+        done = run(cluster, "verify", "t", "-n", "1")
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
+        assert "TOPIC_AUTHORIZATION_FAILED" in done.stderr and "found" not in done.stderr
+        assert done.stderr.endswith(" Grant this principal READ on topic 't'.\n")
 
 
 def test_all_values_are_different_and_of_their_size() -> None:

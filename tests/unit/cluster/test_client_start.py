@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 
 import pytest
 from both_loops import Run, both_loops
@@ -50,6 +51,8 @@ def test_start_with_no_broker_there_names_each_address_and_its_cause(run: Run) -
             for port in ports:
                 assert f"127.0.0.1:{port}: " in str(caught.value)
             assert "onnect" in str(caught.value)
+            printed = "".join(traceback.format_exception(caught.value))
+            assert printed.count("Traceback") == 2 and "ConnectionRefusedError" in printed, printed
             assert len(asyncio.all_tasks()) == 1
 
     run(scenario())

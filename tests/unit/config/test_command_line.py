@@ -122,6 +122,20 @@ def test_the_mechanism_of_the_environment_is_refused_by_its_variable() -> None:
         config_of_settings(settings_of("kafka:9092", None, (), environ))
 
 
+@pytest.mark.parametrize("pair", ["acks=5", "ssl.cafile=-----BEGIN CERTIFICATE-----", "linger.ms=soon"])
+def test_an_option_is_told_without_its_type_as_all_that_is_typed_is_text(pair: str) -> None:
+    name, _, value = pair.partition("=")
+    variable = {f"AIOKPROD_{name.upper().replace('.', '_')}": value}
+    for make in (
+        lambda: config_of(given_options("kafka:9092", None, [pair])),
+        lambda: config_of_settings(settings_of("kafka:9092", None, [pair], {})),
+        lambda: config_of_settings(settings_of("kafka:9092", environ=variable)),
+    ):
+        with pytest.raises(ConfigError, match=": it must be") as raised:
+            make()
+        assert "(str)" not in raised.value.message
+
+
 JAVA = """\
 bootstrap.servers=kafka:9092
 key.serializer=org.apache.kafka.common.serialization.StringSerializer

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ssl
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from aiokprod.config import ProducerConfig
+from aiokprod.config.option_rules import conflicts
 from aiokprod.errors import ConfigError
 
 SASL: dict[str, Any] = {"sasl_mechanism": "PLAIN", "sasl_username": "me", "sasl_password": "canary"}
@@ -132,6 +134,42 @@ def test_a_context_that_checks_no_names_contradicts_the_wish_to() -> None:
 def test_a_key_needs_its_certificate(option: str) -> None:
     refused(option, "ssl_certfile", "ssl_cert_pem", security_protocol="SSL", **{option: TLS[option]})
     assert config(security_protocol="SSL", ssl_certfile="both.pem", ssl_key_password="canary")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            {"transactional_id": "t", "acks": 1, "retries": 0, "enable_idempotence": False},
+            ["acks=1", "enable_idempotence=False", "retries=0"],
+        ),
+        ({**SASL, "sasl_mechanism": "GSSAPI"}, ["sasl_mechanism is 'GSSAPI'", "does not authenticate"]),
+        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, ["set sasl_username and sasl_password"]),
+        (
+            {**SASL, "security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"},
+            ["needs sasl_oauth_token_provider", "sasl_username is set", "sasl_password is set"],
+        ),
+        (
+            {"security_protocol": "SASL_SSL", "ssl_cafile": "ca.pem", "ssl_ca_pem": "ca", "ssl_keyfile": "key.pem"},
+            ["sasl_mechanism is missing", "ssl_cafile and ssl_ca_pem", "ssl_keyfile is set without"],
+        ),
+        (
+            {"security_protocol": "SSL", "ssl_context": TLS["ssl_context"], "ssl_cafile": "ca.pem", "ssl_certfile": "c.pem"},
+            ["ssl_context and ssl_cafile", "ssl_context and ssl_certfile"],
+        ),
+        (
+            {"security_protocol": "SSL", "ssl_keyfile": "key.pem", "ssl_key_password": "canary"},
+            ["ssl_keyfile is set without", "ssl_key_password is set without"],
+        ),
+    ],
+)  # fmt: skip
+def test_all_conflicts_are_found_and_a_config_tells_the_first(options: dict[str, Any], told: list[str]) -> None:
+    values = {item.name: options.get(item.name, item.default) for item in fields(ProducerConfig)}
+    found = conflicts(values, options)
+    assert len(found) == len(told)
+    for error, text in zip(found, told, strict=True):
+        assert type(error) is ConfigError and text in error.message
+    assert refused(told[0], **options) == found[0].message
 
 
 def test_a_level_needs_a_codec_that_has_levels() -> None:

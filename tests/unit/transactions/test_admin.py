@@ -128,7 +128,7 @@ def test_moves_lost_answers_and_stopped_brokers_are_outlived() -> None:
         ("DescribeProducers", 29, TopicAuthorizationError),
         ("WriteTxnMarkers", 31, ClusterAuthorizationError),
         ("WriteTxnMarkers", 47, BrokerAnswerError),
-        ("FindCoordinator", 53, BrokerAnswerError),
+        ("FindCoordinator", 53, ClusterAuthorizationError),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )

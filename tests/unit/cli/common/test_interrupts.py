@@ -5,8 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from random import Random
+
+import pytest
 
 from aiokprod.cli.common.interrupts import quiet_interrupt
+from aiokprod.testing import MockCluster
 
 LIMIT_S = 60.0
 
@@ -32,6 +36,36 @@ def test_an_interrupt_while_the_command_is_imported_ends_it_without_a_word() -> 
             check=False,
         )
         assert (done.returncode, done.stdout, done.stderr) == (130, "", ""), name
+
+
+STEPS = 60_000
+"""calls of functions until `tail` waits for records, and less than it makes until then"""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_interrupt_at_any_step_of_a_start_ends_it_without_a_word(seed: int) -> None:
+    program = (
+        "import sys, signal\n"
+        "from aiokprod.cli.main import main\n"
+        "left = int(sys.argv.pop())\n"
+        "def step(frame, event, argument):\n"
+        "    global left\n"
+        "    if event == 'call':\n"
+        "        left -= 1\n"
+        "        if not left:\n"
+        "            sys.setprofile(None)\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.setprofile(step)\n"
+        "main()\n"
+    )
+    step = 2 + round(STEPS ** Random(seed).random())  # the first is the call of `main`
+    with MockCluster(1) as cluster:
+        cluster.create_topic("t")
+        done = subprocess.run(
+            [sys.executable, "-c", program, "tail", "t", "-b", cluster.bootstrap_servers, str(step)],
+            capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", ""), step
 
 
 def test_little_is_imported_before_an_interrupt_is_caught() -> None:
@@ -67,7 +101,7 @@ def test_little_is_imported_before_an_interrupt_is_caught() -> None:
         "aiokprod.cli.common",
         "aiokprod.cli.common.interrupts",
     }
-    assert not {"typing", "re", "importlib.util", "click"} & set(loaded.split())
+    assert not {"typing", "re", "importlib", "importlib.util", "click"} & set(loaded.split())
 
 
 def test_the_handler_of_a_program_stays() -> None:

@@ -13,25 +13,30 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from aiokprod.cli.commands import group
 from aiokprod.cli.common.running import line_of, status_of, tell
 from aiokprod.errors import (
     AiokprodError,
     AuthenticationError,
     BootstrapError,
-    ConfigError,
+    ClusterAuthorizationError,
     ConnectionLostError,
     DeliveryTimeoutError,
     InvalidPartitionError,
     InvalidTopicError,
     PartitionOutOfRangeError,
+    ProducerFailedError,
+    RequestTimeoutError,
     TlsError,
     TopicAuthorizationError,
     UnknownTopicError,
     UsageError,
 )
 from aiokprod.testing import MockCluster
+from aiokprod.wire.codes import ErrorCode
 
 COMMAND = [sys.executable, "-m", "aiokprod"]
 LIMIT_S = 60.0
@@ -285,6 +290,7 @@ def test_an_output_that_takes_nothing_changes_no_status(cluster: MockCluster) ->
         for words in (
             "--help >/dev/full",
             "read --help >/dev/full",
+            "audit -h >/dev/full",
             "read nothing.here 2>/dev/full",
             "nonsense 2>/dev/full",
         )
@@ -292,10 +298,11 @@ def test_an_output_that_takes_nothing_changes_no_status(cluster: MockCluster) ->
     done = subprocess.run(
         ["bash", "-c", f"exec 3>&1; {program}"], env=environment(cluster), capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["2", "2", "2", "2"]
+    assert done.stdout.split() == ["2", "2", "2", "2", "2"]
     assert done.stderr.splitlines() == [
         "aiokprod: standard output: No space left on device",
         "aiokprod read: standard output: No space left on device",
+        "aiokprod audit: standard output: No space left on device",
     ]
 
 
@@ -316,23 +323,63 @@ def test_no_bar_is_drawn_over_what_is_typed(cluster: MockCluster) -> None:
 @pytest.mark.parametrize(
     "kind",
     [BootstrapError, ConnectionLostError, DeliveryTimeoutError, InvalidPartitionError, InvalidTopicError,
-     PartitionOutOfRangeError, TlsError, TopicAuthorizationError, UnknownTopicError, UsageError],
+     PartitionOutOfRangeError, RequestTimeoutError, TlsError, TopicAuthorizationError, UnknownTopicError, UsageError],
 )  # fmt: skip
 def test_advice_is_for_a_person_and_not_for_a_program(kind: type[AiokprodError]) -> None:
     line = line_of(kind("it failed"))
     assert line.startswith("it failed")
-    for word in ("()", "partitions_for", "_servers", "the producer", "persistence", "allow_auto", "security_protocol"):
+    for word in (
+        "()",
+        "partitions_for",
+        "_servers",
+        "_ms",
+        "the producer",
+        "persistence",
+        "allow_auto",
+        "security_protocol",
+    ):
         assert word.lower() not in line.lower()
+
+
+def test_the_advice_after_a_timeout_is_the_option_of_the_command_if_it_has_one() -> None:
+    for path, has_option in (("read", True), ("transactions list", True), ("demo", False)):
+        command: click.Command = group("0", "version")
+        for word in path.split():
+            assert isinstance(command, click.Group)
+            found = command.get_command(click.Context(command), word)
+            assert found is not None
+            command = found
+        with click.Context(command):
+            assert ("--timeout" in line_of(RequestTimeoutError("no answer"))) is has_option
+
+
+def test_the_advice_is_that_of_the_cause_if_that_is_what_happened() -> None:
+    unknown, failed = (
+        UnknownTopicError("no broker has told of topic 't'"),
+        ProducerFailedError("the producer has failed"),
+    )
+    unknown.__cause__ = RequestTimeoutError("no metadata within 30 s")
+    failed.__cause__ = ClusterAuthorizationError("no producer id")
+    assert line_of(unknown) == "no broker has told of topic 't'. Check how busy the broker is, or raise --timeout."
+    assert line_of(failed).startswith("the producer has failed. Grant this principal WRITE on the topic ")
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "`aiokprod topics list` shows the topics"),
+        (ErrorCode.LEADER_NOT_AVAILABLE, "Try again in some seconds"),
+        (ErrorCode.INVALID_TOPIC_EXCEPTION, "A name is 1 to 249 "),
+    ],
+)
+def test_a_topic_that_cannot_be_used_is_not_told_as_one_that_does_not_exist(code: ErrorCode, advice: str) -> None:
+    assert f". {advice}" in line_of(UnknownTopicError("topic 't'", code=code))
 
 
 def test_advice_of_one_error_stays() -> None:
     error = UnknownTopicError("topic 'ordres' does not exist")
     error.advice = "Did you mean 'orders'?"
     assert line_of(error) == "topic 'ordres' does not exist. Did you mean 'orders'?"
-
-
-def test_an_option_is_told_without_its_type_as_all_that_is_typed_is_text() -> None:
-    assert line_of(ConfigError("acks is '5' (str): it must be 1")) == "acks is '5': it must be 1"
 
 
 @pytest.mark.parametrize("kind", [BootstrapError, TlsError, AuthenticationError])

@@ -69,5 +69,11 @@ def test_an_error_names_every_address_with_its_cause_told_once() -> None:  # fau
         assert str(error) == "no broker can be reached; tried a:1: refused; b:2: no answer yet"
         assert error.tried[0] == ("a", 1, cause)
         assert error.__cause__ is error.tried[-1][2]
+        refused = ConnectionLostError("b:2: cannot connect: Connection refused", host="b", port=2)
+        refused.__cause__ = ConnectionRefusedError(111, "Connection refused")
+        servers.failed("b", 2, refused)
+        error = servers.error("no broker can be reached")
+        assert error.tried[-1][2] is refused and refused.message in error.message
+        assert error.__cause__ is refused.__cause__, "the chain has two links"
 
     asyncio.run(scenario())
