@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from aiokprod.cli.common.connection import Connection, connection_options
+from aiokprod.cli.common.connection import Connection, settings_options
 from aiokprod.cli.common.group import Group
 from aiokprod.cli.common.printing import print_json, print_table
 from aiokprod.cli.common.running import line_of, tell
@@ -42,7 +42,7 @@ def config() -> None:
 @click.argument("names", nargs=-1, metavar="[OPTION]...")
 @click.option("--all", "shows_all", is_flag=True, help="All options, not only those that are set.")
 @click.option("-j", "--json", "as_json", is_flag=True, help="One JSON object per option.")
-@connection_options
+@settings_options
 def explain_command(names: Sequence[str], shows_all: bool, as_json: bool, connection: Connection) -> None:
     """Explain options: what they mean, their type and default, the value they have here and where it came from.
 

@@ -13,7 +13,7 @@ from typing import IO, Any, Final
 
 import click
 
-from aiokprod.cli.common.connection import Connection, connection_options
+from aiokprod.cli.common.connection import Connection, settings_options
 from aiokprod.cli.common.input_lines import InputLines
 from aiokprod.cli.common.parameter import Number, ParameterType
 from aiokprod.cli.common.printing import is_plain
@@ -306,7 +306,7 @@ class Produce(click.Command):
     help="Add failed records to this file, as lines for --json; default: standard output.",
 )
 @click.option("--offsets", is_flag=True, help="Print topic, partition and offset of each record. Needs --failed.")
-@connection_options
+@settings_options
 def produce(
     topic: str | None,
     files: Sequence[str],

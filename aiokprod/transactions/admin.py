@@ -67,7 +67,7 @@ LONGEST_TIMEOUT_S: Final = 900.0
 AUTHORIZATION: Final = frozenset(
     {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
 )
-ALTER: Final = "ALTER on the cluster (brokers before 3.8: CLUSTER_ACTION)"
+ALTER: Final = "ALTER on the cluster (brokers without KIP-1037: CLUSTER_ACTION)"
 _LATER: Final = GONE | {
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION, ErrorCode.THROTTLING_QUOTA_EXCEEDED,
@@ -280,7 +280,7 @@ class TransactionAdmin:
     async def abort_hanging(self, hanging: HangingTransaction) -> None:
         """End a hanging transaction by an ABORT marker in its partition: readers of committed records go on there.
 
-        It looks first whether that very transaction is still open. Needs ALTER on the cluster, on brokers before 3.8
+        It looks first whether that very transaction is still open. Needs ALTER on the cluster, on brokers without KIP-1037
         CLUSTER_ACTION.
 
         Args:

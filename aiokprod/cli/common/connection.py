@@ -1,11 +1,11 @@
-"""The options that every command with a connection has: `-b`, `--config`, `-X`, `--timeout`."""
+"""The options that every command with a connection has: `-b`, `--config`, `-X`, and mostly `--timeout`."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -44,30 +44,44 @@ class Connection:
 
 def connection_options(command: CallT) -> CallT:
     """Add the options of a connection; the command gets them as one argument, `connection`."""
+    return _with(command, (_TIMEOUT, *_SETTINGS))
 
+
+def settings_options(command: CallT) -> CallT:
+    """Add the same to a command that waits for no single request: without `--timeout`."""
+    return _with(command, _SETTINGS)
+
+
+TIMEOUT_S: Final = 30.0
+_TIMEOUT: Final = click.option(
+    "--timeout",
+    type=Number(0.001, 86_400),
+    default=TIMEOUT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up a request after this time.",
+)
+_SETTINGS: Final = (
+    click.option("-X", "pairs", multiple=True, metavar="NAME=VALUE", help="Set an option, in any client's spelling."),
+    click.option(
+        "--config", "config_file", type=click.Path(), metavar="FILE", help="Read options: lines of name=value."
+    ),
+    click.option("-b", "--bootstrap", metavar="HOST:PORT,...", help="Servers to connect to."),
+)
+
+
+def _with(command: CallT, options: Sequence[Callable[[Any], Any]]) -> CallT:
     @functools.wraps(command)
     def with_connection(
-        bootstrap: str | None, config_file: str | None, pairs: Sequence[str], timeout: float, **others: Any
+        bootstrap: str | None,
+        config_file: str | None,
+        pairs: Sequence[str],
+        timeout: float = TIMEOUT_S,
+        **others: Any,
     ) -> None:
         command(connection=Connection(bootstrap, config_file, pairs, timeout), **others)
 
     made: Any = with_connection
-    for option in (
-        click.option(
-            "--timeout",
-            type=Number(0.001, 86_400),
-            default=30.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="Give up a request after this time.",
-        ),
-        click.option(
-            "-X", "pairs", multiple=True, metavar="NAME=VALUE", help="Set an option, in any client's spelling."
-        ),
-        click.option(
-            "--config", "config_file", type=click.Path(), metavar="FILE", help="Read options: lines of name=value."
-        ),
-        click.option("-b", "--bootstrap", metavar="HOST:PORT,...", help="Servers to connect to."),
-    ):
+    for option in options:
         made = option(made)
     return made  # type: ignore[no-any-return]

@@ -58,7 +58,7 @@ def leave_hanging(cluster: MockCluster, name: str) -> None:
         ("DescribeProducers", TOPIC, "transactions find-hanging", "READ on topic 't'"),
         (
             "WriteTxnMarkers", CLUSTER, "transactions abort --topic t --partition 0 --offset 1 --yes",
-            "ALTER on the cluster (brokers before 3.8: CLUSTER_ACTION)",
+            "ALTER on the cluster (brokers without KIP-1037: CLUSTER_ACTION)",
         ),
     ],
     ids=lambda value: value.replace(" ", "_") if isinstance(value, str) else None,

@@ -123,7 +123,7 @@ def test_a_command_without_its_cluster_is_not_done_and_says_why_in_one_line(path
 
 
 WITHOUT_TIMEOUT = {"produce", "demo", "audit"}
-"""commands that have no --timeout, or whose records have bounds of their own"""
+"""commands that wait for no single request"""
 
 
 @pytest.mark.parametrize("path", sorted(NO_CLUSTER.keys() - WITHOUT_TIMEOUT))
@@ -135,6 +135,13 @@ def test_a_command_whose_time_was_too_short_names_the_option_that_set_it(path: s
         done = run(cluster, *path.split(), *NO_CLUSTER[path], "--timeout", "0.001")
     assert done.exit_code == 2, done.output
     assert done.stderr.endswith(", or raise --timeout.\n") and "request_timeout_ms" not in done.stderr
+
+
+@pytest.mark.parametrize("path", ["produce", "config explain"])
+def test_a_command_has_no_timeout_that_would_change_nothing(path: str) -> None:
+    done = run(None, *path.split(), "--timeout", "1")
+    assert (done.exit_code, done.stdout) == (2, ""), done.output
+    assert "--timeout" in done.stderr and done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("path", sorted(leaves(AIOKPROD)))
