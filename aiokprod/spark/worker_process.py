@@ -43,16 +43,22 @@ def acknowledge_at_once() -> None:
     """Let the kernel acknowledge what comes next without delay; for one task, as an answer to Spark ends it."""
     if QUICKACK is None or not is_worker():
         return
-    for each in list(Path("/proc/self/fd").iterdir()):
+    for fd in _open_files():
         with suppress(OSError):  # no socket, not of TCP, or closed meanwhile
-            copy = os.dup(int(each.name))
+            # By no copy, whose close would end the locks that this process has on a file. Without SOCK_NONBLOCK, a default
+            # timeout of the user's code would make the connection non-blocking, and Spark could not read from it.
+            connection = socket.socket(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK, fileno=fd)
             try:
-                with socket.socket(fileno=copy) as connection:
-                    copy = -1
-                    connection.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)
+                connection.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)
             finally:
-                if copy >= 0:
-                    os.close(copy)
+                connection.detach()
+
+
+def _open_files() -> list[int]:
+    try:
+        return [int(each.name) for each in Path("/proc/self/fd").iterdir()]
+    except OSError:  # not mounted
+        return []
 
 
 @cache

@@ -45,6 +45,23 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 print(*found)
 """
 
+LEAVES_THE_REST = """
+import fcntl, subprocess, tempfile
+from pathlib import Path
+from unittest.mock import patch
+with socket.create_server(("127.0.0.1", 0)) as server, tempfile.NamedTemporaryFile() as locked:
+    spark = socket.create_connection(server.getsockname())
+    worker, _ = server.accept()
+    fcntl.lockf(locked, fcntl.LOCK_EX)
+    other = f"import fcntl; fcntl.lockf(open({locked.name!r}, 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    socket.setdefaulttimeout(30)  # as code of the user may
+    acknowledge_at_once()
+    print(int(os.get_blocking(worker.fileno())))
+    print(int(subprocess.run([sys.executable, "-c", other], stderr=subprocess.DEVNULL).returncode != 0))
+    with patch.object(Path, "iterdir", side_effect=FileNotFoundError):
+        acknowledge_at_once()
+"""
+
 
 def printed(program: str, main: str) -> list[int]:
     """Return the numbers that a program prints whose main module has this name."""
@@ -64,6 +81,11 @@ def test_a_worker_freezes_its_modules_once() -> None:
 def test_a_worker_acknowledges_at_once_in_each_task() -> None:
     assert printed(ACKNOWLEDGES, DAEMON) == [0, 1, 1]
     assert printed(ACKNOWLEDGES, "pytest") == [0, 0, 0]
+
+
+@pytest.mark.skipif(QUICKACK is None, reason="an option of Linux")
+def test_connections_stay_blocking_files_stay_locked_and_no_directory_is_needed() -> None:
+    assert printed(LEAVES_THE_REST, DAEMON) == [1, 1]
 
 
 @pytest.mark.slow
