@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 ABORT_S: Final = 5.0
 """The time that an abort may take where a task fails: what it leaves open is aborted by the next batch."""
+UNTOUCHED_S: Final = 0.2
+"""The time that the take-over of a task without rows may take: ids come again eight batches later, or in the next attempt
+of the stage, and one that is taken over then aborts what another task has prepared."""
 PIECE_BYTES: Final = 16_777_216
 
 
@@ -235,7 +238,9 @@ class Session:
 
     async def _keep_untouched(self, taking: Future[Producer], idle_s: float) -> None:
         with _listed_in(self.engine.kept_later), suppress(AiokprodError, TimeoutError):
-            self.engine.give_back(self._kept_as, await asyncio.wrap_future(taking), idle_s)
+            async with asyncio.timeout(UNTOUCHED_S):
+                producer = await asyncio.wrap_future(taking)
+            self.engine.give_back(self._kept_as, producer, idle_s)
 
     def begin(self) -> None:
         """Take the id over, and begin a transaction.

@@ -22,6 +22,7 @@ from exactly_once_rig import (
 )
 
 from aiokprod.errors import AiokprodError, ClusterAuthorizationError, UnknownTopicError
+from aiokprod.spark.engine import current_engine
 from aiokprod.spark.errors import SinkUsageError
 from aiokprod.spark.exactly_once import requests
 from aiokprod.spark.exactly_once.errors import (
@@ -31,6 +32,7 @@ from aiokprod.spark.exactly_once.errors import (
     NewerDriverError,
     ReplayMismatchError,
 )
+from aiokprod.spark.messages import TaskMessage
 from aiokprod.testing.mock import MockCluster
 from aiokprod.wire.codes import ErrorCode
 
@@ -499,11 +501,7 @@ def test_an_id_is_taken_over_while_the_first_rows_are_made(cluster: MockCluster)
     writer = spark.writer()
     messages = [spark.task(writer, 0, 0, rows_of(0))]
     asked = len(cluster.requests("InitProducerId"))
-
-    def has_been_asked() -> None:
-        wait_until(lambda: len(cluster.requests("InitProducerId")) > asked)
-
-    messages.append(spark.task(writer, 0, 1, rows_of(1), before_rows=has_been_asked))
+    messages.append(spark.task(writer, 0, 1, rows_of(1), before_rows=lambda: wait_until_asked(cluster, asked)))
     # The third is taken over in vain, and its producer goes on with the fifth; the fourth is not taken over.
     messages += [spark.task(writer, 0, partition, []) for partition in (2, 3)]
     messages.append(spark.task(writer, 0, 4, rows_of(2)))
@@ -529,6 +527,33 @@ def test_a_task_without_rows_fails_for_nothing_that_its_id_is_answered(newest: M
     assert refused.hits == 1
     spark.commit(writer, [*told, spark.task(writer, 0, 3, rows_of(1), attempt=1)], 0)
     assert visible(newest) == ONCE + Counter(rows_of(0) + rows_of(1))
+
+
+def test_a_task_without_rows_does_not_take_its_id_over_when_it_is_used_again(newest: MockCluster) -> None:
+    spark = Spark(newest)
+    writer = spark.writer()
+    told = [spark.task(writer, 0, 0, ROWS)]
+    name = name_of_task(told[0], 1)
+    newest.load_coordinator(name)
+    asked = len(newest.requests("InitProducerId"))
+    with pytest.raises(ValueError, match="the rows of this attempt end here"):
+        spark.task(writer, 0, 1, [], fails=True, behind_rows=lambda: wait_until_asked(newest, asked))
+    wait_until(lambda: not current_engine().early)
+    newest.load_coordinator(name, False)
+    told.append(spark.task(writer, 0, 1, rows_of(1)))
+    spark.commit(writer, told, 0)
+    assert visible(newest) == ONCE + Counter(rows_of(1))
+
+
+def wait_until_asked(cluster: MockCluster, before: int) -> None:
+    """Wait until an id is taken over, or tried to be."""
+    wait_until(lambda: len(cluster.requests("InitProducerId")) > before)
+
+
+def name_of_task(told: TaskMessage, partition: int) -> str:
+    """Return the transactional id of the first attempt of another task in the batch of this one."""
+    assert told.exactly_once is not None
+    return f"sink.{told.exactly_once.opened.opening.token.generation}.{partition}.0"
 
 
 def test_the_answer_to_a_commit_may_be_lost(cluster: MockCluster) -> None:
