@@ -248,9 +248,7 @@ class Session:
         Raises:
             AiokprodError: the cluster cannot be reached, or refuses the id.
         """
-        taking = self._taking or self.engine.submit(self._take())
-        self.producer = taking.result()
-        self.engine.submit(self._begin()).result()
+        self.producer = self.engine.submit(self._begin()).result()
 
     async def _take(self) -> Producer:
         timeout_s = self._config.max_block_ms / 1000
@@ -271,8 +269,20 @@ class Session:
             raise
         return producer
 
-    async def _begin(self) -> None:
-        self.producer.begin_transaction()
+    async def _begin(self) -> Producer:
+        producer = await self._taken()
+        try:
+            producer.begin_transaction()
+        except BaseException:
+            await producer.close(0)
+            raise
+        return producer
+
+    async def _taken(self) -> Producer:
+        taking = self._taking
+        if taking is None or (taking.done() and taking.exception() is not None):  # the first row may come minutes later
+            return await self._take()
+        return await asyncio.wrap_future(taking)
 
     def prepare(self, names: Names, partition: int, marker: Marker) -> PreparedTransaction:
         """Add the marker, and wait until everything is in the log."""

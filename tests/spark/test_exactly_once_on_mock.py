@@ -21,7 +21,8 @@ from exactly_once_rig import (
     wait_until,
 )
 
-from aiokprod.errors import AiokprodError, ClusterAuthorizationError, UnknownTopicError
+from aiokprod import Producer, ProducerState
+from aiokprod.errors import AiokprodError, ClusterAuthorizationError, ProducerFailedError, UnknownTopicError
 from aiokprod.spark.engine import current_engine
 from aiokprod.spark.errors import SinkUsageError
 from aiokprod.spark.exactly_once import requests
@@ -521,10 +522,14 @@ def test_a_task_without_rows_fails_for_nothing_that_its_id_is_answered(newest: M
     told.append(spark.task(writer, 0, 1, []))
     wait_until(lambda: refused.hits == 1)
     told.append(spark.task(writer, 0, 2, rows_of(0)))
-    refused = newest.fail_next("InitProducerId", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    refused = newest.fail_next("InitProducerId", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, times=2)
+
+    def has_failed() -> None:
+        wait_until(lambda: refused.hits == 1 and not current_engine().early)
+
     with pytest.raises(AiokprodError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
-        spark.task(writer, 0, 3, rows_of(1))
-    assert refused.hits == 1
+        spark.task(writer, 0, 3, rows_of(1), before_rows=has_failed)
+    assert refused.hits == 2  # the second time for the rows
     spark.commit(writer, [*told, spark.task(writer, 0, 3, rows_of(1), attempt=1)], 0)
     assert visible(newest) == ONCE + Counter(rows_of(0) + rows_of(1))
 
@@ -542,6 +547,43 @@ def test_a_task_without_rows_does_not_take_its_id_over_when_it_is_used_again(new
     newest.load_coordinator(name, False)
     told.append(spark.task(writer, 0, 1, rows_of(1)))
     spark.commit(writer, told, 0)
+    assert visible(newest) == ONCE + Counter(rows_of(1))
+
+
+def test_an_id_is_taken_over_again_where_that_has_failed_before_the_first_row(newest: MockCluster) -> None:
+    spark = Spark(newest, {"kafka.max.block.ms": "500"})
+    writer = spark.writer()
+    told = [spark.task(writer, 0, 0, ROWS)]
+    name = name_of_task(told[0], 1)
+    newest.load_coordinator(name)
+    asked = len(newest.requests("InitProducerId"))
+
+    def is_well_again() -> None:
+        wait_until_asked(newest, asked)
+        wait_until(lambda: not current_engine().early)
+        newest.load_coordinator(name, False)
+
+    told.append(spark.task(writer, 0, 1, rows_of(1), before_rows=is_well_again))
+    spark.commit(writer, told, 0)
+    assert visible(newest) == ONCE + Counter(rows_of(1))
+
+
+def test_a_producer_that_begins_no_transaction_is_closed(newest: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = Spark(newest)
+    writer = spark.writer()
+    told = [spark.task(writer, 0, 0, ROWS)]
+    refused: list[Producer] = []
+
+    def refuse(producer: Producer) -> None:
+        refused.append(producer)
+        raise ProducerFailedError("it has failed while the first rows were made")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Producer, "begin_transaction", refuse)
+        with pytest.raises(ProducerFailedError):
+            spark.task(writer, 0, 1, rows_of(1))
+    assert [producer.health().state for producer in refused] == [ProducerState.CLOSED]
+    spark.commit(writer, [*told, spark.task(writer, 0, 1, rows_of(1), attempt=1)], 0)
     assert visible(newest) == ONCE + Counter(rows_of(1))
 
 
