@@ -266,17 +266,28 @@ def read_by_librdkafka(servers: str, topic: str, *, committed: bool = True) -> C
         consumer.close()
 
 
-def open_transactions(servers: str, sink: str) -> list[str]:
-    """Return the transactional ids of a sink with an open transaction; the markers of all ended ones are written by then."""
+def open_transactions(servers: str, prefix: str) -> list[str]:
+    """Return the transactional ids with this beginning that have an open transaction; the markers of ended ones are written.
+
+    Those of a stream begin with its sink id and a dot, those of a job with its sink id and a hyphen.
+    """
 
     async def find() -> list[str]:
         async with TransactionAdmin(servers) as admin:
-            listed = await admin.transactional_ids(f"{sink}.", states=["Ongoing"])
-            while await admin.transactional_ids(f"{sink}.", states=["PrepareCommit", "PrepareAbort"]):
+            listed = await admin.transactional_ids(prefix, states=["Ongoing"])
+            while await admin.transactional_ids(prefix, states=["PrepareCommit", "PrepareAbort"]):
                 await asyncio.sleep(0.05)
         return [each.transactional_id for each in listed]
 
     return asyncio.run(asyncio.wait_for(find(), 120))
+
+
+def wait_none_open(servers: str, prefix: str) -> None:
+    """Wait until none of these ids has an open transaction: an attempt that Spark has killed may still be at its abort."""
+    until = time.monotonic() + 60  # their own timeout is 15 minutes
+    while still_open := open_transactions(servers, prefix):
+        assert time.monotonic() < until, still_open
+        time.sleep(0.1)
 
 
 def write_behind(servers: str, topic: str) -> Counter[str]:

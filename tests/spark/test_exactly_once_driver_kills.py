@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
-from drivers import Query, Rule, driver, expected, read_by_librdkafka, write_input
+from drivers import Query, Rule, driver, expected, open_transactions, read_by_librdkafka, write_input
 
 from aiokprod.testing.kafka_cluster import KafkaCluster
 from aiokprod.transactions.admin import TransactionAdmin
@@ -112,6 +112,7 @@ def test_whatever_step_a_driver_is_killed_at_every_row_is_there_once(cluster: Ka
                 second.wait_ended("case12-moved")
                 assert second.results["case12-moved"]["error"] is None
     moved = errors.pop("case12-moved")
+    assert open_transactions(servers, "") == []
     assert moved is not None
     assert "ReplayMismatchError" in moved
     assert set(errors.values()) == {None}, errors
@@ -157,6 +158,7 @@ def test_below_version_2_of_transactions_a_timeout_is_told_and_the_rest_is_writt
             running.wait_ended(*names)
             errors = {name: result["error"] for name, result in running.results.items()}
         assert (errors["same"], errors["duplicate"]) == (None, None)
+        assert open_transactions(servers, "") == []
         assert "ReplayMismatchError" in (errors["moved"] or "")
         assert all(part.values())
         assert read_by_librdkafka(servers, "same") == expected(FILES)
