@@ -119,6 +119,8 @@ def test_whatever_step_a_driver_is_killed_at_every_row_is_there_once(cluster: Ka
     assert set(errors.values()) == {None}, errors
     for name in (*errors, "case16", LIVES):
         assert read_by_librdkafka(servers, name) == expected(FILES), name
+        finished, _ = recorded(servers, f"{name}.done")
+        assert finished == 1, name
     assert set(found.values()) == {1}
     assert set(found) < set(expected(FILES))
     twice = found - expected(FILES // 2)  # what was committed of batch 1
@@ -188,22 +190,27 @@ def forget_groups(servers: str, sink: str) -> None:
         deleted.result()
 
 
-def recorded_rows(servers: str, sink: str) -> int:
-    """Return the number of rows that the decision of the last batch has on record."""
+def recorded(servers: str, group: str) -> tuple[int, str]:
+    """Return the offset and the metadata of the one fact in a group."""
     admin = AdminClient({"bootstrap.servers": servers})
     until = time.monotonic() + 60
     while True:
         try:
-            asked = ConsumerGroupTopicPartitions(f"{sink}.0")
+            asked = ConsumerGroupTopicPartitions(group)
             found = next(iter(admin.list_consumer_group_offsets([asked], request_timeout=30).values())).result()
-            (decision,) = (each.metadata for each in found.topic_partitions if each.metadata)
+            ((offset, metadata),) = ((each.offset, each.metadata) for each in found.topic_partitions if each.metadata)
+            return offset, metadata
         except (KafkaException, ValueError):  # the coordinator of a busy cluster does not answer at once
             if time.monotonic() > until:
                 raise
             time.sleep(0.2)
-            continue
-        assert decision.startswith("d3 ")
-        return int(decision.split(" ")[9])
+
+
+def recorded_rows(servers: str, sink: str) -> int:
+    """Return the number of rows that the decision of the last batch has on record."""
+    _, decision = recorded(servers, f"{sink}.0")
+    assert decision.startswith("d3 ")
+    return int(decision.split(" ")[9])
 
 
 def test_checkpoints_that_come_back_or_are_lost(cluster: KafkaCluster, tmp_path: Path) -> None:
