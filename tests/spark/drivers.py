@@ -112,13 +112,13 @@ class Driver:
         (self.folder / "results.jsonl").unlink()
 
     def wait_for(self, what: str, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds; fail if the driver ends before, or after minutes."""
+        """Wait until a condition holds; fail if the driver ends or its JVM dies before, or after minutes."""
         until = time.monotonic() + PATIENCE_S
         while not condition():
-            is_over = self.process.poll() is not None and not condition()
-            if is_over or time.monotonic() > until:
+            has_died = self.has_died() and not condition()
+            if has_died or time.monotonic() > until:
                 log = (self.folder / "log").read_text()[-6000:]
-                state = f"driver {self.process.poll()}, held {self.held()}"
+                state = f"driver {'dead' if has_died else 'alive'}, held {self.held()}, killed {self.killed()}"
                 raise AssertionError(f"{what}: not seen ({state}), {self.results}\n{log}")
             time.sleep(0.05)
 
@@ -139,10 +139,10 @@ class Driver:
         return {path.stem: path.read_text() for path in self.folder.glob("*.killed")}
 
     def has_died(self) -> bool:
-        """Return whether the JVM has ended, or the program has."""
-        pid = self.folder / "jvm.pid"
-        is_gone = pid.exists() and not Path("/proc", pid.read_text() or "none").exists()
-        return is_gone or self.process.poll() is not None
+        """Return whether the JVM has ended, or the program has: it outlives a JVM that is killed."""
+        written = self.folder / "jvm.pid"
+        pid = written.read_text() if written.exists() else ""
+        return (pid != "" and not is_alive(pid)) or self.process.poll() is not None
 
     def wait_ended(self, *names: str) -> None:
         """Wait until these queries have ended."""
@@ -164,6 +164,15 @@ class Driver:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
+
+
+def is_alive(pid: str) -> bool:
+    """Return whether a process runs; one that has ended, and that its parent has not waited for, does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in ("Z", "X")
 
 
 @contextmanager
@@ -257,17 +266,28 @@ def read_by_librdkafka(servers: str, topic: str, *, committed: bool = True) -> C
         consumer.close()
 
 
-def open_transactions(servers: str, sink: str) -> list[str]:
-    """Return the transactional ids of a sink with an open transaction; the markers of all ended ones are written by then."""
+def open_transactions(servers: str, prefix: str) -> list[str]:
+    """Return the transactional ids with this beginning that have an open transaction; the markers of ended ones are written.
+
+    Those of a stream begin with its sink id and a dot, those of a job with its sink id and a hyphen.
+    """
 
     async def find() -> list[str]:
         async with TransactionAdmin(servers) as admin:
-            listed = await admin.transactional_ids(f"{sink}.", states=["Ongoing"])
-            while await admin.transactional_ids(f"{sink}.", states=["PrepareCommit", "PrepareAbort"]):
+            listed = await admin.transactional_ids(prefix, states=["Ongoing"])
+            while await admin.transactional_ids(prefix, states=["PrepareCommit", "PrepareAbort"]):
                 await asyncio.sleep(0.05)
         return [each.transactional_id for each in listed]
 
     return asyncio.run(asyncio.wait_for(find(), 120))
+
+
+def wait_none_open(servers: str, prefix: str) -> None:
+    """Wait until none of these ids has an open transaction: an attempt that Spark has killed may still be at its abort."""
+    until = time.monotonic() + 60  # their own timeout is 15 minutes
+    while still_open := open_transactions(servers, prefix):
+        assert time.monotonic() < until, still_open
+        time.sleep(0.1)
 
 
 def write_behind(servers: str, topic: str) -> Counter[str]:

@@ -9,15 +9,21 @@ rows have to be long, and Arrow batches small (`LONG_ROWS`, `SMALL_BATCHES`): ea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.functions import udf
+
+from aiokprod.errors import AiokprodError
+from aiokprod.spark.source import AiokprodSource
 
 AFTER_ROWS = 1000
 LONG_ROWS = 500  # characters
+ROWS_OF_A_ZOMBIE = 100
 SMALL_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
 Sent = tuple[str, str] | None
 
@@ -361,18 +367,126 @@ def executor_dies_late(folder: Path) -> Any:
     return udf(passing, "string", useArrow=False)
 
 
-def executor_stops(flag: Path, sent: Sent = None) -> Any:
-    """Return a mishap: the JVM of the executor is stopped, and its Python workers go on; `flag` has its process id."""
-    path = str(flag)
+def zombie_sink(folder: Path, sent: tuple[str, str]) -> type[AiokprodSource]:
+    """Return the sink as a data source named `zombie`: the first attempt of the first task outlives its executor, as a zombie.
 
-    def happen() -> None:
+    It writes rows of its own, `zombie_rows(phase)`, in place of Spark's, and goes on when the executor is dead. Files:
+
+        zombie      process id of the executor, which it has killed when the rows `before` were in the log
+        committed   everything of the batch is committed; the commit goes no further until there is `behind`
+        behind      the rows `behind` are in the log, sent into the same transaction
+        go          made by the test: it sends the rows `fenced`
+        fenced      what that has raised
+        again       the number of rows of `again`, which it has prepared in a new transaction, as an attempt that begins late
+        failed      an error that is none of these
+    """
+    path, count, reader_of = str(folder), ROWS_OF_A_ZOMBIE, _reader()
+
+    def tell(name: str, text: str = "") -> None:
+        from pathlib import Path
+
+        (Path(path) / f"{name}.new").write_text(text)
+        (Path(path) / f"{name}.new").rename(Path(path) / name)
+
+    def appears(name: str) -> None:
+        import time
+        from pathlib import Path
+
+        until = time.monotonic() + 120
+        while not (Path(path) / name).exists():
+            if time.monotonic() > until:
+                raise AssertionError(f"there is no {name}")
+            time.sleep(0.01)
+
+    def kill_executor() -> str:
         import os
         import signal
         from pathlib import Path
 
         status = Path(f"/proc/{os.getppid()}/status").read_text()
         jvm = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid"))
-        Path(path).write_text(str(jvm))
-        os.kill(jvm, signal.SIGSTOP)
+        os.kill(jvm, signal.SIGKILL)
+        return str(jvm)
 
-    return _once(flag, happen, sent=sent)
+    def rows(phase: str) -> Any:
+        import pyarrow as pa
+
+        return pa.record_batch({"value": [f"{phase}-{number}" for number in range(count)]})
+
+    def going_on() -> Iterator[Any]:
+        is_in_log = reader_of("before-0", *sent)
+        yield rows("before")
+        is_in_log()
+        tell("zombie", kill_executor())
+        appears("committed")
+        is_in_log = reader_of("behind-0", *sent)
+        yield rows("behind")
+        is_in_log()
+        tell("behind")
+        appears("go")
+        yield rows("fenced")
+
+    def live_on(write: Callable[[Iterator[Any]], Any]) -> None:
+        import os
+        import signal
+        import traceback
+
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the daemon ends its workers so when the executor has died
+        try:
+            try:
+                write(going_on())
+                tell("fenced", "nothing")
+            except AiokprodError as error:
+                tell("fenced", f"{type(error).__name__}: {error}")
+            tell("again", str(write(iter([rows("again")])).rows))
+        except BaseException:
+            tell("failed", traceback.format_exc())
+        finally:
+            os._exit(0)
+
+    class Writer(DataSourceArrowWriter):
+        def __init__(self, sink: Any) -> None:
+            self.sink = sink
+
+        def write(self, iterator: Iterator[Any]) -> Any:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            assert context is not None
+            if context.partitionId() == 0 and context.attemptNumber() == 0:
+                live_on(self.sink.write)
+            if context.partitionId() == 0:
+                appears("zombie")  # or this copy might win before
+            return self.sink.write(iterator)
+
+        def commit(self, messages: Any) -> None:
+            from aiokprod.spark.exactly_once import requests
+
+            def reached(step: str, _: str) -> None:
+                if step == "after WriteDone":
+                    tell("committed")
+                    appears("behind")
+
+            before, requests.reached = requests.reached, reached
+            try:
+                self.sink.commit(messages)
+            finally:
+                requests.reached = before
+
+        def abort(self, messages: Any) -> None:
+            self.sink.abort(messages)
+
+    class Source(AiokprodSource):
+        @classmethod
+        def name(cls) -> str:
+            return "zombie"
+
+        def writer(self, schema: Any, overwrite: bool) -> Any:
+            return Writer(AiokprodSource.writer(self, schema, overwrite))
+
+    return Source
+
+
+def zombie_rows(*phases: str) -> Counter[str]:
+    """Return the rows of a zombie in these phases."""
+    return Counter(f"{phase}-{number}" for phase in phases for number in range(ROWS_OF_A_ZOMBIE))

@@ -17,14 +17,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
-from drivers import Query, Rule, driver, expected, read_by_librdkafka, write_input
+from drivers import Query, Rule, driver, expected, open_transactions, read_by_librdkafka, write_input
 
 from aiokprod.testing.kafka_cluster import KafkaCluster
 from aiokprod.transactions.admin import TransactionAdmin
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 TIME_LIMIT_S = 900.0
-FILES = 6  # two batches of three files
+BATCH = 3  # files
+FILES = 2 * BATCH
 TASKS = 3
 # Step, which time of it in the first run (batch 1 is meant), and whether batch 1 is decided by then.
 KILLED = {
@@ -111,12 +112,15 @@ def test_whatever_step_a_driver_is_killed_at_every_row_is_there_once(cluster: Ka
                 second.go(phase)
                 second.wait_ended("case12-moved")
                 assert second.results["case12-moved"]["error"] is None
+    assert open_transactions(servers, "") == []
     moved = errors.pop("case12-moved")
     assert moved is not None
     assert "ReplayMismatchError" in moved
     assert set(errors.values()) == {None}, errors
     for name in (*errors, "case16", LIVES):
         assert read_by_librdkafka(servers, name) == expected(FILES), name
+        finished, _ = recorded(servers, f"{name}.done")
+        assert finished == 1, name
     assert set(found.values()) == {1}
     assert set(found) < set(expected(FILES))
     twice = found - expected(FILES // 2)  # what was committed of batch 1
@@ -156,6 +160,7 @@ def test_below_version_2_of_transactions_a_timeout_is_told_and_the_rest_is_writt
             running.go(1)
             running.wait_ended(*names)
             errors = {name: result["error"] for name, result in running.results.items()}
+        assert open_transactions(servers, "") == []
         assert (errors["same"], errors["duplicate"]) == (None, None)
         assert "ReplayMismatchError" in (errors["moved"] or "")
         assert all(part.values())
@@ -185,34 +190,36 @@ def forget_groups(servers: str, sink: str) -> None:
         deleted.result()
 
 
-def recorded_rows(servers: str, sink: str) -> int:
-    """Return the number of rows that the decision of the last batch has on record."""
+def recorded(servers: str, group: str) -> tuple[int, str]:
+    """Return the offset and the metadata of the one fact in a group."""
     admin = AdminClient({"bootstrap.servers": servers})
     until = time.monotonic() + 60
     while True:
         try:
-            asked = ConsumerGroupTopicPartitions(f"{sink}.0")
+            asked = ConsumerGroupTopicPartitions(group)
             found = next(iter(admin.list_consumer_group_offsets([asked], request_timeout=30).values())).result()
-            (decision,) = (each.metadata for each in found.topic_partitions if each.metadata)
+            ((offset, metadata),) = ((each.offset, each.metadata) for each in found.topic_partitions if each.metadata)
+            return offset, metadata
         except (KafkaException, ValueError):  # the coordinator of a busy cluster does not answer at once
             if time.monotonic() > until:
                 raise
             time.sleep(0.2)
-            continue
-        assert decision.startswith("d3 ")
-        return int(decision.split(" ")[9])
 
 
-def test_checkpoints_that_come_back_are_lost_or_are_shared(cluster: KafkaCluster, tmp_path: Path) -> None:
+def recorded_rows(servers: str, sink: str) -> int:
+    """Return the number of rows that the decision of the last batch has on record."""
+    _, decision = recorded(servers, f"{sink}.0")
+    assert decision.startswith("d3 ")
+    return int(decision.split(" ")[9])
+
+
+def test_checkpoints_that_come_back_or_are_lost(cluster: KafkaCluster, tmp_path: Path) -> None:
     servers = cluster.bootstrap_servers
     rows = write_input(tmp_path / "input", FILES)
     growing = write_input(tmp_path / "growing", FILES)
-    for name in ("case15", "old", "back", "idle", "facts", "shared-a", "shared-b", "turns"):
+    for name in ("case15", "old", "back", "idle", "facts", "turns"):
         cluster.create_topic(name, 3)
     checkpoints = tmp_path / "checkpoints"
-    shared = [
-        Query("shared", rows, topic=f"shared-{each}", checkpoint=f"shared-{each}", files=1) for each in ("a", "b")
-    ]
     # One batch each; the rows of the second query are those of the second run.
     first, second = (Query("turns", rows, files=FILES, checkpoint=f"turns-{each}") for each in ("first", "second"))
     again = {"onMissingFacts": "write"}
@@ -225,7 +232,7 @@ def test_checkpoints_that_come_back_are_lost_or_are_shared(cluster: KafkaCluster
     ]
     phases = [
         [*every, first],
-        [*every, second, *shared],
+        [*every, second],
         [Query("facts", rows, options=again), first, Query("back", growing, options={"onReplayMismatch": "skip"})],
         [Query("back", growing)],
     ]
@@ -250,7 +257,7 @@ def test_checkpoints_that_come_back_are_lost_or_are_shared(cluster: KafkaCluster
             each.unlink()
         running.forget_results()
         running.go(1)
-        running.wait_ended("case15", "old", "back", "idle", "facts", "shared", "turns")
+        running.wait_ended("case15", "old", "back", "idle", "facts", "turns")
         errors = {name: result["error"] for name, result in running.results.items()}
         assert (errors["case15"], errors["idle"], errors["turns"]) == (None, None, None)
         assert "CheckpointRewoundError" in (errors["back"] or "")
@@ -259,9 +266,6 @@ def test_checkpoints_that_come_back_are_lost_or_are_shared(cluster: KafkaCluster
         assert "CheckpointRewoundError" in (errors["old"] or "")
         assert "nothing is recorded about this query" in (errors["facts"] or "")
         write_input(tmp_path / "growing", FILES + 4)  # for batch 2
-        running.wait_for("both", lambda: (running.folder / "results.jsonl").read_text().count('"shared"') == 2)
-        told = (running.folder / "results.jsonl").read_text()
-        assert "NewerDriverError" in told or told.count("FactsMissingError") > 1  # case 14: loud
         running.forget_results()
         running.go(2)
         running.wait_ended("facts", "turns", "back")
@@ -287,5 +291,64 @@ def test_checkpoints_that_come_back_are_lost_or_are_shared(cluster: KafkaCluster
     assert read_by_librdkafka(servers, "old") == once
     last = Counter({row: 1 for row in once if int(row[:5]) >= TASKS})
     assert read_by_librdkafka(servers, "facts") == once + last  # as it was asked for
-    for topic in ("shared-a", "shared-b"):
-        assert set(read_by_librdkafka(servers, topic).values()) <= {1}
+
+
+def test_two_queries_that_share_a_sink_id_double_nothing_and_each_alone_writes_the_rest(
+    cluster: KafkaCluster, tmp_path: Path
+) -> None:
+    # Case 14. Of each sink id a query is held in its batch 1, and another one begins and ends; of "race" none is held.
+    servers = cluster.bootstrap_servers
+    rows = write_input(tmp_path / "input", 3 * BATCH)
+    rules: dict[str, list[Rule]] = {
+        "open": [("before WriteDecision", 2, "hold")],
+        "half": [("inside WriteDecision", 2, "hold")],
+        "part": [(*PART, "hold")],
+        "same": [("after WriteDecision", 2, "hold")],  # of one topic, so the other query knows what it has decided
+    }
+
+    def query(sink: str, each: str, **options: str) -> Query:
+        topic = "same" if sink == "same" else f"{sink}-{each}"
+        return Query(f"{sink}-{each}", rows, TASKS, BATCH, topic, options={"sinkId": sink} | options)
+
+    held = [query(sink, "held") for sink in rules]
+    others = [query(sink, "other") for sink in rules]
+    race = [query("race", "one"), query("race", "two")]
+    topics = {each.topic or each.name for each in (*held, *others, *race)}
+    for topic in topics:
+        cluster.create_topic(topic, 3)
+    alone = [*held[:3], query("same", "held", onMissingFacts="write"), race[0]]
+    phases = [held, [*others, *race], alone, race[1:]]
+    one_batch, two_batches, once = (expected(number * BATCH) for number in (1, 2, 3))
+    with driver(tmp_path / "run", servers, phases, home=tmp_path, rules=rules) as running:
+        running.go(0)
+        running.wait_held(*rules)
+        running.go(1)
+        running.wait_ended(*(each.name for each in (*others, *race)))
+        assert {running.results[each.name]["error"] for each in others} == {None}
+        for sink in rules:
+            running.release(sink)
+        running.wait_ended(*(each.name for each in held))
+        errors = {name: result["error"] for name, result in running.results.items()}
+        for sink in ("open", "half"):
+            assert "NewerDriverError" in errors[f"{sink}-held"]
+            assert read_by_librdkafka(servers, f"{sink}-held") == one_batch
+        # The other query aborts what it does not know to be decided.
+        assert UNFINISHED in errors["part-held"]
+        assert "another query has used the sinkId since" in errors["same-held"]
+        for each in race:
+            error = errors[each.name] or "NewerDriverError"
+            assert "NewerDriverError" in error or "BatchUnfinishedError" in error, error
+            assert read_by_librdkafka(servers, each.name) <= once
+        assert one_batch < read_by_librdkafka(servers, "part-held") < two_batches
+        assert read_by_librdkafka(servers, "same") == two_batches + once
+        for sink in ("open", "half", "part"):
+            assert read_by_librdkafka(servers, f"{sink}-other") == once
+        for phase in (2, 3):
+            running.forget_results()
+            running.go(phase)
+            running.wait_ended(*(each.name for each in phases[phase]))
+            assert {result["error"] for result in running.results.values()} == {None}, running.results
+    for topic in topics - {"same"}:
+        assert read_by_librdkafka(servers, topic) == once, topic
+    assert read_by_librdkafka(servers, "same") == once + once
+    assert open_transactions(servers, "") == []

@@ -96,9 +96,9 @@ def test_a_job_that_fails_leaves_nothing_and_readers_go_on(kafka_cluster: KafkaC
         seen = partial(wait_sent, servers, kafka_topic, ONCE + sent)
         with pytest.raises(ValueError, match="end here"):
             spark.task(writer, 0, 1, rows_of(1), attempt=attempt, fails=True, behind_rows=seen)
-    assert len(open_transactions(servers, sink)) == 1  # of the task that has reported
+    assert len(open_transactions(servers, f"{sink}.")) == 1  # of the task that has reported
     spark.abort(writer, [*told, None], 0)
-    assert open_transactions(servers, sink) == []
+    assert open_transactions(servers, f"{sink}.") == []
     assert read_by_librdkafka(servers, kafka_topic, committed=False).total() == 5 * len(ROWS)
     behind = write_behind(servers, kafka_topic)
     assert read_by_librdkafka(servers, kafka_topic) == behind  # readers wait for nothing

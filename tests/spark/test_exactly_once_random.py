@@ -16,7 +16,18 @@ from typing import NamedTuple
 
 import pytest
 from driver_program import numbered
-from drivers import PATIENCE_S, Driver, Query, Rule, coordinator_of, driver, expected, read_by_librdkafka, write_input
+from drivers import (
+    PATIENCE_S,
+    Driver,
+    Query,
+    Rule,
+    coordinator_of,
+    driver,
+    expected,
+    read_by_librdkafka,
+    wait_none_open,
+    write_input,
+)
 from pyspark.sql import DataFrame
 from sessions import read_back, spark_session
 
@@ -122,6 +133,7 @@ def test_no_row_is_lost_or_doubled_by_random_kills(kafka_cluster: KafkaCluster, 
     assert len(killed) == len(planned) == KILLS
     assert [each.kind for each in brokers] == [plan.name for plan in planned[1:]]
     assert {each.kind for each in brokers} == set(COORDINATORS)
+    wait_none_open(servers, "random-")
     for name in names:
         assert batches(tmp_path, name) == list(range(BATCHES // QUERIES)), name
         assert read_by_librdkafka(servers, name) == expected(files[name]), name

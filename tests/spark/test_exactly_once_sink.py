@@ -52,10 +52,11 @@ def test_a_stream_and_a_job_that_is_run_again(
     # Case 1 too: one task of each fails behind a thousand rows, some of which are sent.
     sent = (kafka_bootstrap, kafka_topic)
     at_once = {"kafka.linger.ms": "0"}
-    given = options(*sent, txnAppId=kafka_topic, txnVersion="3", **at_once)
+    given = options(*sent, sinkId=kafka_topic, txnAppId=kafka_topic, txnVersion="3", **at_once)
     fails = mishaps.task_fails(tmp_path / "job", sent)("value").alias("value")
     for frame in (numbers(spark, 2).select(fails), numbers(spark, 3)):  # other parallelism, too
         frame.write.format("aiokprod").options(**given).mode("append").save()
+        assert open_transactions(kafka_bootstrap, f"{kafka_topic}-") == []  # of the failed attempt either
     assert (tmp_path / "job").exists()
     assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE
     with_job = read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False).total()
@@ -134,7 +135,7 @@ def test_a_batch_whose_tasks_all_fail_leaves_nothing_and_is_written_later(
         with pytest.raises(StreamingQueryException, match="the rows end here"):
             written(fails("value"))
         referee.result()
-    assert open_transactions(kafka_bootstrap, kafka_topic) == []  # aborted, and not by the next batch or a timeout
+    assert open_transactions(kafka_bootstrap, f"{kafka_topic}.") == []  # and not by the next batch, or a timeout
     assert {path.name for path in attempts.iterdir()} == {"0", "1", "2", "3", "go"}
     sent = read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False)
     assert sent.total() > ROWS // 2  # all rows of one task, and some of the other
@@ -190,7 +191,7 @@ def test_a_task_that_may_not_commit_what_it_has_sent_leaves_nothing(
     spark: SparkSession, spark_log: Path, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path
 ) -> None:
     # Case 2: the coordinator denies the first attempt when its rows are acknowledged, and allows the second one.
-    given = options(kafka_bootstrap, kafka_topic, txnAppId=kafka_topic)
+    given = options(kafka_bootstrap, kafka_topic, sinkId=kafka_topic, txnAppId=kafka_topic)
     given["claims.path"] = str(tmp_path / "claims")
     waits = mishaps.attempt_waits(tmp_path)("value").alias("value")
     spark.sparkContext.setLogLevel("WARN")
@@ -204,7 +205,8 @@ def test_a_task_that_may_not_commit_what_it_has_sent_leaves_nothing(
     claims = spark.read.parquet(given["claims.path"]).collect()
     assert {(row["task_partition"], row["attempt"]) for row in claims} == {(0, 1), (1, 0)}
     assert sum(row["count"] for row in claims) == ROWS
-    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE  # readers do not wait for the denied attempt
+    assert open_transactions(kafka_bootstrap, f"{kafka_topic}-") == []  # of the denied attempt either
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE
     sent = read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False)
     assert sent == ONCE + Counter(map(mishaps.long_row, range(ROWS // 2)))  # it had sent all of its rows
 
@@ -215,7 +217,7 @@ def test_a_task_whose_worker_is_killed_is_written_by_its_next_attempt(
     spark: SparkSession, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path
 ) -> None:
     # Case 1, of a worker: SIGKILL in the middle of a task that has sent rows.
-    given = options(kafka_bootstrap, kafka_topic, txnAppId=kafka_topic, txnVersion="1")
+    given = options(kafka_bootstrap, kafka_topic, sinkId=kafka_topic, txnAppId=kafka_topic, txnVersion="1")
     given |= {"claims.path": str(tmp_path / "claims"), "kafka.linger.ms": "0"}
     (tmp_path / "died").mkdir()
     dies = mishaps.other_workers_die(tmp_path / "died", (kafka_bootstrap, kafka_topic))("value").alias("value")
@@ -226,7 +228,8 @@ def test_a_task_whose_worker_is_killed_is_written_by_its_next_attempt(
     won = {row["task_partition"]: row["attempt"] for row in claims}
     assert all(won[partition] > attempt for partition, attempt in killed), (killed, won)
     assert sum(row["count"] for row in claims) == ROWS
-    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE  # readers do not wait for the killed attempt
+    assert open_transactions(kafka_bootstrap, f"{kafka_topic}-") == []  # of the killed attempt either
+    assert read_by_librdkafka(kafka_bootstrap, kafka_topic) == ONCE
     assert read_by_librdkafka(kafka_bootstrap, kafka_topic, committed=False).total() > ROWS
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from drivers import Query, Rule, driver, expected, read_by_librdkafka, write_input
+from drivers import Query, Rule, driver, expected, read_by_librdkafka, wait_none_open, write_input
 
 from aiokprod.testing.kafka_cluster import KafkaCluster
 
@@ -64,6 +64,7 @@ def test_a_query_that_is_stopped_in_a_batch_and_started_again_writes_each_row_on
         running.go(ROUNDS)
         running.wait_ended(*NAMES)
         assert {result["error"] for result in running.results.values()} == {None}
+    wait_none_open(servers, "stops-")
     assert len(stopped) == ROUNDS * len(NAMES)
     for name in NAMES:
         assert read_by_librdkafka(servers, name) == expected(FILES), (name, stopped)
