@@ -292,7 +292,7 @@ def perf(
         raise click.UsageError(f"{THEIRS} is not installed: pip install confluent-kafka")
 
     async def work() -> int:
-        config = connection.config()
+        config = connection.config_to_send()
         if picture is not None:
             check_file(picture)  # before the minutes of a measurement
         found: list[Measured] = []

@@ -391,7 +391,7 @@ def produce(
     )
 
     async def work() -> int:
-        config = connection.config()
+        config = connection.config_to_send()
         with click.open_file(failed, "a", encoding="utf-8") as out:
             return await _work(config, topic, files, source, defaults, out, whole, Pace(rate), offsets)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from aiokprod.cli.common.connection import outside_transactions
 from aiokprod.cli.common.topic_admin import BROKER, TOPIC, TopicAdmin
 from aiokprod.cli.doctoring.finding import NOT_HERE, Finding, fine
 from aiokprod.cli.doctoring.settings import listed
@@ -180,7 +181,7 @@ async def of_identity(admin: TopicAdmin) -> list[Finding]:
 async def of_record(config: ProducerConfig, name: str, timeout_s: float) -> list[Finding]:
     """Send a record with a header `aiokprod-doctor`, and say why it fails, if it does."""
     timeout_ms = round(timeout_s * 1000)
-    quick = config.replace(
+    quick = outside_transactions(config, is_told=False).replace(
         linger_ms=0,
         request_timeout_ms=max(1, timeout_ms // 2),
         delivery_timeout_ms=max(2, timeout_ms),
