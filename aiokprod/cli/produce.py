@@ -171,7 +171,8 @@ class Sending:
         self.counts.failed += 1
         self.counts.may_be_in_log += may_be
         advice = TIMED_OUT if isinstance(error, DeliveryTimeoutError) else advice_of(error)
-        self.reasons[printable(f"{error.message}. {advice}", LONGEST_LINE)] += 1  # without offsets and times
+        reason = f"{error.message}. {advice}" if advice else error.message
+        self.reasons[printable(reason, LONGEST_LINE)] += 1  # without offsets and times
         line = json_of(
             record.topic or "", record.partition, record.timestamp_ms, record.key, record.value, record.headers,
             error=error.message, may_be_in_log=may_be,
