@@ -52,11 +52,7 @@ LATER: Final = frozenset(
 )  # fmt: skip
 """codes after which the same question is asked again"""
 ADVICE: Final[Mapping[int, str]] = {
-    ErrorCode.TOPIC_ALREADY_EXISTS: "With --if-missing a topic that is there is left alone.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: f"A name is {NAME_RULE}.",
-    ErrorCode.INVALID_CONFIG: "Correct -o NAME=VALUE: the names and values are those of Kafka's topic options.",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "Correct --replicas: there are at most as many as brokers.",
-    ErrorCode.INVALID_PARTITIONS: "Correct --partitions.",
     ErrorCode.POLICY_VIOLATION: "A policy of the cluster forbids it: ask its administrators.",
     ErrorCode.TOPIC_DELETION_DISABLED: "Set delete.topic.enable=true in the brokers' configuration.",
 }

@@ -26,6 +26,18 @@ def foreign() -> Iterator[MockCluster]:
         yield started
 
 
+@pytest.mark.parametrize("command", ["verify -n 1", "perf -n 1 --client aiokprod", "topics describe orders"])
+@pytest.mark.parametrize("code", ["TOPIC_ALREADY_EXISTS", "INVALID_CONFIG", "INVALID_REPLICATION_FACTOR"])
+def test_options_of_create_are_advised_to_create_only(cluster: MockCluster, command: str, code: str) -> None:
+    cluster.fail_next("CreateTopics", code, times=None)
+    cluster.fail_next("DescribeConfigs", code, times=None)
+    created = run(cluster, "topics", "create", "new")
+    assert code in created.stderr and any(option in created.stderr for option in ("--if-missing", "-o ", "--replicas"))
+    done = run(cluster, *command.split())
+    assert done.exit_code == 2 and code in done.stderr
+    assert not any(option in done.stderr for option in ("--if-missing", "-o ", "--replicas")), done.stderr
+
+
 def test_topics_are_listed_with_their_trouble(cluster: MockCluster) -> None:
     cluster.create_topic("audit", replication_factor=2)
     cluster.move_leader("orders", 1, None)
