@@ -368,6 +368,8 @@ def produce(
             raise click.UsageError(f"{name} is not of {kind}{JSON_HINT if kind == '--json' else ''}")
     if topic is None and not as_json:
         raise click.UsageError("TOPIC is missing")
+    if topic == "":  # as of a variable of the shell that is not set
+        raise click.UsageError("TOPIC is empty")
     if len(delimiter) != 1:
         raise click.UsageError("--delimiter is one character")
     if delimiter != "," and not as_csv:
