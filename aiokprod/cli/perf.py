@@ -312,7 +312,11 @@ def perf(
             pace = "as fast as taken" if rate is None else f"{rate:g} per second"
             title = f"{records:,} records of {size} bytes, {pace}"
             drawn = svg({each.client: each.latencies_s for each in found}, title)
-            picture.write_text(drawn, encoding="utf-8")  # noqa: ASYNC240 - nothing else runs any more
+            try:
+                picture.write_text(drawn, encoding="utf-8")  # noqa: ASYNC240 - nothing else runs any more
+            except OSError as error:
+                error.filename = str(picture)
+                raise
         return NOT_GOOD if any(each.failed for each in found) else DONE
 
     run(work)
@@ -324,12 +328,14 @@ def check_file(path: Path) -> None:
     Raises:
         OSError: it cannot.
     """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if path.exists():
         if not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         return
     try:
-        with tempfile.TemporaryFile(dir=path.parent):
+        with tempfile.TemporaryFile(dir=Path(os.path.realpath(path)).parent):
             pass
     except OSError as error:
         error.filename = str(path)
