@@ -124,6 +124,22 @@ def test_a_full_disk_is_told_with_the_name_of_the_picture() -> None:
     assert (done.exit_code, done.stderr) == (2, "aiokprod perf: /dev/full: No space left on device\n")
 
 
+def test_a_record_that_the_other_client_refuses_has_failed() -> None:
+    with MockCluster(1) as cluster:
+        cluster.create_topic("t")
+        done = run(cluster, "perf", "t", "-n", "2", "--client", THEIRS, "--size", "2000000")
+    assert done.exit_code == 1 and "confluent-kafka: 2 failed; the first: " in done.stderr
+
+
+def test_an_option_that_the_other_client_refuses_is_one_line() -> None:
+    with MockCluster(1) as cluster:
+        cluster.create_topic("t")
+        done = run(cluster, "perf", "t", "-n", "1", "--client", THEIRS, "-X", "linger.ms=1000000000")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
+    assert done.stderr.startswith("aiokprod perf: confluent-kafka: ") and "outside allowed range" in done.stderr
+    assert "network" not in done.stderr
+
+
 def test_a_client_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiokprod.cli.perf.find_spec", lambda name: None)
     done = run(None, "perf", "--client", THEIRS, "-b", "kafka:9092")
