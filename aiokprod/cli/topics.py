@@ -178,9 +178,14 @@ def _or_dash(value: object) -> object:
 
 @topics.command("create")
 @click.argument("name", metavar="TOPIC")
-@click.option("--partitions", metavar="N", type=click.IntRange(1), help="Default: the broker's num.partitions.")
 @click.option(
-    "--replicas", metavar="N", type=click.IntRange(1), help="Default: the broker's default.replication.factor."
+    "--partitions", metavar="N", type=click.IntRange(1, 2**31 - 1), help="Default: the broker's num.partitions."
+)
+@click.option(
+    "--replicas",
+    metavar="N",
+    type=click.IntRange(1, 2**15 - 1),
+    help="Default: the broker's default.replication.factor.",
 )
 @click.option(
     "-o",

@@ -38,6 +38,13 @@ def test_options_of_create_are_advised_to_create_only(cluster: MockCluster, comm
     assert not any(option in done.stderr for option in ("--if-missing", "-o ", "--replicas")), done.stderr
 
 
+@pytest.mark.parametrize(("option", "number"), [("--partitions", 2**31), ("--replicas", 2**15)])
+def test_a_number_that_kafka_has_no_place_for_is_refused(cluster: MockCluster, option: str, number: int) -> None:
+    done = run(cluster, "topics", "create", "new", option, str(number))
+    assert done.exit_code == 2 and f"Invalid value for '{option}'" in done.stderr
+    assert run(cluster, "topics", "create", "new", "--replicas", str(2**15 - 1)).exit_code == 2
+
+
 def test_topics_are_listed_with_their_trouble(cluster: MockCluster) -> None:
     cluster.create_topic("audit", replication_factor=2)
     cluster.move_leader("orders", 1, None)
