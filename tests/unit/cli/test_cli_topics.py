@@ -45,6 +45,15 @@ def test_a_number_that_kafka_has_no_place_for_is_refused(cluster: MockCluster, o
     assert run(cluster, "topics", "create", "new", "--replicas", str(2**15 - 1)).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "arguments", [("create", "{}"), ("describe", "{}"), ("delete", "{}"), ("create", "new", "-o", "a={}")]
+)
+def test_a_text_that_older_requests_have_no_place_for_is_one_line(arguments: tuple[str, ...]) -> None:
+    with MockCluster(1, kafka_version="2.1") as cluster:
+        done = run(cluster, "topics", *(each.format("a" * 32_768) for each in arguments))
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+
+
 def test_topics_are_listed_with_their_trouble(cluster: MockCluster) -> None:
     cluster.create_topic("audit", replication_factor=2)
     cluster.move_leader("orders", 1, None)
