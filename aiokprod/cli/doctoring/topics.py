@@ -11,7 +11,14 @@ from aiokprod.cli.common.topic_admin import BROKER, TOPIC, TopicAdmin
 from aiokprod.cli.doctoring.finding import NOT_HERE, Finding, fine
 from aiokprod.cli.doctoring.settings import listed
 from aiokprod.config import ProducerConfig
-from aiokprod.errors import AiokprodError, BrokerRejectedError, DeliveryError, TopicAuthorizationError
+from aiokprod.errors import (
+    AiokprodError,
+    BrokerRejectedError,
+    DeliveryError,
+    InvalidTopicError,
+    TopicAuthorizationError,
+)
+from aiokprod.pipeline.sending.record_checks import RecordChecks
 from aiokprod.producer import Producer
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.describe_configs import DescribeConfigsResourceResult
@@ -31,6 +38,10 @@ Options = Mapping[str, DescribeConfigsResourceResult]
 
 async def of_topic(admin: TopicAdmin, name: str) -> list[Finding]:
     """Examine a topic, without writing to it."""
+    try:
+        RecordChecks.checked_name(name)
+    except InvalidTopicError as error:
+        return [Finding("topic-name", error.message, "correct the name of the topic")]
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=name)],
         allow_auto_topic_creation=False,
