@@ -223,6 +223,7 @@ class Reader:
         _check_place(topic, partition, read_committed)
         _check_number("timestamp_ms", timestamp_ms)
         deadline = asyncio.get_running_loop().time() + self._timeout_s
+        lost: ClusterError | None = None
         while True:
             node, leader_epoch, _ = await self._leader(topic, partition, deadline)
             asked = ListOffsetsPartition(
@@ -234,10 +235,10 @@ class Reader:
                 topics=[ListOffsetsTopic(name=topic, partitions=[asked])],
             )
             try:
-                answer: ListOffsetsResponse = await self._client.request(
-                    request, node_id=node, timeout_s=self._left(deadline)
-                )
-            except ClusterError as lost:
+                given_s = self._left(deadline)
+                answer: ListOffsetsResponse = await self._client.request(request, node_id=node, timeout_s=given_s)
+            except ClusterError as error:
+                lost = self._telling(lost, error, given_s)
                 await self._again(topic, deadline, lost)
                 continue
             found = None
@@ -353,6 +354,7 @@ class Reader:
         self, topic: str, partition: int, offset: int, read_committed: bool, max_bytes: int
     ) -> PartitionData:
         deadline = asyncio.get_running_loop().time() + self._timeout_s
+        lost: ClusterError | None = None
         while True:
             node, leader_epoch, snapshot = await self._leader(topic, partition, deadline)
             wanted = FetchPartition(
@@ -370,10 +372,10 @@ class Reader:
                 topics=[FetchTopic(topic=topic, topic_id=snapshot.topic_id, partitions=[wanted])],
             )
             try:
-                answer: FetchResponse = await self._client.request(
-                    request, node_id=node, timeout_s=self._left(deadline)
-                )
-            except ClusterError as lost:
+                given_s = self._left(deadline)
+                answer: FetchResponse = await self._client.request(request, node_id=node, timeout_s=given_s)
+            except ClusterError as error:
+                lost = self._telling(lost, error, given_s)
                 await self._again(topic, deadline, lost)
                 continue
             if answer.error_code:
@@ -433,6 +435,11 @@ class Reader:
         if code not in _LATER:
             raise error
         await self._again(topic, deadline, error)
+
+    def _telling(self, earlier: ClusterError | None, latest: ClusterError, given_s: float) -> ClusterError:
+        """Return the error that says why there is no answer: the timeout of a last try with little time does not."""
+        is_short = isinstance(latest, RequestTimeoutError) and given_s < self._timeout_s / 2
+        return earlier if earlier is not None and is_short else latest
 
     async def _again(self, topic: str, deadline: float, cause: Exception | None) -> None:
         if self._left(deadline) <= PAUSE_S:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
@@ -45,7 +45,8 @@ def run_alone() -> NoReturn:
     try:
         status = main()
     except OSError as error:
-        print(f"{PROGRAM}: standard output: {error.strerror}", file=sys.stderr)
+        with suppress(OSError):  # it may be standard error that takes nothing
+            print(f"{PROGRAM}: standard output: {error.strerror}", file=sys.stderr)
         os._exit(NOT_JUDGED)  # Python would write it once more
     sys.exit(status)
 

@@ -23,6 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from aiokprod.cli.check import Verdict, judge_log
+from aiokprod.cli.common.connection import outside_transactions
 from aiokprod.cli.common.log_lines import log_lines
 from aiokprod.cli.common.running import line_of, tell
 from aiokprod.cli.common.statuses import DONE, NOT_DONE
@@ -244,7 +245,9 @@ def demo(
             from aiokprod.cli.spark_demo import show as show_spark
 
             sys.exit(show_spark(records, folder))
-        config = config_of(given_options(bootstrap, options_file, pairs)) if is_given else None
+        config = None
+        if is_given:
+            config = outside_transactions(config_of(given_options(bootstrap, options_file, pairs)))
         with log_lines(tell) as warnings:
             status = _demonstrated(config, real, records, file, seed)
             if status == DONE:

@@ -32,7 +32,7 @@ from aiokprod.cli.common.topic_admin import TopicAdmin, check_topics
 from aiokprod.cli.perf_plots import bars, name_of_share, percentile, shares_of, svg
 from aiokprod.config import ProducerConfig, Secret
 from aiokprod.delivery_type import Delivery
-from aiokprod.errors import AiokprodError, BufferFullError, ConfigError
+from aiokprod.errors import AiokprodError, BufferFullError, ClusterError, ConfigError
 from aiokprod.producer import Producer
 
 OURS: Final = "aiokprod"
@@ -175,18 +175,28 @@ def _address(host: str, port: int) -> str:
 async def measure_theirs(config: ProducerConfig, load: Load) -> Measured:
     """Send the load with confluent-kafka, on a thread.
 
+    Raises:
+        ConfigError: it refuses an option.
+        ClusterError: it does not reach the cluster.
+
     Cancellation: the thread ends at its next record.
     """
+    theirs = import_module("confluent_kafka")
     options = options_of_librdkafka(config)
     stopped = threading.Event()
     try:
         return await asyncio.to_thread(_send_theirs, options, load, stopped)
+    except theirs.KafkaException as error:
+        why = error.args[0]
+        is_of_option = why.code() == theirs.KafkaError._INVALID_ARG
+        raise (ConfigError if is_of_option else ClusterError)(f"{THEIRS}: {why.str()}") from error
     finally:
         stopped.set()
 
 
 def _send_theirs(options: dict[str, Any], load: Load, stopped: threading.Event) -> Measured:
-    producer = import_module("confluent_kafka").Producer(options | {"log_level": 0})
+    theirs = import_module("confluent_kafka")
+    producer = theirs.Producer(options | {"log_level": 0})
     producer.list_topics(load.topic, timeout=30)
     found = Measured(THEIRS, len(load.value))
     clock = time.perf_counter
@@ -214,6 +224,9 @@ def _send_theirs(options: dict[str, Any], load: Load, stopped: threading.Event) 
                 break
             except BufferError:
                 producer.poll(0.01)
+            except theirs.KafkaException as error:
+                _failed(found, str(error.args[0].str()))
+                break
         if number % LOOP_EVERY == 0:
             producer.poll(0)
     while len(producer) and not stopped.is_set():
@@ -292,7 +305,7 @@ def perf(
         raise click.UsageError(f"{THEIRS} is not installed: pip install confluent-kafka")
 
     async def work() -> int:
-        config = connection.config()
+        config = connection.config_to_send()
         if picture is not None:
             check_file(picture)  # before the minutes of a measurement
         found: list[Measured] = []
@@ -312,7 +325,11 @@ def perf(
             pace = "as fast as taken" if rate is None else f"{rate:g} per second"
             title = f"{records:,} records of {size} bytes, {pace}"
             drawn = svg({each.client: each.latencies_s for each in found}, title)
-            picture.write_text(drawn, encoding="utf-8")  # noqa: ASYNC240 - nothing else runs any more
+            try:
+                picture.write_text(drawn, encoding="utf-8")  # noqa: ASYNC240 - nothing else runs any more
+            except OSError as error:
+                error.filename = str(picture)
+                raise
         return NOT_GOOD if any(each.failed for each in found) else DONE
 
     run(work)
@@ -324,12 +341,14 @@ def check_file(path: Path) -> None:
     Raises:
         OSError: it cannot.
     """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if path.exists():
         if not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         return
     try:
-        with tempfile.TemporaryFile(dir=path.parent):
+        with tempfile.TemporaryFile(dir=Path(os.path.realpath(path)).parent):
             pass
     except OSError as error:
         error.filename = str(path)

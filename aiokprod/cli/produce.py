@@ -23,7 +23,7 @@ from aiokprod.cli.common.running import LONGEST_LINE, advice_of, drop, line_of, 
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
 from aiokprod.config import ProducerConfig
 from aiokprod.delivery_type import Delivery
-from aiokprod.errors import AiokprodError, BufferFullError, ConfigError, UsageError
+from aiokprod.errors import AiokprodError, BufferFullError, ConfigError, DeliveryTimeoutError, UsageError
 from aiokprod.logs import printable
 from aiokprod.model import Persistence
 from aiokprod.producer import Producer
@@ -40,6 +40,8 @@ NOT_OF: Final = {
 JSON_HINT: Final = ", whose lines have a key and a value of their own; without --json a line is a value"
 LOOP_EVERY: Final = 500
 """records between two turns of the event loop"""
+TIMED_OUT: Final = "Its line says in may_be_in_log whether it may come twice if it is sent again."
+"""the advice after a delivery timeout, where failed records are written out"""
 
 
 class HeaderType(ParameterType[tuple[str, bytes | None]]):
@@ -168,7 +170,9 @@ class Sending:
         may_be = error.persistence not in (None, Persistence.NOT_PERSISTED)
         self.counts.failed += 1
         self.counts.may_be_in_log += may_be
-        self.reasons[printable(f"{error.message}. {advice_of(error)}", LONGEST_LINE)] += 1  # without offsets and times
+        advice = TIMED_OUT if isinstance(error, DeliveryTimeoutError) else advice_of(error)
+        reason = f"{error.message}. {advice}" if advice else error.message
+        self.reasons[printable(reason, LONGEST_LINE)] += 1  # without offsets and times
         line = json_of(
             record.topic or "", record.partition, record.timestamp_ms, record.key, record.value, record.headers,
             error=error.message, may_be_in_log=may_be,
@@ -364,6 +368,8 @@ def produce(
             raise click.UsageError(f"{name} is not of {kind}{JSON_HINT if kind == '--json' else ''}")
     if topic is None and not as_json:
         raise click.UsageError("TOPIC is missing")
+    if topic == "":  # as of a variable of the shell that is not set
+        raise click.UsageError("TOPIC is empty")
     if len(delimiter) != 1:
         raise click.UsageError("--delimiter is one character")
     if delimiter != "," and not as_csv:
@@ -391,7 +397,7 @@ def produce(
     )
 
     async def work() -> int:
-        config = connection.config()
+        config = connection.config_to_send()
         with click.open_file(failed, "a", encoding="utf-8") as out:
             return await _work(config, topic, files, source, defaults, out, whole, Pace(rate), offsets)
 

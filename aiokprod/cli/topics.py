@@ -5,7 +5,7 @@ What changes a cluster needs `--yes`, except on a development cluster (`aiokprod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,13 @@ from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.metadata import MetadataResponseTopic
 
 SET_ON_TOPIC: Final = 1
+OF_CREATE: Final[Mapping[int, str]] = {
+    ErrorCode.TOPIC_ALREADY_EXISTS: "With --if-missing a topic that is there is left alone.",
+    ErrorCode.INVALID_CONFIG: "Correct -o NAME=VALUE: the names and values are those of Kafka's topic options.",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "Correct --replicas: there are at most as many as brokers.",
+    ErrorCode.INVALID_PARTITIONS: "Correct --partitions.",
+}
+"""what to do, by code, where a topic is not created"""
 IF_THERE: Final = "With --if-there a topic that does not exist is left out."
 YES = click.option("--yes", is_flag=True, help="Do it, also where this is no development cluster.")
 
@@ -171,9 +178,14 @@ def _or_dash(value: object) -> object:
 
 @topics.command("create")
 @click.argument("name", metavar="TOPIC")
-@click.option("--partitions", metavar="N", type=click.IntRange(1), help="Default: the broker's num.partitions.")
 @click.option(
-    "--replicas", metavar="N", type=click.IntRange(1), help="Default: the broker's default.replication.factor."
+    "--partitions", metavar="N", type=click.IntRange(1, 2**31 - 1), help="Default: the broker's num.partitions."
+)
+@click.option(
+    "--replicas",
+    metavar="N",
+    type=click.IntRange(1, 2**15 - 1),
+    help="Default: the broker's default.replication.factor.",
 )
 @click.option(
     "-o",
@@ -214,6 +226,7 @@ def create_command(
                     # A principal without DESCRIBE is not told in metadata that a topic is there.
                     is_there = if_missing and error.code == ErrorCode.TOPIC_ALREADY_EXISTS
                     if not is_there:
+                        error.advice = OF_CREATE.get(error.code or 0, error.advice)
                         raise
             if is_there:
                 tell(f"topic {name!r} exists already: it is left as it is")

@@ -73,7 +73,7 @@ def verify(topic: str | None, records: int, size: int, keep: bool, as_json: bool
     """  # fmt: skip
 
     async def work() -> int:
-        config = connection.config()
+        config = connection.config_to_send()
         name = topic or f"aiokprod-verify-{uuid.uuid4().hex[:8]}"
         async with AsyncExitStack() as stack:
             if topic is None:

@@ -313,6 +313,10 @@ class TransactionAdmin:
                         return await ask()
                     except _AgainError as again:
                         last = again.cause
+                    except UnsupportedVersionError as error:
+                        error.advice = "Kafka 3.0 or later is needed."
+                        error.__notes__ = [error.advice]
+                        raise
                     self._client.refresh("the transactions of the cluster are looked at")
                     await asyncio.sleep(self._pace.usual_s(attempt))
         except TimeoutError:

@@ -50,6 +50,16 @@ def test_whatever_goes_wrong_is_not_judged_in_one_line(
     assert told.err.count("\n") == 1
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("arguments", [("--nonsense",), ("missing", "--log", "missing"), ("--help",)])
+def test_a_line_that_cannot_be_written_is_no_verdict(arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "aiokprod.audit", *arguments], stdout=full, stderr=full, timeout=60, check=False
+        )
+    assert done.returncode == 2
+
+
 def test_ctrl_c_is_no_verdict_and_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

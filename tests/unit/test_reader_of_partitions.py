@@ -793,3 +793,18 @@ def test_a_timeout_of_a_start_is_a_number_of_seconds(timeout: Any) -> None:
             await Reader("127.0.0.1:1").start(timeout)
 
     run(scenario())
+
+
+@pytest.mark.parametrize("api", ["ListOffsets", "Fetch"])
+def test_a_broker_that_hangs_up_each_time_is_told_so_and_not_as_slow(api: str) -> None:
+    async def main() -> None:
+        async with MockCluster(1) as cluster:
+            cluster.create_topic("t")
+            async with Producer(cluster.bootstrap_servers) as producer:
+                await producer.send("t", b"v")
+            cluster.drop_answer(api, times=None)
+            async with Reader(cluster.bootstrap_servers, timeout=0.5) as reader:
+                with pytest.raises(ConnectionLostError, match="closed the connection"):
+                    _ = [record async for record in reader.read("t", 0, stop=1)]
+
+    run(main())

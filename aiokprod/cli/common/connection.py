@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from aiokprod.cli.common.parameter import Number
+from aiokprod.cli.common.running import tell
 from aiokprod.config import ProducerConfig
 from aiokprod.config.command_line import Setting, config_of_settings, settings_of
 
@@ -40,6 +41,23 @@ class Connection:
             ConfigError: an option is unknown or wrong, or no server is given.
         """
         return config_of_settings(self.settings())
+
+    def config_to_send(self) -> ProducerConfig:
+        """Make the config of a command that sends records.
+
+        Raises:
+            ConfigError: as `config`.
+        """
+        return outside_transactions(self.config())
+
+
+def outside_transactions(config: ProducerConfig, *, is_told: bool = True) -> ProducerConfig:
+    """Leave the transactional id out: used by a command, it would fence the program that the options are of."""
+    if config.transactional_id is None:
+        return config
+    if is_told:
+        tell("transactional_id is not used: records are sent outside of transactions")
+    return config.replace(transactional_id=None)
 
 
 def connection_options(command: CallT) -> CallT:

@@ -65,7 +65,7 @@ ADVICE: Final[Mapping[type[AiokprodError], str]] = {
         " enable.idempotence=false."
     ),
     ConnectionLostError: "Check the broker and the network.",
-    DeliveryTimeoutError: "Its line says in may_be_in_log whether it may come twice if it is sent again.",
+    DeliveryTimeoutError: "Check how busy the brokers are, or raise delivery.timeout.ms (-X).",
     InvalidPartitionError: "`aiokprod topics describe TOPIC` shows the partitions.",
     InvalidTopicError: f"A name is {NAME_RULE}.",
     PartitionOutOfRangeError: "`aiokprod topics describe TOPIC` shows the partitions.",

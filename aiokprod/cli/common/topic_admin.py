@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from types import TracebackType
@@ -20,6 +21,7 @@ from aiokprod.errors import (
     ConnectionLostError,
     TopicAuthorizationError,
     UnknownTopicError,
+    UsageError,
 )
 from aiokprod.metrics import Metrics
 from aiokprod.pipeline.sending.record_checks import RecordChecks
@@ -52,11 +54,7 @@ LATER: Final = frozenset(
 )  # fmt: skip
 """codes after which the same question is asked again"""
 ADVICE: Final[Mapping[int, str]] = {
-    ErrorCode.TOPIC_ALREADY_EXISTS: "With --if-missing a topic that is there is left alone.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: f"A name is {NAME_RULE}.",
-    ErrorCode.INVALID_CONFIG: "Correct -o NAME=VALUE: the names and values are those of Kafka's topic options.",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "Correct --replicas: there are at most as many as brokers.",
-    ErrorCode.INVALID_PARTITIONS: "Correct --partitions.",
     ErrorCode.POLICY_VIOLATION: "A policy of the cluster forbids it: ask its administrators.",
     ErrorCode.TOPIC_DELETION_DISABLED: "Set delete.topic.enable=true in the brokers' configuration.",
 }
@@ -97,8 +95,12 @@ class TopicAdmin:
 
         Raises:
             ClusterError: no answer in time.
+            UsageError: a text is too long for the request.
         """
-        return await self._client.request(message, node_id=node_id, timeout_s=self._timeout_s)
+        try:
+            return await self._client.request(message, node_id=node_id, timeout_s=self._timeout_s)
+        except struct.error:
+            raise UsageError("an argument is too long: these brokers take texts of up to 32,767 bytes") from None
 
     async def metadata(self, topics: Sequence[str] | None = ()) -> MetadataResponse:
         """Return the brokers, and these topics with their errors; None asks for all topics.

@@ -6,11 +6,19 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from aiokprod.cli.common.connection import outside_transactions
 from aiokprod.cli.common.topic_admin import BROKER, TOPIC, TopicAdmin
 from aiokprod.cli.doctoring.finding import NOT_HERE, Finding, fine
 from aiokprod.cli.doctoring.settings import listed
 from aiokprod.config import ProducerConfig
-from aiokprod.errors import AiokprodError, BrokerRejectedError, DeliveryError, TopicAuthorizationError
+from aiokprod.errors import (
+    AiokprodError,
+    BrokerRejectedError,
+    DeliveryError,
+    InvalidTopicError,
+    TopicAuthorizationError,
+)
+from aiokprod.pipeline.sending.record_checks import RecordChecks
 from aiokprod.producer import Producer
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.describe_configs import DescribeConfigsResourceResult
@@ -30,6 +38,10 @@ Options = Mapping[str, DescribeConfigsResourceResult]
 
 async def of_topic(admin: TopicAdmin, name: str) -> list[Finding]:
     """Examine a topic, without writing to it."""
+    try:
+        RecordChecks.checked_name(name)
+    except InvalidTopicError as error:
+        return [Finding("topic-name", error.message, "correct the name of the topic")]
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=name)],
         allow_auto_topic_creation=False,
@@ -180,7 +192,7 @@ async def of_identity(admin: TopicAdmin) -> list[Finding]:
 async def of_record(config: ProducerConfig, name: str, timeout_s: float) -> list[Finding]:
     """Send a record with a header `aiokprod-doctor`, and say why it fails, if it does."""
     timeout_ms = round(timeout_s * 1000)
-    quick = config.replace(
+    quick = outside_transactions(config, is_told=False).replace(
         linger_ms=0,
         request_timeout_ms=max(1, timeout_ms // 2),
         delivery_timeout_ms=max(2, timeout_ms),

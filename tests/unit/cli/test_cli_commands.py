@@ -344,7 +344,6 @@ def test_no_option_takes_a_number_that_is_none_or_has_no_end(path: str, command:
         ("topics", "create", "t", "-o", "retention.ms=\udcff"),
         ("topics", "describe", "\udcff"),
         ("topics", "delete", "\udcff", "--if-there"),
-        ("doctor", "\udcff"),
     ],
 )
 def test_an_argument_that_is_not_utf_8_is_told_and_not_done(words: tuple[str, ...]) -> None:

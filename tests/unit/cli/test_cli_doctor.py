@@ -613,6 +613,10 @@ def test_a_topic_that_brokers_would_create_is_a_note() -> None:
 
 def test_the_name_of_the_topic_is_not_valid(cluster: MockCluster) -> None:
     check(examine(cluster.bootstrap_servers, "no spaces"), "topic-name", "correct the name")
+    for name in ("\udcff", "a" * 70_000):
+        told = examine(cluster.bootstrap_servers, name, "orders")
+        check(told, "topic-name", "correct the name")
+        assert "topic 'orders'" in told.text
 
 
 def answer_topics_with(code: int) -> Callable[[Any, int], Any]:

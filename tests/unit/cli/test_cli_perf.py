@@ -106,6 +106,40 @@ def test_the_options_of_the_other_client_mean_the_same() -> None:
         confluent_kafka.Producer(made)  # it knows them all
 
 
+@pytest.mark.parametrize("place", ["", "dangling.svg"])
+def test_a_picture_that_cannot_be_drawn_is_told_before_the_measurement(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dangling.svg").symlink_to("missing/latency.svg")
+    with MockCluster(1) as cluster:
+        done = run(cluster, "perf", "-n", "1", "--client", OURS, "--svg", place)
+        assert (done.exit_code, done.stdout, cluster.topics) == (2, "", {})
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_disk_is_told_with_the_name_of_the_picture() -> None:
+    with MockCluster(1) as cluster:
+        done = run(cluster, "perf", "-n", "1", "--client", OURS, "--svg", "/dev/full")
+    assert (done.exit_code, done.stderr) == (2, "aiokprod perf: /dev/full: No space left on device\n")
+
+
+def test_a_record_that_the_other_client_refuses_has_failed() -> None:
+    with MockCluster(1) as cluster:
+        cluster.create_topic("t")
+        done = run(cluster, "perf", "t", "-n", "2", "--client", THEIRS, "--size", "2000000")
+    assert done.exit_code == 1 and "confluent-kafka: 2 failed; the first: " in done.stderr
+
+
+def test_an_option_that_the_other_client_refuses_is_one_line() -> None:
+    with MockCluster(1) as cluster:
+        cluster.create_topic("t")
+        done = run(cluster, "perf", "t", "-n", "1", "--client", THEIRS, "-X", "linger.ms=1000000000")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
+    assert done.stderr.startswith("aiokprod perf: confluent-kafka: ") and "outside allowed range" in done.stderr
+    assert "network" not in done.stderr
+
+
 def test_a_client_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiokprod.cli.perf.find_spec", lambda name: None)
     done = run(None, "perf", "--client", THEIRS, "-b", "kafka:9092")

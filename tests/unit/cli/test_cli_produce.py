@@ -148,6 +148,19 @@ def test_failed_records_go_to_standard_output_by_default(cluster: MockCluster) -
     assert (failed["topic"], failed["value"]) == ("t", "v") and "POLICY_VIOLATION" in failed["error"]
 
 
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_an_empty_topic_is_not_a_topic_that_is_left_out(cluster: MockCluster, more: tuple[str, ...]) -> None:
+    done = run(cluster, "produce", "", *more, input='{"topic": "t", "value": "v"}\n')
+    assert done.exit_code == 2 and "TOPIC is empty" in done.stderr
+    assert cluster.records("t") == []
+
+
+def test_a_reason_without_an_advice_has_no_blank_end(cluster: MockCluster) -> None:
+    done = run(cluster, "produce", "no topic", input="v\n")
+    assert "1 failed: 'no topic' is no topic name" in done.stderr
+    assert all(line == line.rstrip(" .") for line in done.stderr.splitlines()), done.stderr
+
+
 def test_records_that_may_be_in_the_log_are_told(cluster: MockCluster) -> None:
     cluster.drop_answer("Produce", times=None)
     pairs = ("-X", "retries=0")

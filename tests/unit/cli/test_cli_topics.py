@@ -26,6 +26,34 @@ def foreign() -> Iterator[MockCluster]:
         yield started
 
 
+@pytest.mark.parametrize("command", ["verify -n 1", "perf -n 1 --client aiokprod", "topics describe orders"])
+@pytest.mark.parametrize("code", ["TOPIC_ALREADY_EXISTS", "INVALID_CONFIG", "INVALID_REPLICATION_FACTOR"])
+def test_options_of_create_are_advised_to_create_only(cluster: MockCluster, command: str, code: str) -> None:
+    cluster.fail_next("CreateTopics", code, times=None)
+    cluster.fail_next("DescribeConfigs", code, times=None)
+    created = run(cluster, "topics", "create", "new")
+    assert code in created.stderr and any(option in created.stderr for option in ("--if-missing", "-o ", "--replicas"))
+    done = run(cluster, *command.split())
+    assert done.exit_code == 2 and code in done.stderr
+    assert not any(option in done.stderr for option in ("--if-missing", "-o ", "--replicas")), done.stderr
+
+
+@pytest.mark.parametrize(("option", "number"), [("--partitions", 2**31), ("--replicas", 2**15)])
+def test_a_number_that_kafka_has_no_place_for_is_refused(cluster: MockCluster, option: str, number: int) -> None:
+    done = run(cluster, "topics", "create", "new", option, str(number))
+    assert done.exit_code == 2 and f"Invalid value for '{option}'" in done.stderr
+    assert run(cluster, "topics", "create", "new", "--replicas", str(2**15 - 1)).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [("create", "{}"), ("describe", "{}"), ("delete", "{}"), ("create", "new", "-o", "a={}")]
+)
+def test_a_text_that_older_requests_have_no_place_for_is_one_line(arguments: tuple[str, ...]) -> None:
+    with MockCluster(1, kafka_version="2.1") as cluster:
+        done = run(cluster, "topics", *(each.format("a" * 32_768) for each in arguments))
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+
+
 def test_topics_are_listed_with_their_trouble(cluster: MockCluster) -> None:
     cluster.create_topic("audit", replication_factor=2)
     cluster.move_leader("orders", 1, None)

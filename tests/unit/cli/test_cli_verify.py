@@ -80,3 +80,14 @@ def test_all_values_are_different_and_of_their_size() -> None:
     values = values_of(1_000, 50, 1)
     assert len(set(values)) == 1_000 and {len(value) for value in values} == {50}
     assert values_of(3, 0, 1) == [b"0 ", b"1 ", b"2 "]
+
+
+def test_a_delivery_timeout_is_told_without_the_lines_that_only_produce_writes() -> None:
+    with MockCluster(1) as cluster:
+        cluster.create_topic("t")
+        cluster.swallow_next("Produce", times=None)
+        pairs = ("-X", "request.timeout.ms=100", "-X", "delivery.timeout.ms=300", "-X", "linger.ms=0")
+        verified = run(cluster, "verify", "t", "-n", "1", *pairs)
+        produced = run(cluster, "produce", "t", *pairs, input="v\n")
+    assert "raise delivery.timeout.ms" in verified.stderr and "may_be_in_log" not in verified.stderr
+    assert "may_be_in_log" in produced.stderr

@@ -183,10 +183,12 @@ def test_an_answer_that_cannot_be_read_is_asked_for_again() -> None:  # faults: 
 
 def test_brokers_before_3_0_cannot_tell() -> None:
     async def scenario(cluster: MockCluster, producer: Producer, admin: TransactionAdmin) -> None:
-        with pytest.raises(UnsupportedVersionError):
+        with pytest.raises(UnsupportedVersionError) as listed:
             await admin.transactional_ids()
-        with pytest.raises(UnsupportedVersionError):
+        with pytest.raises(UnsupportedVersionError) as described:
             await admin.describe(ID)
+        for each in (listed.value, described.value):
+            assert each.advice == "Kafka 3.0 or later is needed." and each.__notes__ == [each.advice]
 
     on(scenario, "TV0", kafka_version="2.8")
 
