@@ -234,8 +234,8 @@ class Reader:
                 isolation_level=int(read_committed),
                 topics=[ListOffsetsTopic(name=topic, partitions=[asked])],
             )
+            given_s = self._left(deadline)
             try:
-                given_s = self._left(deadline)
                 answer: ListOffsetsResponse = await self._client.request(request, node_id=node, timeout_s=given_s)
             except ClusterError as error:
                 lost = self._telling(lost, error, given_s)
@@ -371,8 +371,8 @@ class Reader:
                 session_epoch=-1,
                 topics=[FetchTopic(topic=topic, topic_id=snapshot.topic_id, partitions=[wanted])],
             )
+            given_s = self._left(deadline)
             try:
-                given_s = self._left(deadline)
                 answer: FetchResponse = await self._client.request(request, node_id=node, timeout_s=given_s)
             except ClusterError as error:
                 lost = self._telling(lost, error, given_s)
