@@ -42,8 +42,14 @@ PROGRAM: Final = "python -m aiokprod.audit"
 
 def run_alone() -> NoReturn:
     """Run the command, and end the process with its exit status."""
+    status: int | str | None
     try:
-        status = main()
+        try:
+            status = main()
+        except SystemExit as ended:  # of the parser, which does not say whether its line was written
+            status = ended.code
+        sys.stdout.flush()
+        sys.stderr.flush()
     except OSError as error:
         with suppress(OSError):  # it may be standard error that takes nothing
             print(f"{PROGRAM}: standard output: {error.strerror}", file=sys.stderr)
