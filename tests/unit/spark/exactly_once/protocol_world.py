@@ -65,6 +65,8 @@ class Faults:
     """that a task that failed goes on all the same"""
     copies: float = 0.0
     """for each task"""
+    in_vain: float = 0.0
+    """for each task without rows: it takes its id over all the same, at any time behind its report"""
     lost_answer: float = 0.0
     """for each EndTxn"""
     stops: float = 0.0
@@ -476,15 +478,17 @@ class World:
             if is_same or not may_duplicate:
                 told.append(Report(order, None, len(rows)) if is_same else Refusal.OTHER_ROWS)
                 return
-        if order is Order.SKIP or not rows:
-            told.append(Report(order, None, len(rows)))
-            return
         generation = opened.token.generation
         name = ("task", generation, partition, attempt)
+        if order is Order.SKIP or not rows:
+            told.append(Report(order, None, len(rows)))
+            if order is not Order.SKIP and self.happens(self.faults.in_vain):
+                for _ in range(self.random.choice((0, 0, 20, 200))):
+                    yield
+                self._take(name, opened)
+            return
         try:
-            self.late += self.brokers.is_open(name) and self.owners[name].epoch > opened.token.epoch
-            identity = self.brokers.init(name)
-            self.owners[name] = opened.token
+            identity = self._take(name, opened)
             for row in rows:
                 yield
                 if self.happens(self.faults.task_fails) and not told:
@@ -500,6 +504,12 @@ class World:
             return
         yield
         told.append(Report(order, Attempt(generation, partition, attempt, *identity), len(rows)))
+
+    def _take(self, name: tuple[Any, ...], opened: Opening) -> Any:
+        """Take the id of a task over, which aborts what is open under it; return its identity."""
+        self.late += self.brokers.is_open(name) and self.owners[name].epoch > opened.token.epoch
+        self.owners[name] = opened.token
+        return self.brokers.init(name)
 
     # ------------------------------------------------------------------ requests
     def _perform(self, procedure: Generator[Any, Any, Any]) -> Generator[None, Any, Any]:
@@ -635,7 +645,9 @@ def findings(seed: int, faults: Faults, rules: Rules) -> list[Finding]:
     return world.verdict()
 
 
-ALL = Faults(crash=0.02, second_driver=0.3, timeout=0.004, task_fails=0.05, zombie=0.5, copies=0.1, lost_answer=0.2)
+ALL = Faults(
+    crash=0.02, second_driver=0.3, timeout=0.004, task_fails=0.05, zombie=0.5, copies=0.1, lost_answer=0.2, in_vain=0.5
+)
 KINDS = {
     "tasks fail, copies, zombies": replace(ALL, crash=0, second_driver=0, timeout=0),
     "drivers crash": replace(ALL, second_driver=0, timeout=0),
