@@ -15,16 +15,15 @@ import random
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import Any
-
-import pytest
 
 from aiokprod import Producer, exactly_once
 
 
 @asynccontextmanager
 async def aiokafka_consumer(servers: str, topic: str, session_ms: int) -> AsyncIterator[Any]:
-    aiokafka = pytest.importorskip("aiokafka")
+    aiokafka: Any = import_module("aiokafka")
     consumer = aiokafka.AIOKafkaConsumer(
         topic, bootstrap_servers=servers, group_id=topic, enable_auto_commit=False, isolation_level="read_committed",
         auto_offset_reset="earliest", session_timeout_ms=session_ms,
@@ -47,7 +46,7 @@ def confluent_options(servers: str, topic: str, session_ms: int, **more: Any) ->
 
 @asynccontextmanager
 async def confluent_consumer(servers: str, topic: str, session_ms: int, **more: Any) -> AsyncIterator[Any]:
-    confluent_kafka = pytest.importorskip("confluent_kafka")
+    confluent_kafka: Any = import_module("confluent_kafka")
     consumer = confluent_kafka.Consumer(confluent_options(servers, topic, session_ms, **more))
     consumer.subscribe([topic])
     try:
@@ -72,7 +71,7 @@ async def next_generation_consumer(servers: str, topic: str, session_ms: int) ->
 
 @asynccontextmanager
 async def aio_consumer(servers: str, topic: str, session_ms: int) -> AsyncIterator[Any]:
-    aio = pytest.importorskip("confluent_kafka.aio")
+    aio: Any = import_module("confluent_kafka.aio")
     consumer = aio.AIOConsumer(confluent_options(servers, topic, session_ms))
     await consumer.subscribe([topic])
     try:

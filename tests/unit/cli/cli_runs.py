@@ -52,6 +52,18 @@ def write(cluster: MockCluster, topic: str, values: Sequence[bytes | None], **mo
     asyncio.run(send())
 
 
+def leave_open(cluster: MockCluster, name: str = "orders-1") -> None:
+    """Leave a transaction with one record in partition 0 of the topic `t` open."""
+
+    async def leave() -> None:
+        async with Producer(cluster.bootstrap_servers, transactional_id=name) as producer:
+            producer.begin_transaction()
+            await producer.send("t", b"v", partition=0)
+            await producer.prepare_transaction()
+
+    asyncio.run(leave())
+
+
 def in_background(call: Any, *arguments: Any) -> threading.Thread:
     """Start a call on a thread that ends with the process."""
     thread = threading.Thread(target=call, args=arguments, daemon=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
-from cli_runs import run, write
+from cli_runs import leave_open, run, write
 
-from aiokprod import Producer
 from aiokprod.testing import MockCluster
 from aiokprod.wire.codes import ErrorCode
 
@@ -18,18 +16,6 @@ TOPIC, CLUSTER, ID = (
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 ON_ID = "on the transactional id"
-
-
-def leave_hanging(cluster: MockCluster, name: str) -> None:
-    """Leave a transaction open that begins at the second record of the topic `t`."""
-
-    async def leave() -> None:
-        async with Producer(cluster.bootstrap_servers, transactional_id=name) as producer:
-            producer.begin_transaction()
-            await producer.send("t", b"v", partition=0)
-            await producer.prepare_transaction()
-
-    asyncio.run(leave())
 
 
 @pytest.mark.parametrize(
@@ -68,7 +54,7 @@ def test_the_right_that_is_missing_is_named(api: str, code: ErrorCode, command: 
         cluster.create_topic("t")
         write(cluster, "t", [b"v"])
         if command.startswith("transactions"):
-            leave_hanging(cluster, "open")
+            leave_open(cluster, "open")
         if api == "WriteTxnMarkers":
             cluster.lose_transaction("open")
         if api == "Metadata":

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 
 import pytest
+from cli_runs import leave_open
 from click.testing import CliRunner, Result
 
-from aiokprod import Producer
 from aiokprod.cli.transactions import transactions
 from aiokprod.testing import MockCluster
 
@@ -19,16 +18,6 @@ def cluster() -> Iterator[MockCluster]:
     with MockCluster(2, auto_create_topics=False) as started:
         started.create_topic("t", partitions=2)
         yield started
-
-
-def leave_open(cluster: MockCluster, name: str = "orders-1") -> None:
-    async def leave() -> None:
-        async with Producer(cluster.bootstrap_servers, transactional_id=name) as producer:
-            producer.begin_transaction()
-            await producer.send("t", b"v", partition=0)
-            await producer.prepare_transaction()
-
-    asyncio.run(leave())
 
 
 def run(cluster: MockCluster, *arguments: str) -> Result:
