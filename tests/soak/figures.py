@@ -60,7 +60,7 @@ def figures_of(evidence: Evidence) -> dict[str, float | str]:
     found |= _operations(evidence)
     if idle := cpu_while_all_down(evidence):
         found["processor of a workload while every broker was away, worst share"] = round(max(idle), 3)
-    storms = max((metadata_per_s(life) for life in evidence.lives), default=0.0)
+    storms = max((rate for life in evidence.lives for _, rate in metadata_per_s(life)), default=0.0)
     found["requests for metadata per second of a producer, worst 10 s"] = round(storms, 2)
     slopes = [slope for life in evidence.lives if (slope := growth_bytes_per_h(life)) is not None]
     if slopes:

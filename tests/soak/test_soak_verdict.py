@@ -16,7 +16,7 @@ from footprint import in_use_bytes
 from recovery import recoveries_of
 from report import write_report
 from values import DAMAGED, identity_of, value_of
-from verdict import complaints_of, cpu_while_all_down, growth_bytes_per_h
+from verdict import complaints_of, cpu_while_all_down, growth_bytes_per_h, most_metadata_per_s
 
 from aiokprod.testing.checker import LogRecord
 
@@ -206,6 +206,12 @@ def test_storms_of_metadata_and_of_dials_are_told() -> None:
     book = book_of(*samples("metadata_refreshes", *busy), closed, opened(6.6), *again)
     assert [check for check in checks_of(evidence_of(book)) if check != "end"] == [], "two producers, each by itself"
     assert "storm" in checks_of(evidence_of(book_of(*samples("metadata_refreshes", *busy, *range(20, 30, 2)))))
+    assert 2 < most_metadata_per_s({}) < 3 < most_metadata_per_s({"retry_backoff_ms": 10}) < 5
+    hasty = 'S 7.0 five-0/7 {"delivery_timeout_ms": 10000, "retry_backoff_ms": 10}'
+    for per_s, told in ((3, []), (6, ["storm"])):
+        quick = [f'm {7 + second} {{"metadata_refreshes": {per_s * second}}}' for second in range(20)]
+        found = checks_of(evidence_of(book_of(closed, hasty, *quick, ended=False)))
+        assert [check for check in found if check != "end"] == told, "the backoff of its own options"
     topics = [line for number in range(12) for line in sent(number, "n UnknownTopicError", topic=f"t-{number}")]
     many = book_of(*topics, *samples("metadata_refreshes", 0, 14, 16, *range(18, 30)))
     assert checks_of(evidence_of(many)) == [], "one request for each new topic is no storm"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Final
 
-from book import DETACHED, GONE, KILLED
+from book import DETACHED, GONE, KILLED, Session
 from evidence import Complaint, Evidence, Life
 from profiles import OPERATIONS
 from recovery import SLOW_S, recoveries_of, successes
@@ -20,8 +20,8 @@ LIVELY: Final = 100  # successes in every window in which at most one broker is 
 STALL_S: Final = 0.25  # of our own computing, in one turn of the loop
 STALL_P999_S: Final = 0.05
 DIALS_PER_S: Final = 5  # per broker and producer
-METADATA_PER_S: Final = 2  # per producer
 RATE_WINDOW_S: Final = 10
+SHORTEST_WINDOW_S: Final = 0.8 * RATE_WINDOW_S
 IDLE_SHARE: Final = 0.1  # of a processor, while every broker is away
 GROWTH_BYTES_PER_H: Final = 1_000_000  # of the least memory in use in each window, after the warm-up
 CALM_WINDOW_S: Final = 300.0  # longer than any outage: there is a moment in it in which nothing waits
@@ -220,19 +220,18 @@ def growth_bytes_per_h(life: Life, name: str = "in_use") -> float | None:
 
 
 def manners(life: Life) -> Iterator[Complaint]:
-    """Check that metadata is not requested too often."""
-    worst = metadata_per_s(life)
-    if worst > METADATA_PER_S:
-        yield Complaint("storm", f"{life.name} asked for metadata {worst:.1f} times a second for {RATE_WINDOW_S} s")
+    """Check that metadata is not requested more often than the backoff of the producer allows."""
+    for session, worst in metadata_per_s(life):
+        if worst > most_metadata_per_s(session.settings):
+            yield Complaint("storm", f"{life.name} asked for metadata {worst:.1f} times a second for {RATE_WINDOW_S} s")
 
 
-def metadata_per_s(life: Life) -> float:
-    """Return the highest rate of metadata requests of one producer, without one request per topic that is new to it.
+def metadata_per_s(life: Life) -> Iterator[tuple[Session, float]]:
+    """Yield each producer with its highest rate of metadata requests, without one request per topic that is new to it.
 
-    Each producer by itself, and without those: the first record of a topic waits for its partitions, and must not wait
-    longer because other topics were new just before.
+    Without those: the first record of a topic waits for its partitions, and must not wait longer because other topics
+    were new just before.
     """
-    worst = 0.0
     first_uses: dict[object, dict[str, float]] = {}
     for sent in life.book.sends:
         first_uses.setdefault(sent.session, {}).setdefault(sent.topic, sent.sent_at)
@@ -244,8 +243,19 @@ def metadata_per_s(life: Life) -> float:
             for at, sample in life.book.samples
             if session.opened_at <= at <= closed_at and "metadata_refreshes" in sample
         ]
-        worst = max(worst, _worst_rate([(session.opened_at, 0.0), *within]))
-    return worst
+        yield session, _worst_rate([(session.opened_at, 0.0), *within])
+
+
+def most_metadata_per_s(settings: Mapping[str, float]) -> float:
+    """Return the highest rate that the backoff of a producer allows: 2.3 per second with the default of 100 ms.
+
+    Requests in a row move apart, up to `retry_backoff_max_ms`, and are close again after a pause or an outage of that. So
+    the most come from rows that end where the next request would wait for long; a window has up to one row more than its
+    length tells. The jitter is 20 %.
+    """
+    least_s, most_s = settings.get("retry_backoff_ms", 100) / 1000, settings.get("retry_backoff_max_ms", 1000) / 1000
+    waits = [0.8 * min(least_s * 2**number, most_s) for number in range(10)]
+    return max(count / (sum(waits[:count]) + most_s) + count / SHORTEST_WINDOW_S for count in range(1, len(waits) + 1))
 
 
 def dials(evidence: Evidence) -> Iterator[Complaint]:
@@ -319,7 +329,7 @@ def _worst_rate(counter: Sequence[tuple[float, float]]) -> float:
         while at - counter[first][0] > RATE_WINDOW_S:
             first += 1
         begin, before = counter[first]
-        if at - begin >= RATE_WINDOW_S * 0.8:
+        if at - begin >= SHORTEST_WINDOW_S:
             worst = max(worst, (count - before) / (at - begin))
     return worst
 

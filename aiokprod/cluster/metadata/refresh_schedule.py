@@ -3,8 +3,8 @@
 One per cache. A wish for a refresh only sets a flag, so any number of wishes leads to one request (`# faults: T14`).
 
 Invariants: requests in a row without a pause are `retry_backoff_ms` apart, growing to `retry_backoff_max_ms`, whether
-they fail or bring nothing new (KIP-580); a wish after a pause waits only the first backoff, and a wish for a topic that
-has never been asked for waits for none.
+they fail or bring nothing new (KIP-580); a wish after a pause of `retry_backoff_max_ms`, or after an outage of twice
+that, waits only the first backoff, and a wish for a topic that has never been asked for waits for none.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RefreshSchedule:
         "_attempt",
         "_backoff",
         "_ended_at",
-        "_has_failed",
+        "_failing_since",
         "_is_full",
         "_max_age_s",
         "_not_before",
@@ -46,7 +46,7 @@ class RefreshSchedule:
         self._ended_at = -NEVER
         self._not_before = -NEVER
         self._age_ends = NEVER
-        self._has_failed = False
+        self._failing_since = NEVER  # the first of the failures in a row
 
     def want(self, *, full: bool) -> None:
         """Ask for a refresh: of every topic of interest, or of the unsettled ones only."""
@@ -59,7 +59,7 @@ class RefreshSchedule:
         Topics that come one by one share a request each `GATHER_S`. After a failure the backoff stays: the cluster cannot
         be reached.
         """
-        if not self._has_failed:
+        if self._failing_since == NEVER:
             self._attempt = 0
             self._not_before = min(self._not_before, self._ended_at + GATHER_S)
 
@@ -81,16 +81,18 @@ class RefreshSchedule:
 
     def answered(self, now: float, random01: float, *, full: bool) -> None:
         """Note that the request was answered and the answer was accepted."""
-        if self._has_failed:
+        if now - self._failing_since >= 2 * self._backoff.max_s:
+            # The brokers are back, and may have no leaders yet. Not after a single failure: if every second request fails
+            # at once, the first backoff would hold for all of them.
             self._attempt = 0
-            self._has_failed = False
+        self._failing_since = NEVER
         if self._max_age_s is not None and (full or self._age_ends == NEVER):
             self._age_ends = now + self._max_age_s
         self._rest(now, random01)
 
     def failed(self, now: float, random01: float, *, full: bool) -> None:
         """Note that the request failed; the refresh stays requested."""
-        self._has_failed = True
+        self._failing_since = min(self._failing_since, now)
         self.want(full=full)
         self._rest(now, random01)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from aiokprod.backoff import Backoff
 from aiokprod.cluster.metadata.refresh_schedule import NEVER, RefreshSchedule
 
@@ -82,6 +85,46 @@ def test_success_after_failures_ends_the_long_backoff() -> None:
     timing.answered(now, HALF, full=True)
     timing.want(full=True)
     assert round(timing.due_at() - now, 6) == 0.1
+
+
+def test_success_after_a_short_failure_keeps_the_backoff() -> None:
+    """One broker of two hangs up at each request: those that the other answers move apart nevertheless."""
+    timing, now, gaps = schedule(), 0.0, []
+    for number in range(6):
+        timing.want(full=True)
+        timing.begin(now)
+        (timing.answered if number % 2 else timing.failed)(now, HALF, full=True)
+        timing.want(full=True)
+        gaps.append(round(timing.due_at() - now, 6))
+        now = timing.due_at()
+    assert gaps == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+
+
+FATES = st.sampled_from(
+    ((True, False), (False,), (True, True, False), (True,) * 4 + (False,), (True,))
+)  # does it fail?
+PAUSES_S = st.sampled_from((0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.99, 1.0, 1.01, 3.0))
+STEP = st.tuples(FATES, st.integers(1, 30), PAUSES_S, st.sampled_from((0.0, 0.5, 0.99)))
+
+
+@given(st.lists(STEP, min_size=1, max_size=4))
+def test_no_mixture_of_answers_failures_and_pauses_is_a_storm(
+    steps: list[tuple[tuple[bool, ...], int, float, float]],
+) -> None:
+    timing, now, answers = schedule(), 0.0, []
+    for fates, times, pause_s, random01 in steps:
+        for fails in fates * times:
+            timing.want(full=True)
+            now = max(now, timing.due_at()) + pause_s
+            timing.begin(now)
+            if fails:
+                timing.failed(now, random01, full=True)
+            else:
+                timing.answered(now, random01, full=True)
+                answers.append(now)
+    # The most: three in a row, at 0, 0.08 and 0.24 s, then a pause until the next row may begin, after 1.56 s.
+    for first, began in enumerate(answers):
+        assert sum(at < began + 10.0 for at in answers[first:]) <= 3 * (10 / 1.56 + 1)
 
 
 def test_a_new_topic_is_asked_for_at_once_whatever_the_backoff_of_others() -> None:
