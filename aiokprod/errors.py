@@ -38,6 +38,8 @@ from typing import Any, Self
 
 from aiokprod.model import Persistence, Record
 
+TRY_LATER = "Try again in some seconds; if it stays so, the brokers' logs say why."
+"""what to do about a topic that is there and cannot be used now, as LEADER_NOT_AVAILABLE says"""
 FACTS = ("topic", "partition", "attempts", "elapsed_s", "persistence", "code", "broker", "row")
 
 
@@ -110,6 +112,12 @@ class AiokprodError(Exception):
     def __str__(self) -> str:
         facts = [f"{name}={_shown(getattr(self, name))}" for name in FACTS if getattr(self, name, None) is not None]
         return f"{self.message} ({', '.join(facts)})" if facts else self.message
+
+
+def advise(error: AiokprodError, advice: str) -> None:
+    """Replace what to do, in general, by an advice that fits this one error."""
+    error.advice = advice
+    error.__notes__ = [advice]
 
 
 def _shown(value: object) -> str:
@@ -265,7 +273,7 @@ class RecordTooLargeError(DeliveryError, ValueError):
 
 
 class UnknownTopicError(DeliveryError):
-    """The topic was not found within max_block_ms, or no broker answered; then the cause says why."""
+    """The topic was not found or could not be used within max_block_ms, or no broker answered; then the cause says why."""
 
     default_persistence = Persistence.NOT_PERSISTED
     advice = (

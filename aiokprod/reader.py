@@ -25,6 +25,7 @@ from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.config.call_timeouts import check_timeout
 from aiokprod.config.option_checks import shown
 from aiokprod.errors import (
+    TRY_LATER,
     BrokerAnswerError,
     ClusterError,
     ConfigError,
@@ -34,6 +35,7 @@ from aiokprod.errors import (
     RequestTimeoutError,
     UnknownTopicError,
     UsageError,
+    advise,
 )
 from aiokprod.logs import printable
 from aiokprod.metrics import Metrics
@@ -471,8 +473,7 @@ def _check_number(name: str, number: object, lowest: int = -(2**63), highest: in
 def _refusal(what: str, topic: str, partition: int | None, code: int) -> BrokerAnswerError:
     error = BrokerAnswerError(f"{what}: {name_of(code)}", topic=topic, partition=partition, code=code)
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        error.advice = f"Grant this principal READ on topic {topic!r}."
-        error.__notes__ = [error.advice]
+        advise(error, f"Grant this principal READ on topic {topic!r}.")
     return error
 
 
@@ -486,7 +487,12 @@ def _unknown(topic: str, code: int, lost: ClusterError | None) -> UnknownTopicEr
         text = f"no broker has told of topic {topic!r}: {lost.message}"
     else:
         text = f"no broker tells of the partitions of topic {topic!r}"
-    return UnknownTopicError(text, topic=topic, code=code or None)
+    error = UnknownTopicError(text, topic=topic, code=code or None)
+    if not code and lost is not None and lost.advice:
+        advise(error, lost.advice)
+    elif code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+        advise(error, TRY_LATER)
+    return error
 
 
 def _left_out(topic: str, partition: int) -> ConnectionLostError:

@@ -26,7 +26,7 @@ import click
 from aiokprod.cli.common.connection import Connection, connection_options
 from aiokprod.cli.common.parameter import Number
 from aiokprod.cli.common.printing import print_json
-from aiokprod.cli.common.running import run, tell
+from aiokprod.cli.common.running import line_of, run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
 from aiokprod.cli.common.topic_admin import TopicAdmin, check_topics
 from aiokprod.cli.perf_plots import bars, name_of_share, percentile, shares_of, svg
@@ -111,7 +111,7 @@ async def measure_ours(config: ProducerConfig, load: Load) -> Measured:
                     found.acknowledged += 1
                     found.latencies_s.append(clock() - due)
                 else:
-                    _failed(found, error.message)
+                    _failed(found, error)
 
             return done
 
@@ -134,7 +134,7 @@ async def measure_ours(config: ProducerConfig, load: Load) -> Measured:
                     await producer.ready()
                     continue
                 except AiokprodError as error:
-                    _failed(found, error.message)
+                    _failed(found, error)
                 else:
                     delivery.add_done_callback(done_at(due))
                 break
@@ -143,9 +143,10 @@ async def measure_ours(config: ProducerConfig, load: Load) -> Measured:
     return found
 
 
-def _failed(found: Measured, why: str) -> None:
+def _failed(found: Measured, why: AiokprodError | str) -> None:
     found.failed += 1
-    found.first_error = found.first_error or why
+    if not found.first_error:
+        found.first_error = line_of(why) if isinstance(why, AiokprodError) else why
 
 
 def options_of_librdkafka(config: ProducerConfig) -> dict[str, Any]:

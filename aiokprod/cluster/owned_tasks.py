@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from aiokprod.errors import ClusterError
+from aiokprod.errors import ClusterError, advise
 
 
 def cancelled_from_outside(task: str) -> ClusterError:
@@ -18,8 +18,7 @@ def cancelled_from_outside(task: str) -> ClusterError:
     error = ClusterError(
         f"the task {task} was cancelled from outside, by other code: asyncio.run(), for example, cancels all tasks at its end"
     )
-    error.advice = "Close the producer before its event loop ends; cancel no tasks but your own."
-    error.__notes__ = [error.advice]
+    advise(error, "Close the producer before its event loop ends; cancel no tasks but your own.")
     return error
 
 

@@ -33,6 +33,7 @@ from aiokprod.errors import (
     TopicAuthorizationError,
     UnsupportedVersionError,
     UsageError,
+    advise,
 )
 from aiokprod.metrics import Metrics
 from aiokprod.model import TransactionOutcome
@@ -314,8 +315,7 @@ class TransactionAdmin:
                     except _AgainError as again:
                         last = again.cause
                     except UnsupportedVersionError as error:
-                        error.advice = "Kafka 3.0 or later is needed."
-                        error.__notes__ = [error.advice]
+                        advise(error, "Kafka 3.0 or later is needed.")
                         raise
                     self._client.refresh("the transactions of the cluster are looked at")
                     await asyncio.sleep(self._pace.usual_s(attempt))
@@ -376,10 +376,10 @@ class TransactionAdmin:
                 f"no coordinator knows the transactional id {transactional_id!r}: TRANSACTIONAL_ID_NOT_FOUND",
                 code=found[0].error_code,
             )
-            unknown.advice = (
-                "List the ids. A transaction that hangs belongs to no id that is known: find_hanging() finds it."
+            advise(
+                unknown,
+                "List the ids. A transaction that hangs belongs to no id that is known: find_hanging() finds it.",
             )
-            unknown.__notes__ = [unknown.advice]
             raise unknown
         if found[0].error_code:
             raise _error_of(found[0].error_code, text, right)
@@ -526,8 +526,7 @@ def _error_of(code: int, text: str, right: str, *, topic: str | None = None, par
             if code in AUTHORIZATION
             else TopicAuthorizationError(text, topic=topic, partition=partition, code=code)
         )
-        refused.advice = f"Grant this principal {right}."
-        refused.__notes__ = [refused.advice]
+        advise(refused, f"Grant this principal {right}.")
         return refused
     error: ClusterError = BrokerAnswerError(text, topic=topic, partition=partition, code=code)
     return _AgainError(error) if code in _LATER else error

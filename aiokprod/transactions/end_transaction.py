@@ -25,6 +25,7 @@ from aiokprod.errors import (
     ConfigError,
     TransactionOutcomeUnknownError,
     UsageError,
+    advise,
 )
 from aiokprod.metrics import Metrics
 from aiokprod.model import TransactionOutcome
@@ -232,8 +233,7 @@ def _unknown(prepared: PreparedTransaction, trouble: AiokprodError | None) -> Tr
         f"it is not known how the transaction of {prepared.transactional_id!r} ended{why}",
         code=None if trouble is None else trouble.code,
     )
-    error.advice = ADVICE
-    error.__notes__ = [ADVICE]
+    advise(error, ADVICE)
     return error
 
 

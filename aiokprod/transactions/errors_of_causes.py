@@ -20,6 +20,7 @@ from aiokprod.errors import (
     TransactionTimeoutError,
     UnsupportedVersionError,
     UsageError,
+    advise,
 )
 from aiokprod.model import Persistence
 from aiokprod.transactions.machine_actions import Cause, Partition, Reason, Refusal
@@ -87,11 +88,11 @@ def _error_of(cause: Cause, transactional_id: str, partition: Partition | None) 
         case Reason.OFFSETS_REFUSED:
             refused = OffsetCommitRefusedError(f"the offsets were not taken into the transaction: {answer}")
             if code in _FENCES:  # the group is not the reason, as the advice of the class says
-                refused.advice = (
+                advise(
+                    refused,
                     f"Abort: another instance has taken the transactional id {transactional_id!r}, or the transaction was"
-                    " open for longer than transaction_timeout_ms."
+                    " open for longer than transaction_timeout_ms.",
                 )
-                refused.__notes__ = [refused.advice]
             return refused
         case Reason.PARTITION_MISSING:
             return missing_partitions(None, [] if partition is None else [partition])
@@ -124,8 +125,7 @@ def _error_of(cause: Cause, transactional_id: str, partition: Partition | None) 
             error = ClusterAuthorizationError(
                 f"{answer}: this principal may not use the transactional id {transactional_id!r}"
             )
-            error.advice = "Grant this principal WRITE and DESCRIBE on the transactional id."
-            error.__notes__ = [error.advice]
+            advise(error, "Grant this principal WRITE and DESCRIBE on the transactional id.")
             return error
         case Reason.BAD_TIMEOUT:
             return ConfigError(
@@ -167,11 +167,11 @@ def missing_partitions(group: str | None, partitions: Sequence[Partition]) -> Of
         topic=topic,
         partition=number,
     )
-    error.advice = (
+    advise(
+        error,
         "Abort, and correct or create the topic. If it was deleted, its records are gone: leave its offsets out, and let the"
-        " consumer forget it."
+        " consumer forget it.",
     )
-    error.__notes__ = [error.advice]
     return error
 
 

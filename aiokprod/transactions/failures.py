@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aiokprod.errors import AiokprodError, TransactionAbortedError, TransactionOutcomeUnknownError
+from aiokprod.errors import AiokprodError, TransactionAbortedError, TransactionOutcomeUnknownError, advise
 from aiokprod.transactions.callers import EndResult
 from aiokprod.transactions.errors_of_causes import error_of, not_in_time, usage_error
 from aiokprod.transactions.machine import TransactionMachine
@@ -48,8 +48,7 @@ class TransactionFailures:
             call: what goes on: "commit", "abort" or "preparation".
         """
         error = TransactionOutcomeUnknownError(f"the {call} goes on, for another call with a longer timeout")
-        error.advice = "Call the same again: it waits for what goes on, and tells what happened."
-        error.__notes__ = [error.advice]
+        advise(error, "Call the same again: it waits for what goes on, and tells what happened.")
         return error
 
     def first_cause(self) -> AiokprodError:

@@ -349,7 +349,10 @@ def test_the_error_of_a_topic_says_what_the_brokers_said(code: str, error: type[
             with pytest.raises(error) as raised:
                 await reader.partitions("t")
             assert (raised.value.message, raised.value.code) == (text, ErrorCode[code])
-            assert ("READ" in "".join(raised.value.__notes__)) is (error is BrokerAnswerError)
+            (advice,) = raised.value.__notes__
+            assert ("READ" in advice) is (error is BrokerAnswerError)
+            assert ("Create the topic" in advice) is (code == "UNKNOWN_TOPIC_OR_PARTITION")
+            assert ("Try again in some seconds" in advice) is (code == "LEADER_NOT_AVAILABLE")
 
     run(scenario())
 
@@ -363,6 +366,7 @@ def test_brokers_that_did_not_answer_have_not_said_that_a_topic_does_not_exist()
             ) as raised:
                 await reader.partitions("t")
             assert isinstance(raised.value.__cause__, RequestTimeoutError)
+            assert raised.value.__notes__ == [RequestTimeoutError.advice]
 
     run(scenario())
 

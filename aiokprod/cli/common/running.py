@@ -22,6 +22,7 @@ import click
 from aiokprod.cli.common.log_lines import log_lines
 from aiokprod.cli.common.statuses import BY_SIGNAL, DONE, NOT_DONE
 from aiokprod.errors import (
+    TRY_LATER,
     AiokprodError,
     AuthenticationError,
     BootstrapError,
@@ -47,7 +48,6 @@ _BYTE: Final = re.compile(r"\\udc([89a-f][0-9a-f])")
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 LAST: Final = 2
 ASK: Final = " (aiokprod doctor finds out more)"
-LATER: Final = "Try again in some seconds; if it stays so, the brokers' logs say why."
 OF_CAUSES: Final = (ProducerFailedError, UnknownTopicError)
 """errors of records that pass on what happened to the producer"""
 RIGHTS: Final = (ClusterAuthorizationError, TopicAuthorizationError)
@@ -83,7 +83,7 @@ def advice_of(error: AiokprodError) -> str:
     if isinstance(cause, RIGHTS) or (kind in OF_CAUSES and isinstance(cause, ClusterError)):
         return advice_of(cause)
     if kind is UnknownTopicError and error.code not in (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-        return f"A name is {NAME_RULE}." if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION else LATER
+        return f"A name is {NAME_RULE}." if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION else TRY_LATER
     if isinstance(error, InvalidTopicError) and NAME_RULE in error.message:
         return ""
     if isinstance(error, RequestTimeoutError) and not _has_timeout():

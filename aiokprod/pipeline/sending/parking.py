@@ -21,6 +21,7 @@ from typing import Final
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 from aiokprod.errors import (
+    TRY_LATER,
     AiokprodError,
     BufferFullError,
     RecordRecalledError,
@@ -29,6 +30,7 @@ from aiokprod.errors import (
     TopicAuthorizationError,
     UnknownTopicError,
     UsageError,
+    advise,
 )
 from aiokprod.explanation import readable
 from aiokprod.model import Persistence, Record
@@ -639,6 +641,8 @@ class Parking:
             error = UnknownTopicError(
                 f"topic {topic!r} is not there after {elapsed_s:.1f} s: {name_of(code)}", code=code
             )
+            if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                advise(error, TRY_LATER)
         elif cause is None and self._client.last_answered(topic):
             error = UnknownTopicError(
                 f"topic {topic!r} is not there after {elapsed_s:.1f} s: brokers name no partition of it"
@@ -671,8 +675,7 @@ class Parking:
         """
         if opening != self.opening:
             error = UsageError("the transaction in which this call began is over: its other records are not taken")
-            error.advice = "Await the call before the end of its transaction."
-            error.__notes__ = [error.advice]
+            advise(error, "Await the call before the end of its transaction.")
             raise error
 
     def close(self, error: Callable[[], AiokprodError]) -> None:
@@ -714,8 +717,7 @@ def _unanswered(topic: str, elapsed_s: float, cause: Exception | None) -> Unknow
         why = f": {cause.message if isinstance(cause, AiokprodError) else cause}"
         advice = cause.advice if isinstance(cause, AiokprodError) and cause.advice else advice
     error = UnknownTopicError(f"no broker has answered for topic {topic!r} within {elapsed_s:.1f} s{why}")
-    error.advice = f"The topic may well exist. {advice}"
-    error.__notes__ = [error.advice]
+    advise(error, f"The topic may well exist. {advice}")
     return error
 
 

@@ -22,6 +22,7 @@ from aiokprod.errors import (
     ClusterError,
     UnknownTopicError,
     UnsupportedVersionError,
+    advise,
 )
 from aiokprod.randomness import new_random
 from aiokprod.spark.errors import SinkUsageError
@@ -527,8 +528,7 @@ class Requests:
         if code in (ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.INVALID_GROUP_ID, ErrorCode.INVALID_REQUEST):
             raise BrokerAnswerError(f"{text}: {name_of(code)}", code=code)
         error = ClusterAuthorizationError(f"{text}: {name_of(code)}", code=code)
-        error.advice = missing_right(code, self.names) or error.advice
-        error.__notes__ = [error.advice]
+        advise(error, missing_right(code, self.names) or error.advice)
         raise error
 
     async def _pause(self, attempt: int) -> None:

@@ -66,6 +66,7 @@ def test_records_that_fail_make_the_status_1() -> None:
         cluster.fail_next("Produce", "POLICY_VIOLATION", times=None)
         done = run(cluster, "perf", "t", "-n", "10", "--client", OURS)
         assert done.exit_code == 1 and "10 failed; the first:" in done.stderr and "POLICY_VIOLATION" in done.stderr
+        assert "Correct what the broker names" in done.stderr
 
 
 def test_a_pause_of_the_cluster_counts_for_every_record_that_was_due_in_it() -> None:

@@ -14,6 +14,8 @@ from aiokprod.errors import AuthenticationError, ProducerClosedError, UnknownTop
 from aiokprod.reader import Reader
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
+from aiokprod.wire.codes import ErrorCode
+from aiokprod.wire.messages.metadata import MetadataResponse
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -48,6 +50,34 @@ def test_a_wait_for_a_topic_says_that_brokers_may_create_it(caplog: pytest.LogCa
             assert "auto.create.topics.enable" in warning
             cluster.create_topic("orders")
             await sent
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        ("LEADER_NOT_AVAILABLE", "Try again in some seconds"),
+        ("INVALID_TOPIC_EXCEPTION", "correct its name"),
+        ("UNKNOWN_TOPIC_OR_PARTITION", "Create the topic"),
+    ],
+)
+def test_the_advice_about_a_topic_is_of_what_the_brokers_said(code: str, advice: str) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        def refuse(answer: MetadataResponse, version: int) -> MetadataResponse:
+            for topic in answer.topics:
+                topic.error_code, topic.partitions = ErrorCode[code], []
+            return answer
+
+        async with (
+            MockCluster(brokers=1, network=network) as cluster,
+            Producer(cluster.bootstrap_servers, dialer=network.dial, max_block_ms=2_000) as producer,
+        ):
+            cluster.rewrite_answer("Metadata", refuse, times=None)
+            with pytest.raises(UnknownTopicError, match=code) as raised:
+                await producer.send("t", b"v")
+            assert advice in raised.value.advice
+            assert raised.value.advice in raised.value.__notes__
 
     run(scenario)
 
