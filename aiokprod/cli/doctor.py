@@ -19,6 +19,7 @@ from aiokprod.cli.doctoring.servers import Examination, ServerExaminer
 from aiokprod.cli.doctoring.settings import of_error, of_problem, of_variables
 from aiokprod.cli.doctoring.topics import of_identity, of_record, of_topic
 from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
+from aiokprod.cluster.hosts import address_of
 from aiokprod.config import ProducerConfig
 from aiokprod.config.command_line import problems_of
 from aiokprod.errors import AiokprodError, ConfigError, ConnectionLostError, RequestTimeoutError
@@ -107,11 +108,10 @@ async def examined(
     names = {each.cluster.cluster_id for each in reached.values()}
     cluster = next(iter(reached.values())).cluster
     if len(names) > 1:
-        host, port = next(iter(reached))
         yield Finding(
             "two-clusters",
             f"the bootstrap servers belong to different clusters: {', '.join(sorted(map(str, names)))}",
-            f"bootstrap.servers={host}:{port}  (servers of one cluster)",
+            f"bootstrap.servers={address_of(*next(iter(reached)))}  (servers of one cluster)",
         )
         return
     yield fine("servers", f"{len(reached)} of {len(answers)} bootstrap servers answer; cluster {cluster.cluster_id}")

@@ -30,6 +30,7 @@ from aiokprod.cli.common.running import line_of, run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
 from aiokprod.cli.common.topic_admin import TopicAdmin, check_topics
 from aiokprod.cli.perf_plots import bars, name_of_share, percentile, shares_of, svg
+from aiokprod.cluster.hosts import address_of
 from aiokprod.config import ProducerConfig, Secret
 from aiokprod.delivery_type import Delivery
 from aiokprod.errors import AiokprodError, BufferFullError, ClusterError, ConfigError
@@ -157,7 +158,7 @@ def options_of_librdkafka(config: ProducerConfig) -> dict[str, Any]:
     """
     if config.ssl_context is not None or config.dialer is not None:
         raise ConfigError(f"ssl_context and dialer cannot be given to {THEIRS}")
-    made: dict[str, Any] = {"bootstrap.servers": ",".join(_address(*each) for each in config.bootstrap_addresses)}
+    made: dict[str, Any] = {"bootstrap.servers": ",".join(address_of(*each) for each in config.bootstrap_addresses)}
     for ours, theirs in (*((name, name.replace("_", ".")) for name in SAME_NAME), *OTHER_NAME.items()):
         value = getattr(config, ours)
         if value is not None:
@@ -167,10 +168,6 @@ def options_of_librdkafka(config: ProducerConfig) -> dict[str, Any]:
     made["queue.buffering.max.kbytes"] = max(1, config.buffer_memory // 1024)
     made["queue.buffering.max.messages"] = 10_000_000
     return made
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def measure_theirs(config: ProducerConfig, load: Load) -> Measured:

@@ -15,6 +15,7 @@ from aiokprod.cli.common.running import line_of, run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
 from aiokprod.cli.common.topic_admin import TopicAdmin
 from aiokprod.cli.perf_plots import percentile
+from aiokprod.cluster.hosts import address_of
 from aiokprod.errors import ClusterError, ProtocolError
 from aiokprod.logs import printable
 from aiokprod.wire.messages.metadata import MetadataRequest, MetadataResponseBroker
@@ -103,7 +104,7 @@ def _print(brokers: list[Broker], as_json: bool) -> None:
     rows = [
         (
             each.found.node_id,
-            f"{each.found.host}:{each.found.port}",
+            address_of(each.found.host, each.found.port),
             each.found.rack or "-",
             _ms(each.connect_s),
             _ms(min(each.round_trips_s, default=None)),

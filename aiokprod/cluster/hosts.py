@@ -20,6 +20,11 @@ def without_brackets(host: str) -> str:
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
+def address_of(host: str, port: int | str) -> str:
+    """Return `host:port`, an IPv6 address in brackets: without them its port could not be told from it."""
+    return f"[{without_brackets(host)}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def is_ip(host: str) -> bool:
     """Return whether this is an address and not a name."""
     try:

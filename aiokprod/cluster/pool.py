@@ -30,6 +30,7 @@ from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.cluster.connection.lease import Drain, End, Keep, Lease
 from aiokprod.cluster.dialing.dial_pace import DialPace
 from aiokprod.cluster.dialing.pending_dial import DialPlaces, PendingDial
+from aiokprod.cluster.hosts import address_of
 from aiokprod.cluster.metadata.snapshot import BrokerNode
 from aiokprod.cluster.owned_tasks import OwnedTasks
 from aiokprod.config import ProducerConfig
@@ -159,7 +160,7 @@ class BrokerPool:
     def _move(self, old: BrokerNode, new: BrokerNode) -> None:
         # At once, in flight or not: the old address may be silent without a reset (a pod that is gone), and each request
         # there would wait for its whole timeout. (faults: B12, N7)
-        why = f"broker {old.id} has moved to {new.host}:{new.port}"
+        why = f"broker {old.id} has moved to {address_of(new.host, new.port)}"
         pace = self._paces.get(old.id)
         if pace is not None:
             pace.moved()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.cluster_listener import SilentListener
+from aiokprod.cluster.hosts import address_of
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import BrokerAnswerError
 from aiokprod.metrics import Metrics
@@ -31,7 +32,7 @@ class DemoCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(f"{host}:{port}" for host, port in self.config.bootstrap_addresses)
+        return ",".join(address_of(*each) for each in self.config.bootstrap_addresses)
 
 
 @contextmanager
@@ -106,7 +107,7 @@ def external(config: ProducerConfig) -> DemoCluster:
     def records_in(topic: str) -> int:
         return asyncio.run(_records_in(config, topic))
 
-    title = ",".join(f"{host}:{port}" for host, port in config.bootstrap_addresses)
+    title = ",".join(address_of(*each) for each in config.bootstrap_addresses)
     return DemoCluster(title, config, create, lambda topic: [], records_in)
 
 

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 
 from aiokprod.cli.doctoring.finding import Finding, fine
 from aiokprod.cli.doctoring.servers import Examination, ServerExaminer
+from aiokprod.cluster.hosts import address_of
 from aiokprod.wire.messages.metadata import MetadataResponse, MetadataResponseBroker
 
 AT_A_TIME = 8
@@ -54,8 +55,9 @@ def _of(broker: MetadataResponseBroker, finding: Finding, asked: Sequence[tuple[
     if finding.name not in SAME_FOR_ALL:
         return Finding(finding.name, f"broker {broker.node_id}: {finding.what}", finding.change, finding.is_trouble)
     host = next((host for host, _ in asked if not _is_loopback(host)), None)
-    address = f"{host or 'NAME_THAT_CLIENTS_KNOW'}:{broker.port}"
-    told = f"broker {broker.node_id} advertises {broker.host}:{broker.port}, which this machine cannot reach: {finding.what}"
+    address = address_of(host or "NAME_THAT_CLIENTS_KNOW", broker.port)
+    advertised = address_of(broker.host, broker.port)
+    told = f"broker {broker.node_id} advertises {advertised}, which this machine cannot reach: {finding.what}"
     if _is_loopback(broker.host) and host is not None:
         told += " (that is this machine itself, and not the broker)"
     return Finding(

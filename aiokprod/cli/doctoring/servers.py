@@ -25,6 +25,7 @@ from aiokprod.cluster.dialing.tls import (
     NOT_YET_VALID,
     server_name,
 )
+from aiokprod.cluster.hosts import address_of
 from aiokprod.config import ProducerConfig
 from aiokprod.config.option_rules import TOKENS
 from aiokprod.errors import (
@@ -231,7 +232,9 @@ class ServerExaminer:
             names = await self._names_in_certificate(endpoint)
             told = f"; it is for {', '.join(names)}" if names else ""
             name = next((each for each in names if not each.startswith("*")), "NAME_IN_THE_CERTIFICATE")
-            return Finding("tls-host-name", f"{error.message}{told}", f"bootstrap.servers={name}:{endpoint.port}")
+            return Finding(
+                "tls-host-name", f"{error.message}{told}", f"bootstrap.servers={address_of(name, endpoint.port)}"
+            )
         if code in NO_WAY_TO_ROOT and (self._config.ssl_cafile or self._config.ssl_ca_pem):
             return _broken_chain(endpoint, self._config, await self._issuer_of_certificate(endpoint))
         if code == NO_ROOT:
@@ -421,7 +424,7 @@ def _nothing_there(endpoint: Endpoint, failed: dict[Address, str]) -> Finding:
     return Finding(
         "refused",
         f"nothing listens at {endpoint}: {told}",
-        f"bootstrap.servers={endpoint.host}:PORT  (the port in the broker's listeners; or start the broker)",
+        f"bootstrap.servers={address_of(endpoint.host, 'PORT')}  (the port in the broker's listeners; or start the broker)",
     )
 
 

@@ -27,6 +27,7 @@ from aiokprod.cluster.connection.answer_limits import answer_bytes
 from aiokprod.cluster.connection.control_request import LONGEST_S, ControlCall, RequestMessage, checked_seconds, decoded
 from aiokprod.cluster.connection.hang_up import HangUp, ended_by_broker, for_one_waiter, timed_out
 from aiokprod.cluster.connection.throttle import Throttle
+from aiokprod.cluster.hosts import address_of
 from aiokprod.errors import ConnectionLostError, ProtocolError
 from aiokprod.logs import StateLog
 from aiokprod.wire.exchange import ANY_SIZE, NO_BODY, Entry, Exchange, Settled
@@ -526,6 +527,6 @@ class BrokerConnection(asyncio.Protocol):
         muted = ", muted" if self._throttle.is_on else ""
         paused = ", paused" if self._is_paused else ""
         return (
-            f"<BrokerConnection {self.node_id} {self.host}:{self.port} {self._state.name}{muted}{paused}"
+            f"<BrokerConnection {self.node_id} {address_of(self.host, self.port)} {self._state.name}{muted}{paused}"
             f" in_flight={self.in_flight}>"
         )

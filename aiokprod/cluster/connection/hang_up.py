@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from aiokprod.cluster.hosts import address_of
 from aiokprod.errors import ConnectionLostError, RequestTimeoutError
 from aiokprod.wire.exchange import Entry
 
@@ -59,7 +60,7 @@ class HangUp:
 def timed_out(host: str, port: int, head: Entry, waited_s: float) -> RequestTimeoutError:
     """Return the error of a connection whose oldest request waited too long."""
     return RequestTimeoutError(
-        f"{host}:{port}: no answer to api {head.api_key} version {head.version} within {waited_s:.1f} s",
+        f"{address_of(host, port)}: no answer to api {head.api_key} version {head.version} within {waited_s:.1f} s",
         host=host,
         port=port,
     )
@@ -75,7 +76,7 @@ def ended_by_broker(
     elif may_want_sasl:
         # A SASL listener answers ApiVersions before authentication and closes the connection at the next request.
         text += " at the first request (does this listener want SASL? see security_protocol)"
-    error = ConnectionLostError(f"{host}:{port}: {text}", host=host, port=port)
+    error = ConnectionLostError(f"{address_of(host, port)}: {text}", host=host, port=port)
     if exc is not None:
         error.__cause__ = exc.with_traceback(None)  # its frames hold what was being written (faults: S18)
     return error
@@ -86,6 +87,6 @@ def for_one_waiter(host: str, port: int, cause: Exception | None) -> ConnectionL
     if isinstance(cause, ConnectionLostError):
         return cause.clone()
     why = "the connection is not open" if cause is None else f"the connection was closed: {cause}"
-    error = ConnectionLostError(f"{host}:{port}: {why}", host=host, port=port)
+    error = ConnectionLostError(f"{address_of(host, port)}: {why}", host=host, port=port)
     error.__cause__ = cause
     return error

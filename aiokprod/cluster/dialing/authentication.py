@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.cluster.dialing.sasl.mechanism import Finished, HashWork, HiddenBytes, Mechanism, Outcome, Reply
+from aiokprod.cluster.hosts import address_of
 from aiokprod.errors import AiokprodError, AuthenticationError, ConnectionLostError, ProtocolError
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -128,7 +129,9 @@ def _decoded(kind: type[Answer], body: memoryview, version: int) -> Answer | Non
 
 def _unreadable(connection: BrokerConnection, mechanism: Mechanism) -> ProtocolError:
     # Without what is wrong with it: a length that is none may be four bytes of a password.
-    return ProtocolError(f"{connection.host}:{connection.port}: SASL {mechanism.name}: the answer cannot be read")
+    return ProtocolError(
+        f"{address_of(connection.host, connection.port)}: SASL {mechanism.name}: the answer cannot be read"
+    )
 
 
 def _step(connection: BrokerConnection, mechanism: Mechanism, challenge: bytes) -> Outcome:
@@ -140,7 +143,7 @@ def _step(connection: BrokerConnection, mechanism: Mechanism, challenge: bytes) 
 
 
 def _hung_up(connection: BrokerConnection, when: str) -> AiokprodError:
-    where = f"{connection.host}:{connection.port}"
+    where = address_of(connection.host, connection.port)
     cause = connection.cause
     if isinstance(cause, ProtocolError):
         return ProtocolError(f"{where}: {cause.message}")
@@ -148,7 +151,7 @@ def _hung_up(connection: BrokerConnection, when: str) -> AiokprodError:
 
 
 def _refused(connection: BrokerConnection, text: str, code: int | None = None) -> AuthenticationError:
-    return AuthenticationError(f"{connection.host}:{connection.port}: {text}", code=code)
+    return AuthenticationError(f"{address_of(connection.host, connection.port)}: {text}", code=code)
 
 
 def session_lifetime_s(session_lifetime_ms: int) -> float | None:

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from aiokprod.cluster.dialing import tls
 from aiokprod.cluster.dialing.dns import LOCAL, Address
+from aiokprod.cluster.hosts import address_of
 from aiokprod.errors import AiokprodError, ConnectionLostError, TlsError
 from aiokprod.logs import printable
 
@@ -63,14 +64,16 @@ async def dial(
             raise tls.diagnose(error, host, port) from error
         where = f" to {address}" if address.numeric_host != host else ""  # not told twice
         raise ConnectionLostError(
-            f"{host}:{port}: cannot connect{where}: {reason_of(error)}", host=host, port=port
+            f"{address_of(host, port)}: cannot connect{where}: {reason_of(error)}", host=host, port=port
         ) from error
     try:
         _set_options(transport.get_extra_info("socket"), send_buffer_bytes, receive_buffer_bytes)
     except OSError as error:
         transport.abort()
         raise ConnectionLostError(
-            f"{host}:{port}: the socket to {address} cannot be set up: {reason_of(error)}", host=host, port=port
+            f"{address_of(host, port)}: the socket to {address} cannot be set up: {reason_of(error)}",
+            host=host,
+            port=port,
         ) from error
 
 
@@ -109,14 +112,14 @@ async def dial_by(
         if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
             raise
         raise ConnectionLostError(
-            f"{host}:{port}: the dialer cannot connect: {type(error).__name__}: {printable(error)}",
+            f"{address_of(host, port)}: the dialer cannot connect: {type(error).__name__}: {printable(error)}",
             host=host,
             port=port,
         ) from error
     if ssl_context is not None and transport.get_extra_info("ssl_object") is None:
         # A dialer that ignores the context would send the password in plaintext. (faults: H17)
         transport.abort()
-        raise TlsError(f"{host}:{port}: the dialer returned a transport without TLS, and TLS is required")
+        raise TlsError(f"{address_of(host, port)}: the dialer returned a transport without TLS, and TLS is required")
 
 
 def _set_options(sock: socket.socket | None, send_buffer_bytes: int, receive_buffer_bytes: int) -> None:

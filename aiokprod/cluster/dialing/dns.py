@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from aiokprod.cluster.hosts import can_be_host, without_brackets
+from aiokprod.cluster.hosts import address_of, can_be_host, without_brackets
 from aiokprod.errors import ConnectionLostError
 from aiokprod.logs import printable
 
@@ -44,8 +44,7 @@ class Address:
         return f"{host}%{scope}" if scope and "%" not in host else host
 
     def __str__(self) -> str:
-        host, port = self.socket_address[:2]
-        return f"[{host}]:{port}" if self.family == socket.AF_INET6 else f"{host}:{port}"
+        return address_of(*self.socket_address[:2])
 
 
 Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]
@@ -64,7 +63,7 @@ async def resolve(host: str, port: int) -> list[Address]:
         found = await asyncio.get_running_loop().getaddrinfo(without_brackets(host), port, type=socket.SOCK_STREAM)
     except LOCAL as error:
         raise ConnectionLostError(
-            f"{host}:{port}: the name cannot be resolved: {printable(error)}", host=host, port=port
+            f"{address_of(host, port)}: the name cannot be resolved: {printable(error)}", host=host, port=port
         ) from error
     addresses = [
         Address(socket.AddressFamily(family), socket_address)  # type: ignore[arg-type]
@@ -72,7 +71,9 @@ async def resolve(host: str, port: int) -> list[Address]:
         if family in (socket.AF_INET, socket.AF_INET6)
     ]
     if not addresses:
-        raise ConnectionLostError(f"{host}:{port}: the name has no IPv4 or IPv6 address", host=host, port=port)
+        raise ConnectionLostError(
+            f"{address_of(host, port)}: the name has no IPv4 or IPv6 address", host=host, port=port
+        )
     return list(dict.fromkeys(addresses))
 
 

@@ -27,7 +27,7 @@ from aiokprod.cluster.dialing.dns import LOCAL, Address
 from aiokprod.cluster.dialing.sasl.mechanism import Mechanism
 from aiokprod.cluster.dialing.sasl.oauthbearer import OAuthBearer
 from aiokprod.cluster.dialing.tokens import OPTION
-from aiokprod.cluster.hosts import is_ip
+from aiokprod.cluster.hosts import address_of, is_ip
 from aiokprod.config import OAuthToken
 from aiokprod.errors import (
     AiokprodError,
@@ -62,7 +62,7 @@ class Endpoint:
     node_id: int = -1
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address_of(self.host, self.port)
 
 
 async def open_connection(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aiokprod.cluster.hosts import is_ip, without_brackets
+from aiokprod.cluster.hosts import address_of, is_ip, without_brackets
 from aiokprod.config import Secret
 from aiokprod.config.option_checks import can_be_encoded
 from aiokprod.errors import ConfigError, TlsError
@@ -232,7 +232,7 @@ def _want(kind: str, text: str, option: str, path: str | None) -> None:
 
 def diagnose(error: BaseException, host: str, port: int) -> TlsError:
     """Return an error that says what a failed TLS handshake means and which option to check."""
-    return TlsError(f"{host}:{port}: {_meaning(error, host)}")
+    return TlsError(f"{address_of(host, port)}: {_meaning(error, host)}")
 
 
 def is_tls_failure(error: BaseException) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
+from aiokprod.cluster.hosts import address_of
 from aiokprod.cluster.metadata.snapshot import BrokerNode
 from aiokprod.errors import AiokprodError, BootstrapError, ConnectionLostError
 
@@ -66,7 +67,10 @@ class BootstrapServers:
             (host, port, self.causes.get((host, port), ConnectionLostError("no answer yet", host=host, port=port)))
             for host, port in addresses
         ]
-        texts = [f"{host}:{port}: {_told(cause).removeprefix(f'{host}:{port}: ')}" for host, port, cause in tried]
+        texts: list[str] = []
+        for host, port, cause in tried:
+            begins = f"{address_of(host, port)}: "
+            texts.append(begins + _told(cause).removeprefix(begins))
         error = BootstrapError(f"{why}; tried " + "; ".join(texts), tried=tried)
         last = tried[-1][2]
         # What a dial adds to the system's error is in the text: its traceback would say it all a third time.
@@ -76,7 +80,7 @@ class BootstrapServers:
         return error
 
     def __repr__(self) -> str:
-        return f"<BootstrapServers {', '.join(f'{host}:{port}' for host, port in self._servers)}>"
+        return f"<BootstrapServers {', '.join(address_of(*each) for each in self._servers)}>"
 
 
 def _told(cause: AiokprodError) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 
 from aiokprod.cluster.connection.answer_limits import metadata_bytes, metadata_partitions
 from aiokprod.cluster.connection.connection import BrokerConnection
+from aiokprod.cluster.hosts import address_of
 from aiokprod.cluster.metadata.slices import in_slices
 from aiokprod.cluster.metadata.snapshot import MAX_BROKERS, names_a_broker
 from aiokprod.errors import BrokerAnswerError, ClusterIdMismatchError, ProtocolError
@@ -107,7 +108,7 @@ async def _decode(body: memoryview, version: int, asked: Collection[str]) -> Met
 
 
 def _judge(answer: MetadataResponse, connection: BrokerConnection, cluster_id: str | None) -> None:
-    broker = f"broker {connection.host}:{connection.port}"
+    broker = f"broker {address_of(connection.host, connection.port)}"
     if answer.error_code != ErrorCode.NONE:
         raise BrokerAnswerError(
             f"{broker} answered {name_of(answer.error_code)} to a Metadata request",

@@ -295,6 +295,12 @@ def test_nothing_listens_at_the_port() -> None:
     check(examine(f"127.0.0.1:{free_port()}"), "refused", "bootstrap.servers=127.0.0.1:PORT")
 
 
+def test_nothing_listens_at_an_ipv6_address() -> None:
+    told = examine("[::1]:1")
+    check(told, "refused", "bootstrap.servers=[::1]:PORT")
+    assert "nothing listens at [::1]:1: [::1]:1: " in told.text
+
+
 def test_the_port_belongs_to_another_program() -> None:
     with server(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n") as port:
         check(examine(f"127.0.0.1:{port}"), "not-kafka", "bootstrap.servers=HOST:PORT")

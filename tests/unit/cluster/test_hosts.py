@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiokprod.cluster.hosts import can_be_host, is_ip, without_brackets
+from aiokprod.cluster.hosts import address_of, can_be_host, is_ip, without_brackets
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,20 @@ def test_brackets_are_taken_away() -> None:
 )
 def test_names_and_addresses_can_be_hosts(host: str) -> None:
     assert can_be_host(host)
+
+
+@pytest.mark.parametrize(
+    ("host", "text"),
+    [
+        ("a", "a:9"),
+        ("127.0.0.1", "127.0.0.1:9"),
+        ("::1", "[::1]:9"),
+        ("[::1]", "[::1]:9"),
+        ("fe80::1%e0", "[fe80::1%e0]:9"),
+    ],
+)
+def test_the_port_of_an_address_can_be_told_from_it(host: str, text: str) -> None:
+    assert address_of(host, 9) == text
 
 
 ABSURD = [

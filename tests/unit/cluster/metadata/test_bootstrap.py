@@ -77,3 +77,10 @@ def test_an_error_names_every_address_with_its_cause_told_once() -> None:  # fau
         assert error.__cause__ is refused.__cause__, "the chain has two links"
 
     asyncio.run(scenario())
+
+
+def test_the_error_has_each_server_as_it_is_given_in_the_options() -> None:
+    servers = BootstrapServers([("::1", 1), ("a", 2)])
+    servers.failed("::1", 1, ConnectionLostError("[::1]:1: refused", host="::1", port=1))
+    assert servers.error("nothing").message == "nothing; tried [::1]:1: refused; a:2: no answer yet"
+    assert repr(servers) == "<BootstrapServers [::1]:1, a:2>"
