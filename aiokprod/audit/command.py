@@ -83,18 +83,29 @@ def main(arguments: Sequence[str] | None = None, program: str = PROGRAM) -> int:
         if options.out:
             check(options.out)  # before the minutes of an audit
         verdict = _audited(options)
-        if options.out:
-            write(verdict, options.out)
+        unwritten = _why_unwritten(verdict, options.out) if options.out else ""
     except KeyboardInterrupt:
         _not_judged(program, "interrupted")
         return INTERRUPTED
     except Exception as error:  # any error: a traceback would exit with 1, which means that a record is wrong
         return _not_judged(program, _in_one_line(error))
     print(verdict.line)
-    if options.out:
+    if options.out and not unwritten:
         print(f"{options.out / 'index.html'}")
     sys.stdout.flush()
+    if unwritten:
+        print(f"{program}: {unwritten}", file=sys.stderr)
+        return verdict.exit_status or NOT_JUDGED
     return verdict.exit_status
+
+
+def _why_unwritten(verdict: Verdict, folder: Path) -> str:
+    """Write the folder; return why that is not done. The verdict, which took minutes, is told nevertheless."""
+    try:
+        write(verdict, folder)
+    except Exception as error:
+        return f"--out is not complete: {_in_one_line(error)}"
+    return ""
 
 
 def _not_judged(program: str, why: str) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokprod.audit.latency import quantiles_us
 from aiokprod.audit.page import page
@@ -21,6 +21,9 @@ from aiokprod.audit.verdict import Verdict, names_of
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+FILES: Final = ("summary.json", "findings.parquet", "latencies.parquet", "index.html")
 
 
 def write(verdict: Verdict, folder: str | Path) -> None:
@@ -33,19 +36,24 @@ def write(verdict: Verdict, folder: str | Path) -> None:
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "summary.json").write_text(json.dumps(verdict.as_json(), indent=2) + "\n")
-    pq.write_table(findings_table(verdict), folder / "findings.parquet")
-    pq.write_table(latencies_table(verdict), folder / "latencies.parquet")
-    (folder / "index.html").write_text(page(verdict), encoding="utf-8")
+    summary, findings, latencies, index = (folder / name for name in FILES)
+    summary.write_text(json.dumps(verdict.as_json(), indent=2) + "\n")
+    pq.write_table(findings_table(verdict), findings)
+    pq.write_table(latencies_table(verdict), latencies)
+    index.write_text(page(verdict), encoding="utf-8")
 
 
 def check(folder: str | Path) -> None:
-    """Check that `write` can make files in a folder, which need not exist; nothing of the check is left.
+    """Check that `write` can make its files in a folder, which need not exist; nothing of the check is left.
 
     Raises:
         OSError: it cannot.
     """
     folder = Path(folder)
+    for path in (folder / name for name in FILES):
+        if path.exists():  # of an earlier audit: replaced, if it may be written to
+            with path.open("ab"):
+                pass
     there = next(each for each in (folder, *folder.parents) if each.exists())
     try:
         with tempfile.TemporaryFile(dir=there):

@@ -85,6 +85,42 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_judged(
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize("name", ["summary.json", "findings.parquet", "latencies.parquet", "index.html"])
+def test_a_file_of_an_earlier_audit_that_cannot_be_replaced_is_told_before_anything_is_judged(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def judged(options: Namespace) -> Verdict:
+        raise AssertionError("the audit was made")
+
+    monkeypatch.setattr(command, "_audited", judged)
+    (tmp_path / name).mkdir()  # what is read-only for others is not for root
+    assert main([*ARGUMENTS, "--out", str(tmp_path)]) == 2
+    assert f"'{tmp_path / name}'" in capsys.readouterr().err
+
+
+def test_the_check_leaves_the_files_of_an_earlier_audit_as_they_are(tmp_path: Path) -> None:
+    write(Verdict(), tmp_path)
+    before = {each: each.read_bytes() for each in tmp_path.iterdir()}
+    check(tmp_path)
+    assert {each: each.read_bytes() for each in tmp_path.iterdir()} == before
+    assert len(before) == 4
+
+
+@pytest.mark.parametrize(("verdict", "status"), [(Verdict(late=0), 2), (Verdict(counts=Counter({Finding.LOST: 1})), 1)])
+def test_the_verdict_is_told_although_the_disk_is_full_by_then(
+    verdict: Verdict, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(verdict: Verdict, folder: Path) -> None:
+        raise OSError(28, "No space left on device", str(folder / "summary.json"))
+
+    monkeypatch.setattr(command, "_audited", lambda options: verdict)
+    monkeypatch.setattr(command, "write", fails)
+    assert main([*ARGUMENTS, "--out", str(tmp_path)]) == status
+    told = capsys.readouterr()
+    assert told.out == f"{verdict.line}\n"
+    assert told.err.startswith("python -m aiokprod.audit: --out is not complete: ") and "summary.json" in told.err
+
+
 @pytest.mark.parametrize(
     ("verdict", "status"),
     [(Verdict(late=0), 0), (Verdict(counts=Counter({Finding.LOST: 1})), 1), (Verdict(problems=["half of it"]), 2)],
