@@ -16,7 +16,7 @@ from aiokprod.cli.common.group import Group
 from aiokprod.cli.common.help_names import HELP
 from aiokprod.cli.common.interrupts import quiet_interrupt
 from aiokprod.cli.common.statuses import BY_SIGNAL, NOT_DONE
-from aiokprod.logs import printable
+from aiokprod.cli.common.texts import printable
 
 COMMANDS: Final = {
     "produce": ("aiokprod.cli.produce", "Send records: lines, JSON, CSV, or whole files."),

@@ -23,6 +23,7 @@ from aiokprod.config.command_line import (
     effective,
     our_name,
     problems_of,
+    without_types,
 )
 from aiokprod.config.environment import NOT_TEXTS
 from aiokprod.config.foreign_names import CODEC_LEVELS, RENAMED
@@ -149,7 +150,7 @@ def explained(name: str, made: ProducerConfig, settings: Sequence[Setting], is_u
     return {
         "option": name,
         "meaning": MEANINGS[name],
-        "type": field.metadata["check"].describe(),
+        "type": without_types(field.metadata["check"].describe()),
         "default": "none: it is needed" if field.default is dataclasses.MISSING else repr(field.default),
         "value": value,
         "from": origin,

@@ -12,6 +12,7 @@ from aiokprod.cli.common.help_names import HELP
 from aiokprod.cli.common.printing import print_json, styled
 from aiokprod.cli.common.running import line_of, run
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
+from aiokprod.cli.common.texts import printable
 from aiokprod.cli.common.topic_admin import TopicAdmin
 from aiokprod.cli.doctoring.brokers import of_brokers
 from aiokprod.cli.doctoring.finding import NOT_HERE, Finding, fine
@@ -23,7 +24,6 @@ from aiokprod.cluster.hosts import address_of
 from aiokprod.config import ProducerConfig
 from aiokprod.config.command_line import problems_of
 from aiokprod.errors import AiokprodError, ConfigError, ConnectionLostError, RequestTimeoutError
-from aiokprod.logs import printable
 from aiokprod.records.compression import check_codec
 
 

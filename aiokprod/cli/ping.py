@@ -13,11 +13,11 @@ from aiokprod.cli.common.parameter import Number
 from aiokprod.cli.common.printing import print_json, print_table
 from aiokprod.cli.common.running import line_of, run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
+from aiokprod.cli.common.texts import printable
 from aiokprod.cli.common.topic_admin import TopicAdmin
 from aiokprod.cli.perf_plots import percentile
 from aiokprod.cluster.hosts import address_of
 from aiokprod.errors import ClusterError, ProtocolError
-from aiokprod.logs import printable
 from aiokprod.wire.messages.metadata import MetadataRequest, MetadataResponseBroker
 
 

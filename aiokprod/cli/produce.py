@@ -21,10 +21,10 @@ from aiokprod.cli.common.record_lines import Headers, LineError, Outgoing, json_
 from aiokprod.cli.common.record_sources import Csv, HeadError, Json, Source, Values
 from aiokprod.cli.common.running import LONGEST_LINE, advice_of, drop, line_of, run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
+from aiokprod.cli.common.texts import printable
 from aiokprod.config import ProducerConfig
 from aiokprod.delivery_type import Delivery
 from aiokprod.errors import AiokprodError, BufferFullError, ConfigError, DeliveryTimeoutError, UsageError
-from aiokprod.logs import printable
 from aiokprod.model import Persistence
 from aiokprod.producer import Producer
 from aiokprod.record_metadata import RecordMetadata

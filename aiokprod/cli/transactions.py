@@ -21,9 +21,9 @@ from aiokprod.cli.common.parameter import Number
 from aiokprod.cli.common.printing import print_table
 from aiokprod.cli.common.running import run, tell
 from aiokprod.cli.common.statuses import NOT_DONE, NOT_GOOD
+from aiokprod.cli.common.texts import printable
 from aiokprod.cli.common.topic_admin import check_topics
 from aiokprod.errors import BrokerAnswerError
-from aiokprod.logs import printable
 from aiokprod.model import TransactionOutcome
 from aiokprod.transactions.admin import LONGEST_TIMEOUT_S, TransactionAdmin
 from aiokprod.transactions.hanging import STATES, HangingTransaction, TransactionDescription

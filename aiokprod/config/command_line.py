@@ -81,12 +81,24 @@ def config_of(options: Mapping[str, Any]) -> ProducerConfig:
         raise _of_text(error) from None
 
 
-_TYPE: Final = re.compile(r" \((?:bool|float|int|str)\): it must")
+_OF_PYTHON: Final = {
+    re.compile(r" \((?:bool|float|int|str)\): it must"): ": it must",
+    re.compile(r", as a str or a Path\b|, or a plain function \(.*\) -> int"): "",
+    re.compile(r"\ba str or a Secret, not empty"): "a text that is not empty",
+    re.compile(r"\ba str\b"): "a text",
+    re.compile(r"cannot be encoded in UTF-8: it must be a text without lone surrogates"): "is not UTF-8",
+}
+
+
+def without_types(text: str) -> str:
+    """Return a text about an option without types of Python: at the command line all that is typed is text."""
+    for of_python, plain in _OF_PYTHON.items():
+        text = of_python.sub(plain, text)
+    return text
 
 
 def _of_text(error: ConfigError) -> ConfigError:
-    """Return the error without a type of Python: at the command line all that is typed is text."""
-    message = _TYPE.sub(": it must", error.message)
+    message = without_types(error.message)
     return error if message == error.message else ConfigError(message)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import Final
 
 from aiokprod.errors import ConfigError
@@ -39,7 +38,8 @@ def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, str], list[tuple[s
 
 def _text_of(path: str | os.PathLike[str]) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        with open(path, encoding="utf-8-sig") as file:  # noqa: PTH123 - the Path of an empty text is a folder
+            return file.read()
     except OSError as error:
         raise ConfigError(f"{os.fspath(path)!r} cannot be read: {error.strerror or type(error).__name__}") from None
     except ValueError:  # not UTF-8, or a NUL in the path

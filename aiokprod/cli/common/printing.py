@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from aiokprod.cli.common.texts import printable_json
-from aiokprod.logs import printable
+from aiokprod.cli.common.texts import printable, printable_json
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping
@@ -21,6 +20,7 @@ import click
 
 from aiokprod.cli.common.log_lines import log_lines
 from aiokprod.cli.common.statuses import BY_SIGNAL, DONE, NOT_DONE
+from aiokprod.cli.common.texts import printable
 from aiokprod.errors import (
     TRY_LATER,
     AiokprodError,
@@ -40,11 +40,9 @@ from aiokprod.errors import (
     UnknownTopicError,
     UsageError,
 )
-from aiokprod.logs import printable
 from aiokprod.wire.codes import ErrorCode
 
 LONGEST_LINE: Final = 2_000
-_BYTE: Final = re.compile(r"\\udc([89a-f][0-9a-f])")
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 LAST: Final = 2
 ASK: Final = " (aiokprod doctor finds out more)"
@@ -104,7 +102,7 @@ def line_of(error: BaseException) -> str:
 
 def not_text(error: UnicodeEncodeError) -> str:
     """Return the line about a text that has bytes which are not UTF-8: Python keeps them as half a character each."""
-    return f"{_BYTE.sub(lambda byte: chr(92) + 'x' + byte[1], repr(error.object))} is not UTF-8"
+    return f"{printable(repr(error.object))} is not UTF-8"
 
 
 def tell(text: str) -> None:

@@ -9,10 +9,23 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from aiokprod import logs
+
 NULL: Final = "\\N"
 _SHORT: Final = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _LONG: Final = {text[1]: character.encode() for character, text in _SHORT.items()}
 _ESCAPE: Final = re.compile(rb"\\(x[0-9a-fA-F]{2}|.|\Z)", re.DOTALL)
+_KEPT_BYTE: Final = re.compile(r"\\udc([89a-f][0-9a-f])")
+
+
+def printable(text: object, limit: int = logs.TEXT_LIMIT) -> str:
+    """Return a text that does not steer a terminal; bytes that are not UTF-8 as `\\xff`, not as Python keeps them.
+
+    Args:
+        text: any text, or an object.
+        limit: number of characters of it that are shown.
+    """
+    return _KEPT_BYTE.sub(r"\\x\1", logs.printable(text, limit))
 
 
 def escaped(data: bytes | None) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from aiokprod.cli.common.texts import printable
 from aiokprod.cli.doctoring.finding import NOT_HERE, Finding
 from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.cluster.dialing.connection_settings import MECHANISMS, ConnectionSettings
@@ -36,7 +37,6 @@ from aiokprod.errors import (
     TlsError,
     UnsupportedVersionError,
 )
-from aiokprod.logs import printable
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.metadata import MetadataRequest, MetadataResponse
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse

@@ -82,6 +82,42 @@ def test_a_secret_is_not_shown_by_errors_either() -> None:
             assert PASSWORD not in done.output
 
 
+@pytest.mark.parametrize(
+    ("pair", "line"),
+    [
+        ("linger.ms=\udcff", "linger.ms is '\\xff': it must be a number"),
+        ("client.id=\udcff", "client.id is '\\xff': it must be a text of at most 32767 bytes in UTF-8"),
+        ("sasl.username=\udcff", "sasl.username is not UTF-8"),
+        ("sasl.password=\udcff", "sasl.password is not UTF-8"),
+        ("sasl.username=", "sasl.username is '': it must be a text that is not empty"),
+        ("sasl.password=", "sasl.password is empty: it must be a text that is not empty"),
+        (
+            "ssl.cafile=",
+            "ssl.cafile is '': it must be the path of a file; what is in such a file is given as ssl_ca_pem",
+        ),
+    ],
+)
+def test_texts_that_are_empty_or_not_utf8_are_told_without_words_of_python(pair: str, line: str) -> None:
+    assert run(None, "config", "explain", "-X", pair).stderr == f"aiokprod config explain: -X: {line}\n"
+    assert examined(pair)["what"] == line
+
+
+def examined(pair: str) -> dict[str, str]:
+    [found] = objects(run(None, "doctor", "--json", "-b", "127.0.0.1:1", "-X", pair).stdout)
+    return found
+
+
+def test_what_an_option_must_be_is_told_without_types_of_python() -> None:
+    told = ok(None, "config", "explain", *ProducerConfig.names())
+    for_texts = [each for each in told.split("\n\n") if "  variable:" in each]
+    assert [each for each in for_texts if re.search(r"must be:.*(\bstr\b|\bPath\b|Secret|function)", each)] == []
+
+
+def test_an_empty_name_of_a_file_is_none_that_exists() -> None:
+    done = run(None, "config", "explain", "--config", "")
+    assert done.stderr == "aiokprod config explain: '' cannot be read: No such file or directory\n"
+
+
 def test_an_unknown_option_is_told_with_the_nearest_name() -> None:
     done = run(None, "config", "explain", "lingr.ms")
     assert done.exit_code == 2 and "did you mean" in done.stderr and "linger" in done.stderr

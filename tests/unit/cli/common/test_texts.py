@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokprod.cli.common.texts import escaped, printable_json, unescaped
+from aiokprod.cli.common.texts import escaped, printable, printable_json, unescaped
 
 
 @given(st.none() | st.binary() | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")))
@@ -41,3 +41,10 @@ def test_json_is_printable_and_means_the_same(text: str) -> None:
     line = printable_json(json.dumps(text, ensure_ascii=False))
     assert line.isprintable()
     assert json.loads(line) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("\udcff", "\\xff"), (repr("a\udc80"), "'a\\x80'"), ("é\x1b", "é\\x1b"), ("\ud800", "\\ud800")]
+)
+def test_bytes_that_are_not_utf8_are_shown_as_bytes(text: str, line: str) -> None:
+    assert printable(text) == line
