@@ -21,8 +21,10 @@ from aiokprod.config.command_line import (
     config_of_settings,
     divided,
     effective,
+    fitting,
     our_name,
     problems_of,
+    shown_alone,
     without_types,
 )
 from aiokprod.config.environment import NOT_TEXTS
@@ -76,10 +78,12 @@ def _explained(names: Sequence[str], shows_all: bool, as_json: bool, connection:
     for problem in problems:
         is_wrong = True
         tell(_line_of(problem))
-    if any(each.setting is None for each in problems):
-        return NOT_DONE
     right, wrong = divided(settings, problems)
-    made = config_of_settings(_with_server(right))  # what is right is shown nevertheless
+    shown = _with_server(right)  # what is right is shown nevertheless
+    fits = fitting(shown)
+    made = config_of_settings(fits)
+    left_out = {each.option for each in shown} - {each.option for each in fits}
+    values = _shown(made) | {name: text for name, text in shown_alone(shown).items() if name in left_out}
     unusable = {each.option for each in wrong}
     if shows_all:
         wanted = ProducerConfig.names()
@@ -88,7 +92,7 @@ def _explained(names: Sequence[str], shows_all: bool, as_json: bool, connection:
         wanted = [name for name in ProducerConfig.names() if name in given]
         if not wanted and not is_wrong:
             tell("nothing is set here; --all shows all options, a name one of them")
-    found = [explained(name, made, settings, name in unusable) for name in wanted]
+    found = [explained(name, made, values[name], settings, name in unusable) for name in wanted]
     if as_json:
         for each in found:
             print_json(each)
@@ -122,19 +126,23 @@ def _with_server(settings: list[Setting]) -> list[Setting]:
     return [Setting("bootstrap_servers", "bootstrap_servers", NOWHERE, "", -1), *settings]
 
 
-def explained(name: str, made: ProducerConfig, settings: Sequence[Setting], is_unusable: bool) -> dict[str, Any]:
+def explained(
+    name: str, made: ProducerConfig, value: str, settings: Sequence[Setting], is_unusable: bool
+) -> dict[str, Any]:
     """Return what there is to say about an option.
 
     Args:
         name: our name of it.
-        made: the config of the settings.
+        made: the config of the settings that fit together.
+        value: of the option, as it is shown.
         settings: what was given, also what is overridden.
         is_unusable: what was given is wrong.
     """
     field = {item.name: item for item in dataclasses.fields(ProducerConfig)}[name]
     chosen = {each.option: each for each in effective(settings)}.get(name)
     others = [each for each in settings if each.option == name and each is not chosen]
-    value = "none: the one that is given is wrong" if is_unusable else _shown(made)[name]
+    if is_unusable:
+        value = "none: the one that is given is wrong"
     if name == "bootstrap_servers" and chosen is None:
         value, origin = "not set", "nowhere: it is needed"
     elif chosen is not None:

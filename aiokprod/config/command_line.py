@@ -19,7 +19,7 @@ from aiokprod.config.mapping import Reading, is_settled, values_of
 from aiokprod.config.option_checks import Check
 from aiokprod.config.option_rules import TOKENS, conflicts
 from aiokprod.config.option_texts import named_as_written
-from aiokprod.config.producer_config import ProducerConfig
+from aiokprod.config.producer_config import ProducerConfig, texts_of
 from aiokprod.config.properties import read, read_all
 from aiokprod.config.servers import parse_servers
 from aiokprod.errors import ConfigError
@@ -339,6 +339,33 @@ def divided(settings: Sequence[Setting], problems: Sequence[Problem]) -> tuple[l
     for each in effective(settings):
         (wrong if each.error is not None or id(each) in told else right).append(each)
     return right, wrong
+
+
+def fitting(settings: Sequence[Setting]) -> list[Setting]:
+    """Leave out the settings that conflicts name.
+
+    Args:
+        settings: with a server, each right by itself.
+    """
+    kept = list(settings)
+    while problems := problems_of(kept):
+        said = " ".join(each.error.message for each in problems)
+        kept = [each for each in kept if each.layer < 0 or not re.search(rf"\b{each.option}\b", said)]
+    return kept
+
+
+def shown_alone(settings: Sequence[Setting]) -> dict[str, str]:
+    """Return the values of settings as a config shows them; they need not fit together, and secrets stay hidden.
+
+    Args:
+        settings: each right by itself.
+    """
+    reading = Reading(_kinds())
+    for each in effective(settings):
+        if each.option:
+            reading.take(*_as_read(each))
+    reading.take_level()
+    return texts_of(reading.values)
 
 
 _NO_SERVER: Final = (

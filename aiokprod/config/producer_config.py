@@ -379,3 +379,13 @@ class ProducerConfig:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+
+def texts_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return options as a config shows them, whether they fit together or not; secrets stay hidden.
+
+    Args:
+        options: values of texts, under our own names.
+    """
+    hidden = {name: Secret.of(value) if name in _SECRETS else value for name, value in options.items()}
+    return {name: ProducerConfig._text_of(name, value) for name, value in hidden.items()}
