@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 import pytest
-from cli_runs import AIOKPROD, run
+from cli_runs import AIOKPROD, Child, run
 
 from aiokprod.cli.common import statuses
 from aiokprod.testing import MockCluster
@@ -66,7 +66,7 @@ def ended_by(number: signal.Signals) -> int:
     with MockCluster(1) as cluster:
         cluster.create_topic("t")
         command = [sys.executable, "-m", "aiokprod", "tail", "t", "-b", cluster.bootstrap_servers]
-        with subprocess.Popen(command, env=dict(os.environ)) as tail:
+        with Child(command, env=dict(os.environ)) as tail:
             cluster.wait_until_seen("ListOffsets", 3, timeout_s=LIMIT_S)
             tail.send_signal(number)
             return tail.wait(LIMIT_S)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import click
 import pytest
+from cli_runs import Child
 
 from aiokprod.cli.commands import group
 from aiokprod.cli.common.running import line_of, status_of, tell
@@ -59,7 +60,7 @@ def environment(cluster: MockCluster, **more: str) -> dict[str, str]:
 def test_a_producer_that_is_interrupted_tells_what_was_acknowledged(
     cluster: MockCluster, number: signal.Signals, status: int
 ) -> None:
-    with subprocess.Popen(
+    with Child(
         [*COMMAND, "produce", "t"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(cluster),
     ) as process:  # fmt: skip
@@ -86,7 +87,7 @@ def test_a_cluster_that_is_not_there_is_one_line_of_the_process(command: list[st
 
 
 def test_a_tail_that_is_interrupted_ends_without_a_word(cluster: MockCluster) -> None:
-    with subprocess.Popen(
+    with Child(
         [*COMMAND, "tail", "t"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(cluster)
     ) as process:
         cluster.wait_until_seen("ListOffsets", 3, timeout_s=LIMIT_S)
@@ -115,7 +116,7 @@ def test_a_command_that_is_interrupted_ends_without_a_word_and_deletes_its_topic
     if held is not None:
         cluster.hold(held)  # so it is certainly at work
     words = [cluster.bootstrap_servers if word == "SERVERS" else word for word in command]
-    with subprocess.Popen(
+    with Child(
         [*COMMAND, *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, env=environment(cluster, TMPDIR=str(tmp_path)),
     ) as process:  # fmt: skip
@@ -152,7 +153,7 @@ def test_an_interrupted_command_tells_in_one_line_what_is_not_known(
 ) -> None:
     cluster.hold(held)  # carried out, and not answered
     words = [cluster.bootstrap_servers if word == "SERVERS" else word for word in command]
-    with subprocess.Popen(
+    with Child(
         [*COMMAND, *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
         env=environment(cluster, TMPDIR=str(tmp_path)),
@@ -170,7 +171,7 @@ def test_after_ctrl_c_what_was_read_is_delivered_and_a_second_one_gives_that_up(
     for is_released in (True, False):
         rule = cluster.hold("Produce")
         seen = cluster.requests_seen("Produce")
-        with subprocess.Popen(
+        with Child(
             [*COMMAND, "produce", "t"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(cluster),
         ) as process:  # fmt: skip
@@ -399,3 +400,9 @@ def test_a_full_standard_output_and_a_rule_of_names_are_told_once() -> None:
         InvalidTopicError("'' is no topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ - and not '.' or '..'")
     )
     assert told.count("1 to 249") == 1 and line_of(InvalidTopicError("no")).count("1 to 249") == 1
+
+
+def test_a_process_of_a_test_that_fails_ends_with_it() -> None:
+    with pytest.raises(AssertionError), Child([sys.executable, "-c", "while True: pass"]) as process:
+        raise AssertionError
+    assert process.returncode == -signal.SIGKILL
