@@ -207,7 +207,7 @@ def cluster(
             except RefusalError as refusal:
                 advice = f". {ADVICE[refusal.code]}" if refusal.code == ErrorCode.INVALID_TOPIC_EXCEPTION else ""
                 raise click.ClickException(
-                    f"topic {name!r} cannot be created: {refusal.message or refusal.code}{advice}"
+                    f"topic {name!r} cannot be created: {(refusal.message or str(refusal.code)).rstrip('.')}{advice}"
                 ) from refusal
         click.echo(start_line(running), err=bool(command))
         if command:

@@ -77,7 +77,9 @@ async def of_topic(admin: TopicAdmin, name: str) -> list[Finding]:
     else:
         findings += _of_options(admin.config, name, topic, options)
     if not any(each.is_trouble for each in findings):
-        findings.append(fine("topic", f"topic {name!r}: {len(topic.partitions)} partitions, each with a leader"))
+        count = len(topic.partitions)
+        led = "1 partition, with a leader" if count == 1 else f"{count} partitions, each with a leader"
+        findings.append(fine("topic", f"topic {name!r}: {led}"))
     return findings
 
 
@@ -145,7 +147,7 @@ def _of_options(config: ProducerConfig, name: str, topic: MetadataResponseTopic,
             missing = sorted({node for each in behind for node in each.replica_nodes if node not in each.isr_nodes})
             yield Finding(
                 "replicas-behind",
-                f"topic {name!r}: {len(behind)} partitions have fewer than min.insync.replicas={least} replicas in sync",
+                f"topic {name!r}: {_partitions_have(len(behind))} fewer than min.insync.replicas={least} replicas in sync",
                 f"start broker {listed(missing)}  (or wait until it has caught up)",
             )
     largest = _number(options, "max.message.bytes")
@@ -158,6 +160,10 @@ def _of_options(config: ProducerConfig, name: str, topic: MetadataResponseTopic,
             " (max.message.bytes)",
             f"max.request.size={largest}{also}",
         )
+
+
+def _partitions_have(count: int) -> str:
+    return "1 partition has" if count == 1 else f"{count} partitions have"
 
 
 def _number(options: Options, name: str) -> int | None:

@@ -667,6 +667,14 @@ def test_too_few_replicas_are_in_sync() -> None:
         check(examine(cluster.bootstrap_servers, "safe"), "replicas-behind", f"start broker {behind[0]}, {behind[1]}")
 
 
+def test_one_partition_is_not_several() -> None:
+    with MockCluster(3) as cluster:
+        cluster.create_topic("safe", min_insync_replicas=2)
+        assert "topic 'safe': 1 partition, with a leader" in examine(cluster.bootstrap_servers, "safe").text
+        cluster.set_isr("safe", 0, [cluster.leader("safe") or 0])
+        assert "topic 'safe': 1 partition has fewer than" in examine(cluster.bootstrap_servers, "safe").text
+
+
 def test_we_send_larger_batches_than_the_topic_takes(cluster: MockCluster) -> None:
     cluster.create_topic("small", max_message_bytes=100_000)
     check(examine(cluster.bootstrap_servers, "small"), "message-size", "max.request.size=100000")
