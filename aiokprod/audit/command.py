@@ -140,6 +140,13 @@ class Parser(argparse.ArgumentParser):
         self.exit(NOT_JUDGED, f"{self.prog}: {message}. See: {self.prog} --help\n")
 
 
+def _folder(name: str) -> Path:
+    """Return the path of a folder. An empty name, as of a variable of the shell that is not set, would be this folder."""
+    if not name:
+        raise argparse.ArgumentTypeError("its name is empty")
+    return Path(name)
+
+
 class _Formatter(argparse.HelpFormatter):
     def add_usage(
         self,
@@ -180,11 +187,14 @@ def parser_of(program: str) -> Parser:
     parser.add_argument(
         "--dump",
         metavar="FOLDER",
-        type=Path,
+        type=_folder,
         help="with --bootstrap: keep what was read back in this folder, which must be empty",
     )
     parser.add_argument(
-        "--out", metavar="FOLDER", type=Path, help="write summary.json, findings, latencies and a page into this folder"
+        "--out",
+        metavar="FOLDER",
+        type=_folder,
+        help="write summary.json, findings, latencies and a page into this folder",
     )
     parser.add_argument("--no-order", action="store_true", help="do not judge order (saves a shuffle)")
     parser.add_argument("--run", metavar="N", type=int, action="append", help="judge this run only; may be repeated")

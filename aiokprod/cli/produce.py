@@ -23,6 +23,7 @@ from aiokprod.cli.common.running import LONGEST_LINE, advice_of, drop, line_of, 
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
 from aiokprod.cli.common.texts import printable
 from aiokprod.config import ProducerConfig
+from aiokprod.config.option_checks import can_be_encoded
 from aiokprod.delivery_type import Delivery
 from aiokprod.errors import AiokprodError, BufferFullError, ConfigError, DeliveryTimeoutError, UsageError
 from aiokprod.model import Persistence
@@ -56,6 +57,8 @@ class HeaderType(ParameterType[tuple[str, bytes | None]]):
         name, equals, text = str(value).partition("=")
         if not equals:
             self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
+        if not can_be_encoded(name):  # a value may be any bytes, a name is text
+            self.fail(f"{name!r} is not UTF-8", param, ctx)
         return name, text.encode("utf-8", "surrogateescape")
 
 

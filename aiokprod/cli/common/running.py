@@ -94,7 +94,8 @@ def line_of(error: BaseException) -> str:
     said = error.message if isinstance(error, AiokprodError) else str(error)
     text = said.strip().partition("\n")[0].rstrip(".") or type(error).__name__
     if isinstance(error, OSError) and not isinstance(error, AiokprodError):
-        place = error.filename or ("standard output" if error.errno == errno.ENOSPC else None)
+        place = "standard output" if error.filename is None and error.errno == errno.ENOSPC else error.filename
+        place = "''" if place == "" else place  # as of a variable of the shell that is not set
         text = f"{place}: {error.strerror}" if place else str(error.strerror or error)
     advice = advice_of(error) if isinstance(error, AiokprodError) else ""
     return printable(f"{text}. {advice}" if advice else text, LONGEST_LINE)

@@ -127,9 +127,10 @@ class RecordChecks:
             if not name.isascii():
                 try:
                     name.encode()
-                except UnicodeEncodeError as broken:
+                except UnicodeEncodeError:
                     raise RecordTypeError(
-                        f"the header's key {name!r} cannot be encoded: {broken}", topic=topic
+                        f"the header's key {name!r} cannot be encoded in UTF-8: it must be a text without lone surrogates",
+                        topic=topic,
                     ) from None
             if value is not None and not isinstance(value, bytes):
                 if not isinstance(value, bytearray | memoryview):
