@@ -279,8 +279,4 @@ def test_how_fast_it_answers_is_measured_by_a_script() -> None:
 def test_a_topic_with_a_wrong_name_is_told_with_the_rule() -> None:
     done = run_here(None, "cluster", "--port", "0", "--topic", "a b")
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert (
-        "topic 'a b' cannot be created" in done.stderr
-        and ". A name is 1 to 249" in done.stderr
-        and ".." not in done.stderr.removesuffix("'..'\n")
-    )
+    assert "topic 'a b' cannot be created: Topic name is invalid. A name is 1 to 249 of the" in done.stderr

@@ -151,6 +151,12 @@ def test_headers_of_any_other_shape_are_refused(wrong: object) -> None:
         RecordChecks.header_pairs(wrong, "t")
 
 
+def test_the_name_of_a_header_without_a_form_in_utf8_is_told_in_our_words() -> None:
+    with pytest.raises(RecordTypeError, match="cannot be encoded in UTF-8: it must be a text without lone") as raised:
+        RecordChecks.header_pairs([("\udcff", b"v")], "t")
+    assert "codec" not in str(raised.value)
+
+
 def test_a_text_as_the_value_of_a_header_is_told_with_what_to_do() -> None:
     with pytest.raises(RecordTypeError, match="the header 'a' must be bytes or None, not str: encode it"):
         RecordChecks.header_pairs({"a": "b"}, "t")
