@@ -342,13 +342,7 @@ class ProducerConfig:
 
     def _shown(self) -> dict[str, str]:
         """Return the value of each option as text. Any PEM text may hold a private key, whatever option it is."""
-        return {item.name: self._text_of(item.name, getattr(self, item.name)) for item in fields(self)}
-
-    @staticmethod
-    def _text_of(name: str, value: Any) -> str:
-        if name == "sasl_oauth_token_provider" and value is not None:
-            return name_of(value)
-        return shown(value) if isinstance(value, str) and PEM_BEGINS in value else repr(value)
+        return {item.name: _text_of(item.name, getattr(self, item.name)) for item in fields(self)}
 
     # ------------------------------------------------------------------ comparing and copying
     def _meaning(self) -> dict[str, Any]:
@@ -381,6 +375,12 @@ class ProducerConfig:
         self.__dict__.update(state)
 
 
+def _text_of(name: str, value: Any) -> str:
+    if name == "sasl_oauth_token_provider" and value is not None:
+        return name_of(value)
+    return shown(value) if isinstance(value, str) and PEM_BEGINS in value else repr(value)
+
+
 def texts_of(options: Mapping[str, Any]) -> dict[str, str]:
     """Return options as a config shows them, whether they fit together or not; secrets stay hidden.
 
@@ -388,4 +388,4 @@ def texts_of(options: Mapping[str, Any]) -> dict[str, str]:
         options: values of texts, under our own names.
     """
     hidden = {name: Secret.of(value) if name in _SECRETS else value for name, value in options.items()}
-    return {name: ProducerConfig._text_of(name, value) for name, value in hidden.items()}
+    return {name: _text_of(name, value) for name, value in hidden.items()}
