@@ -16,6 +16,7 @@ from exactly_once_rig import (
     dealt,
     die_at,
     forget_processes,
+    in_another_process,
     rows_of,
     visible,
     wait_until,
@@ -170,6 +171,49 @@ def test_the_older_of_two_drivers_cannot_commit(cluster: MockCluster) -> None:
     told = [spark.task(newer, 0, partition, rows) for partition, rows in enumerate(dealt(ROWS, 3))]
     spark.commit(newer, told, 0)
     assert visible(cluster) == ONCE
+
+
+def test_an_abort_of_a_driver_that_was_long_forgotten_spares_what_has_its_ids_now(cluster: MockCluster) -> None:
+    spark = Spark(cluster)
+    older = spark.writer()
+    told = [spark.task(older, 0, 0, ROWS)]
+    number = 0
+    while generation_of(newer := spark.writer()) != generation_of(older):
+        spark.commit(newer, [spark.task(newer, number, 0, rows_of(number))], number)
+        number += 1
+    last = [spark.task(newer, number, 0, rows_of(number))]
+    spark.abort(older, told, 0)
+    spark.commit(newer, last, number)
+    assert number > 3
+    assert visible(cluster) == Counter(row for each in range(number + 1) for row in rows_of(each))
+
+
+def test_an_abort_of_an_older_driver_leaves_the_decision_of_the_newest_one_alone(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = Spark(cluster)
+    older = spark.writer()
+    old = [spark.task(older, 0, 0, ROWS)]
+    newer = spark.writer()
+    told = [spark.task(newer, 0, at, rows) for at, rows in enumerate(dealt(ROWS, 2))]
+    steps: list[str] = []
+
+    def reached(step: str, _: str) -> None:
+        steps.append(step)
+        if step == "inside WriteDecision":
+            in_another_process(lambda: spark.abort(older, old, 0))
+        elif step == "before ReadFacts":
+            raise DiedError(step)  # the older one would wait for the end of the decision
+
+    monkeypatch.setattr(requests, "reached", reached)
+    spark.commit(newer, told, 0)
+    assert "after TakeToken" in steps
+    assert visible(cluster) == ONCE
+
+
+def generation_of(writer: Any) -> int:
+    generation: int = writer.opened.opening.token.generation
+    return generation
 
 
 def test_an_abort_spares_what_is_decided(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
