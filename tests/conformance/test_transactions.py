@@ -244,6 +244,20 @@ def test_a_bump_while_a_transaction_is_open(target: Target) -> None:  # broker: 
     assert answer == target.by_rules({OLD: Identity(E.PRODUCER_FENCED, -1, -1), NEW: Identity(0, it.pid, 1)})
 
 
+def test_a_bump_asked_for_with_an_old_epoch_aborts_what_is_open(target: Target) -> None:  # broker: 9.9a
+    topic = target.new_topic()
+    old = Transactor(target).begin()
+    it = Transactor(target, old.id).begin()
+    if target.rules < NEW:
+        it.add((topic, 0))
+    assert it.write(topic, 0).code == 0
+    assert old.init(old.pid, old.epoch) == Identity(E.PRODUCER_FENCED, -1, -1)
+    assert it.end(True).code in (E.INVALID_TXN_STATE, E.PRODUCER_FENCED)
+    until_stable(target, topic, 2)
+    data = fetch(target.connect_to_leader(topic), topic, 0, isolation=READ_COMMITTED)
+    assert [(each.producer_id, each.first_offset) for each in data.aborted_transactions or []] == [(it.pid, 0)]
+
+
 def test_a_stranger_may_end_it(target: Target) -> None:  # broker: 11.1, 11.2, 11.5
     topic = target.new_topic()
     it = opened(target, topic)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from aiokprod import Reader
-from aiokprod.spark.engine import end_engine
+from aiokprod.spark.engine import _Current, end_engine
 from aiokprod.spark.exactly_once import requests
 from aiokprod.spark.messages import TaskIdentity, TaskMessage
 from aiokprod.spark.options import SinkOptions
@@ -194,6 +194,18 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def forget_processes() -> None:
     """End the engine: the next call is made by another process."""
     end_engine()
+
+
+def in_another_process(call: Callable[[], None]) -> None:
+    """Make a call with an engine of its own, though the engine of this process is at work, and wait for its end."""
+    ours, _Current.engine = _Current.engine, None
+    try:
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+        end_engine()
+    finally:
+        _Current.engine = ours
 
 
 def abort_by_id(cluster: MockCluster, transactional_id: str) -> None:

@@ -16,6 +16,7 @@ from exactly_once_rig import (
     dealt,
     die_at,
     forget_processes,
+    in_another_process,
     rows_of,
     visible,
     wait_until,
@@ -172,6 +173,60 @@ def test_the_older_of_two_drivers_cannot_commit(cluster: MockCluster) -> None:
     assert visible(cluster) == ONCE
 
 
+def test_a_task_of_an_older_driver_that_begins_late_aborts_nothing_of_newer_ones(cluster: MockCluster) -> None:
+    spark = Spark(cluster)
+    older = spark.writer()
+    for number in range(3):
+        newer = spark.writer()
+        told = [spark.task(newer, number, at, rows) for at, rows in enumerate(dealt(rows_of(number), 2))]
+        spark.task(older, 0, 1, ROWS)
+        spark.commit(newer, told, number)
+    assert visible(cluster) == Counter(row for number in range(3) for row in rows_of(number))
+
+
+def test_an_abort_of_a_driver_that_was_long_forgotten_spares_what_has_its_ids_now(cluster: MockCluster) -> None:
+    spark = Spark(cluster)
+    older = spark.writer()
+    told = [spark.task(older, 0, 0, ROWS)]
+    number = 0
+    while generation_of(newer := spark.writer()) != generation_of(older):
+        spark.commit(newer, [spark.task(newer, number, 0, rows_of(number))], number)
+        number += 1
+    last = [spark.task(newer, number, 0, rows_of(number))]
+    spark.abort(older, told, 0)
+    spark.commit(newer, last, number)
+    assert number > 3
+    assert visible(cluster) == Counter(row for each in range(number + 1) for row in rows_of(each))
+
+
+def test_an_abort_of_an_older_driver_leaves_the_decision_of_the_newest_one_alone(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = Spark(cluster)
+    older = spark.writer()
+    old = [spark.task(older, 0, 0, ROWS)]
+    newer = spark.writer()
+    told = [spark.task(newer, 0, at, rows) for at, rows in enumerate(dealt(ROWS, 2))]
+    steps: list[str] = []
+
+    def reached(step: str, _: str) -> None:
+        steps.append(step)
+        if step == "inside WriteDecision":
+            in_another_process(lambda: spark.abort(older, old, 0))
+        elif step == "before ReadFacts":
+            raise DiedError(step)  # the older one would wait for the end of the decision
+
+    monkeypatch.setattr(requests, "reached", reached)
+    spark.commit(newer, told, 0)
+    assert "after TakeToken" in steps
+    assert visible(cluster) == ONCE
+
+
+def generation_of(writer: Any) -> int:
+    generation: int = writer.opened.opening.token.generation
+    return generation
+
+
 def test_an_abort_spares_what_is_decided(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     spark = Spark(cluster)
     writer = spark.writer()
@@ -229,6 +284,28 @@ def test_a_part_that_timed_out_is_written_by_the_replay(cluster: MockCluster, mo
     assert visible(cluster) == ONCE
     spark.batch(1, dealt(rows_of(1), 3))
     assert visible(cluster) == ONCE + Counter(rows_of(1))
+
+
+@pytest.mark.parametrize("version", [2, 1], ids=["TV2", "TV1"])
+def test_markers_whose_transactions_are_being_ended_are_waited_for(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MockCluster(2, transaction_version=version, transaction_completion_ms=300) as slow:
+        slow.create_topic(TOPIC, partitions=3)
+        spark = Spark(slow)
+        layout = dealt(ROWS, 3)
+        writer = spark.writer()
+        told = [spark.task(writer, 0, partition, rows) for partition, rows in enumerate(layout)]
+        with monkeypatch.context() as patch:
+            die_at(patch, "after WriteDecision")
+            with pytest.raises(DiedError):
+                spark.commit(writer, told, 0)
+        abort_by_id(slow, name_of_task(told[0], 1))
+        forget_processes()
+        # The opening commits two of them, and asks for their markers at once.
+        assert [message.rows for message in spark.batch(0, layout)] == [0, 4, 0]
+        wait_until(lambda: visible(slow) == ONCE)
+        forget_processes()
 
 
 def test_a_second_attempt_of_a_stage_doubles_nothing_and_is_named_in_the_error(cluster: MockCluster) -> None:
@@ -472,19 +549,24 @@ def test_the_job_behind_one_that_is_partly_committed_may_be_asked_for(
     assert visible(newest) == Counter(layout[0] + layout[2] + rows_of(2))
 
 
-def test_a_decision_of_hundreds_of_tasks_is_kept_in_parts(newest: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    newest.create_topic("markers", partitions=1)
-    spark = Spark(newest, {"markerTopic": "markers"})
-    rows = [f"{number}" for number in range(300)]  # some 250 fit into one offset, and the topic has one partition
+def test_a_decision_of_hundreds_of_tasks_is_kept_in_parts(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create_topic("markers", partitions=1)
+    spark = Spark(cluster, {"markerTopic": "markers"})
+    rows = [f"{number}" for number in range(220)]
     writer = spark.writer()
-    messages = [spark.task(writer, 0, partition, [row]) for partition, row in enumerate(rows)]
+    # Long numbers, so that some 180 fit into one offset; the topic has one partition, so the other part is in a second group.
+    messages = [spark.task(writer, 0, partition, [row], attempt=10**8) for partition, row in enumerate(rows)]
     with monkeypatch.context() as patch:
         die_at(patch, "after EndTxn", times=100)
         with pytest.raises(DiedError):
             spark.commit(writer, messages, 0)
+    parts = [cluster.committed_offsets(f"sink.{number}") for number in range(3)]
+    assert [len(each) for each in parts] == [1, 1, 0]
     forget_processes()
     spark.batch(0, [rows])
-    assert visible(newest) == Counter(rows)
+    assert visible(cluster) == Counter(rows)
 
 
 def test_tasks_of_a_process_share_their_connections(newest: MockCluster) -> None:

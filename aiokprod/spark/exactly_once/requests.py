@@ -69,7 +69,11 @@ from aiokprod.transactions.machine_codes import Kind, judge
 from aiokprod.transactions.machine_codes import Request as Verb
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from aiokprod.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from aiokprod.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
 from aiokprod.wire.messages.end_txn import EndTxnRequest
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest
 from aiokprod.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -245,6 +249,8 @@ class Requests:
         attempt = 0
         while True:
             attempt += 1
+            if epoch != NO_EPOCH and not await self._has(transactional_id, producer_id, epoch):
+                return None
             answer = await self._ask(CoordinatorKind.TRANSACTION, transactional_id, message)
             if answer is not None:
                 kind = judge(Verb.INIT_PRODUCER_ID, answer.error_code).kind
@@ -257,6 +263,18 @@ class Requests:
                     await asyncio.sleep(self._pace.concurrent_s(attempt))
                     continue
             await self._pause(attempt)
+
+    async def _has(self, transactional_id: str, producer_id: int, epoch: int) -> bool:
+        """Return whether an id still has this identity, or none.
+
+        The coordinator alone does not tell in time: while a transaction is open, it compares only the producer id, and aborts
+        the transaction of whatever epoch (broker: 9.9a).
+        """
+        state = await self._described(transactional_id)
+        if state is None:
+            return True
+        raised = 0 if state.transaction_state == OPEN else 1  # by the end of the transaction
+        return state.producer_id == producer_id and 0 <= state.producer_epoch - epoch <= raised
 
     # ------------------------------------------------------------------ ends
     async def _commit_all(self, attempts: tuple[Attempt, ...], version: int) -> dict[Attempt, Fate]:
@@ -339,6 +357,14 @@ class Requests:
 
     async def _identity(self, transactional_id: str) -> Attempt | None:
         """Return the open transaction of an id; None: there is none any more."""
+        place = self.names.task_of(transactional_id)
+        state = await self._described(transactional_id)
+        if state is None or state.transaction_state != OPEN or place is None:
+            return None
+        return Attempt(*place, state.producer_id, state.producer_epoch)
+
+    async def _described(self, transactional_id: str) -> TransactionState | None:
+        """Return what the coordinator knows of an id; None: nothing."""
         attempt = 0
         while True:
             attempt += 1
@@ -349,10 +375,7 @@ class Requests:
             )
             state = None if answer is None or not answer.transaction_states else answer.transaction_states[0]
             if state is not None and state.error_code in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
-                place = self.names.task_of(transactional_id)
-                if state.error_code or state.transaction_state != OPEN or place is None:
-                    return None
-                return Attempt(*place, state.producer_id, state.producer_epoch)
+                return None if state.error_code else state
             if state is not None:
                 self._note(state.error_code, transactional_id)
             await self._pause(attempt)

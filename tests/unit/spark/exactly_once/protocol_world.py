@@ -146,10 +146,12 @@ class Brokers:
         self.done: BatchName | None = None
         self.timeouts = 0
 
-    def init(self, name: Any, after: Token | None = None) -> tuple[int, int]:
+    def init(self, name: Any, after: tuple[int, int] | None = None) -> tuple[int, int]:
         known = self.ids.setdefault(name, Id(len(self.ids)))
         if after is not None:
-            if after == (known.producer_id, known.last_epoch) and self.version == 2 and known.state != "open":
+            if known.state == "open":
+                self._fence(known)  # whatever the epoch of `after` is (9.9a)
+            if after == (known.producer_id, known.last_epoch) and self.version == 2:
                 return known.producer_id, known.epoch
             if after != (known.producer_id, known.epoch):
                 raise FencedError
@@ -158,6 +160,12 @@ class Brokers:
         known.last_epoch = -1
         known.state = "empty"
         return known.producer_id, known.epoch
+
+    def has(self, name: Any, identity: tuple[int, int]) -> bool:
+        """Return whether an id still has this identity; an end may have raised its epoch."""
+        known = self.ids[name]
+        raised = known.epoch - identity[1]
+        return known.producer_id == identity[0] and 0 <= raised <= (known.state != "open")
 
     def write(self, name: Any, identity: tuple[int, int], **what: Any) -> None:
         known = self.ids[name]
@@ -168,12 +176,6 @@ class Brokers:
         known.marker = what.get("marker", known.marker)
         known.written_behind = self.decisions
         known.decision = what.get("decision", known.decision)
-
-    def fence(self, name: Any, identity: tuple[int, int]) -> None:
-        """Abort what is open, if the id has this identity."""
-        known = self.ids[name]
-        if identity == (known.producer_id, known.epoch):
-            self.init(name)
 
     def commit(self, name: Any, identity: tuple[int, int]) -> Fate:
         """Commit a transaction, or tell how it has ended (10.4, 11.1 to 11.4)."""
@@ -189,8 +191,11 @@ class Brokers:
 
     def time_out(self, name: Any) -> None:
         """Abort an open transaction, as its coordinator does (10.7)."""
-        known = self.ids[name]
         self.timeouts += 1
+        self._fence(self.ids[name])
+
+    def _fence(self, known: Id) -> None:
+        """Abort an open transaction in the coordinator's own name."""
         self._end(known, commits=False)
         known.last_epoch = known.epoch if self.version == 2 else -1
         known.epoch += 1
@@ -526,10 +531,8 @@ class World:
         brokers = self.brokers
         match request:
             case procedures.TakeToken(after):
-                try:
-                    return Token(*brokers.init("control", after))
-                except FencedError:
-                    return None
+                taken = yield from self._init("control", after)
+                return None if taken is None else Token(*taken)
             case procedures.ReadFacts():
                 return Facts(brokers.decision, brokers.done)
             case procedures.ReadState():
@@ -545,7 +548,7 @@ class World:
             case procedures.FenceAll(attempts):
                 for each in attempts:
                     yield
-                    brokers.fence(name_of(each), (each.producer_id, each.epoch))
+                    yield from self._init(name_of(each), (each.producer_id, each.epoch))
             case procedures.ReadMarkers(tasks):
                 if brokers.has_pending_marker():  # of a zombie that has begun meanwhile
                     return None
@@ -566,6 +569,17 @@ class World:
             case _:
                 raise AssertionError(request)
         return None
+
+    def _init(self, name: Any, after: tuple[int, int] | None) -> Generator[None, Any, tuple[int, int] | None]:
+        """Take an id over behind a look at it; None: it has another identity than `after`."""
+        if after is not None:
+            if not self.brokers.has(name, after):
+                return None
+            yield
+        try:
+            return self.brokers.init(name, after)
+        except FencedError:
+            return None
 
     def _leftovers(self) -> tuple[Attempt, ...]:
         ids = self.brokers.ids
