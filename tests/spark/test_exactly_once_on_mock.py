@@ -286,6 +286,18 @@ def test_a_part_that_timed_out_is_written_by_the_replay(cluster: MockCluster, mo
     assert visible(cluster) == ONCE + Counter(rows_of(1))
 
 
+def test_markers_are_found_where_they_are_when_their_topic_has_grown(
+    newest: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest.create_topic("markers", partitions=1)
+    spark = Spark(newest, {"markerTopic": "markers"})
+    layout = dealt(ROWS, 3)
+    lose_a_part(spark, 0, layout, monkeypatch, lost=1)
+    newest.add_partitions("markers", 5)
+    assert [message.rows for message in spark.batch(0, layout)] == [0, 4, 0]
+    assert visible(newest) == ONCE
+
+
 @pytest.mark.parametrize("version", [2, 1], ids=["TV2", "TV1"])
 def test_markers_whose_transactions_are_being_ended_are_waited_for(
     version: int, monkeypatch: pytest.MonkeyPatch
