@@ -348,9 +348,11 @@ def fitting(settings: Sequence[Setting]) -> list[Setting]:
         settings: with a server, each right by itself.
     """
     kept = list(settings)
-    while problems := problems_of(kept):
+    while any(each.layer >= 0 for each in kept) and (problems := problems_of(kept)):
         said = " ".join(each.error.message for each in problems)
-        kept = [each for each in kept if each.layer < 0 or not re.search(rf"\b{each.option}\b", said)]
+        fit = [each for each in kept if each.layer < 0 or not re.search(rf"\b{each.option}\b", said)]
+        # A conflict names an option that was given; if one does not, nothing but the server is known to fit.
+        kept = fit if len(fit) < len(kept) else [each for each in kept if each.layer < 0]
     return kept
 
 

@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from aiokprod.config import command_line
 from aiokprod.config.command_line import (
     START_TIMEOUT_MS,
+    Problem,
+    Setting,
     config_of,
     config_of_settings,
     divided,
     effective,
+    fitting,
     given_options,
     our_name,
     problems_of,
@@ -263,6 +267,17 @@ def test_all_conflicts_are_found_and_none_with_an_option_that_is_wrong_by_itself
     assert one.setting is not None and one.setting.option == "security_protocol"
     tls = ["security.protocol=SSL", "ssl_cafile=a", "ssl_ca_pem=b", "ssl_certfile=c", "ssl_cert_pem=d"]
     assert len(problems_of(settings_of("k:1", None, tls, {}))) == 2
+
+
+def test_settings_fit_without_those_that_conflicts_name() -> None:
+    given = settings_of("k:1", None, ["acks=1", "enable.idempotence=true", "linger.ms=5"], {})
+    assert {each.option for each in fitting(given)} == {"bootstrap_servers", "linger_ms"}
+
+
+def test_a_conflict_that_names_no_setting_leaves_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Setting("bootstrap_servers", "bootstrap_servers", "k:1", "", -1)
+    monkeypatch.setattr(command_line, "problems_of", lambda settings: [Problem(None, ConfigError("a riddle"))])
+    assert fitting([server, *settings_of(None, None, ["acks=1"], {})]) == [server]
 
 
 def test_the_variable_of_a_conflict_is_named() -> None:
