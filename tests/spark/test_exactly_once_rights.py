@@ -220,7 +220,7 @@ def test_with_the_rights_of_the_page_a_zombie_is_fenced(cluster: KafkaCluster) -
         newer.append(running.writer())
         assert left_open(cluster, sink) == []
 
-    with pytest.raises(AiokprodError, match=r"INVALID_PRODUCER_EPOCH|fenced"):
+    with pytest.raises(AiokprodError, match=r"INVALID_PRODUCER_EPOCH|fenced|TransactionAbortedError"):
         running.task(older, 0, 1, MANY, behind_rows=take_over)
     with pytest.raises(NewerDriverError):
         running.commit(older, told, 0)
