@@ -41,6 +41,7 @@ ON_THE_REAL_CLOCK = {
     ("testing/faults/targets.py", "eventually"): "the pause between two looks at a condition, on real sockets",
     ("testing/kafka_cluster/test_java_process.py", "eventually"): "a condition of another process",
     ("pipeline/behaviour/test_processes_on_mock.py", "_run"): "a condition of another process",
+    ("cli/common/test_running.py", "until_taken"): "the state of another process",
     ("consuming/test_exactly_once_of_clients.py", "until_copied"): "what other clients and processes have written",
     ("testing/proxy/test_proxy.py", "eventually"): "a condition of another thread",
     (
