@@ -3,6 +3,7 @@
     plain        a producer without interceptors
     no SDK       with open_telemetry(), and no provider of spans
     1 %          sample=0.01, all spans recorded and exported to nothing
+    1 %, no bound  the same with most_per_second=1e9
     sampler 1 %  sample=1, and a sampler of the SDK that takes 1 %
     all          sample=1, each record has a span
 
@@ -58,6 +59,7 @@ WAYS: dict[str, Callable[[], list[Any]]] = {
     "plain": list,
     "no SDK": without_sdk,
     "1 %": lambda: traced(1.0, sample=0.01),
+    "1 %, no bound": lambda: traced(1.0, sample=0.01, most_per_second=1e9),
     "sampler 1 %": lambda: traced(0.01),
     "all": lambda: traced(1.0),
 }
