@@ -1,1 +1,1 @@
-"""Makes the rigs beside it (`client_rig`, `pool_rig`, `fake_connection`, ...) importable from the folders below."""
+"""Makes the rig beside it (`cli_runs`) importable from the folders below."""
