@@ -6,7 +6,7 @@ Each runs one procedure on the engine of the process, with a client that the pro
 from __future__ import annotations
 
 import asyncio
-import logging
+import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,8 +19,8 @@ from aiokprod.spark.exactly_once import procedures
 from aiokprod.spark.exactly_once.errors import BatchUnfinishedError, ExactlyOnceError, NewerDriverError, refusal_error
 from aiokprod.spark.exactly_once.facts import Names
 from aiokprod.spark.exactly_once.procedures import Request
-from aiokprod.spark.exactly_once.protocol import BatchName
-from aiokprod.spark.exactly_once.requests import Requests
+from aiokprod.spark.exactly_once.protocol import Attempt, BatchName
+from aiokprod.spark.exactly_once.requests import SWEEP_S, Requests, log_left
 from aiokprod.spark.messages import ExactlyOnceReport, Opened, TaskMessage
 from aiokprod.transactions.coordinator import Coordinators
 
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 ABORT_S: Final = 10.0
 """The longest time for an abort: what it leaves open is aborted by the next batch."""
-SWEEP_S: Final = 3.0
-"""The same behind a commit: short, as a broker that has just died is asked in vain, and the batch is done."""
-_log = logging.getLogger("aiokprod.spark")
 
 
 def open_batch(options: SinkOptions, settings: ExactlyOnce) -> Opened:
@@ -53,7 +50,7 @@ async def _open(options: SinkOptions, settings: ExactlyOnce) -> Opened:
     async with _requests(options, Names(settings.sink, settings.topic, 1)) as requests:
         config = options.config
         requests.ask_slots(creates=config.allow_auto_create_topics, block_s=config.max_block_ms / 1000)
-        opening = await _run(procedures.opening(), requests)
+        opening = await _run(procedures.opening(time.time()), requests)
         if opening is None:
             raise _newer(settings)
         return Opened(opening, requests.names.slots)
@@ -79,13 +76,16 @@ def commit_batch(options: SinkOptions, settings: ExactlyOnce, messages: Sequence
         return  # a batch without partitions has no rows
     if len({(each.opened.opening.token, each.batch) for each in reports}) != 1:
         raise ExactlyOnceError("the tasks of this batch have reported to different drivers, or for different batches")
-    if current_engine().submit(_commit(options, settings, reports)).result():
+    leftovers = current_engine().submit(_commit(options, settings, reports)).result()
+    if leftovers:
         opened = reports[0].opened
-        _end_leftovers(options, settings, opened, procedures.sweep(opened.opening.token), SWEEP_S)
+        _end_leftovers(options, settings, opened, procedures.sweep(opened.opening.token, leftovers), SWEEP_S)
 
 
-async def _commit(options: SinkOptions, settings: ExactlyOnce, reports: Sequence[ExactlyOnceReport]) -> bool:
-    """Commit a batch; return whether any transaction was committed, beside which others may have been left."""
+async def _commit(
+    options: SinkOptions, settings: ExactlyOnce, reports: Sequence[ExactlyOnceReport]
+) -> tuple[Attempt, ...]:
+    """Commit a batch; return the open transactions of attempts that did not win."""
     first = reports[0]
     names = Names(settings.sink, settings.topic, first.opened.slots)
     async with _requests(options, names) as requests:
@@ -96,6 +96,7 @@ async def _commit(options: SinkOptions, settings: ExactlyOnce, reports: Sequence
             first.batch,
             version,
             told,
+            time.time(),
             may_duplicate=settings.may_duplicate,
             stream=first.stream,
             # A job that is run again under its number writes nothing, whatever its rows are now.
@@ -109,7 +110,7 @@ async def _commit(options: SinkOptions, settings: ExactlyOnce, reports: Sequence
         raise refusal_error(outcome.refusal, first.opened.opening, first.batch, "commit", rows)
     if outcome.missing:
         raise _unfinished(first.batch, len(outcome.missing), len(told))
-    return any(each.report.attempt is not None for each in reports)
+    return outcome.leftovers
 
 
 def abort_batch(
@@ -150,10 +151,7 @@ def _end_leftovers(
     try:
         current_engine().submit(run()).result()
     except Exception as error:  # of any kind: the batch has ended before
-        _log.warning(
-            "transactions that are part of no batch are left to the next batch, or to their timeout: %s: %s",
-            type(error).__name__, error,
-        )  # fmt: skip
+        log_left(error)
 
 
 async def _run(procedure: Generator[Request, Any, Result], requests: Requests) -> Result:

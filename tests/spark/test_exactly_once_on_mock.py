@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from exactly_once_rig import (
     ROWS,
     TOPIC,
@@ -26,7 +29,7 @@ from aiokprod import Producer, ProducerState
 from aiokprod.errors import AiokprodError, ClusterAuthorizationError, ProducerFailedError, UnknownTopicError
 from aiokprod.spark.engine import current_engine
 from aiokprod.spark.errors import SinkUsageError
-from aiokprod.spark.exactly_once import requests
+from aiokprod.spark.exactly_once import protocol, requests
 from aiokprod.spark.exactly_once.errors import (
     BatchUnfinishedError,
     CheckpointRewoundError,
@@ -477,6 +480,59 @@ def test_a_batch_of_foreach_batch_whose_facts_have_expired_is_refused(newest: Mo
         spark.options["batchId"] = number
         spark.batch(int(number), [rows_of(int(number))])
     assert visible(newest) == ONCE + ONCE + Counter(rows_of(6) + rows_of(9))
+
+
+@pytest.mark.parametrize("are_expired", [True, False])
+def test_a_query_that_comes_back_between_the_expiry_of_its_markers_and_of_its_decision_doubles_nothing(
+    newest: MockCluster, monkeypatch: pytest.MonkeyPatch, are_expired: bool
+) -> None:
+    monkeypatch.setattr(protocol, "MARKERS_LAST_S", 0)  # it is late
+    spark = Spark(newest)
+    layout = dealt(ROWS, 3)
+    writer = spark.writer()
+    told = [spark.task(writer, 0, partition, rows) for partition, rows in enumerate(layout)]
+    with monkeypatch.context() as patch:
+        die_at(patch, "after EndTxn", times=3)
+        with pytest.raises(DiedError):
+            spark.commit(writer, told, 0)
+    for partition in range(3):
+        forget_id(newest, name_of_task(told[0], partition))
+    if are_expired:
+        delete_group(newest, "sink.m0")
+    forget_processes()
+    assert visible(newest) == ONCE
+    if not are_expired:
+        spark.batch(0, layout)
+        spark.batch(1, [rows_of(1)])
+        assert visible(newest) == ONCE + Counter(rows_of(1))
+        return
+    for number in (0, 1):
+        with pytest.raises(FactsMissingError, match="batch 0 was decided, and the records of its parts have expired"):
+            spark.batch(number, layout)
+    assert visible(newest) == ONCE
+    spark.options["onMissingFacts"] = "write"
+    spark.batch(0, layout)
+    assert visible(newest) == ONCE + ONCE  # as it was asked for
+
+
+def forget_id(cluster: MockCluster, transactional_id: str) -> None:
+    """Use a transactional id, so that its coordinator cannot tell any more how the transaction before has ended."""
+
+    async def use() -> None:
+        producer = Producer(cluster.bootstrap_servers, transactional_id=transactional_id)
+        async with producer, producer.transaction():
+            await producer.send("others", b"1")
+
+    thread = threading.Thread(target=lambda: asyncio.run(use()))
+    thread.start()
+    thread.join()
+
+
+def delete_group(cluster: MockCluster, group: str) -> None:
+    """Delete the offsets of a group, as behind `offsets.retention.minutes`."""
+    assert cluster.committed_offsets(group)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.delete_consumer_groups([group], request_timeout=30)[group].result()
 
 
 def test_a_job_whose_facts_have_expired_is_written_again_unless_it_has_asked_to_fail(newest: MockCluster) -> None:

@@ -7,9 +7,12 @@ from collections import Counter
 from functools import partial
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
 from drivers import open_transactions, read_by_librdkafka, write_behind
 from exactly_once_rig import ROWS, DiedError, Spark, dealt, die_at, forget_processes, rows_of
 
+from aiokprod.spark.exactly_once import protocol
 from aiokprod.spark.exactly_once.errors import CheckpointRewoundError, FactsMissingError, NewerDriverError
 from aiokprod.testing.kafka_cluster import KafkaCluster
 
@@ -106,6 +109,61 @@ def test_a_job_that_fails_leaves_nothing_and_readers_go_on(kafka_cluster: KafkaC
         spark.batch(0, dealt(ROWS, 3))
     forget_processes()
     assert read_by_librdkafka(servers, kafka_topic) == ONCE + behind
+
+
+@pytest.mark.slow
+def test_a_query_that_comes_back_when_its_markers_have_expired_and_its_decision_has_not_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(protocol, "MARKERS_LAST_S", 30)  # below the retention, as twelve hours are below a week
+    with KafkaCluster(brokers=1, config=FORGETFUL) as cluster:
+        topic = "t"
+        cluster.create_topic(topic, 3)
+        spark = of(cluster, topic)
+        layout = dealt(ROWS, 3)
+        writer = spark.writer()
+        told = [spark.task(writer, 0, partition, rows) for partition, rows in enumerate(layout)]
+        time.sleep(BETWEEN_S)
+        with monkeypatch.context() as patch:
+            die_at(patch, "after EndTxn", times=3)
+            with pytest.raises(DiedError):
+                spark.commit(writer, told, 0)
+        forget_processes()
+        servers = cluster.bootstrap_servers
+        assert facts_in(servers, "t.m0") == 3
+        wait_until_gone(servers, "t.m0")
+        assert facts_in(servers, "t.0") == 1, "the decision is there"
+        for number in (0, 1):
+            with pytest.raises(
+                FactsMissingError, match="batch 0 was decided, and the records of its parts have expired"
+            ):
+                spark.batch(number, layout)
+        forget_processes()
+        assert read_by_librdkafka(servers, topic) == ONCE
+
+
+BETWEEN_S = 15
+"""Between the markers and the decision: time enough to find the one and not the other."""
+FORGETFUL = {
+    "offsets.retention.minutes": "1",
+    "offsets.retention.check.interval.ms": "500",
+    "transactional.id.expiration.ms": "20000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+}
+
+
+def facts_in(servers: str, group: str) -> int:
+    """Return the number of committed offsets of a group."""
+    admin = AdminClient({"bootstrap.servers": servers})  # without this name it ends before its answer comes
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=30)
+    return len(next(iter(found.values())).result().topic_partitions)
+
+
+def wait_until_gone(servers: str, group: str) -> None:
+    until = time.monotonic() + 120
+    while facts_in(servers, group):
+        assert time.monotonic() < until
+        time.sleep(0.5)
 
 
 def wait_sent(servers: str, topic: str, rows: Counter[str]) -> None:

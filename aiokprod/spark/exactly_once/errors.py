@@ -132,6 +132,11 @@ def refusal_error(refusal: Refusal, opening: Opening, batch: BatchName, where: s
                 f"batch {batch.number} was to be written, but another query has used the sinkId since this one wrote with it,"
                 " so nothing is recorded about this one any more"
             )
+        case Refusal.NO_FACTS if opening.unknown and last is not None and last.query == batch.query:
+            text = (
+                f"batch {last.number} was decided, and the records of its parts have expired (offsets.retention.minutes, 7 days"
+                " by default), so it is not known whether all of it is committed"
+            )
         case Refusal.NO_FACTS if last == batch:
             text = (
                 f"batch {batch.number} is partly committed, and the record of the rows that are committed here has expired"

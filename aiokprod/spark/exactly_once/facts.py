@@ -1,13 +1,13 @@
 """The facts of the protocol as committed offsets of consumer groups: where each is, and its text. Pure.
 
-    group S.<n>         decision    offset: batch; metadata: `d3 query version tasks slots generation chunks earlier stream
-                                    rows attempts... marked...`, and `d2 ...` with the rest of them in further parts
+    group S.<n>         decision    offset: batch; metadata: `d4 query version tasks slots generation chunks earlier stream
+                                    rows decided_s attempts... marked...`, and `d2 ...` with the rest in further parts
     group S.done        done        offset: batch; metadata: `f1 query`
     group S.m<n>        marker      offset: batch; metadata: `m1 query rows fingerprint`
 
 S is the sink id. An offset is committed for a partition, which must exist: the marker topic has `slots` of them, and what has
 more entries goes into further groups (n counts from 0). Brokers take 4,096 bytes of metadata (offset.metadata.max.bytes).
-Decisions without `rows` begin with `d1`: older releases wrote them so.
+Older releases wrote decisions that begin with `d3`, without `decided_s`, and with `d1`, without `rows` as well.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from aiokprod.spark.exactly_once.protocol import Attempt, BatchName, Decision, M
 LONGEST: Final = 4_000
 """Bytes of metadata of one offset."""
 NONE: Final = "-"
-"""Stands for no earlier query, for no stream, and for a number of rows that is not known."""
-HEAD_WORDS: Final = {"d3": 9, "d1": 8}
+"""Stands for no earlier query, for no stream, and for a number of rows or a time that is not known."""
+HEAD_WORDS: Final = {"d4": 10, "d3": 9, "d1": 8}
 """Words of the first part of a decision before those that name its transactions, by its kind."""
 QUERY_DIGITS: Final = 32
 Place: TypeAlias = "tuple[str, int]"
@@ -127,8 +127,9 @@ def decision_texts(names: Names, decision: Decision) -> list[Chunk]:
     words = [f"{each.partition}.{each.attempt}.{each.producer_id}.{each.epoch}" for each in decision.attempts]
     words += [str(each) for each in decision.marked]
     rows = NONE if decision.rows is None else decision.rows
-    rest = f"{','.join(decision.earlier) or NONE} {decision.stream or NONE} {rows}"
-    head = f"d3 {decision.batch.query} {decision.version} {decision.tasks} {names.slots} {generation}"
+    decided_s = NONE if decision.decided_s is None else decision.decided_s
+    rest = f"{','.join(decision.earlier) or NONE} {decision.stream or NONE} {rows} {decided_s}"
+    head = f"d4 {decision.batch.query} {decision.version} {decision.tasks} {names.slots} {generation}"
     parts: list[list[str]] = [[]]
     size = len(f"{head} {len(words)} {rest}")  # there are no more parts than words
     for word in words:
@@ -158,7 +159,7 @@ def read_head(fact: Fact) -> Head:
 def read_decision(facts: Iterable[Fact]) -> Decision:
     """Read a decision from all of its parts, in their order. Raises ProtocolError if they are something else."""
     first, *others = facts
-    query, version, tasks, _, generation, _, earlier, stream, rows, *entries = _head_words(first)
+    query, version, tasks, _, generation, _, earlier, stream, rows, decided, *entries = _head_words(first)
     for each in others:
         if each.offset != first.offset:
             raise ProtocolError(f"a part of the decision of batch {first.offset} is of batch {each.offset}")
@@ -168,16 +169,17 @@ def read_decision(facts: Iterable[Fact]) -> Decision:
     queries = () if earlier == NONE else tuple(earlier.split(","))
     of_stream = None if stream == NONE else stream
     count = None if rows == NONE else _number(rows)
+    decided_s = None if decided == NONE else _number(decided)
     batch = BatchName(query, first.offset)
-    return Decision(batch, _number(version), _number(tasks), read, queries, of_stream, count, marked)
+    return Decision(batch, _number(version), _number(tasks), read, queries, of_stream, count, marked, decided_s)
 
 
 def _head_words(fact: Fact) -> list[str]:
     """Return the words of the first part of a decision, in the newest form."""
-    kind = "d1" if fact.text.startswith("d1 ") else "d3"
+    kind = next((each for each in HEAD_WORDS if fact.text.startswith(f"{each} ")), "d4")
     words = _words(fact, kind, HEAD_WORDS[kind], at_least=True)
-    if kind == "d1":
-        words.insert(HEAD_WORDS[kind], NONE)
+    missing = HEAD_WORDS["d4"] - HEAD_WORDS[kind]
+    words[HEAD_WORDS[kind] : HEAD_WORDS[kind]] = [NONE] * missing
     return words
 
 

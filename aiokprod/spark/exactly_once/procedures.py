@@ -6,7 +6,7 @@ model of the tests in a world with crashes at every step.
     opening   TakeToken, ReadState, CommitAll, ListLeftovers, TakeToken(after), FenceAll, ReadMarkers, WriteDone
               before the tasks; all but the first two are left out where there is nothing to do
     commit    WriteDecision, CommitAll, WriteDone      behind the tasks
-    sweep     ListLeftovers, TakeToken(after), FenceAll                 behind the commit; mostly nothing but the first
+    sweep     TakeToken(after), FenceAll               behind a commit that has found leftovers
     abort     TakeToken(after), ReadFacts, ListLeftovers, FenceAll      instead of a commit
 """
 
@@ -103,9 +103,15 @@ class WriteDecision:
 
 @dataclass(frozen=True, slots=True)
 class WriteDone:
-    """Record that a batch is finished. The answer is None."""
+    """Record that a batch is finished. The answer is a tuple of Attempt: the leftovers, found at the same time.
+
+    Args:
+        batch: that is finished.
+        lists: find leftovers; False: the answer is empty. It is so, too, if they are not found in time: the batch is finished.
+    """
 
     batch: BatchName
+    lists: bool = False
 
 
 Request: TypeAlias = (
@@ -122,15 +128,21 @@ class Committed:
         is_newest: False: a newer driver has taken over, and nothing was committed.
         refusal: why nothing was committed.
         missing: transactions that are not committed: the batch is not finished.
+        leftovers: open transactions of attempts that did not win.
     """
 
     is_newest: bool = True
     refusal: Refusal | None = None
     missing: tuple[Attempt, ...] = ()
+    leftovers: tuple[Attempt, ...] = ()
 
 
-def opening(protocol: Protocol = PROTOCOL) -> Generator[Request, Any, Opening | None]:
+def opening(now_s: float, protocol: Protocol = PROTOCOL) -> Generator[Request, Any, Opening | None]:
     """Open a batch: finish what was decided, abort what was not, and find the state of the last batch.
+
+    Args:
+        now_s: Unix time.
+        protocol: the decisions.
 
     Returns:
         What the tasks are told; None: a newer driver has taken over meanwhile.
@@ -158,7 +170,7 @@ def opening(protocol: Protocol = PROTOCOL) -> Generator[Request, Any, Opening | 
         if markers is not None:
             break
         leftovers = yield ListLeftovers()
-    opened = protocol.opening(token, decision, fates, markers)
+    opened = protocol.opening(token, decision, fates, markers, now_s)
     if decision is not None and opened.is_finished and decision.batch != facts.done:
         yield WriteDone(decision.batch)
     return opened
@@ -169,6 +181,7 @@ def commit(
     batch: BatchName,
     version: int,
     reports: Sequence[Report],
+    now_s: float,
     protocol: Protocol = PROTOCOL,
     *,
     may_duplicate: bool = False,
@@ -181,6 +194,7 @@ def commit(
         batch,
         version,
         reports,
+        now_s=now_s,
         may_duplicate=may_duplicate,
         stream=stream,
         compares_count=compares_count,
@@ -196,17 +210,16 @@ def commit(
     if not protocol.is_finished(fates.values()):
         missing = tuple(each for each, fate in fates.items() if fate is not Fate.COMMITTED)
         return Committed(missing=missing)
-    yield WriteDone(batch)
-    return Committed()
+    leftovers: tuple[Attempt, ...] = yield WriteDone(batch, lists=bool(decision.attempts))
+    return Committed(leftovers=leftovers)
 
 
-def sweep(token: Token) -> Generator[Request, Any, None]:
+def sweep(token: Token, leftovers: tuple[Attempt, ...]) -> Generator[Request, Any, None]:
     """Abort what attempts that did not win have left open, behind a finished batch: readers would wait for it.
 
     The next opening would do it, too; but a job may have none for days.
     """
-    leftovers: tuple[Attempt, ...] = yield ListLeftovers()
-    if leftovers and (yield TakeToken(after=token)) is not None:
+    if (yield TakeToken(after=token)) is not None:
         yield FenceAll(leftovers)
 
 

@@ -15,7 +15,7 @@ X10 each marker of a batch belongs to a task; X11 a batch older than the facts i
 X13 so is one of a query that another one has followed; X14 so is one behind a batch that is only partly committed;
 X15 so is a finished batch that comes back with another number of rows;
 X16 a marker that was there before a decision tells nothing about its transactions; X17 what is committed and has no marker any
-more is refused.
+more is refused; X18 so is, some hours behind its decision, what neither a coordinator nor a marker knows.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ GENERATIONS: Final = 16
 opening or of a second driver, does not abort what a newer one has prepared. An opening raises the epoch by one, each decision
 of version 2 by one more, and leftovers by one or two: so these are four to sixteen openings. Brokers keep each id for a week,
 so there are few."""
+
+MARKERS_LAST_S: Final = 12 * 3600
+"""Seconds behind its decision in which no marker of a batch has expired, on any broker: offsets.retention.minutes is 7 days by
+default, 1 day before Kafka 2.0. Drivers compare their clocks, so there is room."""
 
 EARLIER_QUERIES: Final = 16
 """Former queries of a sink id that are remembered: each new checkpoint makes one. They share one offset with the decision."""
@@ -67,6 +71,7 @@ class Decision:
         rows: of the batch, those that are committed already included; None: an older record, which has no number.
         marked: partitions of the job that had a marker of this batch before. It has been compared, and stands for the rows, or
             `attempts` has the partition: then other rows are written again, and it stands for none of them.
+        decided_s: Unix time of the record, by the clock of its driver; None: an older record, which has none.
     """
 
     batch: BatchName
@@ -77,6 +82,7 @@ class Decision:
     stream: str | None = None
     rows: int | None = None
     marked: tuple[int, ...] = ()
+    decided_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,7 @@ class Opening:
         stream: of the last batch, if it was a batch job of a `foreachBatch`.
         rows: of the last batch; None: not known.
         unmarked: partitions of the job that are committed, and whose markers have expired.
+        unknown: partitions of the job of which nothing tells any more whether they are committed.
     """
 
     token: Token
@@ -136,6 +143,7 @@ class Opening:
     stream: str | None = None
     rows: int | None = None
     unmarked: frozenset[int] = frozenset()
+    unknown: frozenset[int] = frozenset()
 
 
 class Order(Enum):
@@ -156,7 +164,7 @@ class Refusal(Enum):
     with the same `txnAppId`: the checkpoint is a new one."""
     NO_FACTS = "no facts"
     """The batch before it is not the last decided one: the facts have expired, it was written in another way, or another query
-    has decided one since. Or a part of the batch is committed, and its marker has expired."""
+    has decided one since. Or a part of the batch is committed, or may be, and its marker has expired."""
     UNFINISHED = "unfinished"
     """The batch before it is only partly committed, and was not run again."""
     OTHER_ROWS = "other rows"
@@ -188,6 +196,7 @@ class Protocol:
         decision: Decision | None,
         fates: Mapping[Attempt, Fate],
         markers: Mapping[int, Marker],
+        now_s: float,
     ) -> Opening:
         """Judge the last batch, behind the ends of its transactions.
 
@@ -196,6 +205,7 @@ class Protocol:
             decision: the last one.
             fates: of `unfinished`.
             markers: by the partitions of the job; read if not all fates are COMMITTED, when nothing is pending any more.
+            now_s: Unix time.
         """
         if decision is None:
             return Opening(token)
@@ -206,6 +216,7 @@ class Protocol:
         written = {each.partition for each in decision.attempts}
         committed = {each for each in decision.marked if each not in written}
         committed |= written - {each.partition for each in left}
+        gone = {each.partition for each in left if fates[each] is Fate.GONE}
         return Opening(
             token,
             decision.batch,
@@ -215,7 +226,21 @@ class Protocol:
             stream=decision.stream,
             rows=decision.rows,
             unmarked=self.unmarked(committed, of_batch),
+            unknown=self.unknown(gone, markers, decision, now_s),
         )
+
+    def unknown(
+        self, gone: Collection[int], markers: Mapping[int, Marker], decision: Decision, now_s: float
+    ) -> frozenset[int]:
+        """Return the partitions of which nothing tells whether they are committed (X18).
+
+        A coordinator has forgotten the transaction, and there is no marker: it was aborted, or its marker has expired, which
+        happens some minutes before its decision does. A marker of another batch shows that it was aborted: it is the older one,
+        in the same place, so it would have expired first.
+        """
+        if decision.decided_s is not None and abs(now_s - decision.decided_s) < MARKERS_LAST_S:
+            return frozenset()
+        return frozenset(gone) - markers.keys()
 
     def unmarked(self, committed: Collection[int], markers: Mapping[int, Marker]) -> frozenset[int]:
         """Return the partitions that are committed without a marker (X17).
@@ -278,13 +303,13 @@ class Protocol:
             return Refusal.REWOUND
         if batch.number > last.number:
             if not opening.is_finished:
-                return Refusal.UNFINISHED
+                return Refusal.NO_FACTS if opening.unknown else Refusal.UNFINISHED
             return Order.WRITE if batch.number == last.number + 1 or not is_stream else Refusal.NO_FACTS
         if stream is not None and opening.stream is not None and stream != opening.stream:
             return Refusal.REWOUND
         if opening.is_finished:
             return Order.SKIP
-        if partition in opening.unmarked:
+        if partition in opening.unmarked or partition in opening.unknown:
             return Refusal.NO_FACTS
         return Order.COMPARE if partition in opening.markers else Order.WRITE
 
@@ -308,6 +333,7 @@ class Protocol:
         version: int,
         reports: Sequence[Report],
         *,
+        now_s: float,
         may_duplicate: bool = False,
         stream: str | None = None,
         compares_count: bool = True,
@@ -319,6 +345,7 @@ class Protocol:
             batch: of the reports.
             version: of the transaction protocol.
             reports: one of each partition of the job, in its order.
+            now_s: Unix time.
             may_duplicate: rows that have moved are written again.
             stream: as the tasks have it.
             compares_count: a finished batch must have as many rows as before.
@@ -326,14 +353,14 @@ class Protocol:
         if opening.last == batch and opening.is_finished:
             return Refusal.OTHER_COUNT if compares_count and not self.has_same_count(opening, reports) else None
         is_replay = opening.last == batch
-        committed = {*opening.markers, *opening.unmarked}
+        committed = {*opening.markers, *opening.unmarked, *opening.unknown}
         if is_replay and not may_duplicate and any(number >= len(reports) for number in committed):
             return Refusal.OTHER_ROWS  # X10: no task compares these
         attempts = tuple(report.attempt for report in reports if report.attempt is not None)
         rows = sum(report.rows for report in reports)
         marked = tuple(sorted(opening.markers)) if is_replay else ()
         tasks = max(len(reports), *(number + 1 for number in marked)) if marked else len(reports)
-        return Decision(batch, version, tasks, attempts, self.earlier(opening, batch), stream, rows, marked)
+        return Decision(batch, version, tasks, attempts, self.earlier(opening, batch), stream, rows, marked, int(now_s))
 
     def has_same_count(self, opening: Opening, reports: Sequence[Report]) -> bool:
         """Return whether a finished batch comes back with as many rows (X15). Which rows they are does not matter: a legitimate

@@ -10,6 +10,7 @@ EndTxn was answered so.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
 
@@ -90,6 +91,7 @@ from aiokprod.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 
+_log = logging.getLogger("aiokprod.spark")
 FEATURE: Final = "transaction.version"
 AT_A_TIME: Final = 64
 """Transactions that are ended at the same time; a broker answers the requests of a connection one after the other."""
@@ -99,6 +101,9 @@ PENDING_ATTEMPTS: Final = 5
 """Looks at a marker that is pending before leftovers are aborted again: an end takes some milliseconds (broker: 12.3)."""
 OPEN: Final = "Ongoing"
 NO_EPOCH: Final = -1
+SWEEP_S: Final = 3.0
+"""The longest time to find leftovers behind a commit, and to abort them. Short: the batch is done, and a broker that has just
+died is asked in vain."""
 _REFUSED: Final = frozenset(
     {
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -113,6 +118,18 @@ _REFUSED: Final = frozenset(
     }
 )
 """Codes after which no repetition helps."""
+
+
+def log_left(error: Exception) -> None:
+    """Log that leftovers were not aborted.
+
+    Args:
+        error: why.
+    """
+    _log.warning(
+        "transactions that are part of no batch are left to the next batch, or to their timeout: %s: %s",
+        type(error).__name__, error,
+    )  # fmt: skip
 
 
 def reached(step: str, sink: str) -> None:
@@ -193,8 +210,8 @@ class Requests:
                 return await self._read_markers(tasks)
             case WriteDecision(token, decision):
                 return await self._write_decision(token, decision)
-            case WriteDone(batch):
-                await self._write_done(batch)
+            case WriteDone(batch, lists):
+                return await self._finish(batch, lists)
         return None
 
     # ------------------------------------------------------------------ the topic
@@ -449,6 +466,25 @@ class Requests:
             for each in topic.partitions
             if each.committed_offset >= 0
         }
+
+    async def _finish(self, batch: BatchName, lists: bool) -> tuple[Attempt, ...]:
+        listing = asyncio.get_running_loop().create_task(self._listed(lists), name="aiokprod-spark-leftovers")
+        try:
+            await self._write_done(batch)
+            return await listing
+        finally:
+            listing.cancel()
+
+    async def _listed(self, lists: bool) -> tuple[Attempt, ...]:
+        """Find the leftovers of a finished batch, or give up: it is finished whatever comes of this."""
+        if not lists:
+            return ()
+        try:
+            async with asyncio.timeout(SWEEP_S):
+                return await self._leftovers()
+        except Exception as error:
+            log_left(error)
+            return ()
 
     async def _write_done(self, batch: BatchName) -> None:
         group, partition = self.names.done

@@ -35,10 +35,10 @@ from aiokprod.spark.exactly_once.protocol import (
 
 
 def committed_before_the_decision(
-    opened: Opening, batch: BatchName, version: int, reports: Sequence[Report], protocol: Protocol
+    opened: Opening, batch: BatchName, version: int, reports: Sequence[Report], now_s: float, protocol: Protocol
 ) -> Generator[Any, Any, Committed]:
     """Commit with X2 off."""
-    decision = protocol.decide(opened, batch, version, reports)
+    decision = protocol.decide(opened, batch, version, reports, now_s=now_s)
     if not isinstance(decision, Decision):
         return Committed(refusal=decision)
     fates = yield CommitAll(decision.attempts, version)
@@ -50,9 +50,9 @@ def committed_before_the_decision(
     return Committed()
 
 
-def leftovers_without_token(protocol: Protocol) -> Generator[Any, Any, Opening | None]:
+def leftovers_without_token(now_s: float, protocol: Protocol) -> Generator[Any, Any, Opening | None]:
     """Open with the second half of X1 off: leftovers may be those of a newer driver."""
-    procedure = procedures.opening(protocol)
+    procedure = procedures.opening(now_s, protocol)
     request, token = next(procedure), None
     while True:
         if isinstance(request, TakeToken) and request.after is not None:
@@ -66,9 +66,9 @@ def leftovers_without_token(protocol: Protocol) -> Generator[Any, Any, Opening |
             return done.value
 
 
-def leftovers_first(protocol: Protocol) -> Generator[Any, Any, Opening | None]:
+def leftovers_first(now_s: float, protocol: Protocol) -> Generator[Any, Any, Opening | None]:
     """Open with X3 off."""
-    procedure = procedures.opening(protocol)
+    procedure = procedures.opening(now_s, protocol)
     answer = yield next(procedure)
     leftovers = yield ListLeftovers()
     yield FenceAll(leftovers)
@@ -203,6 +203,15 @@ class WhatHasNoMarkerIsWritten(Protocol):
         return frozenset()
 
 
+class WhatIsForgottenWasAborted(Protocol):
+    """X18 off."""
+
+    def unknown(
+        self, gone: Collection[int], markers: Mapping[int, Marker], decision: Decision, now_s: float
+    ) -> frozenset[int]:
+        return frozenset()
+
+
 @dataclass(frozen=True)
 class Variant:
     """A rule that is off, the kind of schedule in which it is missed, and what then goes wrong.
@@ -327,5 +336,10 @@ VARIANTS = (
         "X17", "markers expire", TWICE,
         "A task whose rows are committed finds no marker any more, and writes them again.",
         protocol=WhatHasNoMarkerIsWritten(),
+    ),
+    _off(
+        "X18", "queries stay away for a week", TWICE,
+        "Nothing tells any more that a task is committed, and its rows are written again.",
+        protocol=WhatIsForgottenWasAborted(),
     ),
 )  # fmt: skip

@@ -3,9 +3,9 @@
 Every call to a broker is one step, and a seeded choice decides which actor makes the next one. Faults: tasks fail or go on as
 zombies, copies run beside them, drivers crash at any step or go on beside their successor, open transactions time out, answers
 to EndTxn are lost, rows move between tasks and their number changes in a replay, checkpoints are deleted, come back, or are
-restored from an old copy, behind which Spark may plan a batch afresh with more rows, facts expire. Or the batches are jobs,
-and behind a crash a scheduler goes on with the next one. The rules of the brokers are those that were measured
-(docs/broker_rules.md, rows 9 to 11).
+restored from an old copy, behind which Spark may plan a batch afresh with more rows, facts expire, a query stays away until the
+brokers have forgotten all but its last decision. Or the batches are jobs, and behind a crash a scheduler goes on with the next
+one. The rules of the brokers are those that were measured (docs/broker_rules.md, rows 9 to 11).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from aiokprod.spark.exactly_once.protocol import (
 )
 
 ROWS = 4
+WEEK_S = 7 * 24 * 3600
 Row = tuple[str, int, int]
 """Query, batch, number."""
 Steps = Generator[None, Any, Any]
@@ -85,6 +86,8 @@ class Faults:
     """that the facts are gone at a restart"""
     markers_expire: float = 0.0
     """that markers which are older than the last decision but one are gone at a restart: each expires on its own"""
+    away: float = 0.0
+    """that a restart is a week late: transactional ids are gone, and markers and the last finished batch are or are not"""
     duplicates: float = 0.0
     """for each batch of a driver: onReplayMismatch=duplicate"""
     skips: float = 0.0
@@ -137,6 +140,7 @@ class Brokers:
     def __init__(self, version: int) -> None:
         self.version = version
         self.ids: dict[Any, Id] = {}
+        self.producer_ids = 0
         self.visible: Counter[Row] = Counter()
         self.markers: dict[int, Marker] = {}
         self.behind: dict[int, int] = {}
@@ -147,7 +151,10 @@ class Brokers:
         self.timeouts = 0
 
     def init(self, name: Any, after: tuple[int, int] | None = None) -> tuple[int, int]:
-        known = self.ids.setdefault(name, Id(len(self.ids)))
+        if name not in self.ids:
+            self.ids[name] = Id(self.producer_ids)
+            self.producer_ids += 1
+        known = self.ids[name]
         if after is not None:
             if known.state == "open":
                 self._fence(known)  # whatever the epoch of `after` is (9.9a)
@@ -163,13 +170,15 @@ class Brokers:
 
     def has(self, name: Any, identity: tuple[int, int]) -> bool:
         """Return whether an id still has this identity; an end may have raised its epoch."""
-        known = self.ids[name]
+        known = self.ids.get(name)
+        if known is None:
+            return True
         raised = known.epoch - identity[1]
         return known.producer_id == identity[0] and 0 <= raised <= (known.state != "open")
 
     def write(self, name: Any, identity: tuple[int, int], **what: Any) -> None:
-        known = self.ids[name]
-        if identity != (known.producer_id, known.epoch):
+        known = self.ids.get(name)
+        if known is None or identity != (known.producer_id, known.epoch):
             raise FencedError
         known.state = "open"
         known.rows += what.get("rows", [])
@@ -179,7 +188,9 @@ class Brokers:
 
     def commit(self, name: Any, identity: tuple[int, int]) -> Fate:
         """Commit a transaction, or tell how it has ended (10.4, 11.1 to 11.4)."""
-        known = self.ids[name]
+        known = self.ids.get(name)
+        if known is None or identity[0] != known.producer_id:
+            return Fate.GONE
         if identity == (known.producer_id, known.epoch) and known.state == "open":
             self._end(known, commits=True)
             if self.version == 2:
@@ -220,6 +231,12 @@ class Brokers:
         for number in old:
             del self.markers[number]
         return bool(old)
+
+    def forget_ids(self) -> None:
+        """Forget all transactional ids, whose transactions have timed out before."""
+        for name in self.open_ids():
+            self.time_out(name)
+        self.ids.clear()
 
     def open_ids(self) -> list[Any]:
         return [name for name, known in self.ids.items() if known.state == "open"]
@@ -276,6 +293,8 @@ class World:
         self.grown: set[tuple[str, int]] = set()
         self.is_over = False
         self.expired = False
+        self.is_forgotten = False
+        self.now_s = float(WEEK_S)
         self.duplicated: set[BatchName] = set()
         self.is_calm = False
         self.owners: dict[Any, Token] = {}  # of the transactional ids of tasks
@@ -338,9 +357,22 @@ class World:
             if self.checkpoint.committed and self.happens(self.faults.expired):
                 self.brokers.decision, self.brokers.done, self.expired = None, None, True
                 self.brokers.markers.clear()
+            if self.happens(self.faults.away):
+                self._stay_away()
             if self.happens(self.faults.markers_expire) and self.brokers.expire_markers():
                 self.expired = True
         self.running = self._driver(self.restarts, self.checkpoint)
+
+    def _stay_away(self) -> None:
+        """Let a week pass. Each group is looked at on its own, so what is older than the decision may have expired or not."""
+        self.now_s += WEEK_S
+        self.brokers.forget_ids()
+        self.expired = self.is_forgotten = True
+        if self.random.random() < 0.5:
+            self.brokers.done = None
+        for number in list(self.brokers.markers):
+            if self.random.random() < 0.5:
+                del self.brokers.markers[number]
 
     def _advance(self, actor: Steps) -> None:
         is_driver = actor is self.running
@@ -384,7 +416,7 @@ class World:
             number = checkpoint.committed
             batch = BatchName(checkpoint.query, number)
             layout = self._layout(batch, run)
-            opened: Opening | None = yield from self._perform(rules.opening(rules.protocol))
+            opened: Opening | None = yield from self._perform(rules.opening(self.now_s, rules.protocol))
             if opened is None:
                 raise Crashed
             how: dict[str, bool] = {}
@@ -397,7 +429,7 @@ class World:
             if refusal is not None or None in reports:
                 yield from self._perform(rules.abort(opened.token, prepared, rules.protocol))
                 raise Crashed(refusal)
-            committing = self._perform(rules.commit(opened, batch, version, reports, rules.protocol, **how))
+            committing = self._perform(rules.commit(opened, batch, version, reports, self.now_s, rules.protocol, **how))
             if self.happens(self.faults.stops):
                 self.actors.append(committing)
                 for _ in range(self.random.randrange(12)):
@@ -408,7 +440,8 @@ class World:
             if outcome.refusal is not None or outcome.missing or not outcome.is_newest:
                 yield from self._perform(rules.abort(opened.token, prepared, rules.protocol))
                 raise Crashed(outcome.refusal)
-            yield from self._perform(procedures.sweep(opened.token))
+            if outcome.leftovers:
+                yield from self._perform(procedures.sweep(opened.token, outcome.leftovers))
             yield
             if checkpoint.owner is not me and checkpoint.committed != number:
                 raise Crashed  # CONCURRENT_STREAM_LOG_UPDATE
@@ -564,8 +597,12 @@ class World:
                     return brokers.commit("control", token) is Fate.COMMITTED
                 except FencedError:
                     return False
-            case procedures.WriteDone(batch):
+            case procedures.WriteDone(batch, lists):
+                is_first = self.random.random() < 0.5
+                found = self._leftovers() if lists and is_first else ()
                 brokers.done = batch
+                yield
+                return self._leftovers() if lists and not is_first else found
             case _:
                 raise AssertionError(request)
         return None
@@ -630,7 +667,7 @@ class World:
     def _may_refuse(self, refusal: Refusal) -> bool:
         match refusal:
             case Refusal.OTHER_ROWS:
-                return self.faults.moves and (self.brokers.timeouts > 0 or self.late > 0)
+                return self.faults.moves and (self.brokers.timeouts > 0 or self.late > 0 or self.is_forgotten)
             case Refusal.NO_FACTS:
                 return self.expired or self.faults.deleted > 0
             case Refusal.REWOUND:
@@ -680,6 +717,8 @@ KINDS = {
     "old checkpoints come back, rows are added": replace(ALL, second_driver=0, rewound=0.3, grows=True),
     "jobs are skipped": replace(ALL, skips=0.3),
     "markers expire": replace(ALL, second_driver=0, timeout=0.02, markers_expire=0.5),
+    "queries stay away for a week": replace(ALL, second_driver=0, timeout=0.02, away=0.3),
+    "queries stay away for a week, rows move": replace(ALL, timeout=0.01, away=0.1, moves=True),
     "rows move, duplicates are allowed": replace(ALL, second_driver=0, timeout=0.02, moves=True, duplicates=0.5),
     "facts expire": replace(ALL, second_driver=0, timeout=0, expired=0.2),
 }

@@ -53,7 +53,7 @@ ROWS = st.none() | st.integers(0, 2**62)
 MARKED = st.lists(st.integers(0, 10**6), max_size=400).map(tuple)
 
 
-@given(BATCHES, st.sampled_from([1, 2]), ATTEMPTS, st.integers(1, 10**6), EARLIER, STREAMS, ROWS, MARKED)
+@given(BATCHES, st.sampled_from([1, 2]), ATTEMPTS, st.integers(1, 10**6), EARLIER, STREAMS, ROWS, MARKED, ROWS)
 def test_a_decision_comes_back_from_its_parts(
     batch: BatchName,
     version: int,
@@ -63,8 +63,10 @@ def test_a_decision_comes_back_from_its_parts(
     stream: str | None,
     rows: int | None,
     marked: tuple[int, ...],
+    decided_s: int | None,
 ) -> None:
-    decision = Decision(batch, version, len(attempts), tuple(attempts), tuple(earlier), stream, rows, marked)
+    known = (tuple(earlier), stream, rows, marked, decided_s)
+    decision = Decision(batch, version, len(attempts), tuple(attempts), *known)
     chunks = decision_texts(Names("s", "t", slots), decision)
     assert read_decision(chunk.fact for chunk in chunks) == decision
     assert read_head(chunks[0].fact) == (len(chunks), slots)
@@ -80,10 +82,11 @@ def test_what_is_no_marker_is_told(text: str) -> None:
         read_marker(Fact(0, text))
 
 
-def test_an_older_decision_without_a_number_of_rows_is_read() -> None:
-    decision = read_decision([Fact(4, "d1 q 2 1 1 7 1 - - 0.0.1.0")])
-    assert decision == Decision(BatchName("q", 4), 2, 1, (Attempt(7, 0, 0, 1, 0),), rows=None)
-    assert read_head(Fact(4, "d1 q 2 1 1 7 1 - - 0.0.1.0")) == (1, 1)
+@pytest.mark.parametrize(("text", "rows"), [("d1 q 2 1 1 7 1 - - 0.0.1.0", None), ("d3 q 2 1 1 7 1 - - 5 0.0.1.0", 5)])
+def test_a_decision_of_an_older_release_is_read(text: str, rows: int | None) -> None:
+    decision = read_decision([Fact(4, text)])
+    assert decision == Decision(BatchName("q", 4), 2, 1, (Attempt(7, 0, 0, 1, 0),), rows=rows)
+    assert read_head(Fact(4, text)) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +95,8 @@ def test_an_older_decision_without_a_number_of_rows_is_read() -> None:
         ["d1 q 2 1 1 0 1 - - 0.0.1"],
         ["d3 q 2 1 1 0 1 - -"],
         ["d3 q 2 1 1 0 1 - - x"],
+        ["d4 q 2 1 1 0 1 - - 5"],
+        ["d4 q 2 1 1 0 1 - - 5 x"],
         ["d1 q 2 1 1 0 1 -"],
         ["d1 q 2 1 1 0 1 - -", "f1 q"],
     ],

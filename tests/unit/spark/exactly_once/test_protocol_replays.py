@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from aiokprod.spark.exactly_once.errors import FactsMissingError, refusal_error
 from aiokprod.spark.exactly_once.protocol import (
+    MARKERS_LAST_S,
     PROTOCOL,
     Attempt,
     BatchName,
@@ -19,6 +24,8 @@ from aiokprod.spark.exactly_once.protocol import (
 
 BATCH = BatchName("q", 3)
 TOKEN = Token(1, 5)
+NOW_S = 1_000_000_000.5
+"""The time of each decision."""
 
 
 def marker(*rows: int) -> Marker:
@@ -29,9 +36,10 @@ def attempt(partition: int) -> Attempt:
     return Attempt(TOKEN.generation, partition, 0, 100 + partition, 0)
 
 
-def opened(decision: Decision, fates: dict[int, Fate], markers: dict[int, Marker]) -> Opening:
+def opened(decision: Decision, fates: dict[int, Fate], markers: dict[int, Marker], later_s: float = 0) -> Opening:
     ends = {each: fates.get(each.partition, Fate.COMMITTED) for each in decision.attempts}
-    return PROTOCOL.opening(TOKEN, decision, ends, {key: each for key, each in markers.items() if key < decision.tasks})
+    found = {key: each for key, each in markers.items() if key < decision.tasks}
+    return PROTOCOL.opening(TOKEN, decision, ends, found, NOW_S + later_s)
 
 
 def order(opening: Opening, partition: int) -> Order | Refusal:
@@ -39,7 +47,7 @@ def order(opening: Opening, partition: int) -> Order | Refusal:
 
 
 def decided(opening: Opening, reports: list[Report], *, may_duplicate: bool = False) -> Decision:
-    decision = PROTOCOL.decide(opening, BATCH, 1, reports, may_duplicate=may_duplicate)
+    decision = PROTOCOL.decide(opening, BATCH, 1, reports, now_s=NOW_S, may_duplicate=may_duplicate)
     assert isinstance(decision, Decision)
     return decision
 
@@ -67,7 +75,7 @@ def test_a_replay_without_the_task_of_an_expired_marker_is_refused() -> None:
     again = opened(first(), {1: Fate.ABORTED}, {0: marker(0)})
     assert again.unmarked == {2}
     reports = [Report(Order.COMPARE, None, 1), Report(Order.WRITE, attempt(1), 2)]
-    assert PROTOCOL.decide(again, BATCH, 1, reports) is Refusal.OTHER_ROWS
+    assert PROTOCOL.decide(again, BATCH, 1, reports, now_s=NOW_S) is Refusal.OTHER_ROWS
 
 
 def test_what_is_finished_needs_no_markers() -> None:
@@ -92,4 +100,39 @@ def test_markers_of_tasks_that_a_run_with_duplicates_did_not_have_are_still_comp
     later = opened(fewer, {1: Fate.ABORTED}, {0: marker(1), 2: marker(2)})
     assert [order(later, number) for number in range(3)] == [Order.COMPARE, Order.WRITE, Order.COMPARE]
     reports = [Report(Order.COMPARE, None, 1), Report(Order.WRITE, attempt(1), 2)]
-    assert PROTOCOL.decide(later, BATCH, 1, reports) is Refusal.OTHER_ROWS
+    assert PROTOCOL.decide(later, BATCH, 1, reports, now_s=NOW_S) is Refusal.OTHER_ROWS
+
+
+@pytest.mark.parametrize("later_s", [MARKERS_LAST_S, 10 * MARKERS_LAST_S, -MARKERS_LAST_S - 1])
+def test_where_nothing_tells_whether_a_part_is_committed_it_is_refused_when_markers_may_have_expired(
+    later_s: float,
+) -> None:
+    older = Marker(BatchName("q", 2), 5, 5)
+    fates = {0: Fate.GONE, 1: Fate.GONE, 2: Fate.GONE}
+    again = opened(first(), fates, {0: marker(0), 1: older}, later_s)
+    assert again.unknown == {2}
+    assert [order(again, number) for number in range(3)] == [Order.COMPARE, Order.WRITE, Refusal.NO_FACTS]
+    behind = PROTOCOL.order(again, BatchName("q", 4), 0, is_stream=True)
+    assert behind is Refusal.NO_FACTS, "the batch may be finished, and only its records have expired"
+    error = refusal_error(Refusal.NO_FACTS, again, BATCH, "task 2")
+    assert isinstance(error, FactsMissingError)
+    assert "batch 3 was decided, and the records of its parts have expired" in str(error)
+    fewer = [Report(Order.COMPARE, None, 1), Report(Order.WRITE, attempt(1), 2)]
+    assert PROTOCOL.decide(again, BATCH, 1, fewer, now_s=NOW_S) is Refusal.OTHER_ROWS
+
+
+@pytest.mark.parametrize("later_s", [0, MARKERS_LAST_S - 1, -MARKERS_LAST_S + 1])
+def test_a_part_without_a_marker_was_aborted_as_long_as_no_marker_expires(later_s: float) -> None:
+    again = opened(first(), {2: Fate.GONE}, {0: marker(0), 1: marker(1)}, later_s)
+    assert [order(again, number) for number in range(3)] == [Order.COMPARE, Order.COMPARE, Order.WRITE]
+    assert PROTOCOL.order(again, BatchName("q", 4), 0, is_stream=True) is Refusal.UNFINISHED
+
+
+def test_a_part_that_timed_out_is_written_however_late() -> None:
+    again = opened(first(), {2: Fate.ABORTED}, {0: marker(0), 1: marker(1)}, 100 * MARKERS_LAST_S)
+    assert order(again, 2) is Order.WRITE
+
+
+def test_a_decision_without_a_time_is_an_old_one() -> None:
+    again = opened(replace(first(), decided_s=None), {2: Fate.GONE}, {0: marker(0), 1: marker(1)})
+    assert order(again, 2) is Refusal.NO_FACTS
