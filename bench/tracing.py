@@ -4,6 +4,7 @@
     no SDK       with open_telemetry(), and no provider of spans
     1 %          sample=0.01, all spans recorded and exported to nothing
     1 %, no bound  the same with most_per_second=1e9
+    1 %, SDK alone  a producer without interceptors; the program begins and ends a tiny span for each hundredth record
     sampler 1 %  sample=1, and a sampler of the SDK that takes 1 %
     all          sample=1, each record has a span
 
@@ -26,19 +27,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import aiokprod
+
 TOPIC = "bench-tracing"
 VALUE = bytes(100)
 WINDOW = 50_000
 WARM_UP = 100_000
+ALONE = "1 %, SDK alone"
 
 
-def traced(ratio: float, **options: Any) -> list[Any]:
-    """Return the interceptors, with an SDK whose sampler takes this share and whose spans go nowhere."""
+def provider_to_nowhere(ratio: float) -> Any:
+    """Return an SDK whose sampler takes this share, and whose spans go nowhere."""
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
     from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-
-    from aiokprod.integrations.opentelemetry import open_telemetry
 
     class ToNowhere(SpanExporter):
         def export(self, spans: Any) -> SpanExportResult:
@@ -46,7 +48,14 @@ def traced(ratio: float, **options: Any) -> list[Any]:
 
     provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(ratio)))
     provider.add_span_processor(BatchSpanProcessor(ToNowhere()))
-    return open_telemetry(tracer_provider=provider, **options)
+    return provider
+
+
+def traced(ratio: float, **options: Any) -> list[Any]:
+    """Return the interceptors."""
+    from aiokprod.integrations.opentelemetry import open_telemetry
+
+    return open_telemetry(tracer_provider=provider_to_nowhere(ratio), **options)
 
 
 def without_sdk() -> list[Any]:
@@ -60,6 +69,7 @@ WAYS: dict[str, Callable[[], list[Any]]] = {
     "no SDK": without_sdk,
     "1 %": lambda: traced(1.0, sample=0.01),
     "1 %, no bound": lambda: traced(1.0, sample=0.01, most_per_second=1e9),
+    ALONE: list,
     "sampler 1 %": lambda: traced(0.01),
     "all": lambda: traced(1.0),
 }
@@ -67,6 +77,12 @@ WAYS: dict[str, Callable[[], list[Any]]] = {
 
 async def turn(servers: str, way: str, count: int) -> dict[str, float]:
     from aiokprod import Producer
+
+    tracer = provider_to_nowhere(1.0).get_tracer("bench") if way == ALONE else None
+
+    def trace_ten() -> None:
+        for _ in range(10):
+            tracer.start_span("send", attributes={"messaging.system": "kafka"}).end()
 
     async with Producer(servers, interceptors=WAYS[way]()) as producer:
         await producer.partitions_for(TOPIC)
@@ -77,6 +93,8 @@ async def turn(servers: str, way: str, count: int) -> dict[str, float]:
                 for number in range(min(WINDOW, records - first)):
                     if not number % 1_000:
                         await ready()
+                        if tracer is not None:
+                            trace_ten()
                     send(TOPIC, VALUE)
             await producer.flush()
 
@@ -93,7 +111,7 @@ def child(servers: str, way: str, count: int, core: int | None) -> dict[str, flo
     command = [sys.executable, __file__, "--servers", servers, "--records", str(count), "--way", way]
     if core is not None:
         command += ["--core", str(core)]
-    environment = os.environ | {"PYTHONPATH": os.environ.get("PYTHONPATH", str(Path(__file__).parents[1]))}
+    environment = os.environ | {"PYTHONPATH": str(Path(aiokprod.__file__).parents[1])}  # the form that this process has
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
@@ -101,7 +119,8 @@ def child(servers: str, way: str, count: int, core: int | None) -> dict[str, flo
 
 def table(found: dict[str, list[dict[str, float]]]) -> str:
     """Return the medians as text; ratios are computed round by round."""
-    lines = [f"{'':<14}{'records/s':>12}{'CPU, us':>10}{'rate : plain':>14}{'plain CPU : CPU':>18}"]
+    form = "compiled" if aiokprod.compiled else "pure"
+    lines = [f"{form:<14}{'records/s':>12}{'CPU, us':>10}{'rate : plain':>14}{'plain CPU : CPU':>18}"]
     plain = found["plain"]
     for way, turns in found.items():
         ratio = median(each["rate"] / before["rate"] for each, before in zip(turns, plain, strict=True))

@@ -232,16 +232,17 @@ class RecordSpans(ProducerInterceptor):
         if span is None:
             return
         metadata, error = outcome.metadata, outcome.error
-        span.set_attribute("aiokprod.attempts", outcome.attempts)
+        attributes: Attributes = {"aiokprod.attempts": outcome.attempts}
         if metadata is not None:
-            span.set_attribute("messaging.destination.partition.id", str(metadata.partition))
+            attributes["messaging.destination.partition.id"] = str(metadata.partition)
             if metadata.offset is not None:
-                span.set_attribute("messaging.kafka.offset", metadata.offset)
+                attributes["messaging.kafka.offset"] = metadata.offset
         if outcome.server is not None:
-            span.set_attributes(place_of(outcome.server))
+            attributes |= place_of(outcome.server)
+        if error is not None and error.partition is not None:
+            attributes["messaging.destination.partition.id"] = str(error.partition)
+        span.set_attributes(attributes)  # at once: each call of the SDK takes a lock
         if error is not None:
-            if error.partition is not None:
-                span.set_attribute("messaging.destination.partition.id", str(error.partition))
             fail(span, error)
         if self._batches is not None and outcome.batch is not None and outcome.index is not None:
             self._batches.link(outcome.batch, outcome.index, span)
