@@ -24,7 +24,7 @@ from typing import Any, Final
 import click
 
 from aiokprod.cli.common.connection import Connection, connection_options
-from aiokprod.cli.common.parameter import Number
+from aiokprod.cli.common.parameter import FilePath, Number, Text
 from aiokprod.cli.common.printing import print_json
 from aiokprod.cli.common.running import line_of, run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
@@ -239,7 +239,7 @@ MEASURES: Final = {OURS: measure_ours, THEIRS: measure_theirs}
 
 
 @click.command()
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, type=Text())
 @click.option(
     "-n",
     "--records",
@@ -268,7 +268,7 @@ MEASURES: Final = {OURS: measure_ours, THEIRS: measure_theirs}
 @click.option(
     "--svg",
     "picture",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write the latencies as a picture.",
 )

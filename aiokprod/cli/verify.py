@@ -14,6 +14,7 @@ import click
 
 from aiokprod.cli.check import Verdict, judge_log
 from aiokprod.cli.common.connection import Connection, connection_options
+from aiokprod.cli.common.parameter import Text
 from aiokprod.cli.common.printing import print_json, styled
 from aiokprod.cli.common.running import line_of, run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
@@ -49,7 +50,7 @@ def values_of(count: int, size: int, seed: int) -> list[bytes]:
 
 
 @click.command()
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, type=Text())
 @click.option(
     "-n", "--records", metavar="N", type=click.IntRange(1), default=10_000, show_default=True, help="Number of records."
 )
