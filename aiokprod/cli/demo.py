@@ -234,7 +234,8 @@ def demo(
       aiokprod demo
       aiokprod demo -n 10000 -b localhost:9092
 
-    Exit status: 0 each acknowledged record is in the log once and in order; 1 it is not, or records failed; 2 no verdict.
+    Exit status: 0 each acknowledged record is in the log once and in order; 1 it is not, or records failed; 2 no verdict, or
+    --report is not complete.
     """
     is_given = bool(bootstrap or options_file or pairs)
     if spark and (is_given or file):

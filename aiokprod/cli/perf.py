@@ -319,15 +319,15 @@ def perf(
             for client in chosen:
                 found.append(await MEASURES[client](config, load))
                 _tell(found[-1], as_json)
-        if picture is not None:
-            pace = "as fast as taken" if rate is None else f"{rate:g} per second"
-            title = f"{records:,} records of {size} bytes, {pace}"
-            drawn = svg({each.client: each.latencies_s for each in found}, title)
-            try:
-                picture.write_text(drawn, encoding="utf-8")  # noqa: ASYNC240 - nothing else runs any more
-            except OSError as error:
-                error.filename = str(picture)
-                raise
+            if picture is not None:
+                pace = "as fast as taken" if rate is None else f"{rate:g} per second"
+                title = f"{records:,} records of {size} bytes, {pace}"
+                drawn = svg({each.client: each.latencies_s for each in found}, title)
+                try:
+                    picture.write_text(drawn, encoding="utf-8")  # noqa: ASYNC240 - nothing else runs any more
+                except OSError as error:
+                    error.filename = str(picture)
+                    raise
         return NOT_GOOD if any(each.failed for each in found) else DONE
 
     run(work)
