@@ -137,14 +137,20 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with one line, as all commands do."""
-        self.exit(NOT_JUDGED, f"{self.prog}: {message}. See: {self.prog} --help\n")
+        end = "" if message.endswith("?") else "."
+        self.exit(NOT_JUDGED, f"{self.prog}: {message}{end} See: {self.prog} --help\n")
+
+
+def _text(text: str) -> str:
+    """Return a text that is not empty. An option without a text would be taken for one that is not given."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty: is a variable of the shell not set?")
+    return text
 
 
 def _folder(name: str) -> Path:
-    """Return the path of a folder. An empty name, as of a variable of the shell that is not set, would be this folder."""
-    if not name:
-        raise argparse.ArgumentTypeError("its name is empty")
-    return Path(name)
+    """Return the path of a folder. An empty name would be this folder."""
+    return Path(_text(name))
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -167,17 +173,31 @@ def parser_of(program: str) -> Parser:
         description="Compare what a producer claimed (aiokprod.claims) with what is in the log.",
         epilog="Exit status: 0 clean, 1 something is wrong, 2 the audit could not be made, or not completely.",
     )
-    parser.add_argument("claims", metavar="CLAIMS", help="folder that Claims wrote")
-    parser.add_argument("--log", metavar="FOLDER", help="a Parquet dump with the columns of Spark's Kafka source")
+    parser.add_argument("claims", type=_text, metavar="CLAIMS", help="folder that Claims wrote")
     parser.add_argument(
-        "-b", "--bootstrap", metavar="HOST:PORT,...", help="instead of --log: read the topics back from this cluster"
-    )
-    parser.add_argument("--config", metavar="FILE", help="the same, with options from a file: lines of name=value")
-    parser.add_argument(
-        "-X", dest="pairs", metavar="NAME=VALUE", action="append", default=[], help="set an option of the connection"
+        "--log", type=_text, metavar="FOLDER", help="a Parquet dump with the columns of Spark's Kafka source"
     )
     parser.add_argument(
-        "--topic", metavar="TOPIC", action="append", default=[], help="with --bootstrap; may be repeated"
+        "-b",
+        "--bootstrap",
+        type=_text,
+        metavar="HOST:PORT,...",
+        help="instead of --log: read the topics back from this cluster",
+    )
+    parser.add_argument(
+        "--config", type=_text, metavar="FILE", help="the same, with options from a file: lines of name=value"
+    )
+    parser.add_argument(
+        "-X",
+        dest="pairs",
+        type=_text,
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="set an option of the connection",
+    )
+    parser.add_argument(
+        "--topic", type=_text, metavar="TOPIC", action="append", default=[], help="with --bootstrap; may be repeated"
     )
     parser.add_argument(
         "--kafka-source",
@@ -201,7 +221,9 @@ def parser_of(program: str) -> Parser:
     parser.add_argument(
         "--partitions", metavar="N", type=int, help="partitions of the shuffle; default: one per million claims"
     )
-    parser.add_argument("--master", metavar="URL", help="master of Spark, if the session's configuration has none")
+    parser.add_argument(
+        "--master", type=_text, metavar="URL", help="master of Spark, if the session's configuration has none"
+    )
     return parser
 
 

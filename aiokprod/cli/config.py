@@ -10,6 +10,7 @@ import click
 
 from aiokprod.cli.common.connection import Connection, settings_options
 from aiokprod.cli.common.group import Group
+from aiokprod.cli.common.parameter import Text
 from aiokprod.cli.common.printing import print_json, print_table
 from aiokprod.cli.common.running import line_of, tell
 from aiokprod.cli.common.statuses import DONE, NOT_DONE
@@ -42,7 +43,7 @@ def config() -> None:
 
 
 @config.command("explain")
-@click.argument("names", nargs=-1, metavar="[OPTION]...")
+@click.argument("names", nargs=-1, type=Text(), metavar="[OPTION]...")
 @click.option("--all", "shows_all", is_flag=True, help="All options, not only those that are set.")
 @click.option("-j", "--json", "as_json", is_flag=True, help="One JSON object per option.")
 @settings_options

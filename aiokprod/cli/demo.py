@@ -25,6 +25,7 @@ from rich.table import Table
 from aiokprod.cli.check import Verdict, judge_log
 from aiokprod.cli.common.connection import outside_transactions
 from aiokprod.cli.common.log_lines import log_lines
+from aiokprod.cli.common.parameter import FilePath, Text
 from aiokprod.cli.common.running import line_of, tell
 from aiokprod.cli.common.statuses import DONE, NOT_DONE
 from aiokprod.config import ProducerConfig
@@ -185,19 +186,21 @@ def report(console: Console, run: Run, verdict: Verdict) -> None:
 @click.option(
     "-f",
     "--file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FilePath(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Send its lines instead.",
 )
-@click.option("-b", "--bootstrap", metavar="HOST:PORT,...", help="Use this cluster, and break nothing there.")
+@click.option(
+    "-b", "--bootstrap", type=Text(), metavar="HOST:PORT,...", help="Use this cluster, and break nothing there."
+)
 @click.option(
     "--config",
     "options_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FilePath(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="The same, with options from a file (TLS, SASL): lines of name=value.",
 )
-@click.option("-X", "pairs", metavar="NAME=VALUE", multiple=True, help="Set an option of the connection.")
+@click.option("-X", "pairs", type=Text(), metavar="NAME=VALUE", multiple=True, help="Set an option of the connection.")
 @click.option("--real", is_flag=True, help="Start a local Apache Kafka (Java 17 and Maven).")
 @click.option("--seed", default=1, show_default=True, metavar="N", help="Seed of the generated records.")
 @click.option(
@@ -206,7 +209,7 @@ def report(console: Console, run: Run, verdict: Verdict) -> None:
 @click.option(
     "--report",
     "folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FilePath(file_okay=False, path_type=Path),
     default="aiokprod-audit",
     show_default=True,
     help="With --spark: folder for the verdict and its plots.",
@@ -231,7 +234,8 @@ def demo(
       aiokprod demo
       aiokprod demo -n 10000 -b localhost:9092
 
-    Exit status: 0 each acknowledged record is in the log once and in order; 1 it is not, or records failed; 2 no verdict.
+    Exit status: 0 each acknowledged record is in the log once and in order; 1 it is not, or records failed; 2 no verdict, or
+    --report is not complete.
     """
     is_given = bool(bootstrap or options_file or pairs)
     if spark and (is_given or file):

@@ -9,6 +9,7 @@ import click
 
 from aiokprod.cli.common.connection import Connection, connection_options
 from aiokprod.cli.common.help_names import HELP
+from aiokprod.cli.common.parameter import Text
 from aiokprod.cli.common.printing import print_json, styled
 from aiokprod.cli.common.running import line_of, run
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
@@ -28,7 +29,7 @@ from aiokprod.records.compression import check_codec
 
 
 @click.command(context_settings=HELP)
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.argument("topics", nargs=-1, type=Text(), metavar="[TOPIC]...")
 @click.option("--send", is_flag=True, help="Also send an empty record, with a header aiokprod-doctor, to each TOPIC.")
 @click.option("-j", "--json", "as_json", is_flag=True, help="One JSON object per result.")
 @connection_options

@@ -24,7 +24,7 @@ from typing import Any, Final
 import click
 
 from aiokprod.cli.common.connection import Connection, connection_options
-from aiokprod.cli.common.parameter import Number
+from aiokprod.cli.common.parameter import FilePath, Number, Text
 from aiokprod.cli.common.printing import print_json
 from aiokprod.cli.common.running import line_of, run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
@@ -239,7 +239,7 @@ MEASURES: Final = {OURS: measure_ours, THEIRS: measure_theirs}
 
 
 @click.command()
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, type=Text())
 @click.option(
     "-n",
     "--records",
@@ -268,7 +268,7 @@ MEASURES: Final = {OURS: measure_ours, THEIRS: measure_theirs}
 @click.option(
     "--svg",
     "picture",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write the latencies as a picture.",
 )
@@ -319,15 +319,15 @@ def perf(
             for client in chosen:
                 found.append(await MEASURES[client](config, load))
                 _tell(found[-1], as_json)
-        if picture is not None:
-            pace = "as fast as taken" if rate is None else f"{rate:g} per second"
-            title = f"{records:,} records of {size} bytes, {pace}"
-            drawn = svg({each.client: each.latencies_s for each in found}, title)
-            try:
-                picture.write_text(drawn, encoding="utf-8")  # noqa: ASYNC240 - nothing else runs any more
-            except OSError as error:
-                error.filename = str(picture)
-                raise
+            if picture is not None:
+                pace = "as fast as taken" if rate is None else f"{rate:g} per second"
+                title = f"{records:,} records of {size} bytes, {pace}"
+                drawn = svg({each.client: each.latencies_s for each in found}, title)
+                try:
+                    picture.write_text(drawn, encoding="utf-8")  # noqa: ASYNC240 - nothing else runs any more
+                except OSError as error:
+                    error.filename = str(picture)
+                    raise
         return NOT_GOOD if any(each.failed for each in found) else DONE
 
     run(work)

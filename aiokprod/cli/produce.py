@@ -15,7 +15,7 @@ import click
 
 from aiokprod.cli.common.connection import Connection, settings_options
 from aiokprod.cli.common.input_lines import InputLines
-from aiokprod.cli.common.parameter import Number, ParameterType
+from aiokprod.cli.common.parameter import FilePath, Number, ParameterType, Text
 from aiokprod.cli.common.printing import is_plain
 from aiokprod.cli.common.record_lines import Headers, LineError, Outgoing, json_of
 from aiokprod.cli.common.record_sources import Csv, HeadError, Json, Source, Values
@@ -276,12 +276,12 @@ class Produce(click.Command):
 
 
 @click.command(cls=Produce)
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, type=Text())
 @click.option(
     "-f",
     "--file",
     "files",
-    type=click.Path(),  # so that shells complete it
+    type=FilePath(),  # so that shells complete it
     multiple=True,
     metavar="FILE",
     help="Read this file, - is standard input; may be repeated.",
@@ -292,9 +292,11 @@ class Produce(click.Command):
 )
 @click.option("--whole", is_flag=True, help="Each file is one record.")
 @click.option("--escapes", is_flag=True, help="Lines are written as `read` prints them: \\n, \\xff, \\N for null.")
-@click.option("-K", "--key-separator", metavar="TEXT", help="A line is a key, this text, and the value.")
-@click.option("--key-field", metavar="NAME", help="The column, or the field of a line's JSON value, that is the key.")
-@click.option("--value-field", metavar="NAME", help="The column of CSV that is the value.")
+@click.option("-K", "--key-separator", type=Text(), metavar="TEXT", help="A line is a key, this text, and the value.")
+@click.option(
+    "--key-field", type=Text(), metavar="NAME", help="The column, or the field of a line's JSON value, that is the key."
+)
+@click.option("--value-field", type=Text(), metavar="NAME", help="The column of CSV that is the value.")
 @click.option("--delimiter", default=",", show_default=True, metavar="CHARACTER", help="Between fields of CSV.")
 @click.option("--null", metavar="TEXT", help="A key, value or field with this text is null.")
 @click.option("--skip-empty", is_flag=True, help="Leave empty lines out; else each is an empty value.")
@@ -307,7 +309,7 @@ class Produce(click.Command):
 @click.option("--rate", type=Number(0, min_open=True), metavar="N", help="At most N records per second.")
 @click.option(
     "--failed",
-    type=click.Path(dir_okay=False),
+    type=FilePath(dir_okay=False),
     default="-",
     metavar="FILE",
     help="Add failed records to this file, as lines for --json; default: standard output.",
@@ -371,14 +373,10 @@ def produce(
             raise click.UsageError(f"{name} is not of {kind}{JSON_HINT if kind == '--json' else ''}")
     if topic is None and not as_json:
         raise click.UsageError("TOPIC is missing")
-    if topic == "":  # as of a variable of the shell that is not set
-        raise click.UsageError("TOPIC is empty")
     if len(delimiter) != 1:
         raise click.UsageError("--delimiter is one character")
     if delimiter != "," and not as_csv:
         raise click.UsageError("--delimiter is of --csv")
-    if key_separator == "":
-        raise click.UsageError("--key-separator is empty")
     if key_separator is not None and key_field is not None:
         raise click.UsageError("--key-separator and --key-field exclude each other")
     if value_field is not None and not as_csv:

@@ -14,7 +14,7 @@ import click
 
 from aiokprod.cli.common.connection import Connection, connection_options
 from aiokprod.cli.common.moments import Kind, Place, PlaceType
-from aiokprod.cli.common.parameter import ParameterType
+from aiokprod.cli.common.parameter import ParameterType, Text
 from aiokprod.cli.common.reading import Found, Key, offset_of, ranges_of, records_following, records_in
 from aiokprod.cli.common.record_lines import json_of
 from aiokprod.cli.common.running import run, tell
@@ -120,7 +120,7 @@ def _shared(command: CallT) -> CallT:
     made: Any = command
     for option in reversed(
         (
-            click.argument("topics", nargs=-1, required=True, metavar="TOPIC..."),
+            click.argument("topics", nargs=-1, required=True, type=Text(), metavar="TOPIC..."),
             click.option("-p", "--partition", "partitions", metavar="N", type=click.IntRange(0), multiple=True,
                          help="Only this partition; may be repeated."),
             click.option("-n", "--count", metavar="N", type=click.IntRange(1), help="End after so many records."),
@@ -134,7 +134,7 @@ def _shared(command: CallT) -> CallT:
             click.option("--raw", is_flag=True, help="Bytes as they are, not escaped; not for a terminal."),
             click.option("--grep", type=Pattern(), help="Only records whose value matches."),
             click.option("--grep-key", type=Pattern(), help="Only records whose key matches."),
-            click.option("--header", "only_headers", multiple=True, metavar="NAME[=VALUE]",
+            click.option("--header", "only_headers", type=Text(), multiple=True, metavar="NAME[=VALUE]",
                          help="Only records with this header; may be repeated."),
             click.option("--read-committed", is_flag=True,
                          help="Leave out records of open and aborted transactions."),

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.console import Console
 
+from aiokprod.cli.common.running import line_of, tell
 from aiokprod.cli.common.statuses import NOT_DONE
 from aiokprod.testing.demo_clusters import local_kafka
 
@@ -83,8 +84,14 @@ def show(records: int, report: Path) -> int:
             rows = audit.marked(read_orders(spark, folder), run=run, seq="order", stream="file", topic=topic)
             claims = audit.claims_of(rows, delivery="exactly_once")
             verdict = audit.run(spark, claims, _read(spark, cluster.bootstrap_servers, topic), timeline=True)
-    write(verdict, report)
-    _tell(console, verdict, report)
+            _tell(console, verdict)  # before anything else can fail: it took minutes
+    try:
+        write(verdict, report)
+    except OSError as error:
+        error.filename = error.filename or str(report)
+        tell(f"--report is not complete: {line_of(error)}")
+        return verdict.exit_status or NOT_DONE
+    console.print(f"pictures: {report / 'index.html'}")
     return verdict.exit_status
 
 
@@ -249,8 +256,7 @@ def stderr_to(path: Path) -> Generator[None]:
         os.close(ours)
 
 
-def _tell(console: Console, verdict: Verdict, report: Path) -> None:
+def _tell(console: Console, verdict: Verdict) -> None:
     console.print(f"read back by Spark's Kafka source: {verdict.log_records:,} committed records")
     colour = "green" if verdict.is_clean else "red"
     console.print(f"[bold {colour}]{verdict.line}[/]")
-    console.print(f"pictures: {report / 'index.html'}")

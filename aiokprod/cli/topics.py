@@ -13,6 +13,7 @@ import click
 
 from aiokprod.cli.common.connection import Connection, connection_options
 from aiokprod.cli.common.group import Group
+from aiokprod.cli.common.parameter import Text
 from aiokprod.cli.common.printing import print_json, print_table
 from aiokprod.cli.common.running import run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_DONE
@@ -108,7 +109,7 @@ def list_command(internal: bool, as_json: bool, connection: Connection) -> None:
 
 
 @topics.command("describe")
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("names", nargs=-1, required=True, type=Text(), metavar="TOPIC...")
 @click.option("--all-options", is_flag=True, help="Also options that the topic does not set.")
 @click.option("-j", "--json", "as_json", is_flag=True, help="One JSON object per topic.")
 @connection_options
@@ -177,7 +178,7 @@ def _or_dash(value: object) -> object:
 
 
 @topics.command("create")
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", type=Text(), metavar="TOPIC")
 @click.option(
     "--partitions", metavar="N", type=click.IntRange(1, 2**31 - 1), help="Default: the broker's num.partitions."
 )
@@ -191,6 +192,7 @@ def _or_dash(value: object) -> object:
     "-o",
     "--option",
     "topic_options",
+    type=Text(),
     multiple=True,
     metavar="NAME=VALUE",
     help="Option of the topic, as retention.ms=60000.",
@@ -241,7 +243,7 @@ def create_command(
 
 
 @topics.command("delete")
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("names", nargs=-1, required=True, type=Text(), metavar="TOPIC...")
 @click.option("--if-there", is_flag=True, help="No error for a topic that does not exist.")
 @YES
 @connection_options

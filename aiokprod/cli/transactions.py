@@ -17,7 +17,7 @@ import click
 from aiokprod.cli.common.connection import Connection, connection_options
 from aiokprod.cli.common.group import Group
 from aiokprod.cli.common.help_names import HELP
-from aiokprod.cli.common.parameter import Number
+from aiokprod.cli.common.parameter import Number, Text
 from aiokprod.cli.common.printing import print_table
 from aiokprod.cli.common.running import run, tell
 from aiokprod.cli.common.statuses import NOT_DONE, NOT_GOOD
@@ -85,7 +85,7 @@ def list_command(
 
 
 @transactions.command("describe")
-@click.argument("transactional_ids", nargs=-1, required=True, metavar="TRANSACTIONAL_ID...")
+@click.argument("transactional_ids", nargs=-1, required=True, type=Text(), metavar="TRANSACTIONAL_ID...")
 @_JSON
 @connection_options
 def describe_command(
@@ -121,7 +121,9 @@ def describe_command(
 
 
 @transactions.command("find-hanging")
-@click.option("--topic", "topics", multiple=True, help="Only in this topic; may be repeated. Without it: in all.")
+@click.option(
+    "--topic", "topics", type=Text(), multiple=True, help="Only in this topic; may be repeated. Without it: in all."
+)
 @click.option(
     "--older-than",
     metavar="SECONDS",
@@ -164,8 +166,10 @@ def find_hanging_command(
 
 
 @transactions.command("abort")
-@click.option("--id", "transactional_id", help="Abort the open transaction of this transactional id.")
-@click.option("--topic", help="Abort the hanging transaction in this topic, with --partition and --offset.")
+@click.option("--id", "transactional_id", type=Text(), help="Abort the open transaction of this transactional id.")
+@click.option(
+    "--topic", type=Text(), help="Abort the hanging transaction in this topic, with --partition and --offset."
+)
 @click.option("--partition", metavar="N", type=click.IntRange(0), help="Its partition.")
 @click.option("--offset", metavar="N", type=click.IntRange(0), help="Its first offset, as find-hanging shows it.")
 @click.option("--yes", is_flag=True, help="Do it; without this option the command only says what it would do.")

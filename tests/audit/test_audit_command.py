@@ -98,14 +98,6 @@ def test_a_file_of_an_earlier_audit_that_cannot_be_replaced_is_told_before_anyth
     assert f"'{tmp_path / name}'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--out", "--dump"])
-def test_an_empty_name_of_a_folder_is_not_the_folder_at_hand(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([*ARGUMENTS, option, ""])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith(f"python -m aiokprod.audit: argument {option}: its name is empty. See:")
-
-
 def test_the_check_leaves_the_files_of_an_earlier_audit_as_they_are(tmp_path: Path) -> None:
     write(Verdict(), tmp_path)
     before = {each: each.read_bytes() for each in tmp_path.iterdir()}

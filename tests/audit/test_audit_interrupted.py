@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from child_process import Child
 
 import aiokprod
 from aiokprod.claims import HEADER, encode_identity
@@ -108,18 +109,15 @@ def test_an_interrupted_audit_tells_it_in_one_line_and_leaves_no_jvm(place: str,
         "SPARK_LOCAL_DIRS": str(scratch),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    with subprocess.Popen(
+    with Child(
         [sys.executable, "-c", PROGRAM, place, "claims", "--log", "dump", "--partitions", "1"],
         cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "at work\n", process.stderr and process.stderr.read()
-            process.send_signal(signal.SIGINT)
-            # Its JVM has the same standard error: the end of that is the end of both.
-            printed, said = process.communicate(timeout=LIMIT_S)
-        finally:
-            process.kill()
+        assert process.stdout is not None
+        assert process.stdout.readline() == "at work\n", process.stderr and process.stderr.read()
+        process.send_signal(signal.SIGINT)
+        # Its JVM has the same standard error: the end of that is the end of both.
+        printed, said = process.communicate(timeout=LIMIT_S)
     # Of an interrupt in a module that Python was importing a shell gets 130 from the signal.
     assert process.returncode in (130, -signal.SIGINT), said
     assert printed == ""

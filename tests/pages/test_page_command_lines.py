@@ -26,6 +26,7 @@ from typing import Any, Final, NoReturn
 
 import click
 import pytest
+from child_process import Child
 from page_programs import ROOT, blocks, label, pages
 
 import aiokprod
@@ -387,7 +388,7 @@ class Place:
             assert text.count(old) == 1, f"{line} does not have {old}"
             text = text.replace(old, new)
         text = f"{text.replace('localhost:9092', self.servers).replace('HERE', str(self.folder))} {how.more}"
-        with subprocess.Popen(
+        with Child(
             ["bash", "-c", f"exec {text}"],
             cwd=ROOT if how.in_repository else self.folder, env=self.environment, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

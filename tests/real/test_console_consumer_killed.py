@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
+from child_process import Child
 from confluent_kafka.admin import AdminClient
 
 from aiokprod import Producer
@@ -31,14 +32,11 @@ LIMIT_S = 60.0
 @contextmanager
 def cluster() -> Iterator[str]:
     command = [sys.executable, "-m", "aiokprod", "cluster", "--port", "0", "--topic", "orders:3"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            found = re.search(r"bootstrap\.servers=(\S+)", process.stdout.readline())
-            assert found is not None
-            yield found[1]
-        finally:
-            process.terminate()
+    with Child(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        found = re.search(r"bootstrap\.servers=(\S+)", process.stdout.readline())
+        assert found is not None
+        yield found[1]
 
 
 def console(servers: str, *arguments: str) -> subprocess.Popen[str]:

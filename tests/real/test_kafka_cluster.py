@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from child_process import Child
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from aiokprod.testing import KafkaCluster
@@ -268,8 +268,7 @@ def test_brokers_end_when_the_process_that_started_them_is_killed() -> None:
         "print(cluster.broker(1).pid, cluster.broker(1).process.log_file, flush=True)\n"
         "time.sleep(60)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as starter:
+    with Child([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as starter:
         assert starter.stdout is not None
         pid, log_file = starter.stdout.readline().split()
-        starter.send_signal(signal.SIGKILL)
     eventually(lambda: not Path(f"/proc/{pid}").exists() and not Path(log_file).parent.parent.exists())

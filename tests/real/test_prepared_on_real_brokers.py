@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from child_process import Child
 
 from aiokprod import PreparedTransaction, Producer, Reader, end_transaction
 from aiokprod.testing import KafkaCluster
@@ -49,11 +50,9 @@ def told_and_killed(cluster: KafkaCluster, topic: str, *, prepares: bool, **opti
         "prepares": prepares,
     }  # fmt: skip
     client = Path(__file__).with_name("prepared_client.py")
-    with subprocess.Popen([sys.executable, client, json.dumps(job)], stdout=subprocess.PIPE) as process:
+    with Child([sys.executable, client, json.dumps(job)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        text = process.stdout.readline()
-        process.kill()
-    return text
+        return process.stdout.readline()
 
 
 def prepared_and_killed(cluster: KafkaCluster, topic: str, **options: Any) -> PreparedTransaction:

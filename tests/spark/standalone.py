@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyspark
+from child_process import Child
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 
@@ -43,15 +44,10 @@ def _running(folder: Path, name: str, host: str, *arguments: str) -> Iterator[Pa
 
 def _wait_for(log: Path, words: str, count: int = 1) -> None:
     """Follow the log until the words have appeared so often."""
-    with subprocess.Popen(
-        ["tail", "-n", "+1", "-F", str(log)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as tail:
+    with Child(["tail", "-n", "+1", "-F", str(log)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as tail:
         assert tail.stdout is not None
-        try:
-            while count and (line := tail.stdout.readline()):
-                count -= words.encode() in line
-        finally:
-            tail.kill()
+        while count and (line := tail.stdout.readline()):
+            count -= words.encode() in line
 
 
 @contextmanager

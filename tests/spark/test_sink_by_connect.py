@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from child_process import Child
 
 from aiokprod.reader import Reader
 
@@ -68,12 +69,13 @@ def connect_server(tmp_path: Path) -> Iterator[str]:
     log = tmp_path / "server.log"
     with (
         log.open("wb") as output,
-        subprocess.Popen([*command, "spark-internal"], env=environment, stdout=output, stderr=output) as server,
+        Child([*command, "spark-internal"], env=environment, stdout=output, stderr=output) as server,
     ):
         try:
             yield f"sc://127.0.0.1:{asyncio.run(asyncio.wait_for(port_of(log), 60))}"
         finally:
             server.terminate()
+            server.wait(60)
 
 
 async def port_of(log: Path) -> int:

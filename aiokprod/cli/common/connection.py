@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from aiokprod.cli.common.parameter import Number
+from aiokprod.cli.common.parameter import FilePath, Number, Text
 from aiokprod.cli.common.running import tell
 from aiokprod.config import ProducerConfig
 from aiokprod.config.command_line import Setting, config_of_settings, settings_of
@@ -80,11 +80,11 @@ _TIMEOUT: Final = click.option(
     help="Give up a request after this time.",
 )
 _SETTINGS: Final = (
-    click.option("-X", "pairs", multiple=True, metavar="NAME=VALUE", help="Set an option, in any client's spelling."),
     click.option(
-        "--config", "config_file", type=click.Path(), metavar="FILE", help="Read options: lines of name=value."
+        "-X", "pairs", type=Text(), multiple=True, metavar="NAME=VALUE", help="Set an option, in any client's spelling."
     ),
-    click.option("-b", "--bootstrap", metavar="HOST:PORT,...", help="Servers to connect to."),
+    click.option("--config", "config_file", type=FilePath(), metavar="FILE", help="Read options: lines of name=value."),
+    click.option("-b", "--bootstrap", type=Text(), metavar="HOST:PORT,...", help="Servers to connect to."),
 )
 
 

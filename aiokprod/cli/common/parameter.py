@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, cast
+import os
+from typing import TYPE_CHECKING, Final, cast
 
 import click
 
@@ -19,6 +20,32 @@ else:
 
         def __class_getitem__(cls, item: object) -> type:
             return cls
+
+
+EMPTY: Final = "it is empty: is a variable of the shell not set?"
+
+
+class Text(click.types.StringParamType):
+    """The parameter type of a text that is not empty, such as a name."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Read it."""
+        found = str(super().convert(value, param, ctx))
+        if not found:
+            self.fail(EMPTY, param, ctx)
+        return found
+
+
+class FilePath(click.Path):
+    """The parameter type of a path that is not empty: `Path("")` is the current folder."""
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """Read it."""
+        if not os.fspath(value):
+            self.fail(EMPTY, param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Number(click.FloatRange):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -17,14 +16,6 @@ from aiokprod.testing import MockCluster
 
 AIOKPROD = group(__version__, "version")
 ENVIRONMENT = {"AIOKPROD_BOOTSTRAP_SERVERS": "", "NO_COLOR": ""}
-
-
-class Child(subprocess.Popen[bytes]):
-    """A process that ends with its block: of a test that fails, Popen would wait for it, and a `tail` has no end."""
-
-    def __exit__(self, *error: Any) -> None:
-        self.kill()
-        super().__exit__(*error)
 
 
 def run(cluster: MockCluster | None, *arguments: str, input: bytes | str | None = None, **environ: str) -> Result:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from child_process import Child
 from cli_runs import run as run_here
 from click.testing import CliRunner
 
@@ -34,16 +35,13 @@ COMMAND = [sys.executable, "-m", "aiokprod", "cluster"]
 @contextmanager
 def cluster(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Yield the process and its bootstrap servers; it must end by itself after the block."""
-    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            found = re.search(r"bootstrap\.servers=(\S+)", line)
-            assert found is not None, line + process.communicate()[1]
-            yield process, found[1]
-            process.wait(LIMIT_S)
-        finally:
-            process.kill()
+    with Child([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"bootstrap\.servers=(\S+)", line)
+        assert found is not None, line + process.communicate()[1]
+        yield process, found[1]
+        process.wait(LIMIT_S)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

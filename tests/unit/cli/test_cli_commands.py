@@ -181,6 +181,56 @@ def test_a_wrong_command_line_is_one_line_that_says_where_to_look(arguments: tup
     assert done.stderr.startswith(line) and done.stderr.endswith("--help\n")
 
 
+MAY_BE_EMPTY = {
+    ("produce", "--key"),
+    ("produce", "--null"),
+    ("read", "--grep"),
+    ("read", "--grep-key"),
+    ("read", "--separator"),
+    ("tail", "--grep"),
+    ("tail", "--grep-key"),
+    ("tail", "--separator"),
+    ("transactions list", "--prefix"),
+}
+"""options in which an empty text means something"""
+NEEDED = {"read": "t", "tail": "t", "topics create": "t", "topics delete": "t", "topics describe": "t", "produce": "t"}
+NEEDED |= {"transactions describe": "id", "audit": "claims"}
+"""what else a command needs"""
+
+
+def texts_of(path: str, command: click.Command) -> list[tuple[str, str, str]]:
+    """Return (path, option or nothing, the name of the parameter in an error) of what takes a text or a path."""
+    found = [(path, "", str(each.metavar)) for each in parser_of("audit").actions if not each.option_strings]
+    found += [(path, each.option_strings[-1], each.option_strings[-1]) for each in of_audit(command) if each.nargs != 0]
+    if command.name != "audit":
+        context = click.Context(command)
+        found = [
+            (path, each.opts[-1], each.opts[-1])
+            if isinstance(each, click.Option)
+            else (path, "", each.make_metavar(context))
+            for each in command.params
+            if not (isinstance(each, click.Option) and each.is_flag)
+        ]
+    return [each for each in found if each[:2] not in MAY_BE_EMPTY | {("cluster", "")}]  # a command of the user's
+
+
+@pytest.mark.parametrize(
+    ("path", "option", "name"),
+    [
+        each
+        for path, command in every_command()
+        if not isinstance(command, click.Group)
+        for each in texts_of(path, command)
+    ],
+)
+def test_an_empty_value_is_one_line_that_names_the_option(path: str, option: str, name: str) -> None:
+    needed = [NEEDED[path]] if path in NEEDED else []
+    done = run(None, *path.split(), *([*needed, option, ""] if option else [""]), AIOKPROD_BOOTSTRAP_SERVERS="[::1]:1")
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
+    assert name in done.stderr.partition(" See: ")[0]
+    assert "start" not in done.stderr, "it was connected to"
+
+
 @pytest.mark.parametrize("arguments", [(), ("topics",), ("config",), ("transactions",)])
 def test_a_group_without_a_command_shows_its_help(arguments: tuple[str, ...]) -> None:
     done = run(None, *arguments)

@@ -113,11 +113,6 @@ def test_what_an_option_must_be_is_told_without_types_of_python() -> None:
     assert [each for each in for_texts if re.search(r"must be:.*(\bstr\b|\bPath\b|Secret|function)", each)] == []
 
 
-def test_an_empty_name_of_a_file_is_none_that_exists() -> None:
-    done = run(None, "config", "explain", "--config", "")
-    assert done.stderr == "aiokprod config explain: '' cannot be read: No such file or directory\n"
-
-
 def test_an_unknown_option_is_told_with_the_nearest_name() -> None:
     done = run(None, "config", "explain", "lingr.ms")
     assert done.exit_code == 2 and "did you mean" in done.stderr and "linger" in done.stderr

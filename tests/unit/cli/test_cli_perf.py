@@ -107,7 +107,7 @@ def test_the_options_of_the_other_client_mean_the_same() -> None:
         confluent_kafka.Producer(made)  # it knows them all
 
 
-@pytest.mark.parametrize("place", ["", "dangling.svg"])
+@pytest.mark.parametrize("place", [".", "dangling.svg"])
 def test_a_picture_that_cannot_be_drawn_is_told_before_the_measurement(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +123,14 @@ def test_a_full_disk_is_told_with_the_name_of_the_picture() -> None:
     with MockCluster(1) as cluster:
         done = run(cluster, "perf", "-n", "1", "--client", OURS, "--svg", "/dev/full")
     assert (done.exit_code, done.stderr) == (2, "aiokprod perf: /dev/full: No space left on device\n")
+
+
+def test_a_picture_is_drawn_also_if_the_topic_cannot_be_deleted(tmp_path: Path) -> None:
+    picture = tmp_path / "latency.svg"
+    with MockCluster(1) as cluster:
+        cluster.fail_next("DeleteTopics", "TOPIC_AUTHORIZATION_FAILED")
+        done = run(cluster, "perf", "-n", "1", "--client", OURS, "--svg", str(picture))
+    assert (done.exit_code, "is not deleted" in done.stderr, picture.exists()) == (2, True, True), done.output
 
 
 def test_a_record_that_the_other_client_refuses_has_failed() -> None:

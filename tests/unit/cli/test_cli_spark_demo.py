@@ -6,6 +6,7 @@ import errno
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,6 +14,9 @@ from typing import Any, NoReturn
 import pytest
 from click.testing import CliRunner
 
+from aiokprod import audit
+from aiokprod.audit.findings import Finding
+from aiokprod.audit.verdict import Verdict
 from aiokprod.cli import spark_demo
 from aiokprod.cli.demo import demo
 from aiokprod.config import ProducerConfig
@@ -101,6 +105,28 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_starts(
     result = demonstrated("pass", monkeypatch, tmp_path)
     assert result.exit_code == 2
     assert result.output == f"aiokprod demo: {tmp_path / 'report'}: No space left on device\n"
+
+
+@pytest.mark.parametrize(("verdict", "status"), [(Verdict(), 2), (Verdict(counts=Counter({Finding.LOST: 1})), 1)])
+@pytest.mark.usefixtures("folder")
+def test_the_verdict_is_told_also_if_the_report_cannot_be_written(
+    verdict: Verdict, status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def written(*_: object) -> NoReturn:
+        no_room()
+
+    monkeypatch.setattr(spark_demo, "_session", lambda folder: nullcontext())
+    for name in ("read_orders", "_read"):
+        monkeypatch.setattr(spark_demo, name, lambda *_: None)
+    for name in ("marked", "claims_of"):
+        monkeypatch.setattr(audit, name, lambda *_, **__: None)
+    monkeypatch.setattr(audit, "run", lambda *_, **__: verdict)
+    monkeypatch.setattr("aiokprod.audit.files.write", written)
+    result = demonstrated(SECOND.format(status=0) + KILLED, monkeypatch, tmp_path)
+    assert (result.exit_code, verdict.line in result.stdout) == (status, True), result.output
+    why = f"--report is not complete: {tmp_path / 'report'}: No space left on device"
+    assert result.stderr == f"aiokprod demo: {why}\n"
+    assert "pictures: " not in result.output
 
 
 def no_room(**_: object) -> NoReturn:

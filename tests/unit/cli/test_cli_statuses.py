@@ -13,7 +13,8 @@ from pathlib import Path
 
 import click
 import pytest
-from cli_runs import AIOKPROD, Child, run
+from child_process import Child
+from cli_runs import AIOKPROD, run
 
 from aiokprod.cli.common import statuses
 from aiokprod.testing import MockCluster

@@ -53,6 +53,14 @@ def test_a_record_that_failed_makes_the_status_1() -> None:
         assert "0 acknowledged, 20 failed" in done.stdout and "POLICY_VIOLATION" in done.stderr
 
 
+def test_the_verdict_is_told_also_if_the_topic_cannot_be_deleted() -> None:
+    with MockCluster(1) as cluster:
+        cluster.fail_next("DeleteTopics", "TOPIC_AUTHORIZATION_FAILED")
+        done = run(cluster, "verify", "-n", "5")
+        assert (done.exit_code, "is not deleted" in done.stderr) == (2, True), done.output
+        assert "5 sent, 5 acknowledged, 0 failed" in done.stdout and "lost 0" in done.stdout
+
+
 def test_there_is_no_verdict_without_the_topic() -> None:
     with MockCluster(1, auto_create_topics=False) as cluster:
         done = run(cluster, "verify", "missing")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from child_process import Child
 from consuming_rig import Rig, run
 from fake_group import AiokafkaMember, ConfluentMember
 
@@ -162,7 +163,7 @@ def test_each_row_of_the_outbox_is_there_once_although_the_relay_is_killed(outbo
         batches_until_killed = [3, 1, 6, ROWS]
         for count in batches_until_killed:
             command = [sys.executable, "-c", CHILD, str(page), cluster.bootstrap_servers, str(outbox)]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            with Child(command, stdout=subprocess.PIPE, text=True) as child:
                 watchdog = threading.Timer(60, child.kill)
                 watchdog.start()
                 assert child.stdout is not None
@@ -171,8 +172,7 @@ def test_each_row_of_the_outbox_is_there_once_although_the_relay_is_killed(outbo
                         break
                     if len(cluster.records("outbox-position", committed=True)) and last(cluster) == ROWS:
                         break
-                child.kill()  # wherever it is
-                watchdog.cancel()
+                watchdog.cancel()  # the end of the block kills it, wherever it is
         sent = [
             int(record.value or b"-1")
             for topic in ("orders", "invoices")
@@ -199,19 +199,15 @@ def test_each_row_is_there_once_wherever_the_relay_is_killed(outbox: Path, tmp_p
         cluster.create_topic("outbox-position", partitions=1)
         command = [sys.executable, "-c", CHILD, str(page), cluster.bootstrap_servers, str(outbox)]
         for api, nth in STEPS:
-            with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+            with Child(command, stdout=subprocess.DEVNULL) as child:
                 rule = cluster.on_request(api, child.kill, nth=nth)
-                try:
-                    child.wait(60)
-                finally:
-                    child.kill()
+                child.wait(60)
                 assert rule.is_spent, f"it has ended before {api} {nth}"
         assert 0 < last(cluster) < ROWS
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        with Child(command, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None
             while child.stdout.readline() and last(cluster) < ROWS:
                 pass
-            child.kill()
         read = [
             (record.key, record.value)
             for topic in ("orders", "invoices")

@@ -54,12 +54,22 @@ def test_a_row_has_the_default_and_the_limits_of_the_code(option: str) -> None:
     assert ROWS[option].meaning
 
 
-def test_a_row_has_the_unit_that_the_name_has() -> None:
-    for option, row in ROWS.items():
-        if option.endswith("_ms"):
-            assert row.unit == "ms"
-        if option.endswith(("_bytes", "_size", "_memory")):
-            assert row.unit == "bytes"
+UNIT_OF_ENDING = {"_ms": "ms", "_bytes": "bytes", "_size": "bytes", "_memory": "bytes"}
+OTHER_NUMBERS = {"retries": "", "max_in_flight_requests_per_connection": "requests", "compression_level": ""}
+"""the unit of each number whose name does not end with one"""
+UNIT_OF_TEXT = {"ssl_cafile": "path", "ssl_certfile": "path", "ssl_keyfile": "path"}
+UNIT_OF_TEXT |= {"ssl_ca_pem": "PEM", "ssl_cert_pem": "PEM", "ssl_key_pem": "PEM"}
+
+
+@pytest.mark.parametrize("option", list(FIELDS))
+def test_a_row_has_the_unit_of_its_option(option: str) -> None:
+    of_ending = [unit for ending, unit in UNIT_OF_ENDING.items() if option.endswith(ending)]
+    if not re.match(r"a (whole )?number\b", FIELDS[option].metadata["check"].describe()):
+        assert of_ending == [], "the name promises a number"
+        assert ROWS[option].unit == UNIT_OF_TEXT.get(option, "")
+    else:
+        assert of_ending or option in OTHER_NUMBERS, "name its unit here, also if it is a mere count"
+        assert [ROWS[option].unit] == (of_ending or [OTHER_NUMBERS[option]])
 
 
 @pytest.mark.parametrize("option", list(FIELDS))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 import pytest
-from cli_runs import Child
+from child_process import Child
 
 from aiokprod.cli.commands import group
 from aiokprod.cli.common.running import line_of, status_of, tell
@@ -405,9 +405,3 @@ def test_a_full_standard_output_and_a_rule_of_names_are_told_once() -> None:
         InvalidTopicError("'' is no topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ - and not '.' or '..'")
     )
     assert told.count("1 to 249") == 1 and line_of(InvalidTopicError("no")).count("1 to 249") == 1
-
-
-def test_a_process_of_a_test_that_fails_ends_with_it() -> None:
-    with pytest.raises(AssertionError), Child([sys.executable, "-c", "while True: pass"]) as process:
-        raise AssertionError
-    assert process.returncode == -signal.SIGKILL

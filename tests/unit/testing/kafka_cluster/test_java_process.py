@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from child_process import Child
 
 from aiokprod.testing.kafka_cluster.backend import BrokerState
 from aiokprod.testing.kafka_cluster.errors import KafkaClusterError
@@ -144,10 +145,9 @@ def test_the_reaper_ends_what_we_leave_behind_and_nothing_else(tmp_path: Path) -
     directory = tmp_path / "cluster"
     directory.mkdir()
     command = [sys.executable, "-c", program, str(directory)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:
+    with Child(command, stdout=subprocess.PIPE, text=True) as starter:
         assert starter.stdout is not None
         left, ended = map(int, starter.stdout.readline().split())
-        starter.kill()
     try:
         eventually(lambda: not is_running(left))
         assert is_running(ended)

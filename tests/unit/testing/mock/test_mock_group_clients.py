@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
+from child_process import Child
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from aiokprod import Producer
@@ -268,7 +269,7 @@ def test_librdkafka_takes_over_from_a_process_that_was_killed(options: dict[str,
         until_shared(first)
         given = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "log_level": 0, **options}
         command = [sys.executable, "-c", KILLED, json.dumps(given)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with Child(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             deadline = time.monotonic() + DEADLINE_S
             while len(first.partitions) == PARTITIONS and time.monotonic() < deadline:
@@ -276,6 +277,5 @@ def test_librdkafka_takes_over_from_a_process_that_was_killed(options: dict[str,
             while len(first.partitions) != PARTITIONS // 2 and time.monotonic() < deadline:
                 first.poll()
             assert process.stdout.readline() == "assigned\n"
-            process.kill()
         until_shared(first)
         first.close()

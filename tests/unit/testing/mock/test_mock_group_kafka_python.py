@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from child_process import Child
 from test_mock_group_clients import DEADLINE_S, PARTITIONS, assigned, fill, numbers, on_thread
 
 from aiokprod.testing import MockCluster
@@ -88,13 +89,12 @@ def test_kafka_python_takes_over_from_a_process_that_was_killed() -> None:
         first = consumer(cluster)
         until_shared(first)
         command = [sys.executable, "-c", KILLED, cluster.bootstrap_servers]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with Child(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             deadline = time.monotonic() + DEADLINE_S
             while len(assigned(first)) != PARTITIONS // 2 and time.monotonic() < deadline:
                 first.poll(50)
             assert process.stdout.readline() == "assigned\n"
-            process.kill()
         assert len(assigned(first)) == PARTITIONS // 2
         until_shared(first)
         first.close()
