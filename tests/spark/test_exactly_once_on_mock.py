@@ -768,6 +768,22 @@ def test_old_brokers_are_refused_before_any_task() -> None:  # case 19
         forget_processes()
 
 
+def test_a_decision_of_a_feature_that_was_lowered_is_told_with_its_name(
+    newest: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = Spark(newest)
+    with monkeypatch.context() as patch:
+        writer = spark.writer()
+        messages = [spark.task(writer, 0, 0, ROWS)]
+        die_at(patch, "before CommitAll")
+        with pytest.raises(DiedError):
+            spark.commit(writer, messages, 0)
+    forget_processes()
+    newest.set_transaction_version(0)
+    with pytest.raises(SinkUsageError, match=r"or their feature transaction\.version was lowered to 0 while a batch"):
+        spark.batch(0, [ROWS])
+
+
 def test_a_topic_that_does_not_exist_is_told_before_any_task() -> None:
     with MockCluster(1, auto_create_topics=False) as cluster:
         spark = Spark(cluster, {"kafka.max.block.ms": "200", "kafka.retry.backoff.max.ms": "50"})

@@ -578,7 +578,8 @@ class Requests:
     def _refuse(self, code: int, text: str) -> NoReturn:
         if code == ErrorCode.UNSUPPORTED_VERSION:
             raise SinkUsageError(
-                f"delivery is exactly_once, but the brokers are older than Kafka 3.0, which cannot list transactions: {text}"
+                "delivery is exactly_once, but the brokers are older than Kafka 3.0, which cannot list transactions, or their"
+                f" feature {FEATURE} was lowered to 0 while a batch was unfinished: {text}"
             )
         if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             raise SinkUsageError(
