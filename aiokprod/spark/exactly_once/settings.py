@@ -126,6 +126,8 @@ def _choice(options: Mapping[str, str], name: str, values: tuple[str, ...]) -> s
 def _stream_sink(options: Mapping[str, str], sink: str | None) -> str:
     if sink is not None:
         return sink
+    # As Spark hands it over, which is as it was written. It has no normal form here: `/x` is in the file system that Hadoop's
+    # configuration names, which this process does not know. Other spellings are other names, which running queries keep.
     checkpoint = options.get("checkpointlocation", "").strip().rstrip("/")
     if not checkpoint:
         raise ConfigError(

@@ -50,6 +50,22 @@ def test_a_stream_is_named_by_its_sink_id_or_its_checkpoint() -> None:
     assert refusal(ON).startswith("option 'sinkId' is missing: with delivery=exactly_once each query needs a name")
 
 
+@pytest.mark.parametrize(
+    ("spelling", "sink"),
+    [
+        ("/c/orders", "aiokprod-262b74cfda298fad64fc"),
+        (" /c/orders// ", "aiokprod-262b74cfda298fad64fc"),
+        ("/c//orders", "aiokprod-306aa08531b20b2e5ab8"),
+        ("/c/x/../orders", "aiokprod-c40dac44b2e5a2de77cd"),
+        ("file:/c/orders", "aiokprod-88dc56e6efb7673b44c8"),
+        ("file:///c/orders", "aiokprod-c37ee55fc52765534ffc"),
+        ("hdfs://nn/c/orders", "aiokprod-ea07bda820399518f920"),
+    ],
+)
+def test_a_running_query_keeps_the_name_that_the_spelling_of_its_checkpoint_gave_it(spelling: str, sink: str) -> None:
+    assert read(ON | {"checkpointlocation": spelling}).sink == sink
+
+
 def test_markers_are_in_the_topic_or_in_another_one() -> None:
     assert read(STREAM | {"markertopic": "m"}).topic == "m"
     assert read(STREAM | {"markertopic": "m"}, None).topic == "m"
