@@ -64,6 +64,8 @@ class ConnectionSettings:
     resolver: Resolver = resolve
     dialer: Dialer | None = None
     threads: ThreadPoolExecutor = field(default_factory=_threads, repr=False)
+    answered: set[str] = field(default_factory=set[str], repr=False)
+    """Endpoints that a connection was opened to: where one hangs up later, these settings are not why."""
     _limiter: RateLimiter = field(default_factory=RateLimiter, repr=False)
 
     @classmethod

@@ -201,6 +201,7 @@ class _Attempt:
                 self._settings.max_frame_bytes,
                 is_authenticated=self._new_mechanism is not None,
             )
+            self._settings.answered.add(str(self._endpoint))
         except AiokprodError as error:
             if str(self._endpoint) not in error.message:
                 error.broker = str(self._endpoint)
@@ -303,9 +304,12 @@ class _Attempt:
                 return TlsError(f"{self._endpoint}: {cause.message}")
             return ProtocolError(f"{self._endpoint}: {cause.message}")
         broke = lost.__cause__
-        if self._settings.ssl_context is not None:
-            if broke is not None and tls.is_tls_failure(broke):
-                return tls.diagnose(broke, self._endpoint.host, self._endpoint.port)
+        uses_tls = self._settings.ssl_context is not None
+        if uses_tls and broke is not None and tls.is_tls_failure(broke):
+            return tls.diagnose(broke, self._endpoint.host, self._endpoint.port)
+        if str(self._endpoint) in self._settings.answered:
+            hint = "it has answered before: the broker may be down, or starting"
+        elif uses_tls:
             hint = "it may refuse our client certificate, or want one (ssl_certfile)"
         else:
             hint = "it may be a TLS listener: set security_protocol to SSL or SASL_SSL"

@@ -395,6 +395,26 @@ async def hang_up_at_once(peer: Peer) -> None:
     await peer.reader.read(100)
 
 
+@both_loops
+def test_a_tls_listener_is_suspected_only_where_no_broker_has_answered(run: Run) -> None:
+    async def scenario() -> None:
+        scripts = [hang_up_at_once, modern, hang_up_at_once]
+
+        async def next_one(peer: Peer) -> None:
+            await scripts.pop(0)(peer)
+
+        settings = ConnectionSettings()
+        async with ScriptedBroker(next_one) as broker:
+            assert "it may be a TLS listener" in str(await refused(broker, settings))
+            async with opened(broker, settings):
+                pass
+            error = str(await refused(broker, settings))
+            assert "hung up on the first request (it has answered before" in error
+            assert "TLS" not in error
+
+    run(scenario())
+
+
 async def reset_at_once(peer: Peer) -> None:
     await peer.reader.read(100)
     peer.reset()
