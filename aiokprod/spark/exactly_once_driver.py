@@ -16,10 +16,10 @@ from aiokprod.cluster.cluster_listener import SilentListener
 from aiokprod.metrics import Metrics
 from aiokprod.spark.engine import current_engine
 from aiokprod.spark.exactly_once import procedures
-from aiokprod.spark.exactly_once.errors import BatchUnfinishedError, ExactlyOnceError, NewerDriverError, refusal_error
+from aiokprod.spark.exactly_once.errors import ExactlyOnceError, NewerDriverError, refusal_error, unfinished_error
 from aiokprod.spark.exactly_once.facts import Names
 from aiokprod.spark.exactly_once.procedures import Request
-from aiokprod.spark.exactly_once.protocol import Attempt, BatchName
+from aiokprod.spark.exactly_once.protocol import Attempt
 from aiokprod.spark.exactly_once.requests import SWEEP_S, Requests, log_left
 from aiokprod.spark.messages import ExactlyOnceReport, Opened, TaskMessage
 from aiokprod.transactions.coordinator import Coordinators
@@ -105,11 +105,12 @@ async def _commit(
         outcome = await _run(committing, requests)
     if not outcome.is_newest:
         raise _newer(settings)
+    is_job = settings.job is not None and first.stream is None
     if outcome.refusal is not None:
         rows = sum(each.rows for each in told)
-        raise refusal_error(outcome.refusal, first.opened.opening, first.batch, "commit", rows)
+        raise refusal_error(outcome.refusal, first.opened.opening, first.batch, "commit", rows, is_job=is_job)
     if outcome.missing:
-        raise _unfinished(first.batch, len(outcome.missing), len(told))
+        raise unfinished_error(first.batch, len(outcome.missing), len(told), is_job=is_job)
     return outcome.leftovers
 
 
@@ -203,12 +204,4 @@ def _newer(settings: ExactlyOnce) -> NewerDriverError:
     return NewerDriverError(
         f"another driver has taken over the sinkId {settings.sink!r}; this one commits nothing more. If it had decided the"
         " batch already, and the answer was lost, the newer one finishes it"
-    )
-
-
-def _unfinished(batch: BatchName, missing: int, tasks: int) -> BatchUnfinishedError:
-    return BatchUnfinishedError(
-        f"batch {batch.number}: {missing} of the transactions of {tasks} tasks are not committed: they were aborted, as"
-        " they were open for longer than their timeout, Spark ran their stage again (a fetch failure), or another query uses"
-        " the sinkId"
     )

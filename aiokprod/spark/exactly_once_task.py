@@ -78,7 +78,8 @@ def write_exactly_once(
     if order in (Refusal.NO_FACTS, Refusal.UNFINISHED) and settings.may_lack_facts:
         order = Order.WRITE
     if isinstance(order, Refusal):
-        raise refusal_error(order, opened.opening, batch, f"task {identity.partition_id}")
+        where = f"task {identity.partition_id}"
+        raise refusal_error(order, opened.opening, batch, where, is_job=not is_stream and stream is None)
     task = _Task(options, plan, settings, opened, batch, identity, order)
     began_s, began = time.time(), time.monotonic()
     report, version = task.run(batches)
@@ -111,7 +112,7 @@ class _Task:
         self._options = options
         self._plan = plan
         self._names = Names(settings.sink, settings.topic, opened.slots)
-        self._may_duplicate = settings.may_duplicate
+        self._settings = settings
         self._opened = opened
         self._batch = batch
         self._identity = identity
@@ -122,7 +123,7 @@ class _Task:
         filled = (batch for batch in batches if batch.num_rows)
         if self._order is Order.SKIP:
             return Report(self._order, None, sum(batch.num_rows for batch in filled)), 0
-        if self._order is Order.COMPARE and not self._may_duplicate:
+        if self._order is Order.COMPARE and not self._settings.may_duplicate:
             count, fingerprint = self._summed(filled)
             self._compare(count, fingerprint)
             return Report(self._order, None, count), 0
@@ -154,7 +155,8 @@ class _Task:
     def _compare(self, rows: int, fingerprint: int) -> None:
         if not self._is_same(rows, fingerprint):
             where = f"task {self._identity.partition_id}"
-            raise refusal_error(Refusal.OTHER_ROWS, self._opened.opening, self._batch, where)
+            is_job = self._settings.job is not None and self._identity.query_id is None
+            raise refusal_error(Refusal.OTHER_ROWS, self._opened.opening, self._batch, where, is_job=is_job)
 
     # ------------------------------------------------------------------ write
     def _session(self) -> Session:

@@ -540,7 +540,7 @@ def test_a_job_whose_facts_have_expired_is_written_again_unless_it_has_asked_to_
     spark.batch(0, [ROWS])  # the first number may be any
     expire(spark)
     spark.options["onMissingFacts"] = "fail"
-    with pytest.raises(FactsMissingError, match="nothing is recorded about this query"):
+    with pytest.raises(FactsMissingError, match="nothing is recorded about this txnAppId"):
         spark.batch(0, [ROWS])
     assert visible(newest) == ONCE
     del spark.options["onMissingFacts"]
@@ -570,7 +570,7 @@ def test_a_batch_job_that_is_run_again_under_its_name_writes_nothing(newest: Moc
     spark.batch(0, [rows_of(5)])
     assert visible(newest) == ONCE + ONCE + Counter(rows_of(5))
     spark.options["txnVersion"] = "20261126"
-    with pytest.raises(CheckpointRewoundError):
+    with pytest.raises(CheckpointRewoundError, match="but txnVersion 20261130 of this txnAppId is done"):
         spark.batch(0, [rows_of(6)])
 
 
@@ -596,7 +596,7 @@ def test_a_job_behind_one_that_is_partly_committed_is_refused(
     layout = dealt(ROWS, 3)
     lose_a_part(spark, 0, layout, monkeypatch, lost=1)
     spark.options["txnVersion"] = "2"
-    with pytest.raises(BatchUnfinishedError, match="batch 2 was to be written, but batch 1 is only partly committed"):
+    with pytest.raises(BatchUnfinishedError, match="but txnVersion 1 is only partly committed"):
         spark.batch(0, [rows_of(2)])
     assert visible(newest) == Counter(layout[0] + layout[2])
     spark.options["txnVersion"] = "1"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from aiokprod.errors import AiokprodError
+from aiokprod.errors import AiokprodError, advise
 from aiokprod.spark.exactly_once.facts import Names
 from aiokprod.spark.exactly_once.protocol import BatchName, Opening, Refusal
 from aiokprod.wire.codes import ErrorCode
@@ -96,7 +97,51 @@ REFUSALS: Final = {
 }
 
 
-def refusal_error(refusal: Refusal, opening: Opening, batch: BatchName, where: str, rows: int = 0) -> ExactlyOnceError:
+OF_JOBS: Final[Mapping[type[ExactlyOnceError], str]] = {
+    BatchUnfinishedError: (
+        "Run that job again with its txnAppId and txnVersion: what is missing is written. Raise kafka.transaction.timeout.ms if"
+        " jobs take longer."
+    ),
+    ReplayMismatchError: (
+        "Find out which rows are missing, and set onReplayMismatch to 'duplicate' for one run, which writes all rows of the job"
+        " again although some of them are there; or use another txnAppId."
+    ),
+    CheckpointRewoundError: (
+        "Give a txnVersion above that of the last job; to write these rows again on purpose, use another txnAppId."
+    ),
+    FactsMissingError: (
+        "If its rows were not written before, or may be written twice, set onMissingFacts to 'write' for one run."
+    ),
+}
+"""The advice to a batch job outside of streams, which has a txnAppId and a txnVersion, and neither a query nor a checkpoint."""
+
+
+def unfinished_error(batch: BatchName, missing: int, tasks: int, *, is_job: bool = False) -> ExactlyOnceError:
+    """Return the error of a batch whose commit has left a part out.
+
+    Args:
+        batch: that is decided.
+        missing: number of transactions that are not committed.
+        tasks: of the batch.
+        is_job: the batch is a job outside of streams.
+    """
+    where = "the job" if is_job else f"batch {batch.number}"
+    text = (
+        f"{where}: {missing} of the transactions of {tasks} tasks are not committed: they were aborted, as they were open for"
+        " longer than their timeout, Spark ran their stage again (a fetch failure), or another query uses the sinkId"
+    )
+    return _advised(BatchUnfinishedError(text), is_job)
+
+
+def _advised(error: ExactlyOnceError, is_job: bool) -> ExactlyOnceError:
+    if is_job:
+        advise(error, OF_JOBS[type(error)])
+    return error
+
+
+def refusal_error(
+    refusal: Refusal, opening: Opening, batch: BatchName, where: str, rows: int = 0, *, is_job: bool = False
+) -> ExactlyOnceError:
     """Return the error of a refused batch.
 
     Args:
@@ -105,8 +150,10 @@ def refusal_error(refusal: Refusal, opening: Opening, batch: BatchName, where: s
         batch: that was refused.
         where: the task, or the commit.
         rows: of the batch, as it was run now.
+        is_job: the batch is a job outside of streams: `foreachBatch` has a stream.
     """
     last = opening.last
+    kind, query = ("txnVersion", "this txnAppId") if is_job else ("batch", "this query")
     match refusal:
         case Refusal.REWOUND if last == batch:
             text = (
@@ -115,40 +162,40 @@ def refusal_error(refusal: Refusal, opening: Opening, batch: BatchName, where: s
             )
         case Refusal.REWOUND:
             newest = batch.number if last is None else last.number
-            text = f"batch {batch.number} was to be written, but batch {newest} of this query is done"
+            text = f"{kind} {batch.number} was to be written, but {kind} {newest} of {query} is done"
         case Refusal.OTHER_COUNT:
             text = (
                 f"batch {batch.number} of this query is done with {opening.rows} rows, and has {rows} now: Spark has planned it"
                 " afresh, as the checkpoint is a copy from the batch before, or the query does not make the same rows again"
             )
         case Refusal.UNFINISHED:
-            before = "the one before" if last is None else f"batch {last.number}"
+            before = "the one before" if last is None else f"{kind} {last.number}"
             text = (
-                f"batch {batch.number} was to be written, but {before} is only partly committed, as one of its transactions"
+                f"{kind} {batch.number} was to be written, but {before} is only partly committed, as one of its transactions"
                 " was aborted: by its timeout, or by a second attempt of its stage"
             )
         case Refusal.NO_FACTS if last is not None and batch.query in opening.earlier:
             text = (
-                f"batch {batch.number} was to be written, but another query has used the sinkId since this one wrote with it,"
+                f"{kind} {batch.number} was to be written, but another query has used the sinkId since this one wrote with it,"
                 " so nothing is recorded about this one any more"
             )
         case Refusal.NO_FACTS if opening.unknown and last is not None and last.query == batch.query:
             text = (
-                f"batch {last.number} was decided, and the records of its parts have expired (offsets.retention.minutes, 7 days"
-                " by default), so it is not known whether all of it is committed"
+                f"{kind} {last.number} was decided, and the records of its parts have expired (offsets.retention.minutes, 7"
+                " days by default), so it is not known whether all of it is committed"
             )
         case Refusal.NO_FACTS if last == batch:
             text = (
-                f"batch {batch.number} is partly committed, and the record of the rows that are committed here has expired"
+                f"{kind} {batch.number} is partly committed, and the record of the rows that are committed here has expired"
                 " (offsets.retention.minutes, 7 days by default), so they cannot be compared"
             )
         case Refusal.NO_FACTS if last is not None and last.query == batch.query:
-            text = f"batch {batch.number} was to be written, but the last one on record is batch {last.number}"
+            text = f"{kind} {batch.number} was to be written, but the last one on record is {kind} {last.number}"
         case Refusal.NO_FACTS:
             text = (
-                f"batch {batch.number} was to be written, but nothing is recorded about this query: its records have expired"
+                f"{kind} {batch.number} was to be written, but nothing is recorded about {query}: its records have expired"
                 " (offsets.retention.minutes, 7 days by default), or it was not written exactly once with this name before"
             )
         case _:
-            text = f"batch {batch.number} is partly committed, as a transaction was aborted, and now has other rows"
-    return REFUSALS[refusal](f"{where}: {text}")
+            text = f"{kind} {batch.number} is partly committed, as a transaction was aborted, and now has other rows"
+    return _advised(REFUSALS[refusal](f"{where}: {text}"), is_job)
