@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 PARTITIONS: Final = 12
 FILES: Final = 24
+FILES_OF_A_BATCH: Final = 2
 KEYS: Final = 1_000
 CITIES: Final = ("Oslo", "Lagos", "Lima", "Hanoi", "Graz")
 LOOK_EVERY_S: Final = 0.1
@@ -68,6 +69,7 @@ def show(records: int, report: Path) -> int:
     check(report)
     console = Console(highlight=False)
     topic, run = f"aiokprod-demo-{uuid.uuid4().hex[:8]}", uuid.uuid4().int >> 65
+    console.print("starting three brokers of Apache Kafka; all of it takes two to six minutes", soft_wrap=True)
     with tempfile.TemporaryDirectory() as scratch, local_kafka() as cluster:
         folder = Path(scratch)
         write_orders(folder / "orders", records)
@@ -80,6 +82,7 @@ def show(records: int, report: Path) -> int:
         _write_in_spite_of_all(folder, cluster, topic, run, records, console)
         seconds = time.perf_counter() - began
         console.print(f"written in {seconds:,.1f} s, two starts of Spark included")
+        console.print("starting Spark to read everything back, and to compare", soft_wrap=True)
         with _session(folder) as spark:
             rows = audit.marked(read_orders(spark, folder), run=run, seq="order", stream="file", topic=topic)
             claims = audit.claims_of(rows, delivery="exactly_once")
@@ -128,14 +131,16 @@ def _write_in_spite_of_all(
     folder: Path, cluster: DemoCluster, topic: str, run: int, records: int, console: Console
 ) -> None:
     """Run the driver until half of the records are there, kill it, and run it again to its end."""
+    batches = _Batches(folder, -(-min(FILES, records) // FILES_OF_A_BATCH), console)
+    console.print("starting Spark")
     with _driver(folder, cluster.bootstrap_servers, topic, run) as first:
-        if not _wait(first, lambda: cluster.records_in(topic) >= records // 2):
+        if not _wait(first, batches, lambda: cluster.records_in(topic) >= records // 2):
             raise NoVerdictError(f"half of the rows were not in the topic after {PATIENCE_S:.0f} s{_log_of(folder)}")
         if first.poll() is None:
             for event in cluster.break_something(topic):
                 console.print(f"  [yellow]{event}[/]")
         is_killed = first.poll() is None and _kill(folder / "jvm.pid")
-        status = _ended(first, folder)
+        status = _ended(first, batches, folder)
         if status and not is_killed:
             raise NoVerdictError(f"the driver of Spark failed before it was killed{_log_of(folder)}")
         if not status:  # also if it was killed: it had nothing left to write
@@ -147,27 +152,46 @@ def _write_in_spite_of_all(
             "  [yellow]killed the driver of Spark (-9); the query starts again from its checkpoint[/]",
             soft_wrap=True,
         )
+        console.print("starting Spark again")
     with _driver(folder, cluster.bootstrap_servers, topic, run) as second:
-        if _ended(second, folder):
+        if _ended(second, batches, folder):
             raise NoVerdictError(f"the second driver of Spark failed{_log_of(folder)}")
 
 
-def _wait(process: subprocess.Popen[bytes], is_there: Callable[[], bool]) -> bool:
+class _Batches:
+    """The batches of the stream, told as they are done."""
+
+    def __init__(self, folder: Path, count: int, console: Console) -> None:
+        self._commits = folder / "checkpoint" / "commits"
+        self._count = count
+        self._console = console
+        self._done = 0
+
+    def tell(self) -> None:
+        """Print how many are done, if there are more than before."""
+        done = 1 + max((int(path.name) for path in self._commits.glob("*") if path.name.isdigit()), default=-1)
+        if done > self._done:
+            self._done = done
+            self._console.print(f"  batch {done} of {self._count} is done")
+
+
+def _wait(process: subprocess.Popen[bytes], batches: _Batches, is_there: Callable[[], bool]) -> bool:
     """Wait until it is there, or the process has ended; False: neither has happened for long."""
     until = time.monotonic() + PATIENCE_S
     while process.poll() is None and not is_there():
         if time.monotonic() > until:
             return False
         time.sleep(LOOK_EVERY_S)
+        batches.tell()
+    batches.tell()
     return True
 
 
-def _ended(process: subprocess.Popen[bytes], folder: Path) -> int:
+def _ended(process: subprocess.Popen[bytes], batches: _Batches, folder: Path) -> int:
     """Wait for the end of a driver; return its exit status, which is 0 if all rows are written."""
-    try:
-        return process.wait(PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        raise NoVerdictError(f"the driver of Spark goes on for more than {PATIENCE_S:.0f} s{_log_of(folder)}") from None
+    if not _wait(process, batches, lambda: False):
+        raise NoVerdictError(f"the driver of Spark goes on for more than {PATIENCE_S:.0f} s{_log_of(folder)}")
+    return process.wait()
 
 
 def _kill(pid: Path) -> bool:

@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final, cast
 
-from aiokprod.cli.spark_demo import settings_of
+from aiokprod.cli.spark_demo import FILES_OF_A_BATCH, settings_of
 
 SCHEMA: Final = "order long, file long, key string, value string"
-FILES_OF_A_BATCH: Final = 2
 
 
 def main(folder: Path, servers: str, topic: str, run: int) -> None:

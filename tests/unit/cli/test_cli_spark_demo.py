@@ -147,7 +147,29 @@ def test_what_is_started_with_spark_writes_its_warnings_into_the_log(
 
 @pytest.mark.usefixtures("folder")
 def test_behind_a_kill_the_rows_are_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    result = demonstrated(SECOND.format(status=0) + KILLED, monkeypatch, tmp_path)
+    commits = """
+commits = Path(sys.argv[1], "checkpoint", "commits")
+commits.mkdir(parents=True, exist_ok=True)
+(commits / str({number})).touch()
+(commits / ".{number}.crc").touch()
+"""
+    second = SECOND.format(status=0).replace(
+        "    sys.exit", commits.format(number=11).replace("\n", "\n    ") + "sys.exit"
+    )
+    first = "import sys\nfrom pathlib import Path\n" + commits.format(number=2)
+    result = demonstrated(second + first + KILLED, monkeypatch, tmp_path)
     assert isinstance(result.exception, LookedAtError), result.output
-    assert "broke it" in result.output
-    assert "killed the driver of Spark (-9)" in result.output
+    phases = (
+        "starting three brokers of Apache Kafka; ",
+        "100 rows from a stream of Spark, ",
+        "starting Spark\n",
+        "  batch 3 of 12 is done\n",
+        "  broke it\n",
+        "  killed the driver of Spark (-9)",
+        "starting Spark again\n",
+        "  batch 12 of 12 is done\n",
+        "written in ",
+        "starting Spark to read everything back",
+    )
+    places = [result.output.find(each) for each in phases]
+    assert -1 not in places and places == sorted(places), result.output
