@@ -114,7 +114,7 @@ async def show(cluster: DemoCluster, values: Iterable[bytes], count: int, topic:
                     progress.advance(bar, outcomes.get_nowait())
             run.seconds = time.perf_counter() - began
         metrics = producer.metrics()
-        for name in ("requests_sent", "batches_resent", "chaser_rounds", "epoch_bumps", "connections_lost"):
+        for name in ("requests_sent", "batches_resent", "connections_lost"):
             run.events.append(f"{name.replace('_', ' ')}: {metrics[name]:.0f}")
     return run
 
