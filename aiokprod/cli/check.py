@@ -23,7 +23,7 @@ class Verdict:
 
     @property
     def line(self) -> str:
-        return f"lost {self.lost}, duplicated {self.duplicated}, reordered {self.reordered}"
+        return f"lost {self.lost}, duplicate {self.duplicated}, reordered {self.reordered}"
 
 
 def judge_log(sent: Sequence[tuple[int, bytes]], log: Mapping[int, Sequence[bytes]]) -> Verdict:

@@ -14,7 +14,7 @@ def test_a_true_log_is_clean() -> None:
     verdict = judge_log(SENT, LOG)
     assert verdict == Verdict(0, 0, 0)
     assert verdict.is_clean
-    assert verdict.line == "lost 0, duplicated 0, reordered 0"
+    assert verdict.line == "lost 0, duplicate 0, reordered 0"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from aiokprod.wire.codes import ErrorCode
 def test_a_topic_is_made_judged_and_deleted() -> None:
     with MockCluster(1, auto_create_topics=False) as cluster:
         told = ok(cluster, "verify", "-n", "500")
-        assert "500 sent, 500 acknowledged, 0 failed" in told and "lost 0, duplicated 0, reordered 0" in told
+        assert "500 sent, 500 acknowledged, 0 failed" in told and "lost 0, duplicate 0, reordered 0" in told
         assert cluster.topics == {}
         ok(cluster, "verify", "-n", "10", "--keep")
         [name] = cluster.topics
