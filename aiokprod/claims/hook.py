@@ -218,8 +218,13 @@ class Claims(ProducerInterceptor):
 
     async def _written(self) -> None:
         writer = self._writer
-        while writer is not None and not writer.wait(0):  # noqa: ASYNC110 - of a thread, once per producer
-            await asyncio.sleep(_WAIT_STEP_S)
+        try:
+            while writer is not None and not writer.wait(0):  # noqa: ASYNC110 - of a thread, once per producer
+                await asyncio.sleep(_WAIT_STEP_S)
+        except asyncio.CancelledError:
+            waiting = self.report().waiting
+            self._log.warned("claims wait", f"{waiting} claims are still being written: claims.wait() waits for them")
+            raise
 
     # ------------------------------------------------------------------ asking
     def report(self) -> ClaimsReport:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from array import array
 from enum import IntEnum
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from aiokprod.errors import AiokprodError
@@ -102,22 +103,29 @@ class Rows:
             del column[count:]
 
     def table(self, run: int, stream: int) -> pyarrow.Table:
-        """Make a table for Parquet; the numbers are not copied."""
+        """Make a table for Parquet; the numbers are not copied.
+
+        From buffers only: `pa.array` and `pa.scalar` import pandas where it is installed, which takes half a second.
+        """
         import pyarrow as pa
 
         def column(cells: array[int], kind: pa.DataType) -> pa.Array:
             return pa.Array.from_buffers(kind, len(cells), [None, pa.py_buffer(cells)])
 
         def same(value: int) -> pa.Array:
-            return pa.repeat(pa.scalar(value, pa.int64()), len(self))
+            return column(array("q", [value]) * len(self), pa.int64())
 
+        texts = [topic.encode() for topic in self.topics]
+        ends = array("i", accumulate(map(len, texts), initial=0))
         return pa.table(
             {
                 "run": same(run),
                 "stream": same(stream),
                 "seq": column(self.seqs, pa.int64()),
                 "key_hash": column(self.key_hashes, pa.int64()),
-                "topic": pa.array(self.topics, pa.string()),
+                "topic": pa.Array.from_buffers(
+                    pa.string(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
+                ),
                 "partition": column(self.partitions, pa.int32()),
                 "offset": column(self.offsets, pa.int64()),
                 "status": column(self.statuses, pa.int8()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import zlib
 from collections.abc import Coroutine
@@ -279,3 +280,29 @@ def test_close_does_not_wait_for_a_disk_that_does_not_answer(tmp_path: Path) -> 
     run(scenario())
     assert claims.wait(30)
     assert claims.report().dropped == 1
+
+
+def test_claims_that_close_does_not_wait_for_are_told_in_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_write = threading.Event()
+    write_table = pq.write_table
+
+    def slow(*arguments: Any, **options: Any) -> None:
+        may_write.wait(30)
+        write_table(*arguments, **options)
+
+    monkeypatch.setattr(pq, "write_table", slow)
+    claims = Claims(tmp_path, run=1)
+
+    async def scenario() -> None:
+        async with MemoryProducer(topics={"t": 1}, interceptors=[claims]) as producer:
+            await producer.send("t", b"1")
+
+    run(scenario())
+    expected = "claims of run 1 stream 0: 1 claims are still being written: claims.wait() waits for them"
+    assert expected in [line.getMessage() for line in caplog.records]
+    assert not any(line.exc_info for line in caplog.records)
+    may_write.set()
+    assert claims.wait(30)
+    assert claims.report().rows == 1

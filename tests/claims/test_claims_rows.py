@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import zlib
 from typing import Any
 
@@ -24,6 +26,27 @@ def test_a_table_has_every_column_as_it_was_added() -> None:
     assert table.column("key_hash").to_pylist() == [-1, 2**32 - 1]
     assert table.column("status").to_pylist() == [0, 1]
     assert len(rows) == table.num_rows == 2
+
+
+def test_a_table_has_no_nulls_and_every_topic_whatever_its_length() -> None:
+    rows = Rows()
+    topics = ["", "orders", "o" * 249, "", "t"]
+    for topic in topics:
+        rows.add(0, -1, topic, 0, 0, Status.ACKED, 1, 2)
+    table = rows.table(2**63 - 1, -(2**63))
+    table.validate(full=True)
+    assert table.column("topic").to_pylist() == topics
+    assert table.column("run").to_pylist() == [2**63 - 1] * 5
+    assert Rows().table(1, 2).num_rows == 0
+
+
+def test_the_first_table_does_not_import_pandas() -> None:
+    """The import takes half a second, which is all the time that `close` has for the last claims."""
+    program = (
+        "import sys; import pyarrow.parquet; from aiokprod.claims.rows import Rows; rows = Rows();"
+        " rows.add(0, 1, 'orders', 0, 0, 0, 1, 2); assert rows.table(1, 2).num_rows == 1; assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize("column", [0, 1, 3, 4, 5, 6, 7])  # all but the topic, which is a text
