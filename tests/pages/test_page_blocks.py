@@ -22,6 +22,7 @@ COMMANDS: Final = "tests/pages/test_page_command_lines.py"
 TUTORIAL: Final = "tests/pages/test_tutorial.py"
 COMMAND_LINE: Final = "tests/unit/project/test_command_line_page.py"
 SITE: Final = "tests/unit/project/test_site.py"
+SPARK_PAGES: Final = "tests/spark/test_spark_pages.py"
 POSTGRESQL: Final = "tests/frameworks/test_outbox_in_postgresql.py"
 HERE: Final = Path(__file__).resolve().relative_to(ROOT).as_posix()
 OF_LANGUAGES: Final[Mapping[str, str]] = {
@@ -31,6 +32,7 @@ OF_LANGUAGES: Final[Mapping[str, str]] = {
 """The languages whose blocks one test looks for on all pages: it fails for a block that it does not run."""
 CHECKED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("docs/audit.md", ""): (COMMANDS,),
+    ("docs/audit.md", "text"): (SPARK_PAGES,),
     ("docs/command_line.md", ""): (COMMANDS, COMMANDS),
     ("docs/command_line.md", "text"): (COMMAND_LINE,) * 17,
     ("docs/design.md", ""): (HERE,) * 4,
