@@ -161,6 +161,53 @@ def go_when_a_task_has_ended(spark: SparkSession, folder: Path) -> None:
         (folder / "go").touch()
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_batches")
+def test_leaders_that_die_in_the_middle_of_a_task_lose_and_double_nothing(
+    spark: SparkSession, kafka_cluster: KafkaCluster, tmp_path: Path
+) -> None:
+    # Two of the three brokers, one after the other: each leads a partition that has rows of the open transaction.
+    topic, servers = "led", kafka_cluster.bootstrap_servers
+    kafka_cluster.create_topic(topic, 3)
+    given = options(servers, topic, sinkId=topic, txnAppId=topic, txnVersion="1")
+    given |= {"claims.path": str(tmp_path / "claims"), "kafka.linger.ms": "0"}
+    waits = mishaps.attempt_waits(tmp_path)("value").alias("value")
+    with ThreadPoolExecutor(1) as referees:
+        referee = referees.submit(kill_leaders, kafka_cluster, topic, tmp_path)
+        numbers(spark, 2).select(waits).write.format("aiokprod").options(**given).mode("append").save()
+        referee.result()
+    claims = spark.read.parquet(given["claims.path"]).collect()
+    assert {(row["task_partition"], row["attempt"]) for row in claims} == {(0, 0), (1, 0)}  # no task was run again
+    assert sum(row["count"] for row in claims) == ROWS
+    assert open_transactions(servers, f"{topic}-") == []
+    assert read_by_librdkafka(servers, topic) == ONCE
+    assert read_by_librdkafka(servers, topic, committed=False) == ONCE  # the producers have sent nothing twice either
+
+
+def kill_leaders(cluster: KafkaCluster, topic: str, folder: Path) -> None:
+    """Kill two leaders of partitions with rows while the first task waits; it goes on while the second one is down."""
+    try:
+        appears(folder / "0")
+        until = time.monotonic() + 60
+        while sum(map(bool, cluster.end_offsets(topic))) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        led = [number for number, end in enumerate(cluster.end_offsets(topic)) if end]
+        victims = list(dict.fromkeys(cluster.leaders(topic)[number] for number in led))[:2]
+        assert len(victims) == 2
+        cluster.broker(victims[0]).kill()
+        cluster.broker(victims[0]).start()
+        cluster.wait_ready()
+        cluster.wait_all_in_sync(topic)
+        cluster.broker(victims[1]).kill()
+        (folder / "0.go").touch()
+        time.sleep(2)  # the task goes on without it
+        cluster.broker(victims[1]).start()
+        cluster.wait_ready()
+    finally:  # or the job would wait for it
+        (folder / "0.go").touch()
+
+
 def deny_the_first_attempt(spark: SparkSession, folder: Path) -> None:
     """Make Spark's commit coordinator give the right to commit the first task to another attempt, until that one is lost."""
     coordinator = spark.sparkContext._jsc.sc().dagScheduler().outputCommitCoordinator()
