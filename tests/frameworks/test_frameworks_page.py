@@ -1,9 +1,11 @@
-"""docs/frameworks.md is run: the blocks of a section are one module, against a mock cluster."""
+"""docs/frameworks.md is run against a mock cluster: the files of FastAPI are a folder; another section is one module."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from starlette.testclient import TestClient
 from aiokprod.testing import MockCluster
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "frameworks.md"
+FILES = dict(re.findall(r"<!-- file: (\w+\.py) -->\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL))
 TOPICS = ("orders", "clicks", "reports", "events", "audit")
 
 
@@ -56,14 +59,35 @@ def program(request: pytest.FixtureRequest, cluster: MockCluster, monkeypatch: p
     return module
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder that has the files of the page."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def imported(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Import a file of the page with what it imports."""
+    monkeypatch.syspath_prepend(folder)
+    for each in FILES:
+        monkeypatch.delitem(sys.modules, each.removesuffix(".py"), raising=False)
+    return importlib.import_module(name)
+
+
+@pytest.fixture
+def main(folder: Path, cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the file main.py of the page."""
+    return imported("main", folder, monkeypatch)
+
+
 def values(cluster: MockCluster, topic: str) -> list[bytes | None]:
     return [record.value for record in cluster.records(topic)]
 
 
-@pytest.mark.parametrize("program", ["FastAPI"], indirect=True)
-def test_the_fastapi_program_sends_waits_and_tells_its_health(program: ModuleType, cluster: MockCluster) -> None:
+def test_the_fastapi_program_sends_waits_and_tells_its_health(main: ModuleType, cluster: MockCluster) -> None:
     for round_number in range(2):
-        with TestClient(program.app) as client:
+        with TestClient(main.app) as client:
             answer = client.post("/orders", json={"id": "a", "amount": round_number})
             assert (answer.status_code, answer.json()) == (201, {"partition": 0, "offset": round_number})
             assert client.post("/clicks").status_code == 202
@@ -75,11 +99,14 @@ def test_the_fastapi_program_sends_waits_and_tells_its_health(program: ModuleTyp
     assert values(cluster, "clicks") == [b"clicked", b"clicked"]
 
 
-@pytest.mark.parametrize("program", ["FastAPI"], indirect=True)
-def test_the_tests_on_the_page_pass_without_a_cluster(program: ModuleType, cluster: MockCluster) -> None:
-    program.test_an_order_is_sent()
-    program.test_an_order_that_cannot_be_sent_is_our_failure()
-    assert cluster.requests() == []
+def test_the_tests_on_the_page_pass_without_an_address_of_a_cluster(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AIOKPROD_")]:
+        monkeypatch.delenv(name)
+    tests = imported("test_app", folder, monkeypatch)
+    tests.test_an_order_is_sent()
+    tests.test_an_order_that_cannot_be_sent_is_our_failure()
 
 
 @pytest.mark.parametrize("program", ["Starlette"], indirect=True)
@@ -130,3 +157,5 @@ def test_the_litestar_program_sends_and_may_be_run_twice(program: ModuleType, cl
 def test_every_program_of_the_page_belongs_to_a_section_that_is_run() -> None:
     run = [program_lines(title).splitlines() for title in ("FastAPI", "Starlette", "aiohttp", "Litestar")]
     assert ["".join(lines) for lines in zip(*run, strict=True)] == program_lines(None).splitlines()
+    of_files = [line for text in FILES.values() for line in text.splitlines() if line]
+    assert of_files == [line for line in program_lines("FastAPI").splitlines() if line]

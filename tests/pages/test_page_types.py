@@ -36,7 +36,7 @@ OF_LETTERS: Final = "from aiokprod import Producer\nfrom aiokprod.errors import 
 GIVEN: Final = {"docs/audit.md": OF_SPARK, "docs/spark.md": OF_SPARK, "docs/dead_letters.md": OF_LETTERS}
 """What the examples of a page take for granted."""
 ONE_PROGRAM_A_SECTION: Final = ("docs/frameworks.md",)
-"""Pages where each block of a section goes on where the one before ended."""
+"""Pages where each block of a section that is no file goes on where the one before ended."""
 SLOW: Final = (
     "docs/audit.md",
     "docs/dead_letters.md",
@@ -107,7 +107,7 @@ def programs(page: Path) -> dict[str, str]:
     name, found = label(page), dict[str, str]()
     together: dict[str, list[Block]] = {}
     for block in blocks(page, "python"):
-        if name in ONE_PROGRAM_A_SECTION:
+        if name in ONE_PROGRAM_A_SECTION and "file" not in block.marks:
             together.setdefault(block.section, []).append(block)
         elif name in GIVEN and "file" not in block.marks and "asyncio.run" not in block.text:
             found[unnamed(block)] = given(block.text, GIVEN[name]) + block.text
