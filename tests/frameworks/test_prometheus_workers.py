@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ SENDS = 40
 
 def block(begins: str) -> str:
     (found,) = [
-        text for text in re.findall(r"```(?:python|text)\n(.*?)```", PAGE, re.DOTALL) if text.startswith(begins)
+        text for text in re.findall(r"```(?:python|sh|text)\n(.*?)```", PAGE, re.DOTALL) if text.startswith(begins)
     ]
     return str(found)
 
@@ -38,7 +39,9 @@ class Shop(Served):
         (folder / "shop.py").write_text(block("from collections.abc").replace("write_every=1.0", "write_every=0.05"))
         (folder / "gunicorn.conf.py").write_text(block("from typing"))
         self.figures = folder / "figures"
-        self.figures.mkdir()
+        emptied, exported, _ = block("rm -rf /tmp/shop && mkdir /tmp/shop").splitlines()
+        subprocess.run(["sh", "-c", emptied.replace("/tmp/shop", str(self.figures))], check=True)
+        assert exported == "export AIOKPROD_BOOTSTRAP_SERVERS=localhost:9092 PROMETHEUS_MULTIPROC_DIR=/tmp/shop"
         given = {
             "AIOKPROD_BOOTSTRAP_SERVERS": cluster.bootstrap_servers,
             "PROMETHEUS_MULTIPROC_DIR": str(self.figures),

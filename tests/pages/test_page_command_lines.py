@@ -48,7 +48,9 @@ NOT_PARSED: Final = (
     ". .venv/bin/activate",
     "python -m pytest -n 3 --dist loadfile",
     "python -m aiokprod.audit ...",
-    "export AIOKPROD_BOOTSTRAP_SERVERS=localhost:9092 PROMETHEUS_MULTIPROC_DIR=/run/shop",
+    "rm -rf /tmp/shop",
+    "mkdir /tmp/shop",
+    "export AIOKPROD_BOOTSTRAP_SERVERS=localhost:9092 PROMETHEUS_MULTIPROC_DIR=/tmp/shop",
     "gunicorn shop:app",
 )
 """What has no parser here; it is run like the others."""
@@ -338,7 +340,9 @@ RUNS: Final[Mapping[str, Run | Elsewhere]] = {
         r"\| pool of 4 \|", more="--clients 4 --seconds 0.1", in_repository=True
     ),
     # Of a service.
-    "export AIOKPROD_BOOTSTRAP_SERVERS=localhost:9092 PROMETHEUS_MULTIPROC_DIR=/run/shop": Elsewhere(
+    "rm -rf /tmp/shop": Elsewhere(OF_GUNICORN, OF_GUNICORN, 'block("rm -rf /tmp/shop && '),
+    "mkdir /tmp/shop": Elsewhere(OF_GUNICORN, OF_GUNICORN, '&& mkdir /tmp/shop")'),
+    "export AIOKPROD_BOOTSTRAP_SERVERS=localhost:9092 PROMETHEUS_MULTIPROC_DIR=/tmp/shop": Elsewhere(
         OF_GUNICORN, OF_GUNICORN, '"PROMETHEUS_MULTIPROC_DIR": str(self.figures)'
     ),
     "gunicorn shop:app": Elsewhere(OF_GUNICORN, OF_GUNICORN, 'super().__init__(folder, "shop:app"'),
