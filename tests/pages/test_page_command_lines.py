@@ -296,7 +296,7 @@ RUNS: Final[Mapping[str, Run | Elsewhere]] = {
     "pip install -U pip": Run("Requirement already satisfied: pip", more=PIP),
     # The environment of the tests has not all of that group.
     "pip install -e . --group dev": Elsewhere(".ci/run", ".ci/run", "pip install -q -e . --group dev"),
-    'pip install ".[cli]"': INSTALLED,
+    'pip install -e ".[cli]"': INSTALLED,
     'pip install -e ".[spark]"': INSTALLED,
     # One file of the tests, and not all of them.
     "python -m pytest -n 3 --dist loadfile": Run(

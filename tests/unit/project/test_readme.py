@@ -80,11 +80,14 @@ def test_the_first_screen_has_an_install_line_for_a_checkout() -> None:
     assert first_screen.index(line) < first_screen.index(command())
 
 
-def test_a_compiled_install_in_a_checkout_is_editable() -> None:
-    # Otherwise the checkout's own sources, which a program in its folder imports, would be run instead.
-    texts = [README, *(page.read_text(encoding="utf-8") for page in PAGES if page.name != "releasing.md")]
-    options = [option for text in texts for option in re.findall(r"AIOKPROD_COMPILE=1 pip install (\S+)", text)]
-    assert len(options) >= 4 and set(options) == {"-e"}
+def test_an_install_in_a_checkout_is_editable() -> None:
+    # A copy would replace an editable install, and a program in the checkout's folder would import its sources instead.
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    installs = {page: re.findall(r"pip install [^\n`]*", page.read_text(encoding="utf-8")) for page in pages}
+    of_a_checkout = re.compile(r" ['\"]?\.{1,2}(?:/aiokprod)?(?:[\['\"\s]|$)")
+    found = [(page.name, line) for page, lines in installs.items() for line in lines if of_a_checkout.search(line)]
+    assert len(found) >= 15
+    assert [each for each in found if " -e " not in each[1]] == []
 
 
 def test_every_extra_that_a_page_installs_is_one_of_the_package() -> None:
