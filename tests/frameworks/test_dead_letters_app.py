@@ -17,6 +17,7 @@ from aiokprod.testing.faults.rules import Rule
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "dead_letters.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"<!-- file: (\w+)\.py -->\n```python\n(.*?)```", PAGE, re.DOTALL))
+[LARGEST] = re.findall(r"^aiokprod topics create orders\.dead .*--option max\.message\.bytes=(\d+)", PAGE, re.MULTILINE)
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[MockCluster]:
         monkeypatch.delenv(name)
     with MockCluster(brokers=1) as started:
         started.create_topic("orders", partitions=1, max_message_bytes=10_000)
-        started.create_topic("orders.dead", partitions=1, max_message_bytes=5_000_000)
+        started.create_topic("orders.dead", partitions=1, max_message_bytes=int(LARGEST))
         monkeypatch.setenv("AIOKPROD_BOOTSTRAP_SERVERS", started.bootstrap_servers)
         yield started
 

@@ -312,6 +312,9 @@ RUNS: Final[Mapping[str, Run | Elsewhere]] = {
     "aiokprod cluster --topic orders:6 -- uvicorn app:app --reload": Run(
         "Application startup complete", instead={" -- ": f" {SERVER} -- "}, more="--port 0", is_server=True
     ),
+    "aiokprod topics create orders.dead -b localhost:9092 --option max.message.bytes=3000000 --yes": Run(
+        "topic 'orders.dead' is created$"
+    ),
     "aiokprod demo": Run("lost 0|0 lost", more="-n 5000"),
     "aiokprod transactions list -b localhost:9092 --prefix orders- --state Ongoing": Run(r"^orders-7 +Ongoing "),
     "aiokprod transactions describe -b localhost:9092 orders-7": Run(r"^orders-7 +Ongoing .* invoices-0$"),
