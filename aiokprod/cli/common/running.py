@@ -57,7 +57,10 @@ NAME_RULE: Final = "1 to 249 of the characters a-z A-Z 0-9 . _ - and not '.' or 
 """of topics; some errors say it themselves"""
 BUSY: Final = "Check how busy the broker is, or raise --timeout."
 ADVICE: Final[Mapping[type[AiokprodError], str]] = {
-    BootstrapError: "Check -b (bootstrap.servers), the network and the brokers' advertised.listeners.",
+    BootstrapError: (
+        "Check -b (bootstrap.servers), the network and the brokers' advertised.listeners. -X start.timeout.ms=20000 waits"
+        " longer."
+    ),
     ClusterAuthorizationError: (
         "Grant this principal WRITE on the topic (brokers before 2.8: also IDEMPOTENT_WRITE on the cluster), or set"
         " enable.idempotence=false."

@@ -263,6 +263,7 @@ def test_a_terminal_gets_colour_and_a_bar_unless_it_wants_none(cluster: MockClus
 def test_an_error_is_one_line_with_what_to_do() -> None:
     assert line_of(BootstrapError("no cluster\nmore")) == (
         "no cluster. Check -b (bootstrap.servers), the network and the brokers' advertised.listeners."
+        " -X start.timeout.ms=20000 waits longer."
     )
     assert line_of(FileNotFoundError(2, "No such file or directory", "x")) == "x: No such file or directory"
     assert "\x1b" not in line_of(ConnectionLostError("a\x1b[31m"))
