@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from aiokprod.config.environment import read_variables
@@ -139,6 +139,8 @@ class Setting:
     """a higher one overrides a lower one"""
     error: ConfigError | None = None
     """why it could not be read; it has no value then"""
+    line: int = 0
+    """of the file"""
 
     @property
     def name(self) -> str:
@@ -181,10 +183,11 @@ def settings_of(
 def _of_file(file: str | os.PathLike[str]) -> list[Setting]:
     source = f"--config {os.fspath(file)}"
     try:
-        options, wrong = read_all(file)
+        options, wrong, lines = read_all(file)
     except ConfigError as error:
         return [Setting("", "", None, source, 1, error)]
-    return [*_layer(options, source, 1), *(Setting(our_name(name), name, None, source, 1, why) for name, why in wrong)]
+    found = [replace(each, line=lines[each.written]) for each in _layer(options, source, 1)]
+    return [*found, *(Setting(our_name(name), name, None, source, 1, why) for name, why in wrong)]
 
 
 def _layer(options: Mapping[str, str], source: str, layer: int) -> list[Setting]:
@@ -258,7 +261,7 @@ def problems_of(settings: Sequence[Setting]) -> list[Problem]:
             if ignored(each.written) is None or each.written in _kinds():
                 reading.take(*_as_read(each))
         except ConfigError as error:
-            told = _of_text(error)
+            told = _with_line(_of_text(error), each)
             if all(told is not other.error for other in problems):  # a JAAS text counts as two
                 problems.append(Problem(each, told))
             continue
@@ -276,6 +279,13 @@ def problems_of(settings: Sequence[Setting]) -> list[Problem]:
         if not any(re.search(rf"\b{option}\b", conflict.message) for option in wrong if option):
             problems.append(Problem(None, named_as_written(conflict, given)))
     return problems
+
+
+def _with_line(error: ConfigError, setting: Setting) -> ConfigError:
+    """Return the error of an option that no client has with its line: a text that is no option has its first word as name."""
+    if not setting.line or not error.message.startswith("unknown option"):
+        return error
+    return ConfigError(f"{setting.source.removeprefix('--config ')}, line {setting.line}: {error.message}")
 
 
 def _check_alone(setting: Setting) -> None:

@@ -106,7 +106,7 @@ class Reading:
                 self._levels[CODEC_LEVELS[dotted(name)]] = (name, typed("compression_level", value, "int", name))
             return
         if ours not in self._kinds:
-            raise unknown_option(name, [known.replace("_", ".") if "." in name else known for known in self._kinds])
+            raise unknown_option(name, list(self._kinds))
         meant = _meant(name, ours, typed(ours, value, "str" if name in _READ_BY_US else self._kinds[ours], name))
         if meant is not None:
             self._set(ours, meant, name)

@@ -27,8 +27,10 @@ def read(path: str | os.PathLike[str]) -> dict[str, str]:
     return parse(_text_of(path), os.fspath(path))
 
 
-def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, str], list[tuple[str, ConfigError]]]:
-    """Read the options in a file; return them, and all that is wrong with its lines.
+def read_all(
+    path: str | os.PathLike[str],
+) -> tuple[dict[str, str], list[tuple[str, ConfigError]], dict[str, int]]:
+    """Read the options in a file; return them, all that is wrong with its lines, and the line of each option.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -48,14 +50,14 @@ def _text_of(path: str | os.PathLike[str]) -> str:
 
 def parse(text: str, file: str) -> dict[str, str]:
     """Parse the options in a text; `file` is its name in errors."""
-    options, wrong = parse_all(text, file)
+    options, wrong, _ = parse_all(text, file)
     for _, error in wrong:
         raise error
     return options
 
 
-def parse_all(text: str, file: str) -> tuple[dict[str, str], list[tuple[str, ConfigError]]]:
-    """Parse the options in a text; return them, and (name of the option, error) for all that is wrong.
+def parse_all(text: str, file: str) -> tuple[dict[str, str], list[tuple[str, ConfigError]], dict[str, int]]:
+    """Parse the options in a text; return them, (name of the option, error) for all that is wrong, and the line of each.
 
     The name is empty for a line that has none. An option with two values is not among the options.
     """
@@ -81,7 +83,7 @@ def parse_all(text: str, file: str) -> tuple[dict[str, str], list[tuple[str, Con
             continue
         options[name], where[name] = value, number
     twice = {name for name, _ in wrong}
-    return {name: value for name, value in options.items() if name not in twice}, wrong
+    return {name: value for name, value in options.items() if name not in twice}, wrong, where
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:

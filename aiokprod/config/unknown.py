@@ -9,7 +9,7 @@ from typing import Final
 from aiokprod.config.foreign_names import CODEC_LEVELS, JAAS, RENAMED, dotted, ignored, of_others, refused
 from aiokprod.errors import ConfigError
 
-NEAR: Final = 0.5
+NEAR: Final = 0.6  # "this" and "retries" are less alike
 SAME_FIRST_WORD: Final = 0.25  # "queue.time" is nearer to "queue.buffering.max.ms" than to "request.timeout.ms"
 SERVERS: Final = frozenset(
     {
@@ -48,8 +48,9 @@ def unknown_option(name: str, known: Sequence[str]) -> ConfigError:
         ours = name.replace(".", "_")
     if ours is not None:
         return ConfigError(f"unknown option {name!r}: it is called {ours!r} here (from_mapping takes other names too)")
+    spelled = [each.replace("_", ".") if "." in name else each for each in known]
     return ConfigError(
-        f"unknown option {name!r}: {_advice(name, known) or 'leave it out (docs/configuration.md lists the options)'}"
+        f"unknown option {name!r}: {_advice(name, spelled) or 'leave it out (docs/configuration.md lists the options)'}"
     )
 
 

@@ -113,9 +113,22 @@ def test_what_an_option_must_be_is_told_without_types_of_python() -> None:
     assert [each for each in for_texts if re.search(r"must be:.*(\bstr\b|\bPath\b|Secret|function)", each)] == []
 
 
-def test_an_unknown_option_is_told_with_the_nearest_name() -> None:
-    done = run(None, "config", "explain", "lingr.ms")
-    assert done.exit_code == 2 and "did you mean" in done.stderr and "linger" in done.stderr
+@pytest.mark.parametrize(("name", "near"), [("lingr.ms", "linger.ms"), ("lingr_ms", "linger_ms")])
+def test_an_unknown_option_is_told_with_the_nearest_name_in_the_spelling_that_was_typed(name: str, near: str) -> None:
+    done = run(None, "config", "explain", name)
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"aiokprod config explain: unknown option '{name}': did you mean '{near}'?\n",
+    )
+
+
+def test_an_unknown_option_of_a_file_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("linger.ms=7\nthis is no option\n")
+    done = run(None, "config", "explain", "--config", str(file))
+    assert done.stderr.startswith(f"aiokprod config explain: {file}, line 2: unknown option 'this': leave it out")
+    [found] = objects(run(None, "doctor", "--json", "-b", "127.0.0.1:1", "--config", str(file)).stdout)
+    assert found["change"] == "delete this"
 
 
 def test_the_meanings_are_those_of_the_page() -> None:

@@ -338,6 +338,11 @@ def test_a_slip_is_answered_with_the_nearest_name_of_any_client(name: str, near:
     refused(f"did you mean {near}", **{name: "1"})
 
 
+@pytest.mark.parametrize("name", ["this", "value", "option", "topic", "nosuchoptionatall", "no.such.option"])
+def test_a_word_that_is_far_from_every_name_is_answered_with_none(name: str) -> None:
+    refused(f"unknown option {name!r}: leave it out", **{name: "1"})
+
+
 class TokenProvider:
     """As aiokafka has it."""
 
