@@ -29,8 +29,35 @@ def meant(name: str, commands: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(name, known, 1)), None)
 
 
+def _has(command: click.Command | None, option: str) -> bool:
+    """Return whether a command, or one of a group's, has this option."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        return any(_has(command.get_command(context, name), option) for name in command.list_commands(context))
+    return command is not None and any(option in each.opts for each in command.params)
+
+
 class Group(click.Group):
     """A group of commands."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options that stand before the command.
+
+        Raises:
+            click.UsageError: one is unknown; the message says so if it is an option of the command.
+        """
+        words = list(args)  # click takes its own off
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            names, option = self.list_commands(ctx), error.option_name
+            typed = [word for word in words if word in names][:1] or names
+            name = next((name for name in typed if _has(self.get_command(ctx, name), option)), None)
+            if name is None:
+                raise
+            raise click.UsageError(
+                f"{option} comes after the command, as in '{ctx.command_path} {name} ... {option} ...'", ctx
+            ) from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -170,6 +170,18 @@ def test_the_commands_that_people_try_first_have_examples() -> None:
             "aiokprod completion: Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish. See: ",
         ),
         (("prodcue",), "aiokprod: No such command 'prodcue'. Did you mean 'produce'? See: aiokprod --help"),
+        (
+            ("-b", "localhost:9092", "read", "orders"),
+            "aiokprod: -b comes after the command, as in 'aiokprod read ... -b ...'. See: aiokprod --help",
+        ),
+        (("--rate=5", "produce"), "aiokprod: --rate comes after the command, as in 'aiokprod produce ... --rate ...'"),
+        (("--rate=5", "read"), "aiokprod: No such option '--rate'"),
+        (
+            ("topics", "-b", "x", "list"),
+            "aiokprod topics: -b comes after the command, as in 'aiokprod topics list ... ",
+        ),
+        (("-X", "acks=1", "config", "explain"), "aiokprod: -X comes after the command, as in 'aiokprod config ... -X "),
+        (("--nonsense", "read"), "aiokprod: No such option '--nonsense'"),
         (("topics", "descibe"), "aiokprod topics: No such command 'descibe'. Did you mean 'describe'? See: "),
         (("verify", "--size", "x"), "aiokprod verify: Invalid value for '--size': 'x' is not a whole number. See: "),
         (("produce", "--rate", "x"), "aiokprod produce: Invalid value for '--rate': 'x' is not a number. See: "),
