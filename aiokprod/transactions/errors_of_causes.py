@@ -35,7 +35,9 @@ _USAGE: Final = {
     Refusal.NOT_IN_TRANSACTION: (
         "no transaction is open: send inside `async with producer.transaction()`, or call begin_transaction() first"
     ),
-    Refusal.IN_TRANSACTION: "a transaction is open already: commit or abort it first",
+    Refusal.IN_TRANSACTION: (
+        "a transaction is open already: commit or abort it first (for transactions side by side: docs/exactly_once.md)"
+    ),
     Refusal.ABORTABLE: "the transaction can only be aborted: call abort_transaction()",
     Refusal.COMMITTING: "the transaction is being committed: await the end of that commit_transaction() first",
     Refusal.ABORTING: "the transaction is being aborted: await the end of that abort_transaction() first",
