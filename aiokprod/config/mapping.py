@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from aiokprod.config.foreign_names import (
@@ -42,10 +42,16 @@ def build(
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"from_mapping needs a mapping of names and values, not {type(mapping).__name__}")
     reading = Reading(kinds)
+    wrong: list[ConfigError] = []
     for name, value in mapping.items():
         if not isinstance(name, str):
             raise ConfigError(f"an option's name must be a str, not {shown(name)} ({type(name).__name__})")
-        reading.take(name, value)
+        try:
+            reading.take(name, value)
+        except ConfigError as error:
+            wrong.append(error)
+    if wrong:
+        raise _all_of(wrong)
     reading.take_level()
     reading.tell_others()
     try:
@@ -56,6 +62,11 @@ def build(
     if "partitioner" not in reading.values and options.get("partitioner") is None:
         _tell_partitioner([name for name in mapping if is_of_librdkafka(name)])
     return built
+
+
+def _all_of(wrong: Sequence[ConfigError]) -> ConfigError:
+    """Return one error that has the texts of all, so that a mapping is mended in one round."""
+    return wrong[0] if len(wrong) == 1 else ConfigError("; ".join(each.message for each in wrong))
 
 
 def values_of(kinds: Mapping[str, str], name: str, value: Any) -> dict[str, Any]:

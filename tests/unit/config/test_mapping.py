@@ -343,6 +343,16 @@ def test_a_word_that_is_far_from_every_name_is_answered_with_none(name: str) -> 
     refused(f"unknown option {name!r}: leave it out", **{name: "1"})
 
 
+def test_all_options_that_are_refused_are_told_at_once() -> None:
+    options = {"statistics.interval.ms": 1_000, "acks": "all", "lingr.ms": 5, "retries": "many"}
+    with pytest.raises(ConfigError) as told:
+        from_mapping(**options)
+    statistics, lingr, retries = told.value.message.split("; ")
+    assert statistics.startswith("option 'statistics.interval.ms' has no meaning here: ")
+    assert lingr == "unknown option 'lingr.ms': did you mean 'linger.ms'?"
+    assert retries == "retries is 'many': it must be a whole number"
+
+
 class TokenProvider:
     """As aiokafka has it."""
 
