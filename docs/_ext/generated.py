@@ -479,9 +479,16 @@ def _on_source_read(app: Any, docname: str, source: list[str]) -> None:
     source[0] = filled(docname, source[0])
 
 
+def _on_env_updated(app: Any, env: Any) -> list[str]:
+    """Leave the changelog out of the search: it names everything, and would be found first."""
+    env.metadata["CHANGELOG"]["nosearch"] = ""
+    return []
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Connect to Sphinx."""
     app.connect("source-read", _on_source_read)
+    app.connect("env-updated", _on_env_updated)
     app.connect("autodoc-process-docstring", _on_docstring, priority=100)  # before napoleon
     app.connect("autodoc-process-bases", _on_bases)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

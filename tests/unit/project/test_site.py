@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import http.server
+import json
 import re
 import subprocess
 import sys
@@ -46,6 +47,8 @@ FOUND_BY_SEARCH: Final = {
     "backpressure": ("explanation/memory", ""),
     "dlq": ("dead_letters", ""),
     "dead letter queue": ("dead_letters", ""),
+    "windows": ("reference/versions", "linux-macos-windows"),
+    "grafana": ("prometheus", ""),
 }
 """What is searched for, and the place to which one of the first three results leads: an object, or anywhere in a section, or a
 page as a whole."""
@@ -192,6 +195,15 @@ def test_every_kip_that_the_producer_names_is_in_the_table_and_no_other() -> Non
     page = (DOCS / "reference" / "versions.md").read_text(encoding="utf-8")
     rows = {kip for row in re.findall(r"^\| (KIP-.*?) \|", page, re.MULTILINE) for kip in row.split(", ")}
     assert rows == named
+
+
+def test_the_changelog_is_not_searched(site: Path) -> None:
+    text = (site / "searchindex.js").read_text(encoding="utf-8")
+    index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
+    number = index["docnames"].index("CHANGELOG")
+    assert index["titles"][number] == ""
+    found = [index["terms"][word] for word in ("grafana", "dlq")]
+    assert [pages for pages in found if number == pages or (isinstance(pages, list) and number in pages)] == []
 
 
 # ---------------------------------------------------------------------- links
