@@ -60,7 +60,14 @@ def _run(work: Work, connection: Connection, topics: Sequence[str] = ()) -> None
 
 @transactions.command("list")
 @click.option("--prefix", default="", help="Only transactional ids that begin with it.")
-@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only ids in this state.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(STATES, case_sensitive=False),
+    metavar=f"[{'|'.join(STATES)}]",
+    help="Only ids in this state.",
+)
 @_JSON
 @connection_options
 def list_command(
@@ -160,6 +167,8 @@ def find_hanging_command(
                 for each in found
             ]
             print_table(("TOPIC", "PARTITION", "OFFSET", "PRODUCER ID", "EPOCH", "TRANSACTIONAL ID"), rows)
+        else:
+            tell("nothing hangs")
         return FOUND if found else 0
 
     _run(work, connection, topics)

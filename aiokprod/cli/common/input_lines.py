@@ -78,7 +78,8 @@ class InputLines:
                 yield [line.removesuffix(b"\r") for line in lines]
             if len(rest) > self._longest:
                 raise ValueError(
-                    f"a line is longer than {self._longest} bytes (max_request_size): is it a file of lines?"
+                    f"a line is longer than {self._longest} bytes: raise max.request.size (-X), or send a file that has no"
+                    " lines with --whole"
                 )
 
     async def contents(self) -> AsyncIterator[bytes]:
@@ -99,7 +100,7 @@ class InputLines:
             self.read_bytes += len(chunk)
             content += chunk
             if len(content) > self._longest:
-                raise ValueError(f"a file is longer than {self._longest} bytes (max_request_size)")
+                raise ValueError(f"a file is longer than {self._longest} bytes: raise max.request.size (-X)")
 
     async def _chunks(self) -> AsyncIterator[bytes | None]:
         loop = asyncio.get_running_loop()

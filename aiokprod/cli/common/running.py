@@ -28,6 +28,7 @@ from aiokprod.errors import (
     BootstrapError,
     ClusterAuthorizationError,
     ClusterError,
+    CodecUnavailableError,
     ConnectionLostError,
     DeliveryTimeoutError,
     InvalidPartitionError,
@@ -65,6 +66,7 @@ ADVICE: Final[Mapping[type[AiokprodError], str]] = {
         "Grant this principal WRITE on the topic (brokers before 2.8: also IDEMPOTENT_WRITE on the cluster), or set"
         " enable.idempotence=false."
     ),
+    CodecUnavailableError: "",  # the error has the line of pip
     ConnectionLostError: "Check the broker and the network.",
     DeliveryTimeoutError: "Check how busy the brokers are, or raise delivery.timeout.ms (-X).",
     InvalidPartitionError: "`aiokprod topics describe TOPIC` shows the partitions.",

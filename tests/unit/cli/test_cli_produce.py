@@ -264,7 +264,7 @@ def test_what_makes_no_sense_is_one_line_and_status_2(
 
 def test_a_line_longer_than_a_request_is_told(cluster: MockCluster) -> None:
     done = run(cluster, "produce", "t", "-X", "max.request.size=1000", "-X", "batch.size=1000", input=b"x" * 300_000)
-    assert done.exit_code == 2 and "a line is longer than 1000 bytes" in done.stderr
+    assert done.exit_code == 2 and "a line is longer than 1000 bytes: raise max.request.size (-X), or " in done.stderr
 
 
 def test_what_ends_the_reading_after_records_were_sent_is_status_1(cluster: MockCluster, tmp_path: Path) -> None:

@@ -63,12 +63,15 @@ def test_an_error_is_one_line_and_status_2(cluster: MockCluster) -> None:
     unnamed = {"AIOKPROD_BOOTSTRAP_SERVERS": ""}
     assert CliRunner().invoke(transactions, ["list"], env=unnamed).exit_code == 2
     assert run(cluster, "list", "--state", "Open").exit_code == 2
+    assert run(cluster, "list", "--state", "ongoing").exit_code == 0
 
 
 def test_what_hangs_is_found_and_aborted_by_its_place(cluster: MockCluster) -> None:
     leave_open(cluster)
     at = ("--topic", "t", "--partition", "0", "--offset", "0")
-    assert run(cluster, "find-hanging", "--older-than", "0").exit_code == 0
+    healthy = run(cluster, "find-hanging", "--older-than", "0")
+    assert (healthy.exit_code, healthy.stdout) == (0, "")
+    assert healthy.stderr == "aiokprod transactions find-hanging: nothing hangs\n"
     still_known = run(cluster, "abort", *at, "--yes")
     assert (still_known.exit_code, "nothing hangs" in still_known.stderr) == (2, True)
     cluster.lose_transaction("orders-1")

@@ -25,6 +25,7 @@ from aiokprod.errors import (
     AuthenticationError,
     BootstrapError,
     ClusterAuthorizationError,
+    CodecUnavailableError,
     ConnectionLostError,
     DeliveryTimeoutError,
     InvalidPartitionError,
@@ -267,6 +268,7 @@ def test_an_error_is_one_line_with_what_to_do() -> None:
     )
     assert line_of(FileNotFoundError(2, "No such file or directory", "x")) == "x: No such file or directory"
     assert "\x1b" not in line_of(ConnectionLostError("a\x1b[31m"))
+    assert line_of(CodecUnavailableError("lz4 needs a package: pip install x")) == "lz4 needs a package: pip install x"
 
 
 def test_an_error_of_the_work_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
