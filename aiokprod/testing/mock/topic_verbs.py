@@ -6,6 +6,8 @@ changes is changed when it returns.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aiokprod.testing.mock.cluster_state import ClusterState, Topic
 from aiokprod.testing.mock.log import StoredBatch
 from aiokprod.testing.mock.partition import NO_LEADER, Partition
@@ -35,7 +37,11 @@ class TopicVerbs:
 
         Raises:
             RefusalError: a broker would refuse this; `code` is its error code.
+            TypeError: an option is a mapping, as of several options.
         """
+        for given in config.values():
+            if isinstance(given, Mapping):
+                raise TypeError('each option of a topic is a keyword: create_topic("orders", max_message_bytes=1000)')
         factor = -1 if replication_factor is None else replication_factor
         create = self._state.create_topic
         topic = self._home.call(lambda: create(name, partitions=partitions, replication_factor=factor, options=config))

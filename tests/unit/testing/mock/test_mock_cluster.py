@@ -14,6 +14,7 @@ from mock_batches import batch, idempotent
 from mock_client import RawClient
 from mock_requests import NOW_MS, mock, requests_of, values
 
+from aiokprod.testing import MockCluster
 from aiokprod.testing.mock import RefusalError
 from aiokprod.testing.mock.handlers import APIS
 from aiokprod.wire.frames import encode_request_header
@@ -368,3 +369,8 @@ def test_a_broker_that_is_not_there_is_told_and_nothing_changes() -> None:
             assert cluster.leader("t") == 1
 
     asyncio.run(scenario())
+
+
+def test_options_of_a_topic_that_are_given_as_a_mapping_are_told_as_keywords() -> None:
+    with MockCluster(1) as cluster, pytest.raises(TypeError, match=r"is a keyword: .* max_message_bytes=1000"):
+        cluster.create_topic("t", options={"max.message.bytes": 1000})
