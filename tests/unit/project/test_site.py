@@ -47,7 +47,7 @@ FOUND_BY_SEARCH: Final = {
     "backpressure": ("explanation/memory", ""),
     "dlq": ("dead_letters", ""),
     "dead letter queue": ("dead_letters", ""),
-    "windows": ("reference/versions", "linux-macos-windows"),
+    "windows": ("reference/versions", ""),
     "grafana": ("prometheus", ""),
 }
 """What is searched for, and the place to which one of the first three results leads: an object, or anywhere in a section, or a
