@@ -5,8 +5,9 @@ transactional producers, one transaction each (docs/exactly_once.md), by one cli
 is in between. Each kind takes a turn per round, in a process of its own; printed are the medians, and the ratios to the plain
 producer, which are computed round by round.
 
-`--bootstrap HOST:PORT` uses a cluster that is there and creates topics by itself. Without it a real one of three brokers is
-started. Measured is the form that this interpreter has (two minutes).
+`--bootstrap HOST:PORT` uses a cluster that is there and creates topics by itself, and the form that this interpreter has (two
+minutes). Without it a real one of three brokers is started. `--docs` measures both forms on that and writes the table into
+docs/exactly_once.md (seven minutes, and one or two more to build the compiled form).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from aiokprod import Producer, compiled
@@ -30,6 +32,13 @@ PLAIN = "plain"
 KINDS: dict[str, int] = {PLAIN: 0, "pool of 1": 1, "pool of 4": 4, "pool of 16": 16}
 """Each with the number of its transactional producers."""
 VALUE = b"v" * 200
+PAGE = Path(__file__).parents[1] / "docs" / "exactly_once.md"
+BEGIN = "<!-- figures: python bench/transaction_for_each_request.py --docs -->"
+END = "<!-- end of figures -->"
+HOW = """The same requests, with and without transactions, in one run: two records of 200 bytes to two topics on three brokers,
+which share a processor core; the client has the other. Medians of {rounds} rounds, with the minimum and the maximum.
+{facts}
+"""
 Request = Callable[[int], Awaitable[object]]
 
 
@@ -175,6 +184,13 @@ def measure(pythons: Mapping[str, str], servers: str, chosen: argparse.Namespace
     return table(found)
 
 
+def write(page: Path, text: str) -> None:
+    """Write the figures between the marks of the page."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bootstrap", help="a cluster that is there")
@@ -183,6 +199,7 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=8.0, help="of a turn (default 8)")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--docs", action="store_true", help="also write the table into docs/exactly_once.md")
     parser.add_argument("--turn", help="one turn, printed as JSON")
     parser.add_argument("--core", type=int, help="the processor of that turn (default any)")
     chosen = parser.parse_args()
@@ -191,16 +208,28 @@ def main() -> None:
             os.sched_setaffinity(0, {chosen.core})
         print(json.dumps(asyncio.run(take(chosen.bootstrap, Turn(*json.loads(chosen.turn)), chosen.seconds))))
         return
-    pythons = {"compiled" if compiled else "pure": sys.executable}
+    if chosen.docs and chosen.bootstrap:
+        parser.error("the page tells of brokers that this script has started: --docs goes without --bootstrap")
     if chosen.bootstrap:
-        print(measure(pythons, chosen.bootstrap, chosen, None))
+        form = "compiled" if compiled else "pure"
+        print(measure({form: sys.executable}, chosen.bootstrap, chosen, None))
         return
+    import machine
     from brokers import client_core, started
+    from compiled import compiled_python
 
+    pythons = {"compiled": str(compiled_python())} if chosen.docs else {}
     with started(3, 0.0) as cluster:
         for topic in TOPICS:
             cluster.create_topic(topic, partitions=6)
-        print(measure(pythons, cluster.bootstrap_servers, chosen, client_core()))
+        text = measure({**pythons, "pure": sys.executable}, cluster.bootstrap_servers, chosen, client_core())
+    print(text)
+    if chosen.docs:
+        facts = "; ".join(f"{name}: {value}" for name, value in machine.facts().items() if name in FACTS) + "."
+        write(PAGE, HOW.format(rounds=chosen.rounds, facts=facts) + "\n" + text)
+
+
+FACTS = ("date", "processor", "system", "Python", "Apache Kafka", "aiokprod")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""bench/transaction_for_each_request.py: each kind makes its requests, and the table has the ratios to the plain ones."""
+"""bench/transaction_for_each_request.py: each kind makes its requests, and the page gets the ratios to the plain ones."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 import transaction_for_each_request as bench
-from transaction_for_each_request import KINDS, PLAIN, TOPICS, Figures, Turn
+from transaction_for_each_request import BEGIN, END, KINDS, PAGE, PLAIN, TOPICS, Figures, Turn
 
 from aiokprod.testing import MockCluster
 
@@ -54,3 +55,15 @@ def test_ratios_are_computed_round_by_round_within_a_form() -> None:
         "3.00 (3.00 to 3.00)", "3.0 (3.0 to 3.0)", "9.0 (9.0 to 9.0)",
     ]  # fmt: skip
     assert rows[3][4] == "0.100 (0.100 to 0.100)"
+
+
+def test_the_figures_go_between_the_marks_of_the_page(tmp_path: Path) -> None:
+    text = PAGE.read_text()
+    assert text.count(BEGIN) == text.count(END) == 1
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    for figures in ("figures of one run", "| figures | of another |"):
+        bench.write(page, figures)
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2]
+    assert page.read_text() == f"{before}{BEGIN}\n| figures | of another |\n{END}{after}"
