@@ -132,11 +132,12 @@ def spark(session: nox.Session) -> None:
 
 @nox.session
 def sink_protocol(session: nox.Session) -> None:
-    """Explore the protocol of exactly-once Spark sinks: 3,000 random schedules of each kind and version (or `-- N`)."""
+    """Explore the protocol of exactly-once Spark sinks: 3,000 random schedules of each kind (or `-- N`), small worlds."""
     install(session, "test")
     schedules = session.posargs[0] if session.posargs else "3000"
-    tests = "tests/unit/spark/exactly_once/test_protocol_exploration.py"
-    session.run("pytest", tests, "-n", "auto", env={"AIOKPROD_TEST_SPARK_SCHEDULES": schedules})
+    names = ("test_protocol_exploration.py", "test_protocol_small_worlds.py")
+    tests = [f"tests/unit/spark/exactly_once/{name}" for name in names]
+    session.run("pytest", *tests, "-n", "auto", env={"AIOKPROD_TEST_SPARK_SCHEDULES": schedules})
 
 
 @nox.session

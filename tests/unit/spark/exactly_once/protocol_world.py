@@ -11,9 +11,10 @@ one. The rules of the brokers are those that were measured (docs/broker_rules.md
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cache
 from random import Random
 from typing import Any, NamedTuple
 
@@ -269,17 +270,34 @@ def name_of(attempt: Attempt) -> Any:
     return ("task", *attempt[:3])
 
 
+@cache
+def print_of(row: Row) -> int:
+    """Return the part of a fingerprint that a row makes."""
+    return Random(repr(row)).getrandbits(64)
+
+
 class World:
     """One schedule, from its seed."""
 
     def __init__(
-        self, seed: int, faults: Faults, rules: Rules = Rules(), *, version: int = 2, batches: int = 3, most: int = 6000
+        self,
+        seed: int,
+        faults: Faults,
+        rules: Rules = Rules(),
+        *,
+        version: int = 2,
+        batches: int = 3,
+        tasks: int = 3,
+        rows: int = ROWS,
+        most: int = 6000,
     ) -> None:
         self.random = Random(seed)
         self.faults = faults
         self.rules = rules
         self.brokers = Brokers(version)
         self.batches = batches
+        self.tasks = tasks  # of a batch; one less in some replays, if rows move
+        self.rows = rows  # of a batch
         self.checkpoint = Checkpoint(0)
         self.others: list[Checkpoint] = []
         self.skipped: set[tuple[str, int]] = set()
@@ -321,6 +339,10 @@ class World:
 
     def happens(self, probability: float) -> bool:
         return not self.is_calm and probability > 0 and self.random.random() < probability
+
+    def delay(self, steps: Sequence[int]) -> int:
+        """Return for how many steps an actor waits."""
+        return self.random.choice(steps)
 
     def _draw_faults(self) -> None:
         if self.running is not None and self.happens(self.faults.crash):
@@ -432,7 +454,7 @@ class World:
             committing = self._perform(rules.commit(opened, batch, version, reports, self.now_s, rules.protocol, **how))
             if self.happens(self.faults.stops):
                 self.actors.append(committing)
-                for _ in range(self.random.randrange(12)):
+                for _ in range(self.delay(range(12))):
                     yield
                 yield from self._perform(rules.abort(opened.token, prepared, rules.protocol))
                 raise Crashed
@@ -451,8 +473,10 @@ class World:
     def _layout(self, batch: BatchName, run: int) -> list[list[Row]]:
         """Return the rows of each task; the same in a replay, unless rows move."""
         random = Random(f"{batch} {run if self.faults.moves else 0}")
-        layout: list[list[Row]] = [[] for _ in range(random.randint(2, 3) if self.faults.moves else 3)]
-        for number in range(ROWS + (batch in self.grown)):
+        layout: list[list[Row]] = [
+            [] for _ in range(random.randint(self.tasks - 1, self.tasks) if self.faults.moves else self.tasks)
+        ]
+        for number in range(self.rows + (batch in self.grown)):
             random.choice(layout).append((*batch, number))
         return layout
 
@@ -510,7 +534,7 @@ class World:
         if isinstance(order, Refusal):
             told.append(order)
             return
-        fingerprint = sum(Random(repr(row)).getrandbits(64) for row in rows) % 2**64
+        fingerprint = sum(print_of(row) for row in rows) % 2**64
         if order is Order.COMPARE:
             is_same = protocol.is_same(opened.markers[partition], len(rows), fingerprint)
             if is_same or not may_duplicate:
@@ -521,7 +545,7 @@ class World:
         if order is Order.SKIP or not rows:
             told.append(Report(order, None, len(rows)))
             if order is not Order.SKIP and self.happens(self.faults.in_vain):
-                for _ in range(self.random.choice((0, 0, 20, 200))):
+                for _ in range(self.delay((0, 0, 20, 200))):
                     yield
                 self._take(name, opened)
             return
@@ -647,7 +671,7 @@ class World:
             rows = [(query, number, each) for each in range(count)]
             wrong += [Finding(Wrong.LOST, str(row)) for row in rows if not there[row]]
         for query, number in self._whole_or_not_at_all():
-            if sum(there[query, number, each] > 0 for each in range(ROWS)) not in (0, ROWS):
+            if sum(there[query, number, each] > 0 for each in range(self.rows)) not in (0, self.rows):
                 wrong.append(Finding(Wrong.IN_PART, f"{query}, {number}"))
         for refusal in self.refusals:
             if not self._may_refuse(refusal):
