@@ -622,11 +622,11 @@ class World:
                 except FencedError:
                     return False
             case procedures.WriteDone(batch, lists):
-                is_first = self.random.random() < 0.5
-                found = self._leftovers() if lists and is_first else ()
+                is_listed_first = lists and self.random.random() < 0.5
+                found = self._leftovers() if is_listed_first else ()
                 brokers.done = batch
                 yield
-                return self._leftovers() if lists and not is_first else found
+                return self._leftovers() if lists and not is_listed_first else found
             case _:
                 raise AssertionError(request)
         return None

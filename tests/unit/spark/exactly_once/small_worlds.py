@@ -60,6 +60,8 @@ RUNNING, CRASH, TIMEOUT = 64, 65, 66
 """Moves beside the numbers of actors: the driver's step, its crash, and from 66 on the timeout of an open transaction."""
 DEEPEST = 240
 """Choices in a schedule; one with more does not end."""
+NO_NUMBER = 1000
+"""More than any number of an id."""
 ALL = "all"
 """All transactional ids."""
 DRIVER = ("task", 99)
@@ -76,11 +78,16 @@ class SmallBrokers(Brokers):
         """whether the last write was a marker: the next thing that its task does is to tell it"""
         self.touched: set[Any] = set()
         """Ids that the step has asked or changed; ALL: each of them."""
+        self.weeks = 0
+
+    def forget_ids(self) -> None:
+        super().forget_ids()
+        self.weeks += 1  # an id that comes back has another producer id
 
     def init(self, name: Any, after: tuple[int, int] | None = None) -> tuple[int, int]:
         self.touched.add(name)
         if name not in self.ids:
-            self.ids[name] = Id(_number_of(name))
+            self.ids[name] = Id(_number_of(name) + NO_NUMBER * self.weeks)
         return super().init(name, after)
 
     def has(self, name: Any, identity: tuple[int, int]) -> bool:
@@ -417,6 +424,9 @@ class SmallWorld(World):
                 self.late > 0,
                 self.is_over,
                 self.expired,
+                self.is_forgotten,
+                brokers.weeks,
+                self.now_s,
                 self.real_committed,
                 tuple(self.refusals),
                 frozenset(self.finished.items()),
@@ -479,7 +489,7 @@ class Marking:
     def opening(self, value: Opening) -> Any:
         return (
             value.token, value.last, value.is_finished, frozenset(value.markers.items()), value.earlier, value.stream,
-            value.rows, frozenset(value.unmarked),
+            value.rows, frozenset(value.unmarked), frozenset(value.unknown),
         )  # fmt: skip
 
     def checkpoint(self, value: Checkpoint) -> Any:
@@ -557,6 +567,7 @@ LARGER_WORLDS = {
     "queries take turns": Small(replace(_CRASH, deleted=FREE, returns=FREE), 1, 2),
     "old checkpoints come back": Small(replace(_CRASH, rewound=COSTS), 3, 2),
     "old checkpoints come back, rows are added": Small(replace(_CRASH, rewound=COSTS, grows=True), 3, 2),
+    "queries stay away for a week": Small(replace(_CRASH, away=FREE), 1, 1),
     "markers expire, three faults": Small(replace(_TIMEOUT, markers_expire=FREE), 1, 3),
 }
 

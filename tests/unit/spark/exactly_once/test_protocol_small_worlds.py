@@ -33,6 +33,7 @@ REFUSED = {
     "jobs are skipped": Refusal.UNFINISHED,
     "markers expire": Refusal.NO_FACTS,
     "facts expire": Refusal.NO_FACTS,
+    "queries stay away for a week": Refusal.NO_FACTS,
     "queries take turns": Refusal.NO_FACTS,
     "old checkpoints come back": Refusal.REWOUND,
     "old checkpoints come back, rows are added": Refusal.OTHER_COUNT,
@@ -58,6 +59,7 @@ SHOWN = {
     "X15": "old checkpoints come back, rows are added",
     "X16": "rows move, duplicates are allowed",
     "X17": "markers expire",
+    "X18": "queries stay away for a week",
 }
 """The world in which each rule is missed."""
 ON_VERSION_1 = {"X4", "X16"}
