@@ -130,6 +130,21 @@ def test_what_is_left_behind_a_commit_may_stay_there(cluster: MockCluster) -> No
     assert visible(cluster) == ONCE + Counter(rows_of(1))
 
 
+def test_a_batch_is_finished_if_what_is_left_cannot_be_found_until_its_deadline(
+    newest: MockCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = {"kafka.delivery.timeout.ms": "1500", "kafka.request.timeout.ms": "1000", "kafka.max.block.ms": "1000"}
+    spark = Spark(newest, short)  # together less than SWEEP_S
+    writer = spark.writer()
+    told = [spark.task(writer, 0, 0, ROWS)]
+    loading = newest.fail_next("ListTransactions", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=1_000_000)
+    spark.commit(writer, told, 0)
+    assert loading.hits > 1
+    (told_left,) = [each.getMessage() for each in caplog.records if "part of no batch" in each.getMessage()]
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in told_left
+    assert visible(newest) == ONCE
+
+
 def test_a_job_whose_tasks_have_all_died_leaves_nothing(cluster: MockCluster) -> None:
     spark = Spark(cluster, query=None)
     writer = spark.writer()

@@ -187,8 +187,7 @@ class Requests:
         except TimeoutError:
             if not scope.expired():
                 raise
-            why = "" if self._trouble is None else f": {self._trouble.message}"
-            raise ExactlyOnceError(f"{name} was not done in time{why}") from self._trouble
+            raise self._late(f"{name} was not done in time") from self._trouble
         reached(f"after {name}", self.names.sink)
         return answer
 
@@ -479,12 +478,16 @@ class Requests:
         """Find the leftovers of a finished batch, or give up: it is finished whatever comes of this."""
         if not lists:
             return ()
+        left_s = self._deadline - asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(SWEEP_S):
+            # Half of what is left: at the deadline itself the batch, which is done, would fail.
+            async with asyncio.timeout(min(SWEEP_S, left_s / 2)):
                 return await self._leftovers()
+        except TimeoutError:
+            log_left(self._late("they were not found in time"))
         except Exception as error:
             log_left(error)
-            return ()
+        return ()
 
     async def _write_done(self, batch: BatchName) -> None:
         group, partition = self.names.done
@@ -590,6 +593,11 @@ class Requests:
         error = ClusterAuthorizationError(f"{text}: {name_of(code)}", code=code)
         advise(error, missing_right(code, self.names) or error.advice)
         raise error
+
+    def _late(self, text: str) -> ExactlyOnceError:
+        """Return the error of what was not done in time, with the last answer."""
+        why = "" if self._trouble is None else f": {self._trouble.message}"
+        return ExactlyOnceError(f"{text}{why}")
 
     async def _pause(self, attempt: int) -> None:
         await asyncio.sleep(self._pace.usual_s(attempt))
