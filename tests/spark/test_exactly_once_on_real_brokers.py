@@ -115,7 +115,7 @@ def test_a_job_that_fails_leaves_nothing_and_readers_go_on(kafka_cluster: KafkaC
 def test_a_query_that_comes_back_when_its_markers_have_expired_and_its_decision_has_not_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(protocol, "MARKERS_LAST_S", 30)  # below the retention, as twelve hours are below a week
+    monkeypatch.setattr(protocol, "MARKERS_LAST_S", 30)  # below the retention, as six days are below a week
     with KafkaCluster(brokers=1, config=FORGETFUL) as cluster:
         topic = "t"
         cluster.create_topic(topic, 3)
@@ -135,7 +135,7 @@ def test_a_query_that_comes_back_when_its_markers_have_expired_and_its_decision_
         assert facts_in(servers, "t.0") == 1, "the decision is there"
         for number in (0, 1):
             with pytest.raises(
-                FactsMissingError, match="batch 0 was decided, and the records of its parts have expired"
+                FactsMissingError, match="batch 0 was decided days ago, and the records of its parts may have"
             ):
                 spark.batch(number, layout)
         forget_processes()

@@ -181,8 +181,8 @@ def refusal_error(
             )
         case Refusal.NO_FACTS if opening.unknown and last is not None and last.query == batch.query:
             text = (
-                f"{kind} {last.number} was decided, and the records of its parts have expired (offsets.retention.minutes, 7"
-                " days by default), so it is not known whether all of it is committed"
+                f"{kind} {last.number} was decided days ago, and the records of its parts may have expired"
+                " (offsets.retention.minutes, 7 days by default), so it is not known whether all of it is committed"
             )
         case Refusal.NO_FACTS if last == batch:
             text = (

@@ -15,7 +15,7 @@ X10 each marker of a batch belongs to a task; X11 a batch older than the facts i
 X13 so is one of a query that another one has followed; X14 so is one behind a batch that is only partly committed;
 X15 so is a finished batch that comes back with another number of rows;
 X16 a marker that was there before a decision tells nothing about its transactions; X17 what is committed and has no marker any
-more is refused; X18 so is, some hours behind its decision, what neither a coordinator nor a marker knows.
+more is refused; X18 so is, days behind its decision, what neither a coordinator nor a marker knows.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ opening or of a second driver, does not abort what a newer one has prepared. An 
 of version 2 by one more, and leftovers by one or two: so these are four to sixteen openings. Brokers keep each id for a week,
 so there are few."""
 
-MARKERS_LAST_S: Final = 12 * 3600
-"""Seconds behind its decision in which no marker of a batch has expired, on any broker: offsets.retention.minutes is 7 days by
-default, 1 day before Kafka 2.0. Drivers compare their clocks, so there is room."""
+MARKERS_LAST_S: Final = 6 * 24 * 3600
+"""Seconds behind its decision in which no marker of a batch has expired: a day less than the default of
+offsets.retention.minutes, as a marker is older than its decision, and drivers compare their clocks. Less would refuse what is
+safe: below transaction.version 2 a coordinator cannot tell how a transaction that timed out has ended."""
 
 EARLIER_QUERIES: Final = 16
 """Former queries of a sink id that are remembered: each new checkpoint makes one. They share one offset with the decision."""

@@ -102,8 +102,8 @@ PENDING_ATTEMPTS: Final = 5
 OPEN: Final = "Ongoing"
 NO_EPOCH: Final = -1
 SWEEP_S: Final = 3.0
-"""The longest time to find leftovers behind a commit, and to abort them. Short: the batch is done, and a broker that has just
-died is asked in vain."""
+"""The longest time to find leftovers behind a commit, and the longest to abort them. Short: the batch is done, and a broker
+that has died is asked in vain."""
 _REFUSED: Final = frozenset(
     {
         ErrorCode.GROUP_AUTHORIZATION_FAILED,

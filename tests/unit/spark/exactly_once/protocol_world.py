@@ -36,7 +36,8 @@ from aiokprod.spark.exactly_once.protocol import (
 )
 
 ROWS = 4
-WEEK_S = 7 * 24 * 3600
+DAY_S = 24 * 3600
+WEEK_S = 7 * DAY_S
 Row = tuple[str, int, int]
 """Query, batch, number."""
 Steps = Generator[None, Any, Any]
@@ -89,6 +90,8 @@ class Faults:
     """that markers which are older than the last decision but one are gone at a restart: each expires on its own"""
     away: float = 0.0
     """that a restart is a week late: transactional ids are gone, and markers and the last finished batch are or are not"""
+    days: float = 0.0
+    """that a restart is some days late, at most 5 in all: open transactions time out, and nothing has expired"""
     duplicates: float = 0.0
     """for each batch of a driver: onReplayMismatch=duplicate"""
     skips: float = 0.0
@@ -312,6 +315,8 @@ class World:
         self.is_over = False
         self.expired = False
         self.is_forgotten = False
+        self.days = 0
+        """that restarts were late"""
         self.now_s = float(WEEK_S)
         self.duplicated: set[BatchName] = set()
         self.is_calm = False
@@ -379,11 +384,20 @@ class World:
             if self.checkpoint.committed and self.happens(self.faults.expired):
                 self.brokers.decision, self.brokers.done, self.expired = None, None, True
                 self.brokers.markers.clear()
+            if self.happens(self.faults.days):
+                self._be_late()
             if self.happens(self.faults.away):
                 self._stay_away()
             if self.happens(self.faults.markers_expire) and self.brokers.expire_markers():
                 self.expired = True
         self.running = self._driver(self.restarts, self.checkpoint)
+
+    def _be_late(self) -> None:
+        late = self.random.randint(0, 5 - self.days)
+        self.days += late
+        self.now_s += late * DAY_S
+        for name in self.brokers.open_ids() if late else ():
+            self.brokers.time_out(name)
 
     def _stay_away(self) -> None:
         """Let a week pass. Each group is looked at on its own, so what is older than the decision may have expired or not."""
@@ -743,6 +757,7 @@ KINDS = {
     "markers expire": replace(ALL, second_driver=0, timeout=0.02, markers_expire=0.5),
     "queries stay away for a week": replace(ALL, second_driver=0, timeout=0.02, away=0.3),
     "queries stay away for a week, rows move": replace(ALL, timeout=0.01, away=0.1, moves=True),
+    "restarts come days late": replace(ALL, timeout=0.02, days=0.5),
     "rows move, duplicates are allowed": replace(ALL, second_driver=0, timeout=0.02, moves=True, duplicates=0.5),
     "facts expire": replace(ALL, second_driver=0, timeout=0, expired=0.2),
 }

@@ -14,7 +14,7 @@ from protocol_variants import VARIANTS, Variant
 from protocol_world import KINDS, Faults, World, findings, schedule
 
 SCHEDULES = int(os.environ.get("AIOKPROD_TEST_SPARK_SCHEDULES", "150"))
-"""Of each kind and version: some 4,500 in all."""
+"""Of each kind and version: some 6,000 in all."""
 STRIDE = 1 if SCHEDULES >= 1000 else 7
 SEARCH = max(1500, SCHEDULES)
 """Schedules in which the harm is looked for that a missing rule does; it mostly shows within a hundred."""

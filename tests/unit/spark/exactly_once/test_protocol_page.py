@@ -9,7 +9,7 @@ from protocol_variants import VARIANTS
 from protocol_world import Wrong
 
 from aiokprod.spark.exactly_once import protocol
-from aiokprod.spark.exactly_once.protocol import EARLIER_QUERIES, GENERATIONS
+from aiokprod.spark.exactly_once.protocol import EARLIER_QUERIES, GENERATIONS, MARKERS_LAST_S
 
 ROOT = Path(__file__).resolve().parents[4]
 PAGE = (ROOT / "docs" / "spark_exactly_once.md").read_text()
@@ -34,6 +34,11 @@ def test_the_page_says_of_each_rule_what_the_exploration_finds_without_it() -> N
         for part in parts.split("; ")
     }
     assert on_page == {(variant.rule.partition(",")[0], variant.symptom) for variant in VARIANTS}
+
+
+def test_the_page_says_for_how_long_a_part_without_a_marker_was_aborted() -> None:
+    assert MARKERS_LAST_S == 6 * 24 * 3600
+    assert "Until it is six days old, a part without a marker was aborted" in PAGE
 
 
 def test_the_page_has_the_number_of_generations() -> None:

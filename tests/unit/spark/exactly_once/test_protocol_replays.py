@@ -116,7 +116,7 @@ def test_where_nothing_tells_whether_a_part_is_committed_it_is_refused_when_mark
     assert behind is Refusal.NO_FACTS, "the batch may be finished, and only its records have expired"
     error = refusal_error(Refusal.NO_FACTS, again, BATCH, "task 2")
     assert isinstance(error, FactsMissingError)
-    assert "batch 3 was decided, and the records of its parts have expired" in str(error)
+    assert "batch 3 was decided days ago, and the records of its parts may have expired" in str(error)
     fewer = [Report(Order.COMPARE, None, 1), Report(Order.WRITE, attempt(1), 2)]
     assert PROTOCOL.decide(again, BATCH, 1, fewer, now_s=NOW_S) is Refusal.OTHER_ROWS
 
