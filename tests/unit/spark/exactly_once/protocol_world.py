@@ -322,7 +322,7 @@ class World:
         self.is_calm = False
         self.owners: dict[Any, Token] = {}  # of the transactional ids of tasks
         self.late = 0
-        """Tasks of an old driver that have aborted what a newer one has written: GENERATIONS openings lie between them."""
+        """Tasks and aborts of an old driver that have ended what a newer one has written: GENERATIONS openings lie between."""
         self.real_committed = 0  # while an old copy is in place
         self.steps_of_driver = 0
         self.crash_at: list[int] = []  # steps of the driver, for the exhaustive part
@@ -651,6 +651,9 @@ class World:
             if not self.brokers.has(name, after):
                 return None
             yield
+            known = self.brokers.ids.get(name)
+            if name != "control" and known is not None and known.state == "open" and known.epoch != after[1]:
+                self.late += 1  # behind the look GENERATIONS openings have passed, and a newer task has this id
         try:
             return self.brokers.init(name, after)
         except FencedError:
@@ -695,8 +698,8 @@ class World:
     def _whole_or_not_at_all(self) -> set[tuple[str, int]]:
         """Return the batches of which readers see all or nothing when the last driver has ended.
 
-        These are all of them, unless a timeout or a very late task has aborted what was decided, or the decision itself has
-        expired: then a query may have to stop behind half a batch. Finished batches are judged row by row.
+        These are all of them, unless a timeout or a very late task or driver has aborted what was decided, or the decision itself
+        has expired: then a query may have to stop behind half a batch. Finished batches are judged row by row.
         """
         if self.brokers.timeouts or self.late or self.expired:
             return self.skipped
