@@ -698,8 +698,8 @@ class World:
     def _whole_or_not_at_all(self) -> set[tuple[str, int]]:
         """Return the batches of which readers see all or nothing when the last driver has ended.
 
-        These are all of them, unless a timeout or a very late task or driver has aborted what was decided, or the decision itself
-        has expired: then a query may have to stop behind half a batch. Finished batches are judged row by row.
+        These are all of them, unless a timeout or a very late task or driver has aborted what was decided, or the decision has
+        expired: then a query may have to stop behind half a batch. Finished batches are judged row by row.
         """
         if self.brokers.timeouts or self.late or self.expired:
             return self.skipped
