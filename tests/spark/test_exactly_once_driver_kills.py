@@ -209,7 +209,7 @@ def recorded(servers: str, group: str) -> tuple[int, str]:
 def recorded_rows(servers: str, sink: str) -> int:
     """Return the number of rows that the decision of the last batch has on record."""
     _, decision = recorded(servers, f"{sink}.0")
-    assert decision.startswith("d3 ")
+    assert decision.startswith("d4 ")
     return int(decision.split(" ")[9])
 
 
