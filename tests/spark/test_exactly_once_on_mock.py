@@ -240,6 +240,31 @@ def test_an_abort_of_an_older_driver_leaves_the_decision_of_the_newest_one_alone
     assert visible(cluster) == ONCE
 
 
+def test_an_abort_leaves_what_a_driver_that_opens_meanwhile_has_prepared(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = Spark(cluster)
+    older = spark.writer()
+    old = [spark.task(older, 0, 0, ROWS)]
+    told: list[TaskMessage] = []
+    newer: list[Any] = []
+
+    def prepare() -> None:
+        newer.append(spark.writer())
+        told.extend(spark.task(newer[0], 0, at, rows) for at, rows in enumerate(dealt(ROWS, 2)))
+
+    def reached(step: str, _: str) -> None:
+        if step == "before ReadFacts" and not newer:  # behind the token, which was the newest one
+            monkeypatch.setattr(requests, "reached", lambda step, sink: None)
+            in_another_process(prepare)
+
+    monkeypatch.setattr(requests, "reached", reached)
+    spark.abort(older, old, 0)
+    assert len(told) == 2
+    spark.commit(newer[0], told, 0)
+    assert visible(cluster) == ONCE
+
+
 def generation_of(writer: Any) -> int:
     generation: int = writer.opened.opening.token.generation
     return generation

@@ -7,7 +7,7 @@ model of the tests in a world with crashes at every step.
               before the tasks; all but the first two are left out where there is nothing to do
     commit    WriteDecision, CommitAll, WriteDone      behind the tasks
     sweep     TakeToken(after), FenceAll               behind a commit that has found leftovers
-    abort     TakeToken(after), ReadFacts, ListLeftovers, FenceAll      instead of a commit
+    abort     ListLeftovers, TakeToken(after), ReadFacts, FenceAll      instead of a commit
 """
 
 from __future__ import annotations
@@ -228,10 +228,12 @@ def abort(token: Token, prepared: Sequence[Attempt], protocol: Protocol = PROTOC
 
     If a newer driver is there, only what is prepared: it may have looked for leftovers before these were made.
     """
-    # From here on no commit of this token decides anything, whether it is taken or a newer one is there.
+    leftovers: tuple[Attempt, ...] = yield ListLeftovers()
+    # From here on no commit of this token decides anything, whether it is taken or a newer one is there. With the newest token
+    # behind the list, all of it is older than the tasks of any newer driver (X1).
     taken: Token | None = yield TakeToken(after=token)
     facts: Facts = yield ReadFacts()
-    leftovers: tuple[Attempt, ...] = () if taken is None else (yield ListLeftovers())
-    attempts = protocol.to_abort(facts.decision, dict.fromkeys((*prepared, *leftovers)))
+    ours = prepared if taken is None else (*prepared, *leftovers)
+    attempts = protocol.to_abort(facts.decision, dict.fromkeys(ours))
     if attempts:
         yield FenceAll(attempts)

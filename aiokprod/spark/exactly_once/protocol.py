@@ -241,14 +241,14 @@ class Protocol:
         """
         if decision.decided_s is not None and abs(now_s - decision.decided_s) < MARKERS_LAST_S:
             return frozenset()
-        return frozenset(gone) - markers.keys()
+        return frozenset(gone).difference(markers)
 
     def unmarked(self, committed: Collection[int], markers: Mapping[int, Marker]) -> frozenset[int]:
         """Return the partitions that are committed without a marker (X17).
 
         Each marker expires on its own, and that of an earlier decision of a batch before the last decision.
         """
-        return frozenset(committed) - markers.keys()
+        return frozenset(committed).difference(markers)
 
     def is_in(
         self,

@@ -54,8 +54,8 @@ from aiokprod.spark.exactly_once.protocol import BatchName, Fate, Opening, Refus
 
 TASKS = ROWS = 2
 RULES = Rules()
-COSTS, FREE = 0.5, 0.75
-"""In the place of probabilities: a fault of the budget; a branch that costs nothing."""
+COSTS, FREE, ONCE = 0.5, 0.75, 0.25
+"""Instead of probabilities: a fault of the budget; a branch that costs nothing; one that is taken once, and costs nothing."""
 RUNNING, CRASH, TIMEOUT = 64, 65, 66
 """Moves beside the numbers of actors: the driver's step, its crash, and from 66 on the timeout of an open transaction."""
 DEEPEST = 240
@@ -168,16 +168,18 @@ class Small(NamedTuple):
     """A kind of small world.
 
     Args:
-        faults: instead of probabilities, 0 is never and 1 always; between them are `COSTS` and `FREE`.
+        faults: instead of probabilities, 0 is never and 1 always; between them are `COSTS`, `FREE` and `ONCE`.
         batches: of a checkpoint.
         budget: the most faults of a schedule.
         floor: more states than this are to be found.
+        layouts: of the rows in a replay, if rows move: 2 is as before, or each row in the other task; 5 is all there are.
     """
 
     faults: Faults
     batches: int
     budget: int
     floor: int = 0
+    layouts: int = 5
 
 
 class End(NamedTuple):
@@ -215,7 +217,9 @@ class SmallWorld(World):
         self.random = Chooser(path, [] if branches is None else branches)
         self.brokers = SmallBrokers(version)
         self.budget = small.budget
+        self.is_used = False  # the branch that is taken once
         self.planned: set[BatchName] = set()
+        self.layouts = small.layouts
         self.reduces = reduces
         self.names: dict[Steps, Any] = {}  # the transactional ids of tasks
         self.told: dict[Steps, list[Any]] = {}  # by tasks; not heard yet
@@ -231,6 +235,10 @@ class SmallWorld(World):
             return probability == 1
         if probability == FREE:
             return bool(self.random.pick((0, 1)))
+        if probability == ONCE:
+            happens = not self.is_used and bool(self.random.pick((0, 1)))
+            self.is_used |= happens
+            return happens
         if not self.budget:
             return False
         found = self.random.pick((0, 1))
@@ -361,7 +369,7 @@ class SmallWorld(World):
         rows: list[Row] = [(*batch, number) for number in range(self.rows)]
         layouts = [[[rows[0]], [rows[1]]]]
         if batch in self.planned and self.faults.moves:
-            layouts += [[[rows[1]], [rows[0]]], [rows[:]], [[], rows[:]], [rows[:], []]]
+            layouts += [[[rows[1]], [rows[0]]], [rows[:]], [[], rows[:]], [rows[:], []]][: self.layouts - 1]
         self.planned.add(batch)
         layout: list[list[Row]] = self.random.choice(layouts)
         if batch in self.grown:
@@ -414,6 +422,7 @@ class SmallWorld(World):
         return hash(
             (
                 self.budget,
+                self.is_used,
                 ids,
                 frozenset(brokers.visible.items()),
                 frozenset(brokers.markers.items()),
@@ -556,18 +565,19 @@ SMALL_WORLDS = {
 }
 LARGER_WORLDS = {
     "drivers crash twice": Small(_CRASH, 1, 2),
-    "drivers crash twice, rows move": Small(replace(_CRASH, moves=True), 1, 2),
+    "drivers crash twice, rows move": Small(replace(_CRASH, moves=True), 1, 2, layouts=2),
     "drivers crash, two batches": Small(replace(_CRASH, lost_answer=COSTS), 2, 1),
-    "commits are stopped, drivers crash, rows move": Small(replace(_CRASH, stops=COSTS, moves=True), 1, 2),
     "two drivers": Small(replace(_CRASH, second_driver=1), 1, 1),
-    "two drivers, rows move": Small(replace(_CRASH, second_driver=1, moves=True), 1, 1),
+    "two drivers, rows move": Small(replace(_CRASH, second_driver=1, moves=True), 1, 1, layouts=2),
     "transactions time out, drivers crash": Small(replace(_CRASH, timeout=COSTS), 1, 2),
-    "transactions time out, drivers crash, rows move": Small(replace(_CRASH, timeout=COSTS, moves=True), 1, 2),
+    "transactions time out, drivers crash, rows move": Small(
+        replace(_CRASH, timeout=COSTS, moves=True), 1, 2, layouts=2
+    ),
     "transactions time out, three faults, rows move": Small(replace(_TIMEOUT, moves=True), 1, 3),
     "queries take turns": Small(replace(_CRASH, deleted=FREE, returns=FREE), 1, 2),
-    "old checkpoints come back": Small(replace(_CRASH, rewound=COSTS), 3, 2),
-    "old checkpoints come back, rows are added": Small(replace(_CRASH, rewound=COSTS, grows=True), 3, 2),
     "queries stay away for a week": Small(replace(_CRASH, away=FREE), 1, 1),
+    "old checkpoints come back": Small(replace(_CRASH, rewound=ONCE), 3, 1),
+    "old checkpoints come back, rows are added": Small(replace(_CRASH, rewound=ONCE, grows=True), 3, 1),
     "markers expire, three faults": Small(replace(_TIMEOUT, markers_expire=FREE), 1, 3),
 }
 
