@@ -50,7 +50,7 @@ async def _open(options: SinkOptions, settings: ExactlyOnce) -> Opened:
     async with _requests(options, Names(settings.sink, settings.topic, 1)) as requests:
         config = options.config
         requests.ask_slots(creates=config.allow_auto_create_topics, block_s=config.max_block_ms / 1000)
-        opening = await _run(procedures.opening(time.time()), requests)
+        opening = await _run(procedures.opening(time.time), requests)
         if opening is None:
             raise _newer(settings)
         return Opened(opening, requests.names.slots)

@@ -12,7 +12,7 @@ model of the tests in a world with crashes at every step.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -137,11 +137,11 @@ class Committed:
     leftovers: tuple[Attempt, ...] = ()
 
 
-def opening(now_s: float, protocol: Protocol = PROTOCOL) -> Generator[Request, Any, Opening | None]:
+def opening(clock: Callable[[], float], protocol: Protocol = PROTOCOL) -> Generator[Request, Any, Opening | None]:
     """Open a batch: finish what was decided, abort what was not, and find the state of the last batch.
 
     Args:
-        now_s: Unix time.
+        clock: Unix time; it is read behind the facts, as the machine may sleep for a week before them.
         protocol: the decisions.
 
     Returns:
@@ -170,7 +170,7 @@ def opening(now_s: float, protocol: Protocol = PROTOCOL) -> Generator[Request, A
         if markers is not None:
             break
         leftovers = yield ListLeftovers()
-    opened = protocol.opening(token, decision, fates, markers, now_s)
+    opened = protocol.opening(token, decision, fates, markers, clock())
     if decision is not None and opened.is_finished and decision.batch != facts.done:
         yield WriteDone(decision.batch)
     return opened

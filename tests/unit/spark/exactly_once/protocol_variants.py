@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,9 +50,9 @@ def committed_before_the_decision(
     return Committed()
 
 
-def leftovers_without_token(now_s: float, protocol: Protocol) -> Generator[Any, Any, Opening | None]:
+def leftovers_without_token(clock: Callable[[], float], protocol: Protocol) -> Generator[Any, Any, Opening | None]:
     """Open with the second half of X1 off: leftovers may be those of a newer driver."""
-    procedure = procedures.opening(now_s, protocol)
+    procedure = procedures.opening(clock, protocol)
     request, token = next(procedure), None
     while True:
         if isinstance(request, TakeToken) and request.after is not None:
@@ -66,9 +66,9 @@ def leftovers_without_token(now_s: float, protocol: Protocol) -> Generator[Any, 
             return done.value
 
 
-def leftovers_first(now_s: float, protocol: Protocol) -> Generator[Any, Any, Opening | None]:
+def leftovers_first(clock: Callable[[], float], protocol: Protocol) -> Generator[Any, Any, Opening | None]:
     """Open with X3 off."""
-    procedure = procedures.opening(now_s, protocol)
+    procedure = procedures.opening(clock, protocol)
     answer = yield next(procedure)
     leftovers = yield ListLeftovers()
     yield FenceAll(leftovers)

@@ -452,7 +452,7 @@ class World:
             number = checkpoint.committed
             batch = BatchName(checkpoint.query, number)
             layout = self._layout(batch, run)
-            opened: Opening | None = yield from self._perform(rules.opening(self.now_s, rules.protocol))
+            opened: Opening | None = yield from self._perform(rules.opening(lambda: self.now_s, rules.protocol))
             if opened is None:
                 raise Crashed
             how: dict[str, bool] = {}

@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from aiokprod.spark.exactly_once import procedures
 from aiokprod.spark.exactly_once.errors import FactsMissingError, refusal_error
+from aiokprod.spark.exactly_once.procedures import (
+    CommitAll,
+    Facts,
+    ListLeftovers,
+    ReadMarkers,
+    ReadState,
+    State,
+    TakeToken,
+)
 from aiokprod.spark.exactly_once.protocol import (
     MARKERS_LAST_S,
     PROTOCOL,
@@ -136,3 +146,24 @@ def test_a_part_that_timed_out_is_written_however_late() -> None:
 def test_a_decision_without_a_time_is_an_old_one() -> None:
     again = opened(replace(first(), decided_s=None), {2: Fate.GONE}, {0: marker(0), 1: marker(1)})
     assert order(again, 2) is Refusal.NO_FACTS
+
+
+def test_the_clock_is_read_behind_the_facts() -> None:
+    """A driver whose machine sleeps for a week between its start and its first answer judges with the time after it."""
+    now_s = NOW_S
+    steps = procedures.opening(lambda: now_s)
+    answers = {
+        TakeToken: TOKEN,
+        ReadState: State(Facts(first(), None), ()),
+        CommitAll: dict.fromkeys(first().attempts, Fate.GONE),
+        ListLeftovers: (),
+        ReadMarkers: {},
+    }
+    request, asked = next(steps), [TakeToken]
+    with pytest.raises(StopIteration) as ended:
+        while True:
+            request = steps.send(answers[type(request)])
+            asked.append(type(request))
+            now_s = NOW_S + MARKERS_LAST_S
+    assert asked == list(answers)
+    assert ended.value.value.unknown == {0, 1, 2}
