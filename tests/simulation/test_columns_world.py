@@ -11,6 +11,7 @@ from random import Random
 import pytest
 from world import TOPIC, Run, World
 
+import aiokprod
 from aiokprod import BytesColumn, ColumnsReport, Delivery, Producer, SendColumnsError
 from aiokprod.errors import AiokprodError
 from aiokprod.pipeline.columns import column_encoder
@@ -18,7 +19,7 @@ from aiokprod.records.column_rows import Encoder, PlainEncoder
 from aiokprod.testing.checker import Promise, log_of
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
 
-SEEDS = 120
+SEEDS = 120 if aiokprod.compiled else 60
 PARTS = 4
 
 
