@@ -143,11 +143,12 @@ def test_a_query_that_comes_back_when_its_markers_have_expired_and_its_decision_
 
 
 BETWEEN_S = 20
-"""Between the markers and the decision: time enough to find the one and not the other."""
+"""Between the markers and the decision: time enough to find the one and not the other. The token's id must live as long, and
+those of the tasks must be gone when the markers are."""
 FORGETFUL = {
     "offsets.retention.minutes": "1",
     "offsets.retention.check.interval.ms": "500",
-    "transactional.id.expiration.ms": "20000",
+    "transactional.id.expiration.ms": "30000",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
 }
 
