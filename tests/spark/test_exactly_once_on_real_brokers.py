@@ -115,7 +115,7 @@ def test_a_job_that_fails_leaves_nothing_and_readers_go_on(kafka_cluster: KafkaC
 def test_a_query_that_comes_back_when_its_markers_have_expired_and_its_decision_has_not_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(protocol, "MARKERS_LAST_S", 30)  # below the retention, as six days are below a week
+    monkeypatch.setattr(protocol, "MARKERS_LAST_S", 60)  # below the retention, as six days are below a week
     with KafkaCluster(brokers=1, config=FORGETFUL) as cluster:
         topic = "t"
         cluster.create_topic(topic, 3)
@@ -142,13 +142,13 @@ def test_a_query_that_comes_back_when_its_markers_have_expired_and_its_decision_
         assert read_by_librdkafka(servers, topic) == ONCE
 
 
-BETWEEN_S = 20
+BETWEEN_S = 40
 """Between the markers and the decision: time enough to find the one and not the other. The token's id must live as long, and
 those of the tasks must be gone when the markers are."""
 FORGETFUL = {
-    "offsets.retention.minutes": "1",
+    "offsets.retention.minutes": "2",
     "offsets.retention.check.interval.ms": "500",
-    "transactional.id.expiration.ms": "30000",
+    "transactional.id.expiration.ms": "60000",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
 }
 
@@ -161,7 +161,7 @@ def facts_in(servers: str, group: str) -> int:
 
 
 def wait_for_facts(servers: str, group: str, number: int) -> None:
-    until = time.monotonic() + 120
+    until = time.monotonic() + 240
     while facts_in(servers, group) != number:
         assert time.monotonic() < until
         time.sleep(0.5)
