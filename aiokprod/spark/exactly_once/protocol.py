@@ -28,8 +28,8 @@ from typing import Final, NamedTuple
 GENERATIONS: Final = 16
 """Epochs of the control id, one after the other, whose tasks share no transactional id. So a task that begins late, of an older
 opening or of a second driver, does not abort what a newer one has prepared. An opening raises the epoch by one, each decision
-of version 2 by one more, and leftovers by one or two: so these are four to sixteen openings. Brokers keep each id for a week,
-so there are few."""
+of version 2 by one more, an abort by one, and leftovers by one or more: so these are some four to sixteen openings. Brokers
+keep each id for a week, so there are few."""
 
 MARKERS_LAST_S: Final = 6 * 24 * 3600
 """Seconds behind its decision in which no marker of a batch has expired: a day less than the default of
