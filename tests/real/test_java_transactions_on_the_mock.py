@@ -69,7 +69,8 @@ def test_the_java_consumer_reads_what_is_committed() -> None:
         tool(cluster, PERFORMANCE, *asked, "--transactional-id", "tx", "--transaction-duration-ms", "1000")
         cluster.hold_markers()
         tool(cluster, PERFORMANCE, *asked, "--transactional-id", "other", "--transaction-duration-ms", "1000")
-        read = ("--topic", "t", "--partition", "0", "--offset", "earliest", "--timeout-ms", "2000")
+        patience = ("--timeout-ms", "10000")  # its start counts, too
+        read = ("--topic", "t", "--partition", "0", "--offset", "earliest", *patience)
         said = [
             tool(cluster, CONSOLE_CONSUMER, *read, "--isolation-level", level).split()
             for level in ("read_committed", "read_uncommitted")

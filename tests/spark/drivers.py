@@ -240,7 +240,9 @@ def coordinator_of(servers: str, kind: CoordinatorKind, key: str) -> int:
 
 
 def read_by_librdkafka(servers: str, topic: str, *, committed: bool = True) -> Counter[str]:
-    """Return what a reader that is not ours sees, up to the last stable offset."""
+    """Return what a reader that is not ours sees, up to the last stable offset, behind the markers of ended transactions."""
+    if committed:
+        asyncio.run(asyncio.wait_for(wait_for_markers(servers), 120))
     consumer = Consumer({
         "bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False, "enable.partition.eof": True,
         "isolation.level": "read_committed" if committed else "read_uncommitted", "auto.offset.reset": "earliest",
@@ -266,6 +268,13 @@ def read_by_librdkafka(servers: str, topic: str, *, committed: bool = True) -> C
         consumer.close()
 
 
+async def wait_for_markers(servers: str, prefix: str = "") -> None:
+    """Wait until the transactions that have ended are visible: a coordinator answers EndTxn before it writes the markers."""
+    async with TransactionAdmin(servers) as admin:
+        while await admin.transactional_ids(prefix, states=["PrepareCommit", "PrepareAbort"]):
+            await asyncio.sleep(0.05)
+
+
 def open_transactions(servers: str, prefix: str) -> list[str]:
     """Return the transactional ids with this beginning that have an open transaction; the markers of ended ones are written.
 
@@ -275,8 +284,7 @@ def open_transactions(servers: str, prefix: str) -> list[str]:
     async def find() -> list[str]:
         async with TransactionAdmin(servers) as admin:
             listed = await admin.transactional_ids(prefix, states=["Ongoing"])
-            while await admin.transactional_ids(prefix, states=["PrepareCommit", "PrepareAbort"]):
-                await asyncio.sleep(0.05)
+        await wait_for_markers(servers, prefix)
         return [each.transactional_id for each in listed]
 
     return asyncio.run(asyncio.wait_for(find(), 120))
