@@ -106,9 +106,8 @@ async def play(request: Request, clients: int, seconds: float) -> Figures:
         while (began := time.perf_counter()) < until:
             await request(number)
             times.append(time.perf_counter() - began)
-            await asyncio.sleep(
-                0
-            )  # the next one comes by the loop: a producer of the pool goes to a request that waits
+            # The next one comes by the loop: a producer of the pool goes to a request that waits.
+            await asyncio.sleep(0)
 
     for bound_s, times in ((seconds / 5, []), (seconds, taken)):  # the first one is not counted
         began, processor = time.perf_counter(), time.process_time()
