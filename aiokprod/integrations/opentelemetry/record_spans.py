@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -107,6 +107,7 @@ class RecordSpans(ProducerInterceptor):
         self._client_id: str | None = None
         self._log = StateLog("producer")
         self._tracer: trace.Tracer | None = None
+        self._time: Callable[[], float] | None = None  # of the loop, which costs a system call to find
         self._is_asked = False  # how many may pass, since the last record: then the next record is one that was drawn
         self._left = 0  # records to pass until the next one that is drawn, where every record is shown
 
@@ -118,6 +119,7 @@ class RecordSpans(ProducerInterceptor):
         """
         self._client_id = config.client_id if isinstance(config, ProducerConfig) else None
         self._tracer = None
+        self._time = None
         self._is_asked = False
 
     def skip(self) -> int | None:
@@ -143,7 +145,9 @@ class RecordSpans(ProducerInterceptor):
             return False
         else:
             self._left = self._draw.skip()
-        return self._draw.takes(asyncio.get_running_loop().time())
+        if self._time is None:
+            self._time = asyncio.get_running_loop().time
+        return self._draw.takes(self._time())
 
     def on_send(self, record: Record) -> Record:
         """Begin the span of a record, and write its context into the headers.
@@ -157,7 +161,7 @@ class RecordSpans(ProducerInterceptor):
         propagator = self._propagator or propagate.get_global_textmap()
         headers = record.headers
         pairs: Pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
-        has_context = _has_any(pairs, propagator.fields)
+        has_context = bool(pairs) and _has_any(pairs, propagator.fields)
         # That of the program, or of a producer that sent the record before, stays as it is.
         links = self._links_of(pairs, propagator) if has_context else []
         span = tracer.start_span(

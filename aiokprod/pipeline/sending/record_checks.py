@@ -31,7 +31,7 @@ from aiokprod.pipeline.partition.batch import BATCH_OVERHEAD_BYTES
 from aiokprod.pipeline.partition.settings import RECORD_OVERHEAD_BYTES
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.batch import record_size_bound
-from aiokprod.records.headers import encode_headers
+from aiokprod.records.headers import encode_headers, encode_plain
 from aiokprod.serializers import HeaderList, checked, three_arguments
 
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # broker: 8.6
@@ -299,7 +299,11 @@ class RecordChecks:
             value = checked(value, "value", topic)
         elif value is not None and type(value) is not bytes:
             value = self.to_bytes(value, "value", topic)
-        headers = self.encoded_headers(record.headers, topic) if record.headers else None
+        headers = None
+        if record.headers:
+            headers = encode_plain(record.headers)  # unless a serializer has put in what is none
+            if headers is None:
+                headers = self.encoded_headers(record.headers, topic)
         if record.timestamp_ms is None:
             record.timestamp_ms = wall_ms()
         size_bytes = record_size_bound(
