@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from aiokprod.wire.frames import decode_request_header, encode_response
+from aiokprod.wire.broker_frames import decode_request_header, encode_response
 from aiokprod.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aiokprod.wire.messages.metadata import (

@@ -295,6 +295,12 @@ class ClusterClient:
             parts.look_for(node_id, "cannot be reached")
             raise
 
+    def open_control_connection(self, node_id: int) -> BrokerConnection | None:
+        """Return the connection for control requests to a broker, if it is open and takes requests now; dials nothing."""
+        parts = self._parts
+        connection = None if parts is None else parts.pool.get(node_id, Purpose.CONTROL)
+        return connection if connection is not None and connection.is_writable else None
+
     async def request(self, message: RequestMessage, *, node_id: int | None = None, timeout_s: float) -> Any:
         """Send one control request, without retries, and return its decoded answer.
 

@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from aiokprod.cluster.connection.answer_clock import AnswerClock
 from aiokprod.cluster.connection.answer_limits import answer_bytes
@@ -34,6 +34,9 @@ from aiokprod.wire.exchange import ANY_SIZE, NO_BODY, Entry, Exchange, Settled
 from aiokprod.wire.frames import encode_request_header, response_header_flexible
 from aiokprod.wire.produce import FLEXIBLE_FROM as PRODUCE_FLEXIBLE_FROM
 from aiokprod.wire.versions import ApiVersions
+
+READ_BYTES: Final = 64 * 1024
+"""read from the socket at once"""
 
 
 class ConnectionState(Enum):
@@ -78,7 +81,7 @@ class ConnectionListener(ABC):
         """Send more: `is_writable` has become True again."""
 
 
-class BrokerConnection(asyncio.Protocol):
+class BrokerConnection(asyncio.BufferedProtocol):
     """One connection to one broker.
 
     Args:
@@ -120,6 +123,9 @@ class BrokerConnection(asyncio.Protocol):
         self._exchange = Exchange(max_frame_bytes=max_frame_bytes, max_mute_s=max_mute_s)
         self._clock = AnswerClock(loop, self._exchange, self._timed_out)
         self._transport: asyncio.Transport | None = None
+        # Read into, and copied from. Without it asyncio makes an object of 256 KiB for each read, and shrinks it to the few
+        # bytes of an answer: three system calls, which cost more than the copy.
+        self._read = memoryview(bytearray(READ_BYTES))
         self._state = ConnectionState.CONNECTING
         self._cause: Exception | None = None
         self._undelivered: deque[Settled] = deque()  # settled by the exchange, not yet given to the listener
@@ -324,6 +330,14 @@ class BrokerConnection(asyncio.Protocol):
         body = await self.call(
             kind, version, message.encode(version), timeout_s=timeout_s, max_answer_bytes=answer_bytes(message)
         )
+        return self.decode(message, body, version)
+
+    def decode(self, message: RequestMessage, body: memoryview, version: int) -> Any:
+        """Decode the answer to a request of this connection, and obey its throttle.
+
+        Raises:
+            ProtocolError: the answer cannot be read; the connection is closed.
+        """
         try:
             answer = decoded(message, body, version)
         except ProtocolError as error:
@@ -357,24 +371,49 @@ class BrokerConnection(asyncio.Protocol):
         """
         # A close during this wait ends it too; `send` then finds the connection closed and raises.
         await self._throttle.over()
+        # A task that is cancelled here leaves its entry in the exchange: the broker answers the request all the same, and
+        # without the entry that answer would end the connection as one out of order.
+        return await self.call_now(kind, version, body, timeout_s=timeout_s, max_answer_bytes=max_answer_bytes)
+
+    def call_now(
+        self,
+        kind: type[RequestMessage],
+        version: int,
+        body: bytes,
+        *,
+        timeout_s: float,
+        max_answer_bytes: int = ANY_SIZE,
+    ) -> asyncio.Future[memoryview]:
+        """Send an encoded request as `call` does, without a wait for the end of a throttle: ask `is_writable` before.
+
+        Returns:
+            A future of the encoded answer, or of a ConnectionLostError. Cancelling it drops the answer.
+
+        Raises:
+            ConnectionLostError: the connection is closed; nothing was sent.
+        """
         answer: asyncio.Future[memoryview] = self._loop.create_future()
-        token = ControlCall(answer)
         self.send(
             kind.API_KEY,
             version,
             (body,),
-            token,
+            ControlCall(answer),
             timeout_s=timeout_s,
             flexible_from=kind.FLEXIBLE_FROM,
             max_answer_bytes=max_answer_bytes,
         )
-        # A task that is cancelled here leaves its entry in the exchange: the broker answers the request all the same, and
-        # without the entry that answer would end the connection as one out of order.
-        return await answer
+        return answer
 
     # ------------------------------------------------------------------ being answered
 
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._read
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._read[:nbytes]))
+
     def data_received(self, data: bytes) -> None:
+        """Take bytes that have come from the broker; also called by in-process networks."""
         if self._cause is not None:
             # A transport may still deliver what it read before `close`. Those requests have been reported as lost: an answer
             # now would settle a batch twice. (faults: N4)

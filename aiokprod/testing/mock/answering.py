@@ -10,7 +10,8 @@ from typing import Final, Protocol, TypeAlias, cast, runtime_checkable
 from aiokprod.testing.faults.apis import PRODUCE
 from aiokprod.testing.mock.handlers import APIS
 from aiokprod.testing.mock.handlers.api import AnyApi, BoundRequest, Call, Message, Outcome, Waits
-from aiokprod.wire.frames import API_VERSIONS, RequestHeader, encode_response
+from aiokprod.wire.broker_frames import RequestHeader, encode_response
+from aiokprod.wire.frames import API_VERSIONS
 
 FLEXIBLE_FROM: Final = {api.key: api.flexible_from for api in APIS.values()}
 

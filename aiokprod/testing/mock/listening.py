@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 BACKLOG: Final = 128
 
-Accept = Callable[[], asyncio.Protocol]
+Accept = Callable[[], asyncio.BaseProtocol]
 
 
 class MemoryListener(Protocol):

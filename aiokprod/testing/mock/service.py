@@ -13,7 +13,8 @@ from aiokprod.testing.mock.handlers.api import Call, Channel, HangUpError
 from aiokprod.testing.mock.handlers.api_versions import version_unknown
 from aiokprod.testing.mock.handlers.sasl import raw_token
 from aiokprod.testing.mock.scripted import scripted
-from aiokprod.wire.frames import API_VERSIONS, decode_request_header, encode_response
+from aiokprod.wire.broker_frames import decode_request_header, encode_response
+from aiokprod.wire.frames import API_VERSIONS
 
 
 def serve(connection: Channel, frame: bytes, *, by_script: bool = True, counts: bool = True) -> Step:

@@ -14,7 +14,8 @@ from typing import ClassVar, Protocol, Self, cast
 from aiokprod.errors import ProtocolError
 from aiokprod.testing.faults.apis import FLEXIBLE_FROM, api_name_of
 from aiokprod.testing.proxy.frames import ProxyFrame, has_flexible_answer
-from aiokprod.wire.frames import decode_request_header, encode_request_header, read_response_header
+from aiokprod.wire.broker_frames import decode_request_header
+from aiokprod.wire.frames import encode_request_header, read_response_header
 from aiokprod.wire.reader import Reader
 
 

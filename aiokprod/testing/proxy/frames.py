@@ -8,7 +8,8 @@ from enum import StrEnum
 
 from aiokprod.errors import ProtocolError
 from aiokprod.testing.faults.apis import FLEXIBLE_FROM, NEVER, PRODUCE
-from aiokprod.wire.frames import decode_request_header, encode_response, response_header_flexible
+from aiokprod.wire.broker_frames import decode_request_header, encode_response
+from aiokprod.wire.frames import response_header_flexible
 from aiokprod.wire.reader import Reader
 
 

@@ -13,7 +13,8 @@ from typing import Any, Self
 
 from listener import Listener
 
-from aiokprod.wire.frames import decode_request_header, encode_response, response_header_flexible
+from aiokprod.wire.broker_frames import decode_request_header, encode_response
+from aiokprod.wire.frames import response_header_flexible
 from aiokprod.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aiokprod.wire.messages.metadata import (

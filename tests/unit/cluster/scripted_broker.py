@@ -12,7 +12,8 @@ from typing import Self
 
 from listener import Listener
 
-from aiokprod.wire.frames import RequestHeader, decode_request_header, encode_response, response_header_flexible
+from aiokprod.wire.broker_frames import RequestHeader, decode_request_header, encode_response
+from aiokprod.wire.frames import response_header_flexible
 from aiokprod.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aiokprod.wire.messages.metadata import MetadataRequest
 from aiokprod.wire.messages.produce import ProduceRequest

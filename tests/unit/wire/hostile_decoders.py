@@ -12,7 +12,8 @@ from kio_twins import all_messages
 
 from aiokprod.errors import ProtocolError
 from aiokprod.records.decoder import decode_batches, split_records
-from aiokprod.wire.frames import FrameReader, decode_request_header, read_response_header
+from aiokprod.wire.broker_frames import decode_request_header
+from aiokprod.wire.frames import FrameReader, read_response_header
 from aiokprod.wire.messages.metadata import MetadataResponse
 from aiokprod.wire.messages.produce import ProduceResponse
 from aiokprod.wire.metadata_slices import decode_metadata_slices

@@ -15,15 +15,9 @@ from kio.schema.response_header.v1.header import ResponseHeader as AnswerV1
 from kio.serial import entity_reader, entity_writer
 
 from aiokprod.errors import ProtocolError
+from aiokprod.wire.broker_frames import decode_request_header, encode_response
 from aiokprod.wire.exchange import Entry, Exchange
-from aiokprod.wire.frames import (
-    FrameReader,
-    decode_request_header,
-    encode_request_header,
-    encode_response,
-    read_response_header,
-    response_header_flexible,
-)
+from aiokprod.wire.frames import FrameReader, encode_request_header, read_response_header, response_header_flexible
 
 LIMIT = 1000
 
@@ -201,14 +195,6 @@ def test_unknown_tags_of_a_header_are_skipped() -> None:
     assert (correlation_id, bytes(body)) == (9, b"body")
     request = encode_request_header(3, 12, 1, "me", False) + tagged + b"body"
     assert bytes(decode_request_header(request, {3: 9}).body) == b"body"
-
-
-@pytest.mark.parametrize("cut", range(13))
-def test_a_short_request_header_is_refused(cut: int) -> None:
-    data = encode_request_header(3, 12, 1, "me", True)
-    assert len(data) == 13
-    with pytest.raises(ProtocolError):
-        decode_request_header(data[:cut], {3: 9})
 
 
 @pytest.mark.parametrize("cut", range(5))

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from aiokprod.cluster.connection.answer_clock import LATE_S, MAX_GRACE_S, QUIET_PASSES, READ_PASSES, AnswerClock
+from aiokprod.wire.broker_frames import encode_response
 from aiokprod.wire.exchange import Entry, Exchange
-from aiokprod.wire.frames import encode_response
 
 TIMEOUT_S = 30.0
 

@@ -30,8 +30,8 @@ from aiokprod.cluster.metadata.snapshot import (
     names_a_broker,
 )
 from aiokprod.errors import ConnectionLostError, ProtocolError
+from aiokprod.wire.broker_frames import encode_response
 from aiokprod.wire.exchange import ANY_SIZE
-from aiokprod.wire.frames import encode_response
 from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aiokprod.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from aiokprod.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 import ssl
 import threading
@@ -14,9 +15,11 @@ from typing import Any
 import pytest
 import trustme
 from both_loops import Run, both_loops
+from connected import Recorder, send
 from handshakes import CA, OTHER_CA, at, modern, opened, refused, server_context, tls_settings
-from scripted_broker import Peer, ScriptedBroker, eventually
+from scripted_broker import Peer, ScriptedBroker, eventually, idle
 
+from aiokprod.cluster.connection.connection import READ_BYTES
 from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
 from aiokprod.cluster.dialing.handshake import Endpoint, open_connection
 from aiokprod.config import Secret
@@ -45,6 +48,34 @@ def test_names_and_addresses_of_the_certificate_are_accepted(run: Run, host: str
             opened(broker, named(tls_settings(), broker), host=host) as connection,
         ):
             assert connection.is_open
+
+    run(scenario())
+
+
+@both_loops
+def test_answers_of_all_sizes_come_through(run: Run) -> None:
+    """Above and below what is read at once: a TLS layer fills our buffer several times within one call of the loop."""
+    sizes = [0, 1, 16_384, *(READ_BYTES + more for more in range(-12, 3)), 3 * READ_BYTES + 7, 1_000_000]
+
+    async def echoes(peer: Peer) -> None:
+        await peer.negotiate()
+        for _ in sizes:
+            request = await peer.request()
+            peer.answer(request, bytes(request.body))
+        await idle(peer)
+
+    async def scenario() -> None:
+        recorder = Recorder()
+        async with (
+            ScriptedBroker(echoes, tls=server_context()) as broker,
+            opened(broker, named(tls_settings(), broker)) as connection,
+        ):
+            connection.listener = recorder
+            bodies = [random.Random(size).randbytes(size) for size in sizes]
+            for token, body in enumerate(bodies):
+                send(connection, token, body)
+            await eventually(lambda: len(recorder.events) == len(sizes))
+            assert recorder.events == [("answered", token, body) for token, body in enumerate(bodies)]
 
     run(scenario())
 
@@ -240,7 +271,7 @@ def test_a_refused_connection_is_gone_when_its_error_is_told(run: Run) -> None:
             peer.answer(request, answer.encode(request.version))
 
     async def dialer(
-        host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.Protocol]
+        host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.BaseProtocol]
     ) -> asyncio.Transport:
         connecting = asyncio.get_running_loop().create_connection
         transport, _ = await connecting(factory, host, port, ssl=context, server_hostname=host)
@@ -263,7 +294,7 @@ def test_a_dialer_connects_in_our_place(run: Run) -> None:
             dialled: list[tuple[str, int]] = []
 
             async def dialer(
-                host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.Protocol]
+                host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.BaseProtocol]
             ) -> asyncio.Transport:
                 dialled.append((host, port))
                 transport, _ = await asyncio.get_running_loop().create_connection(factory, "127.0.0.1", broker.port)
@@ -286,7 +317,7 @@ def test_a_dialer_cannot_downgrade_to_plaintext(run: Run) -> None:  # faults: H1
         async with ScriptedBroker(eavesdrop) as broker:
 
             async def dialer(
-                host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.Protocol]
+                host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.BaseProtocol]
             ) -> asyncio.Transport:
                 transport, _ = await asyncio.get_running_loop().create_connection(factory, "127.0.0.1", broker.port)
                 return transport

@@ -13,8 +13,8 @@ import pytest
 from aiokprod.testing.kafka_cluster.admin import Admin
 from aiokprod.testing.kafka_cluster.blocking import BlockingConnection
 from aiokprod.testing.kafka_cluster.errors import KafkaAdminError, KafkaClusterError
+from aiokprod.wire.broker_frames import encode_response
 from aiokprod.wire.codes import ErrorCode
-from aiokprod.wire.frames import encode_response
 from aiokprod.wire.messages import api_versions, list_offsets, metadata
 from aiokprod.wire.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 
