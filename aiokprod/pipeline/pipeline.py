@@ -220,6 +220,8 @@ class Pipeline:
         if self.transactor is not None:
             self.reports.transaction = self.transactor.outcome_at_close()
         self._fail_everything(self.failure)
+        if self.transactor is not None:
+            self.transactor.stop()
         self._unhandled.tell_held()
         self.parking.stop()
         self.backend.end()

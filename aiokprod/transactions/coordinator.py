@@ -14,15 +14,17 @@ until the controller has missed it (broker: 10.11): so the look-up is repeated a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from random import Random
 from typing import Any, Final, TypeAlias
 
 from aiokprod.backoff import SHORTEST_BACKOFF_S, Backoff
 from aiokprod.cluster.client import ClusterClient
+from aiokprod.cluster.connection.answer_limits import answer_bytes
 from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.cluster.connection.control_request import RequestMessage
 from aiokprod.config import ProducerConfig
@@ -78,6 +80,10 @@ CONCURRENT_FACTOR: Final = 1.5
 10.6), on a quiet broker often less, and a transaction that follows at once waits for them. The first pause and its jitter stay
 below 1 ms, as event loops wait for whole milliseconds."""
 
+AT_ONCE: Final = 2
+"""So many questions after CONCURRENT_TRANSACTIONS are asked without a pause: the answer and the next question take as long as the
+markers often do, and the shortest pause of an event loop is longer."""
+
 LONGEST_ATTEMPT_S: Final = 30.0
 """A coordinator that stands still is replaced within seconds, and the next attempt finds its successor. Behind a longer attempt
 the time of the call (`max_block_ms`) or of the transaction would be over; both are 60 s by default."""
@@ -107,8 +113,10 @@ class RetryPace:
         return self._usual.delay_s(attempt, self._random.random())
 
     def concurrent_s(self, attempt: int) -> float:
-        """Return the same where CONCURRENT_TRANSACTIONS was the answer."""
-        return self._concurrent.delay_s(attempt, self._random.random())
+        """Return the same where CONCURRENT_TRANSACTIONS was the answer: 0 at first."""
+        if attempt <= AT_ONCE:
+            return 0.0
+        return self._concurrent.delay_s(attempt - AT_ONCE, self._random.random())
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +202,73 @@ class Coordinators:
         except TimeoutError:
             if not scope.expired():
                 raise
-            text = f"the coordinator of {key!r} did not answer within {self._request_timeout_s:g} s"
-            return self._lost(kind, key, RequestTimeoutError(text), is_written)
+            return self._lost(kind, key, self._timed_out(key), is_written)
+        return self._taken(kind, key, answer)
+
+    def ask_now(
+        self,
+        kind: CoordinatorKind,
+        key: str,
+        message: RequestMessage,
+        highest: int,
+        told: Callable[[Callable[[], Any]], None],
+    ) -> bool:
+        """Send one request as `ask` does, within this call, if its coordinator is known and connected.
+
+        The usual case of a transaction: a task and its timeout would cost more than the request.
+
+        Args:
+            kind, key, message, highest: as for `ask`.
+            told: called once, from the event loop, with a function that returns what `ask` returns. It must not raise.
+
+        Returns:
+            False: nothing was sent, and `told` will not be called; `ask` finds out why.
+        """
+        node_id = self._nodes.get((kind, key))
+        connection = None if node_id is None else self._client.open_control_connection(node_id)
+        if connection is None:
+            return False
+        timeout_s = self._request_timeout_s
+        try:
+            version = connection.versions.pick(message.API_KEY, message.MIN_VERSION, highest)
+            body = message.encode(version)
+            answer = connection.call_now(
+                type(message), version, body, timeout_s=timeout_s, max_answer_bytes=answer_bytes(message)
+            )
+        except AiokprodError:
+            return False
+        timer = answer.get_loop().call_later(timeout_s, answer.cancel)
+
+        def answered(answer: asyncio.Future[memoryview]) -> None:
+            timer.cancel()
+            if not answer.cancelled():
+                answer.exception()  # retrieved: perhaps it is not asked for
+            told(partial(self._outcome, kind, key, connection, message, version, answer))
+
+        answer.add_done_callback(answered)
+        return True
+
+    def _outcome(
+        self,
+        kind: CoordinatorKind,
+        key: str,
+        connection: BrokerConnection,
+        message: RequestMessage,
+        version: int,
+        answer: asyncio.Future[memoryview],
+    ) -> Any:
+        """Return what became of a request that was written."""
+        if answer.cancelled():  # by its timer
+            return self._lost(kind, key, self._timed_out(key), is_written=True)
+        try:
+            return self._taken(kind, key, connection.decode(message, answer.result(), version))
+        except AiokprodError as error:
+            return self._lost(kind, key, error, is_written=True)
+
+    def _timed_out(self, key: str) -> RequestTimeoutError:
+        return RequestTimeoutError(f"the coordinator of {key!r} did not answer within {self._request_timeout_s:g} s")
+
+    def _taken(self, kind: CoordinatorKind, key: str, answer: Any) -> Any:
         if not GONE.isdisjoint(codes_of(answer)):
             self.forget(kind, key)
         return answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from aiokprod.cluster.connection.control_request import RequestMessage
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError, BrokerAnswerError
 from aiokprod.transactions.coordinator import FIRST_VERSION, SECOND_VERSION, CoordinatorKind, Coordinators, NoAnswer
@@ -71,38 +72,73 @@ class Requests:
         self._now = now
         self._missing = MissingPartitions(coordinators, now)
 
+    def ask_now(self, action: Asked, told: Callable[[Callable[[], list[Action]]], None]) -> bool:
+        """Send one request within this call, if its coordinator is at hand.
+
+        Args:
+            action: what is asked for.
+            told: called once, from the event loop, with a function that tells the machine the answer, or that there is
+                none, and returns what it wants then. It must not raise.
+
+        Returns:
+            False: nothing was sent, and `told` will not be called; `ask` does it.
+        """
+        if isinstance(action, SendTxnOffsetCommit):  # its answer may lead to further questions
+            return False
+        message = self._message(action)
+        return self._coordinators.ask_now(
+            CoordinatorKind.TRANSACTION,
+            self._id,
+            message,
+            self._highest(action, message),
+            lambda outcome: told(lambda: self._taken(action, outcome())),
+        )
+
     async def ask(self, action: Asked) -> list[Action]:
         """Send one request and tell the machine its answer, or that there is none; return what it wants then."""
-        kind, key = CoordinatorKind.TRANSACTION, self._id
-        # The question for markers is about the transaction before, which was one of the second version.
-        is_second = self._machine.mode is Mode.VERSION_2 or isinstance(action, AskMarkers)
-        versions = SECOND_VERSION if is_second else FIRST_VERSION
-        message: Any
+        if not isinstance(action, SendTxnOffsetCommit):
+            message = self._message(action)
+            highest = self._highest(action, message)
+            return self._taken(
+                action, await self._coordinators.ask(CoordinatorKind.TRANSACTION, self._id, message, highest)
+            )
+        call = self._offsets.get(action.number)
+        if call is None:
+            return []
+        commit = self._offset_commit(action, call)
+        answer = await self._coordinators.ask(
+            CoordinatorKind.GROUP, action.group, commit, self._highest(action, commit)
+        )
+        if isinstance(answer, NoAnswer):
+            return self._unanswered(action, answer)
+        return await self._offsets_answered(action, answer)
+
+    def _message(self, action: AnsweredAtOnce) -> RequestMessage:
         match action:
             case SendInitProducerId():
-                message = InitProducerIdRequest(self._id, self._timeout_ms, action.producer_id, action.epoch)
+                return InitProducerIdRequest(self._id, self._timeout_ms, action.producer_id, action.epoch)
             case SendAddPartitions():
-                message = self._add_partitions(action)
+                return self._add_partitions(action)
             case SendAddOffsets():
-                message = AddOffsetsToTxnRequest(self._id, action.producer_id, action.epoch, action.group)
-            case SendTxnOffsetCommit():
-                call = self._offsets.get(action.number)
-                if call is None:
-                    return []
-                kind, key = CoordinatorKind.GROUP, action.group
-                message = self._offset_commit(action, call)
+                return AddOffsetsToTxnRequest(self._id, action.producer_id, action.epoch, action.group)
             case SendEndTxn() | AskMarkers():
                 is_commit = action.verdict is Verdict.COMMIT
-                message = EndTxnRequest(self._id, action.producer_id, action.epoch, is_commit)
-        answer = await self._coordinators.ask(kind, key, message, versions[type(message)])
-        if isinstance(answer, NoAnswer):
-            self._failures.unanswered = answer.error
-            if answer.code is None:
-                return self._machine.lost(action.ticket, answer.is_written, self._now())
-            return self._refused(action, answer.code)
-        if isinstance(action, SendTxnOffsetCommit):
-            return await self._offsets_answered(action, answer)
-        return self._answered(action, answer)
+                return EndTxnRequest(self._id, action.producer_id, action.epoch, is_commit)
+
+    def _highest(self, action: Asked, message: RequestMessage) -> int:
+        """Return the highest version of a request that the version of transactions allows."""
+        # The question for markers is about the transaction before, which was one of the second version.
+        is_second = self._machine.mode is Mode.VERSION_2 or isinstance(action, AskMarkers)
+        return (SECOND_VERSION if is_second else FIRST_VERSION)[type(message)]
+
+    def _taken(self, action: AnsweredAtOnce, answer: Any) -> list[Action]:
+        return self._unanswered(action, answer) if isinstance(answer, NoAnswer) else self._answered(action, answer)
+
+    def _unanswered(self, action: Asked, answer: NoAnswer) -> list[Action]:
+        self._failures.unanswered = answer.error
+        if answer.code is None:
+            return self._machine.lost(action.ticket, answer.is_written, self._now())
+        return self._refused(action, answer.code)
 
     async def _offsets_answered(self, action: SendTxnOffsetCommit, answer: TxnOffsetCommitResponse) -> list[Action]:
         """Tell the machine the answer to TxnOffsetCommit, once it is known whether what is unknown there exists."""

@@ -133,6 +133,7 @@ class Transactor:
         self._use_id(config, 0)
         self._actions: deque[Action] = deque()
         self._is_applying = False
+        self._is_stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._turn_is_ending = False
@@ -557,6 +558,12 @@ class Transactor:
         if self._timer is not None:
             self._timer.cancel()
 
+    def stop(self) -> None:
+        """Take no more answers: the tasks of the pipeline end, and everything that waits has failed."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
     # ------------------------------------------------------------------ told by the pipeline
     def enter(self, partition: Partition) -> Entrance | Refusal:
         """Ask whether batches of the partition may be stamped; see `TransactionMachine.send_partition`."""
@@ -619,9 +626,9 @@ class Transactor:
         match action:
             case SendInitProducerId():
                 self.records.renew_identity()
-                self._spawn(self._ask(action), "aiokprod-SendInitProducerId")
+                self._send(action)
             case SendAddPartitions() | SendAddOffsets() | SendTxnOffsetCommit() | SendEndTxn() | AskMarkers():
-                self._spawn(self._ask(action), f"aiokprod-{type(action).__name__}")
+                self._send(action)
             case ForgetCoordinator():
                 self._requests.forget(action.group)
             case Flush():
@@ -684,6 +691,20 @@ class Transactor:
         return self._machine.may_send() if self._early is None else self._early.refusal()
 
     # ------------------------------------------------------------------ requests
+    def _send(self, action: Asked) -> None:
+        if not self._requests.ask_now(action, partial(self._answered, self._requests)):
+            self._spawn(self._ask(action), f"aiokprod-{type(action).__name__}")
+
+    def _answered(self, requests: Requests, take: Callable[[], list[Action]]) -> None:
+        if requests is not self._requests or self._is_stopped:
+            return
+        try:
+            actions = take()
+        except Exception as bug:
+            self._crashed(bug)
+        else:
+            self._apply(actions)
+
     async def _ask(self, action: Asked) -> None:
         requests = self._requests
         actions = await requests.ask(action)

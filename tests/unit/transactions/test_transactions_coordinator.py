@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from random import Random
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 
 from aiokprod.cluster.client import ClusterClient, ClusterListener
+from aiokprod.cluster.connection.control_request import RequestMessage
 from aiokprod.config import ProducerConfig
-from aiokprod.errors import RequestTimeoutError
+from aiokprod.errors import ConnectionLostError, ProtocolError, RequestTimeoutError
 from aiokprod.metrics import Metrics
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
@@ -31,6 +33,7 @@ from aiokprod.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
+from aiokprod.wire.messages.describe_transactions import DescribeTransactionsRequest
 from aiokprod.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from aiokprod.wire.messages.find_coordinator import Coordinator
 from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -75,8 +78,25 @@ def run(scenario: Scenario, **options: Any) -> None:
     run_virtual(whole, seed=1)
 
 
-async def ask(coordinators: Coordinators) -> Any:
-    return await coordinators.ask(CoordinatorKind.TRANSACTION, "tx", INIT, FIRST_VERSION[InitProducerIdRequest])
+@pytest.fixture(autouse=True, params=["ask", "ask_now"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each test is done twice: requests go by a task, and at once where their coordinator is at hand."""
+    monkeypatch.setattr(sys.modules[__name__], "asks_now", request.param == "ask_now")
+    return str(request.param)
+
+
+asks_now = False
+
+
+async def ask(coordinators: Coordinators, message: RequestMessage = INIT, highest: int = 5) -> Any:
+    if asks_now:
+        outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if coordinators.ask_now(
+            CoordinatorKind.TRANSACTION, "tx", message, highest, lambda take: outcome.set_result(take())
+        ):
+            assert not outcome.done(), "it was told within the call"
+            return await outcome
+    return await coordinators.ask(CoordinatorKind.TRANSACTION, "tx", message, highest)
 
 
 async def init(coordinators: Coordinators) -> InitProducerIdResponse:
@@ -246,7 +266,7 @@ def test_the_version_of_the_protocol_caps_each_request(versions: dict[type, int]
     async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
         identity = await init(coordinators)
         request = EndTxnRequest("tx", identity.producer_id, identity.producer_epoch, committed=True)
-        await coordinators.ask(CoordinatorKind.TRANSACTION, "tx", request, versions[EndTxnRequest])
+        await ask(coordinators, request, versions[EndTxnRequest])
         assert [seen.version for seen in cluster.requests("EndTxn")] == [sent]
         assert [seen.version for seen in cluster.requests("InitProducerId")] == [5]
         assert [seen.version for seen in cluster.requests("FindCoordinator")] == [3]
@@ -257,10 +277,68 @@ def test_the_version_of_the_protocol_caps_each_request(versions: dict[type, int]
 def test_what_a_version_cannot_carry_is_not_sent() -> None:
     async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
         request = InitProducerIdRequest("tx", 60_000, producer_id=1, producer_epoch=1)
-        answer = await coordinators.ask(CoordinatorKind.TRANSACTION, "tx", request, 2)
-        assert isinstance(answer, NoAnswer)
-        assert (answer.code, answer.is_written) == (35, False)
+        for _ in range(2):
+            answer = await ask(coordinators, request, 2)
+            assert isinstance(answer, NoAnswer)
+            assert (answer.code, answer.is_written) == (35, False)
         assert not cluster.requests_seen("InitProducerId")
+
+    run(scenario)
+
+
+def test_an_answer_that_cannot_be_read_ends_the_connection() -> None:
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        await init(coordinators)
+        connection = await client.control_connection(cluster.coordinator("tx"))
+        cluster.rewrite_answer("InitProducerId", lambda answer, version: b"\0")
+        broken = await lost(coordinators)
+        assert broken.is_written
+        assert isinstance(broken.error, ProtocolError)
+        assert not connection.is_open
+        assert (await init(coordinators)).error_code == 0
+
+    run(scenario)
+
+
+def test_nothing_is_sent_at_once_without_a_coordinator_at_hand() -> None:
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        def at_once() -> bool:
+            return coordinators.ask_now(CoordinatorKind.TRANSACTION, "tx", INIT, 5, told.append)
+
+        told: list[Callable[[], Any]] = []
+        assert not at_once(), "it is not known"
+        await init(coordinators)
+        connection = await client.control_connection(cluster.coordinator("tx"))
+        connection.mute(0.5)
+        assert not at_once(), "it is throttled"
+        await asyncio.sleep(1.0)
+        connection.close(ConnectionLostError("gone"))
+        assert not at_once(), "its connection has ended"
+        await init(coordinators)
+        sent = cluster.requests_seen("InitProducerId")
+        assert at_once()
+        await asyncio.sleep(1.0)
+        assert [take().error_code for take in told] == [0]
+        assert cluster.requests_seen("InitProducerId") == sent + 1
+
+    run(scenario)
+
+
+def test_the_time_of_a_request_is_its_own_where_others_are_answered_late_before_it() -> None:
+    async def scenario(cluster: MockCluster, client: ClusterClient, coordinators: Coordinators) -> None:
+        await init(coordinators)
+        loop = asyncio.get_running_loop()
+        cluster.blackhole_next("DescribeTransactions")
+        connection = await client.control_connection(cluster.coordinator("tx"))
+        first = asyncio.ensure_future(connection.request(DescribeTransactionsRequest(["tx"]), timeout_s=25.0))
+        await asyncio.sleep(0.1)
+        began = loop.time()
+        late = await lost(coordinators)
+        assert late.is_written
+        assert isinstance(late.error, RequestTimeoutError)
+        assert loop.time() - began == pytest.approx(10.0, abs=0.5)
+        with pytest.raises(ConnectionLostError):
+            await first
 
     run(scenario)
 
@@ -301,17 +379,24 @@ class Middle(Random):
         return 0.5
 
 
-def test_the_first_pause_after_a_concurrent_transaction_is_short() -> None:  # faults: X3
+def test_the_first_pauses_after_a_concurrent_transaction_are_none_and_short() -> None:  # faults: X3
     pace = RetryPace(ProducerConfig(bootstrap_servers="b:1"), Middle())
-    assert [round(pace.concurrent_s(attempt), 3) for attempt in (1, 2, 3, 9)] == [0.001, 0.001, 0.002, 0.021]
+    assert [round(pace.concurrent_s(attempt), 3) for attempt in (1, 2, 3, 4, 5, 11)] == [
+        0,
+        0,
+        0.001,
+        0.001,
+        0.002,
+        0.021,
+    ]
     assert [round(pace.usual_s(attempt), 3) for attempt in (1, 2, 3, 9)] == [0.1, 0.2, 0.4, 1.0]
 
 
-def test_pauses_are_never_nothing() -> None:
+def test_pauses_become_longer_whatever_the_options_are() -> None:
     config = ProducerConfig(bootstrap_servers="b:1", retry_backoff_ms=0, retry_backoff_max_ms=0)
     pace = RetryPace(config, Random(1))
     assert pace.usual_s(1) > 0.005
-    assert [pace.concurrent_s(attempt) > least for attempt, least in ((1, 0.0005), (9, 0.005))] == [True, True]
+    assert [pace.concurrent_s(attempt) > least for attempt, least in ((3, 0.0005), (11, 0.005))] == [True, True]
 
 
 def test_many_coordinators_are_found_by_one_request() -> None:
