@@ -81,8 +81,8 @@ CONCURRENT_FACTOR: Final = 1.5
 below 1 ms, as event loops wait for whole milliseconds."""
 
 AT_ONCE: Final = 2
-"""So many questions after CONCURRENT_TRANSACTIONS are asked without a pause: the answer and the next question take as long as the
-markers often do, and the shortest pause of an event loop is longer."""
+"""So many questions after CONCURRENT_TRANSACTIONS are asked without a pause: an answer and the next question take as long as
+the markers often do, and the shortest pause of an event loop is longer."""
 
 LONGEST_ATTEMPT_S: Final = 30.0
 """A coordinator that stands still is replaced within seconds, and the next attempt finds its successor. Behind a longer attempt

@@ -692,17 +692,22 @@ class Transactor:
 
     # ------------------------------------------------------------------ requests
     def _send(self, action: Asked) -> None:
+        # A partition may still have its end while connections are closed one by one: an abort that leaves then would be
+        # behind a Produce without an answer, which in the first version may come later and open the transaction again.
+        if self._is_stopped:
+            return
         if not self._requests.ask_now(action, partial(self._answered, self._requests)):
             self._spawn(self._ask(action), f"aiokprod-{type(action).__name__}")
 
     def _answered(self, requests: Requests, take: Callable[[], list[Action]]) -> None:
-        if requests is not self._requests or self._is_stopped:
+        if self._is_stopped:
             return
         try:
             actions = take()
         except Exception as bug:
             self._crashed(bug)
-        else:
+            return
+        if requests is self._requests:  # else the answer is about an id that this producer has left
             self._apply(actions)
 
     async def _ask(self, action: Asked) -> None:

@@ -299,7 +299,7 @@ def test_a_broker_of_an_unknown_authority_never_hears_the_password(
 
 def test_a_broker_of_another_name_is_refused(cluster: KafkaCluster) -> None:  # faults: S2
     async def dialer(
-        host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.BaseProtocol]
+        host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.Protocol]
     ) -> asyncio.Transport:
         """Dial, in place of a name server that knows kafka.example."""
         connecting = asyncio.get_running_loop().create_connection

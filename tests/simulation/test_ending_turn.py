@@ -10,7 +10,6 @@ from random import Random
 import pytest
 
 from aiokprod import Producer
-from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
 
@@ -21,7 +20,7 @@ TURNS = 8
 class Relay(asyncio.Protocol):
     """A protocol that passes everything on to another, and reports bytes after that one has had them."""
 
-    def __init__(self, behind: BrokerConnection, told: Callable[[bytes], None]) -> None:
+    def __init__(self, behind: asyncio.Protocol, told: Callable[[bytes], None]) -> None:
         self._behind = behind
         self._told = told
         self.pause_writing = behind.pause_writing
@@ -54,11 +53,11 @@ def test_a_leader_learnt_while_the_old_connection_is_closing_and_untold(turns: i
                 later(turns)
 
         async def dial(
-            host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.BaseProtocol]
+            host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.Protocol]
         ) -> asyncio.Transport:
             transport = await network.dial(host, port, context, factory)
             protocol = transport.get_protocol()
-            assert isinstance(protocol, BrokerConnection)
+            assert isinstance(protocol, asyncio.Protocol)
             if port == cluster.broker(2).port:
                 transport.set_protocol(Relay(protocol, told))
             return transport

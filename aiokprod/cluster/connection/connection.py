@@ -29,6 +29,7 @@ from aiokprod.cluster.connection.hang_up import HangUp, ended_by_broker, for_one
 from aiokprod.cluster.connection.throttle import Throttle
 from aiokprod.cluster.hosts import address_of
 from aiokprod.errors import ConnectionLostError, ProtocolError
+from aiokprod.forms import mypyc_attr
 from aiokprod.logs import StateLog
 from aiokprod.wire.exchange import ANY_SIZE, NO_BODY, Entry, Exchange, Settled
 from aiokprod.wire.frames import encode_request_header, response_header_flexible
@@ -47,6 +48,7 @@ class ConnectionState(Enum):
     CLOSED = "closed"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ConnectionListener(ABC):
     """The receiver of a connection's events: a flusher; control requests need none.
 
@@ -123,9 +125,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._exchange = Exchange(max_frame_bytes=max_frame_bytes, max_mute_s=max_mute_s)
         self._clock = AnswerClock(loop, self._exchange, self._timed_out)
         self._transport: asyncio.Transport | None = None
-        # Read into, and copied from. Without it asyncio makes an object of 256 KiB for each read, and shrinks it to the few
-        # bytes of an answer: three system calls, which cost more than the copy.
-        self._read = memoryview(bytearray(READ_BYTES))
+        self._read: memoryview | None = None  # made for the first read
         self._state = ConnectionState.CONNECTING
         self._cause: Exception | None = None
         self._undelivered: deque[Settled] = deque()  # settled by the exchange, not yet given to the listener
@@ -305,7 +305,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------------ control requests
 
-    async def request(self, message: RequestMessage, *, timeout_s: float, version: int | None = None) -> Any:
+    async def request(self, message: RequestMessage, *, timeout_s: object, version: int | None = None) -> Any:
         """Send a generated request and return its decoded answer.
 
         Annotate the result: `answer: MetadataResponse = await connection.request(MetadataRequest(...), ...)`. A throttle
@@ -315,7 +315,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
         Args:
             message: an `XRequest`; its `XResponse` is defined in the same module.
-            timeout_s: counted from the moment the request is the oldest unanswered one; then the connection is closed.
+            timeout_s: a float, counted from the moment the request is the oldest unanswered one; then the connection is
+                closed.
             version: the version to send; the highest common one if not given.
 
         Raises:
@@ -324,11 +325,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
             UnsupportedVersionError: no common version; nothing was sent.
             TypeError, ConfigError: the timeout is not a usable number; nothing was sent.
         """
+        seconds = checked_seconds(timeout_s)
         kind = type(message)
         if version is None:
             version = self.versions.pick(kind.API_KEY, kind.MIN_VERSION, kind.MAX_VERSION)
         body = await self.call(
-            kind, version, message.encode(version), timeout_s=timeout_s, max_answer_bytes=answer_bytes(message)
+            kind, version, message.encode(version), timeout_s=seconds, max_answer_bytes=answer_bytes(message)
         )
         return self.decode(message, body, version)
 
@@ -407,13 +409,18 @@ class BrokerConnection(asyncio.BufferedProtocol):
     # ------------------------------------------------------------------ being answered
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        # Read into, and copied from. Without it asyncio makes an object of 256 KiB for each read, and shrinks it to the few
+        # bytes of an answer: three system calls, which cost more than the copy.
+        if self._read is None:
+            self._read = memoryview(bytearray(READ_BYTES))
         return self._read
 
     def buffer_updated(self, nbytes: int) -> None:
+        assert self._read is not None
         self.data_received(bytes(self._read[:nbytes]))
 
-    def data_received(self, data: bytes) -> None:
-        """Take bytes that have come from the broker; also called by in-process networks."""
+    def data_received(self, data: bytes | bytearray | memoryview) -> None:
+        """Take bytes that have come from the broker; from `StreamedReads`, too."""
         if self._cause is not None:
             # A transport may still deliver what it read before `close`. Those requests have been reported as lost: an answer
             # now would settle a batch twice. (faults: N4)

@@ -21,7 +21,7 @@ from aiokprod.errors import AiokprodError, ConnectionLostError, TlsError
 from aiokprod.logs import printable
 
 Dialer: TypeAlias = Callable[
-    [str, int, ssl.SSLContext | None, Callable[[], asyncio.BaseProtocol]], Awaitable[asyncio.Transport]
+    [str, int, ssl.SSLContext | None, Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport]
 ]
 """`await dialer(host, port, ssl_context, protocol_factory)` connects (through a proxy, or in memory), calls the factory
 once and returns the transport that its protocol is connected to.
@@ -90,7 +90,7 @@ async def dial_by(
     host: str,
     port: int,
     ssl_context: ssl.SSLContext | None,
-    protocol_factory: Callable[[], asyncio.BaseProtocol],
+    protocol_factory: Callable[[], asyncio.Protocol],
 ) -> None:
     """Connect a protocol through the user's dialer.
 

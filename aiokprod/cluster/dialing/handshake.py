@@ -19,6 +19,7 @@ from typing import Final
 from aiokprod.cluster.connection.answer_limits import SMALL_BYTES
 from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.cluster.connection.control_request import RequestMessage
+from aiokprod.cluster.connection.streamed_reads import StreamedReads
 from aiokprod.cluster.dialing import tls
 from aiokprod.cluster.dialing.authentication import authenticate
 from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
@@ -244,7 +245,7 @@ class _Attempt:
     async def _dial(self) -> None:
         host, port, settings = self._endpoint.host, self._endpoint.port, self._settings
         if settings.dialer is not None:
-            await dial_by(settings.dialer, host, port, settings.ssl_context, lambda: self._connection)
+            await dial_by(settings.dialer, host, port, settings.ssl_context, lambda: StreamedReads(self._connection))
             return
         assert self._address is not None
         await dial(
@@ -252,7 +253,7 @@ class _Attempt:
             port,
             self._address,
             settings.ssl_context,
-            lambda: self._connection,
+            (lambda: self._connection) if settings.ssl_context is None else lambda: StreamedReads(self._connection),
             send_buffer_bytes=settings.send_buffer_bytes,
             receive_buffer_bytes=settings.receive_buffer_bytes,
         )

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 BACKLOG: Final = 128
 
-Accept = Callable[[], asyncio.BaseProtocol]
+Accept = Callable[[], asyncio.Protocol]
 
 
 class MemoryListener(Protocol):

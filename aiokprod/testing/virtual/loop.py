@@ -48,11 +48,11 @@ class Network(Protocol):
         """Wait for a round trip to a port."""
         ...
 
-    def connect(self, port: int, protocol_factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.Transport:
+    def connect(self, port: int, protocol_factory: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
         """Connect a protocol to the listener there."""
         ...
 
-    def listen(self, port: int, accept: Callable[[], asyncio.BaseProtocol]) -> Listener:
+    def listen(self, port: int, accept: Callable[[], asyncio.Protocol]) -> Listener:
         """Bind a port; 0: a free one."""
         ...
 
@@ -160,14 +160,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     async def create_connection(  # type: ignore[override]
         self,
-        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        protocol_factory: Callable[[], asyncio.Protocol],
         host: str | None = None,
         port: int | None = None,
         *,
         ssl: object = None,
         sock: socket.socket | None = None,
         **_ignored: object,
-    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         """Open a connection in the virtual network, by address or by a socket that `sock_connect` has prepared.
 
         Raises:
@@ -184,11 +184,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
             ((*_family, (_address, at)),) = await self.getaddrinfo(host, port)
             await network.reach(at)
         transport = network.connect(at, protocol_factory)
-        return transport, transport.get_protocol()
+        protocol = transport.get_protocol()
+        assert isinstance(protocol, asyncio.Protocol)
+        return transport, protocol
 
     async def create_server(  # type: ignore[override]
         self,
-        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        protocol_factory: Callable[[], asyncio.Protocol],
         host: object = None,
         port: int | None = None,
         *,

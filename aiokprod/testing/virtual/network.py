@@ -18,7 +18,7 @@ from aiokprod.testing.virtual.loop import NO_TLS
 from aiokprod.testing.virtual.threads import VirtualLimitError
 from aiokprod.testing.virtual.transport import VirtualTransport
 
-ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+ProtocolFactory = Callable[[], asyncio.Protocol]
 
 
 class VirtualListener:

@@ -28,7 +28,7 @@ class Way:
     def __init__(self, network: VirtualNetwork) -> None:
         self.network = network
 
-    async def dial(self, host: str, port: int, ssl_context: Any, factory: Callable[[], asyncio.BaseProtocol]) -> Any:
+    async def dial(self, host: str, port: int, ssl_context: Any, factory: Callable[[], asyncio.Protocol]) -> Any:
         """Dial through the current network."""
         return await self.network.dial(host, port, ssl_context, factory)
 

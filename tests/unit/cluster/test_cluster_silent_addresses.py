@@ -29,7 +29,7 @@ class Pods:
             cluster.advertise(node, f"old-{node}", self.ports[node])
 
     async def dial(
-        self, host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.BaseProtocol]
+        self, host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.Protocol]
     ) -> asyncio.Transport:
         if self._is_over and host.startswith("old"):
             await asyncio.get_running_loop().create_future()  # its packets reach nothing

@@ -34,7 +34,7 @@ class Names:
                 one.advertise(node, f"kafka-{node}", 9092)
 
     async def dial(
-        self, host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.BaseProtocol]
+        self, host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.Protocol]
     ) -> asyncio.Transport:
         if host in self.unreachable:
             raise ConnectionRefusedError(host)

@@ -25,6 +25,7 @@ TESTED_THROUGH = {
     "cluster/cluster_listener.py": "cluster/test_client_trouble.py",
     "cluster/connection/control_request.py": "cluster/test_control.py",
     "cluster/connection/hang_up.py": "cluster/connection/test_connection_endings.py",
+    "cluster/connection/streamed_reads.py": "cluster/dialing/test_handshake_tls.py",
     "cluster/connection/throttle.py": "cluster/connection/test_connection_time.py",
     "cluster/dialing/authentication.py": "cluster/dialing/test_handshake_sasl.py",
     "cluster/dialing/pending_dial.py": "cluster/test_pool_dials.py",

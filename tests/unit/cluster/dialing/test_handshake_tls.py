@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import queue
 import random
 import socket
 import ssl
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -78,6 +81,58 @@ def test_answers_of_all_sizes_come_through(run: Run) -> None:
             assert recorder.events == [("answered", token, body) for token, body in enumerate(bodies)]
 
     run(scenario())
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 150_000), (3, 60_000), (4, 62_000)])
+@both_loops
+def test_answers_that_came_before_the_end_are_read_by_a_loop_that_was_busy(run: Run, count: int, size: int) -> None:
+    """The TLS layers of both loops read once more at the end of the stream, as much as our buffer takes."""
+    ports: queue.Queue[int] = queue.Queue()
+    is_busy, has_ended, is_over = threading.Event(), threading.Event(), threading.Event()
+
+    async def answers_and_ends(peer: Peer) -> None:
+        await peer.negotiate()
+        requests = [await peer.request() for _ in range(count)]
+        await asyncio.to_thread(is_busy.wait)
+        for request in requests:
+            peer.answer(request, bytes(size))
+        transport: Any = peer.writer.transport
+        await eventually(lambda: not transport.get_write_buffer_size())  # the client's socket has all of it
+        with contextlib.suppress(ssl.SSLError):
+            transport._ssl_protocol._sslobj.unwrap()
+        transport._ssl_protocol._process_outgoing()
+        with socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as end:
+            end.shutdown(socket.SHUT_WR)
+        has_ended.set()
+        await asyncio.to_thread(is_over.wait)
+
+    async def serve() -> None:
+        async with ScriptedBroker(answers_and_ends, tls=server_context()) as broker:
+            ports.put(broker.port)
+            await asyncio.to_thread(is_over.wait)
+
+    async def scenario() -> None:
+        recorder = Recorder()
+        host, port = "127.0.0.1", await asyncio.to_thread(ports.get)
+        settings = replace(tls_settings(), receive_buffer_bytes=1 << 20, resolver=at((host, port)))
+        connection = await open_connection(Endpoint(host="localhost", port=port), settings, timeout_s=5.0)
+        connection.listener = recorder
+        for token in range(count):
+            send(connection, token, b"?")
+        is_busy.set()
+        assert has_ended.wait(30)  # the loop is busy
+        await eventually(lambda: not connection.is_open)
+        await connection.wait_closed()
+        assert recorder.answers == list(range(count))
+
+    server = threading.Thread(target=asyncio.run, args=(serve(),))
+    server.start()
+    try:
+        run(scenario())
+    finally:
+        is_busy.set()
+        is_over.set()
+        server.join()
 
 
 @pytest.mark.parametrize("host", ["other.example", "wild.example", "a.b.wild.example", "127.0.0.2", "localhost.evil"])
@@ -271,7 +326,7 @@ def test_a_refused_connection_is_gone_when_its_error_is_told(run: Run) -> None:
             peer.answer(request, answer.encode(request.version))
 
     async def dialer(
-        host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.BaseProtocol]
+        host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.Protocol]
     ) -> asyncio.Transport:
         connecting = asyncio.get_running_loop().create_connection
         transport, _ = await connecting(factory, host, port, ssl=context, server_hostname=host)
@@ -294,7 +349,7 @@ def test_a_dialer_connects_in_our_place(run: Run) -> None:
             dialled: list[tuple[str, int]] = []
 
             async def dialer(
-                host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.BaseProtocol]
+                host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.Protocol]
             ) -> asyncio.Transport:
                 dialled.append((host, port))
                 transport, _ = await asyncio.get_running_loop().create_connection(factory, "127.0.0.1", broker.port)
@@ -317,7 +372,7 @@ def test_a_dialer_cannot_downgrade_to_plaintext(run: Run) -> None:  # faults: H1
         async with ScriptedBroker(eavesdrop) as broker:
 
             async def dialer(
-                host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.BaseProtocol]
+                host: str, port: int, context: ssl.SSLContext | None, factory: Callable[[], asyncio.Protocol]
             ) -> asyncio.Transport:
                 transport, _ = await asyncio.get_running_loop().create_connection(factory, "127.0.0.1", broker.port)
                 return transport

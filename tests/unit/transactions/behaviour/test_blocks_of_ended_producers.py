@@ -171,3 +171,20 @@ def test_a_close_that_goes_on_beside_the_end_of_a_block_hides_no_exception_of_it
         assert (await closing).transaction is TransactionOutcome.ABORTED
 
     run(scenario)
+
+
+@EVERY
+def test_nothing_is_asked_for_once_the_pipeline_has_ended(version: str) -> None:
+    """Connections are closed one by one: the end of one drained the transaction, and its abort left by another."""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        producer.begin_transaction()
+        await producer.send("t", b"v")
+        transactor = producer._transactor()
+        transactor.stop()
+        abort = asyncio.create_task(transactor.abort(None))
+        await asyncio.sleep(1.0)
+        assert not cluster.requests_seen("EndTxn")
+        abort.cancel()
+
+    run(scenario, CLUSTERS[version])
