@@ -5,7 +5,8 @@
                                                          ──> the tasks that wait for an end
 
 Each event goes into the machine, and the actions that come out are carried out in their order before the next event goes
-in. Requests, flushes and timers run in tasks of the pipeline; their outcomes are further events.
+in. A request leaves at once if its coordinator is at hand; other requests, and flushes, run in tasks of the pipeline. Their
+outcomes are further events.
 
 Invariants: no event comes from within a state change of the pipeline (`effects`); a caller that is cancelled stops nothing,
 and the result that it did not see is there for the next call.
