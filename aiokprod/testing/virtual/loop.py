@@ -48,7 +48,7 @@ class Network(Protocol):
         """Wait for a round trip to a port."""
         ...
 
-    def connect(self, port: int, protocol_factory: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
+    def connect(self, port: int, protocol_factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.Transport:
         """Connect a protocol to the listener there."""
         ...
 
@@ -160,14 +160,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     async def create_connection(  # type: ignore[override]
         self,
-        protocol_factory: Callable[[], asyncio.Protocol],
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
         host: str | None = None,
         port: int | None = None,
         *,
         ssl: object = None,
         sock: socket.socket | None = None,
         **_ignored: object,
-    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Open a connection in the virtual network, by address or by a socket that `sock_connect` has prepared.
 
         Raises:
@@ -184,9 +184,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             ((*_family, (_address, at)),) = await self.getaddrinfo(host, port)
             await network.reach(at)
         transport = network.connect(at, protocol_factory)
-        protocol = transport.get_protocol()
-        assert isinstance(protocol, asyncio.Protocol)
-        return transport, protocol
+        return transport, transport.get_protocol()
 
     async def create_server(  # type: ignore[override]
         self,

@@ -95,7 +95,7 @@ class VirtualNetwork:
             await asyncio.sleep(silent_until - self.loop.time())
         self._listener(port)
 
-    def connect(self, port: int, protocol_factory: ProtocolFactory) -> asyncio.Transport:
+    def connect(self, port: int, protocol_factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.Transport:
         """Connect a protocol to the listener at a port that was reached.
 
         Raises:

@@ -123,9 +123,9 @@ class VirtualTransport(asyncio.transports._FlowControlMixin):  # pyright: ignore
         self._is_loss_due = False  # `connection_lost` is scheduled, or has been called
         self._is_gone = False  # the socket is closed
 
-    def join(self, protocol: asyncio.Protocol | asyncio.BufferedProtocol, peer: VirtualTransport) -> None:
+    def join(self, protocol: asyncio.BaseProtocol, peer: VirtualTransport) -> None:
         """Give this end its protocol and its other end."""
-        self._protocol = protocol
+        self.set_protocol(protocol)
         self._peer = peer
 
     # ------------------------------------------------------------------ reading
