@@ -125,7 +125,11 @@ def test_answers_that_came_before_the_end_are_read_by_a_loop_that_was_busy(run: 
         await connection.wait_closed()
         assert recorder.answers == list(range(count))
 
-    server = threading.Thread(target=asyncio.run, args=(serve(),))
+    def serve_in_thread() -> None:
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # its TLS layer is taken apart above
+            runner.run(serve())
+
+    server = threading.Thread(target=serve_in_thread)
     server.start()
     try:
         run(scenario())
