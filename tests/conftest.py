@@ -189,6 +189,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"{NOT_RUN} ({UNTIL}): {item.nodeid}")
 
 
+def pytest_unconfigure() -> None:
+    """Say nothing more: producers of processes that "died" in a test are collected at the very end, and each would be told."""
+    logging.getLogger("aiokprod").addHandler(logging.NullHandler())
+
+
 def pytest_report_header() -> list[str]:
     containers = "run: a Docker engine answers" if docker_answers() else "NOT RUN: no Docker engine answers"
     seeds = int(os.environ.get("AIOKPROD_TEST_SEEDS", "1000"))

@@ -6,12 +6,14 @@
 
 Invariants: offsets are sent with the group metadata of the moment in which their records were read, so the coordinator refuses
 those of a member that has lost its partitions since; after anything but a commit, and in a new place, nothing is handed over
-before the consumer was put to committed offsets that no transaction is about to change.
+before the consumer was put to committed offsets that no transaction is about to change; what is handed over of a partition goes
+on where the last record of it ended (positions.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
@@ -20,6 +22,7 @@ from aiokprod.backoff import Backoff
 from aiokprod.consuming.aiokafka_source import AiokafkaSource, is_aiokafka
 from aiokprod.consuming.confluent_source import ConfluentSource, is_confluent
 from aiokprod.consuming.outcomes import TABLE, Next, Outcome, Step, outcome_of
+from aiokprod.consuming.positions import Jump, Positions
 from aiokprod.consuming.source import Place, Source
 from aiokprod.errors import (
     AiokprodError,
@@ -44,6 +47,8 @@ LONG_S: Final = 5.0
 ENDED: Final = (TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED)
 PAUSE_S: Final = 0.05
 """Between two looks at a consumer that has no place in its group."""
+MOST_JUMPS: Final = 10
+"""After so many one after the other the consumer is not put back any more."""
 PAUSES: Final = Backoff(0.1, 2.0, jitter=0.0)
 """Before a batch is run again after an error that can pass."""
 
@@ -130,6 +135,8 @@ class ExactlyOnceBatches:
         self._has_read = False
         self._batch: _Batch | None = None
         self._place: Place | None = None  # in which the consumer was put to stable offsets, and has not left them since
+        self._positions = Positions()  # of the consumer in this place
+        self._jumps = 0  # one after the other
         self._starts: dict[Partition, int] = {}  # the first offsets that were read and not committed
         self._runs = 0  # of batches, since the last commit
 
@@ -175,7 +182,7 @@ class ExactlyOnceBatches:
             ProducerClosedError: the producer was closed.
             DeliveryError, OffsetCommitRefusedError, TransactionTimeoutError: the batch cannot be committed, and would fail
                 again.
-            ClusterError, ProtocolError: the committed offsets cannot be read.
+            ClusterError, ProtocolError: the committed offsets cannot be read, or the consumer does not go on from them.
             UsageError: the body has ended the transaction, or another task waits for a batch.
             Exception: what the consumer raises.
 
@@ -228,10 +235,18 @@ class ExactlyOnceBatches:
             place, self._place = self._place, None  # until the read is over: it may be cancelled
             self._has_read = True
             reading = await self._source.read(self._max_records, self._timeout_s)
-            offsets = self._offsets_of(reading.records)
+            found = [self._source.position_of(record) for record in reading.records]
             if place is None or reading.place != place:
+                self._note_starts(found)
                 continue  # read before, or beside, a rebalance: another member may have these records
+            offsets = self._positions.take(found, asyncio.get_running_loop().time())
+            if isinstance(offsets, Jump):
+                await self._after(offsets)
+                continue
+            self._note_starts(found)
             self._place = place
+            if offsets:
+                self._jumps = 0
             if offsets and not self._is_stopped and self._is_open:
                 transaction = self._producer.transaction()
                 await transaction.__aenter__()
@@ -242,14 +257,22 @@ class ExactlyOnceBatches:
                 self._place = None  # read, and not handed over
         raise StopAsyncIteration
 
-    def _offsets_of(self, records: list[Any]) -> dict[Partition, Offset]:
-        """Return where the group reads on after these records; note where they begin."""
-        offsets: dict[Partition, Offset] = {}
-        for record in records:
-            partition, offset = self._source.position_of(record)
-            offsets[partition] = offset
+    def _note_starts(self, found: Iterable[tuple[Partition, Offset]]) -> None:
+        for partition, offset in found:
             self._starts.setdefault(partition, offset.offset - 1)
-        return offsets
+
+    async def _after(self, jump: Jump) -> None:
+        """Let the consumer be put back, if it was not put back too often."""
+        (topic, partition), self._jumps = jump.partition, self._jumps + 1
+        told = f"reads {topic}-{partition} from offset {jump.found} on instead of {jump.expected}"
+        if self._jumps >= MOST_JUMPS:
+            raise ClusterError(
+                f"the consumer of {self._source.group_id!r} {told}, and was put back {MOST_JUMPS - 1} times: perhaps the"
+                " partition has lost its last records, as after an unclean election. Set the offsets of the group to where it"
+                " is to read on (kafka-consumer-groups --reset-offsets)"
+            )
+        self._log.warned("jumped", f"the consumer {told}: it is put back")
+        await asyncio.sleep(PAUSES.delay_s(self._jumps, 0.5))
 
     async def _go_back(self) -> bool:
         """Put the consumer to the committed offsets; where there are none, to the first record that was read.
@@ -270,8 +293,10 @@ class ExactlyOnceBatches:
         committed = await transactor.committed_offsets(self._source.group_id, place.partitions, waits)
         for partition in committed:
             self._starts.pop(partition, None)
-        if not await self._source.seek(place, self._starts | committed):
+        positions = self._starts | committed
+        if not await self._source.seek(place, positions):
             return False
+        self._positions.begin(positions, place.partitions - committed.keys(), asyncio.get_running_loop().time())
         self._place = place
         return True
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from consuming_rig import Rig, copy, run
-from fake_group import AiokafkaMember
+from fake_group import AiokafkaMember, TopicPartition
 
 from aiokprod import ProducerState, TransactionOutcome, exactly_once
 from aiokprod.errors import (
     BrokerRejectedError,
+    ClusterError,
     ConfigError,
     OffsetCommitRefusedError,
     ProducerClosedError,
@@ -105,6 +106,71 @@ def test_a_consumer_without_committed_offsets_goes_back_to_where_it_began() -> N
                         assert [record.offset for record in records] == [0, 1, 2, 3]
                         raise KeyError
             assert consumer.positions[records[0].topic, records[0].partition] == 0
+        await consumer.stop()
+
+    run(scenario, partitions=1)
+
+
+@pytest.mark.parametrize("to", [0, 8, 3], ids=["the beginning", "the end", "back by one"])
+def test_a_consumer_that_moves_by_itself_is_put_back(to: int) -> None:
+    """As librdkafka does when it asks for the offset of auto.offset.reset a second time (positions.py)."""
+
+    async def scenario(rig: Rig) -> None:
+        consumer, batches_seen = rig.member(), 0
+        async with rig.producer() as producer, exactly_once(consumer, producer, max_records=2, timeout=0.1) as batches:
+            async for records in batches:
+                for record in records:
+                    producer.send("out", record.value)
+                batches_seen += 1
+                if batches_seen == 2:
+                    assert consumer.positions == {("in", 0): 4}
+                    consumer.positions["in", 0] = to
+                if records[-1].offset == 9:
+                    batches.stop()
+        assert await rig.output() == rig.group.input
+        assert await rig.offsets() == {("in", 0): 10}
+        await consumer.stop()
+
+    run(scenario, partitions=1)
+
+
+def test_a_consumer_that_moves_within_a_poll_is_put_back() -> None:
+    class Moving(AiokafkaMember):
+        def records(self, most: int) -> list[Any]:
+            found = super().records(most)
+            if len(found) == 4 and not self.sought[1:]:
+                self.positions[found[0].topic, found[0].partition] = 0
+                found += super().records(most)
+            return found
+
+    async def scenario(rig: Rig) -> None:
+        consumer = Moving(rig.group)
+        rig.group.join(consumer)
+        async with rig.producer() as producer:
+            await copy(rig, consumer, producer, until=10, max_records=4)
+        assert await rig.output() == rig.group.input
+        await consumer.stop()
+
+    run(scenario, partitions=1)
+
+
+def test_a_partition_that_has_lost_its_last_records_is_told() -> None:
+    """The log ends before the committed offset, so the consumer does what auto.offset.reset says, each time."""
+
+    class Resetting(AiokafkaMember):
+        def seek(self, tp: TopicPartition, offset: int) -> None:
+            super().seek(tp, offset if offset <= len(self.group.logs[tp[:2]]) else 0)
+
+    async def scenario(rig: Rig) -> None:
+        consumer = Resetting(rig.group)
+        rig.group.join(consumer)
+        async with rig.producer() as producer:
+            await copy(rig, consumer, producer, until=10)
+            del rig.group.logs["in", 0][5:]
+            with pytest.raises(ClusterError, match=r"reads in-0 from offset 0 on instead of 10, .*--reset-offsets"):
+                await copy(rig, consumer, producer, until=1)
+        assert await rig.output() == sorted(b"0:%d" % number for number in range(10))
+        assert await rig.offsets() == {("in", 0): 10}
         await consumer.stop()
 
     run(scenario, partitions=1)

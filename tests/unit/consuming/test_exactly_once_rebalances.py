@@ -121,7 +121,7 @@ def test_the_output_is_the_image_of_the_input(shape: str, seed: int) -> None:
         tasks = {name: asyncio.create_task(instance(rig, name, shape, done)) for name in names}
         for _ in range(40):
             await asyncio.sleep(random.choice([0.01, 0.05, 0.2, 0.5]))
-            match random.randrange(8):
+            match random.randrange(10):
                 case 0 | 1:
                     rig.group.rebalance()
                 case 2 | 3:  # killed, and started again
@@ -136,6 +136,9 @@ def test_the_output_is_the_image_of_the_input(shape: str, seed: int) -> None:
                     rig.cluster.fail_next(api, random.choice([14, 15, 16]), times=2)
                 case 6:
                     rig.cluster.move_leader("out", 0, random.choice([1, 2, 3]))
+                case 7 | 8:  # a consumer that moves by itself
+                    positions = random.choice(rig.group.members).positions
+                    positions.update({where: 0 for where in positions if random.random() < 0.5})
                 case _:
                     pass
         async with asyncio.timeout(200):

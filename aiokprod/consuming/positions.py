@@ -1,0 +1,86 @@
+"""`Positions`: where a consumer reads on in each partition of its place, compared with what it hands over. Pure.
+
+Some consumers move a position by themselves, without a rebalance, so that nothing but the offsets shows it:
+
+- librdkafka asks for the offset of `auto.offset.reset` when nothing is committed. When a change of the assignment makes that
+  answer outdated it asks again 500 ms later, and takes the second answer although the partition has been read since (seen with
+  2.16.0 and `group.protocol=consumer`): with `earliest` records come again, with `latest` some are left out.
+- Every consumer does what `auto.offset.reset` says when the log ends before its position, as after an unclean election.
+
+Invariants: an offset below the position is a jump. One above it is mostly none, as the offsets of markers, of aborted records
+and of compacted ones are left out; it is one for partitions without a committed offset, in their first seconds, when seen once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from aiokprod.transactions.machine_actions import Partition
+from aiokprod.transactions.offsets import Offset
+
+UNSETTLED_S: Final = 5.0
+"""How long librdkafka may come back to the offset of `auto.offset.reset`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """A consumer that does not read on where it was."""
+
+    partition: Partition
+    expected: int
+    found: int
+    """the offset of the record that it has read instead"""
+
+
+class Positions:
+    """The positions of a consumer. Times are in seconds, of any clock."""
+
+    def __init__(self) -> None:
+        self._next: dict[Partition, int] = {}
+        self._unsettled: dict[
+            Partition, float
+        ] = {}  # until then: the offset of auto.offset.reset may be asked for again
+        self._seen: set[Jump] = set()  # forward, once
+
+    def begin(self, positions: Mapping[Partition, int], not_committed: Iterable[Partition], now: float) -> None:
+        """Note where the consumer was put.
+
+        Args:
+            positions: the offset of the next record, for the partitions of which it is known.
+            not_committed: partitions without a committed offset.
+        """
+        self._next = dict(positions)
+        self._unsettled = {
+            **dict.fromkeys(not_committed, now + UNSETTLED_S),
+            **{partition: until for partition, until in self._unsettled.items() if until > now},
+        }
+        if not self._unsettled:
+            self._seen.clear()
+
+    def take(self, found: Iterable[tuple[Partition, Offset]], now: float) -> dict[Partition, Offset] | Jump:
+        """Return where a group reads on after these records; or the jump, and then the positions are as they were.
+
+        Args:
+            found: partition of each record, in the order of reading, with the offset behind it.
+        """
+        after: dict[Partition, Offset] = {}
+        for partition, offset in found:
+            before = after.get(partition)
+            expected = self._next.get(partition, -1) if before is None else before.offset
+            at = offset.offset - 1
+            if at != expected >= 0 and (jump := self._jump(partition, expected, at, now)):
+                return jump
+            after[partition] = offset
+        for partition, offset in after.items():
+            self._next[partition] = offset.offset
+        return after
+
+    def _jump(self, partition: Partition, expected: int, at: int, now: float) -> Jump | None:
+        jump = Jump(partition, expected, at)
+        if at > expected:
+            if jump in self._seen or self._unsettled.get(partition, now) <= now:
+                return None
+            self._seen.add(jump)
+        return jump
