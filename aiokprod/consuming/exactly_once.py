@@ -47,8 +47,8 @@ LONG_S: Final = 5.0
 ENDED: Final = (TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED)
 PAUSE_S: Final = 0.05
 """Between two looks at a consumer that has no place in its group."""
-MOST_JUMPS: Final = 10
-"""After so many one after the other the consumer is not put back any more."""
+MOST_JUMPS: Final = 5
+"""After so many of a partition, one after the other, the consumer is not put back any more."""
 PAUSES: Final = Backoff(0.1, 2.0, jitter=0.0)
 """Before a batch is run again after an error that can pass."""
 
@@ -136,7 +136,7 @@ class ExactlyOnceBatches:
         self._batch: _Batch | None = None
         self._place: Place | None = None  # in which the consumer was put to stable offsets, and has not left them since
         self._positions = Positions()  # of the consumer in this place
-        self._jumps = 0  # one after the other
+        self._jumps: dict[Partition, int] = {}  # back, one after the other
         self._starts: dict[Partition, int] = {}  # the first offsets that were read and not committed
         self._runs = 0  # of batches, since the last commit
 
@@ -241,12 +241,14 @@ class ExactlyOnceBatches:
                 continue  # read before, or beside, a rebalance: another member may have these records
             offsets = self._positions.take(found, asyncio.get_running_loop().time())
             if isinstance(offsets, Jump):
+                self._starts.setdefault(offsets.partition, offsets.expected)
+                self._note_starts(found)  # of other partitions: perhaps nothing of them was read before
                 await self._after(offsets)
                 continue
             self._note_starts(found)
             self._place = place
-            if offsets:
-                self._jumps = 0
+            for partition in offsets:
+                self._jumps.pop(partition, None)
             if offsets and not self._is_stopped and self._is_open:
                 transaction = self._producer.transaction()
                 await transaction.__aenter__()
@@ -263,16 +265,19 @@ class ExactlyOnceBatches:
 
     async def _after(self, jump: Jump) -> None:
         """Let the consumer be put back, if it was not put back too often."""
-        (topic, partition), self._jumps = jump.partition, self._jumps + 1
+        if not jump.is_back:
+            return  # mostly markers: the second look tells
+        (topic, partition), jumps = jump.partition, self._jumps.get(jump.partition, 0) + 1
+        self._jumps[jump.partition] = jumps
         told = f"reads {topic}-{partition} from offset {jump.found} on instead of {jump.expected}"
-        if self._jumps >= MOST_JUMPS:
+        if jumps >= MOST_JUMPS:
             raise ClusterError(
                 f"the consumer of {self._source.group_id!r} {told}, and was put back {MOST_JUMPS - 1} times: perhaps the"
                 " partition has lost its last records, as after an unclean election. Set the offsets of the group to where it"
                 " is to read on (kafka-consumer-groups --reset-offsets)"
             )
         self._log.warned("jumped", f"the consumer {told}: it is put back")
-        await asyncio.sleep(PAUSES.delay_s(self._jumps, 0.5))
+        await asyncio.sleep(PAUSES.delay_s(jumps, 0.5))
 
     async def _go_back(self) -> bool:
         """Put the consumer to the committed offsets; where there are none, to the first record that was read.

@@ -7,8 +7,9 @@ Some consumers move a position by themselves, without a rebalance, so that nothi
   2.16.0 and `group.protocol=consumer`): with `earliest` records come again, with `latest` some are left out.
 - Every consumer does what `auto.offset.reset` says when the log ends before its position, as after an unclean election.
 
-Invariants: an offset below the position is a jump. One above it is mostly none, as the offsets of markers, of aborted records
-and of compacted ones are left out; it is one for partitions without a committed offset, in their first seconds, when seen once.
+Invariants: an offset below the position is a jump. One above it mostly is none, as the offsets of markers, of aborted records
+and of compacted ones are left out. Only of partitions that had no committed offset some seconds ago it is looked at twice: what
+is there the second time, after the consumer was put back, is the log's.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ class Jump:
     found: int
     """the offset of the record that it has read instead"""
 
+    @property
+    def is_back(self) -> bool:
+        """True: it reads records again. False: perhaps nothing is there in between."""
+        return self.found < self.expected
+
 
 class Positions:
     """The positions of a consumer. Times are in seconds, of any clock."""
@@ -41,8 +47,8 @@ class Positions:
         self._next: dict[Partition, int] = {}
         self._unsettled: dict[
             Partition, float
-        ] = {}  # until then: the offset of auto.offset.reset may be asked for again
-        self._seen: set[Jump] = set()  # forward, once
+        ] = {}  # a reading after that time is the last one that is looked at twice
+        self._gaps: dict[Partition, set[Jump]] = {}  # that were seen, ahead of the position
 
     def begin(self, positions: Mapping[Partition, int], not_committed: Iterable[Partition], now: float) -> None:
         """Note where the consumer was put.
@@ -52,35 +58,43 @@ class Positions:
             not_committed: partitions without a committed offset.
         """
         self._next = dict(positions)
-        self._unsettled = {
-            **dict.fromkeys(not_committed, now + UNSETTLED_S),
-            **{partition: until for partition, until in self._unsettled.items() if until > now},
-        }
-        if not self._unsettled:
-            self._seen.clear()
+        self._unsettled |= dict.fromkeys(not_committed, now + UNSETTLED_S)
 
     def take(self, found: Iterable[tuple[Partition, Offset]], now: float) -> dict[Partition, Offset] | Jump:
-        """Return where a group reads on after these records; or the jump, and then the positions are as they were.
+        """Return where a group reads on after these records; or the first jump, and then the positions are as they were.
 
         Args:
             found: partition of each record, in the order of reading, with the offset behind it.
         """
         after: dict[Partition, Offset] = {}
+        gap: Jump | None = (
+            None  # the first one; all of them are noted, so that a second look is enough for a whole reading
+        )
         for partition, offset in found:
             before = after.get(partition)
             expected = self._next.get(partition, -1) if before is None else before.offset
             at = offset.offset - 1
-            if at != expected >= 0 and (jump := self._jump(partition, expected, at, now)):
-                return jump
+            if at != expected >= 0:
+                jump = Jump(partition, expected, at)
+                if jump.is_back:
+                    return jump
+                if self._is_new(jump):
+                    gap = gap or jump
             after[partition] = offset
+        if gap is not None:
+            return gap
         for partition, offset in after.items():
             self._next[partition] = offset.offset
+            self._gaps.pop(partition, None)
+            if self._unsettled.get(partition, now) < now:
+                del self._unsettled[partition]
         return after
 
-    def _jump(self, partition: Partition, expected: int, at: int, now: float) -> Jump | None:
-        jump = Jump(partition, expected, at)
-        if at > expected:
-            if jump in self._seen or self._unsettled.get(partition, now) <= now:
-                return None
-            self._seen.add(jump)
-        return jump
+    def _is_new(self, gap: Jump) -> bool:
+        """Return whether the gap is to be looked at again, and note that it was seen."""
+        if gap.partition not in self._unsettled:
+            return False
+        seen = self._gaps.setdefault(gap.partition, set())
+        is_new = gap not in seen
+        seen.add(gap)
+        return is_new

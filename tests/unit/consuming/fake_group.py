@@ -147,8 +147,9 @@ class FakeMember:
     def records(self, most: int) -> list[Any]:
         found: list[Any] = []
         for where, position in self.positions.items():
-            new = self.group.logs[where][position : position + most - len(found)]
-            self.positions[where] += len(new)
+            new = [record for record in self.group.logs[where] if record.offset >= position][: most - len(found)]
+            if new:
+                self.positions[where] = new[-1].offset + 1
             found += new
         return found
 

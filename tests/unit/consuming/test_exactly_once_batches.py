@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from consuming_rig import Rig, copy, run
-from fake_group import AiokafkaMember, TopicPartition
+from fake_group import AiokafkaMember, AsyncConfluentMember, ConfluentMember, TopicPartition
 
 from aiokprod import ProducerState, TransactionOutcome, exactly_once
 from aiokprod.errors import (
@@ -152,6 +152,81 @@ def test_a_consumer_that_moves_within_a_poll_is_put_back() -> None:
         await consumer.stop()
 
     run(scenario, partitions=1)
+
+
+@pytest.mark.parametrize("shape", [AiokafkaMember, ConfluentMember, AsyncConfluentMember])
+def test_a_new_group_reads_a_topic_of_small_transactions(shape: Any) -> None:
+    """The offsets of markers are left out: each looks like a jump ahead, once."""
+
+    async def scenario(rig: Rig) -> None:
+        for log in rig.group.logs.values():
+            for record in log:
+                record.offset *= 2
+        consumer = shape(rig.group)
+        rig.group.join(consumer)
+        async with rig.producer() as producer:
+            await copy(rig, consumer, producer, until=80, max_records=15)
+        assert await rig.output() == rig.group.input
+        await consumer.stop()
+
+    run(scenario, partitions=2, each=40)
+
+
+def test_a_step_ahead_is_noticed_when_the_next_record_comes() -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer, log = rig.member(), rig.group.logs["in", 0]
+        late = log[8:]
+        del log[8:]
+        async with rig.producer() as producer, exactly_once(consumer, producer, max_records=4, timeout=0.1) as batches:
+            async for records in batches:
+                for record in records:
+                    producer.send("out", record.value)
+                if records[0].offset == 0:
+                    consumer.positions["in", 0] = 8
+                    asyncio.get_running_loop().call_later(30, log.extend, late)
+                if records[-1].offset == 9:
+                    batches.stop()
+        assert await rig.output() == rig.group.input
+        await consumer.stop()
+
+    run(scenario, partitions=1)
+
+
+def test_steps_back_of_one_partition_are_counted_while_another_one_goes_on() -> None:
+    class Resetting(AiokafkaMember):
+        """Reads "in-1" while it asks where "in-0", whose log is shorter now, begins."""
+
+        is_asking = True
+
+        def records(self, most: int) -> list[Any]:
+            position = self.positions["in", 0]
+            if position <= len(self.group.logs["in", 0]):
+                return super().records(most)
+            if self.is_asking:
+                del self.positions["in", 0]
+                found = super().records(1)
+                self.positions["in", 0] = position
+            else:
+                self.positions["in", 0] = 0
+                found = super().records(most)
+            self.is_asking = not self.is_asking
+            return found
+
+    async def scenario(rig: Rig) -> None:
+        consumer = Resetting(rig.group)
+        rig.group.join(consumer)
+        async with rig.producer() as producer:
+            await copy(rig, consumer, producer, until=50, max_records=50)
+            assert await rig.offsets() == {("in", 0): 50}
+            del rig.group.logs["in", 0][20:]
+            with pytest.raises(
+                ClusterError, match="reads in-0 from offset 0 on instead of 50, and was put back 4 times"
+            ):
+                await copy(rig, consumer, producer, until=1000)
+            assert (await rig.offsets())["in", 1] >= 4
+        await consumer.stop()
+
+    run(scenario, partitions=2, each=50)
 
 
 def test_a_partition_that_has_lost_its_last_records_is_told() -> None:

@@ -49,25 +49,39 @@ def test_a_first_record_is_no_jump_wherever_it_is() -> None:
     assert positions.take(read(A, 9), 0.0) == {A: Offset(10)}
 
 
-def test_without_a_committed_offset_each_gap_is_looked_at_twice_in_the_first_seconds() -> None:
+def test_without_a_committed_offset_the_gaps_of_a_reading_are_looked_at_twice() -> None:
     positions = begun(A, p0=5)
-    assert positions.take(read(A, 5, 9), 1.0) == Jump(A, 6, 9)
+    assert positions.take(read(A, 5, 9, 12), 1.0) == Jump(A, 6, 9)
     positions.begin({A: 5}, [A], now=2.0)
     assert positions.take(read(A, 5, 9), 2.5) == {A: Offset(10)}
-    assert positions.take(read(A, 12), 3.0) == Jump(A, 10, 12)
+    assert positions.take(read(A, 12), 3.0) == Jump(A, 10, 12), "was forgotten, as the position has moved"
     positions.begin({A: 10}, [], now=3.0)  # committed since then: as unsettled as before
     assert positions.take(read(A, 14), 3.0) == Jump(A, 10, 14)
     positions.begin({A: 10}, [], now=4.0)
     assert positions.take(read(A, 12), 4.0) == {A: Offset(13)}
-    assert positions.take(read(A, 20), UNSETTLED_S) == {A: Offset(21)}
+
+
+def test_the_first_reading_after_that_time_is_looked_at_too() -> None:
+    """The consumer may have moved long before the next record came."""
+    positions = begun(A, p0=5)
+    assert positions.take(read(B, 1), 1e9) == {B: Offset(2)}
+    assert positions.take(read(A, 9), 1e9) == Jump(A, 5, 9)
+    assert positions.take(read(A, 5, 6), 1e9) == {A: Offset(7)}
+    assert positions.take(read(A, 9), 1e9) == {A: Offset(10)}
 
 
 def test_a_partition_that_comes_later_is_unsettled_from_then_on() -> None:
     positions = begun(A, p0=1)
-    positions.begin({A: 1, B: 1}, [A, B], now=4.0)
-    assert positions.take(read(A, 3), UNSETTLED_S) == {A: Offset(4)}
-    assert positions.take(read(B, 3), UNSETTLED_S) == Jump(B, 1, 3)
-    assert positions.take(read(B, 3), 4.0 + UNSETTLED_S) == {B: Offset(4)}
+    positions.begin({A: 1, B: 1}, [B], now=4.0)
+    assert positions.take(read(A, 1), UNSETTLED_S + 0.1) == {A: Offset(2)}
+    assert positions.take(read(A, 3), UNSETTLED_S + 0.1) == {A: Offset(4)}
+    assert positions.take(read(B, 3), UNSETTLED_S + 0.1) == Jump(B, 1, 3)
+
+
+def test_a_step_back_is_told_before_a_gap() -> None:
+    positions = begun(A, p0=5)
+    assert positions.take([*read(A, 9), *read(B, 3), *read(B, 2)], 1.0) == Jump(B, 4, 2)
+    assert not Jump(A, 5, 9).is_back and Jump(B, 4, 2).is_back
 
 
 @given(st.lists(st.tuples(st.sampled_from([A, B]), st.integers(0, 6)), max_size=30), st.booleans())
