@@ -32,6 +32,7 @@ from aiokprod.errors import (
     RecordTypeError,
     TransactionOutcomeUnknownError,
     UsageError,
+    advise,
 )
 from aiokprod.logs import StateLog
 from aiokprod.model import TransactionOutcome
@@ -132,7 +133,7 @@ class ExactlyOnceBatches:
         self._log = StateLog("exactly_once", client_id=producer.config.client_id)
         self._is_entered = self._is_open = self._is_iterated = self._is_stopped = False
         self._is_moving = False  # a task waits for the next batch
-        self._has_read = False
+        self._has_read = self._has_begun = False
         self._batch: _Batch | None = None
         self._place: Place | None = None  # in which the consumer was put to stable offsets, and has not left them since
         self._positions = Positions()  # of the consumer in this place
@@ -236,16 +237,13 @@ class ExactlyOnceBatches:
             self._has_read = True
             reading = await self._source.read(self._max_records, self._timeout_s)
             found = [self._source.position_of(record) for record in reading.records]
+            self._note_starts(found)  # also of what is dropped below: it may be the first of its partition
             if place is None or reading.place != place:
-                self._note_starts(found)
                 continue  # read before, or beside, a rebalance: another member may have these records
             offsets = self._positions.take(found, asyncio.get_running_loop().time())
             if isinstance(offsets, Jump):
-                self._starts.setdefault(offsets.partition, offsets.expected)
-                self._note_starts(found)  # of other partitions: perhaps nothing of them was read before
                 await self._after(offsets)
                 continue
-            self._note_starts(found)
             self._place = place
             for partition in offsets:
                 self._jumps.pop(partition, None)
@@ -271,11 +269,16 @@ class ExactlyOnceBatches:
         self._jumps[jump.partition] = jumps
         told = f"reads {topic}-{partition} from offset {jump.found} on instead of {jump.expected}"
         if jumps >= MOST_JUMPS:
-            raise ClusterError(
+            error = ClusterError(
                 f"the consumer of {self._source.group_id!r} {told}, and was put back {MOST_JUMPS - 1} times: perhaps the"
-                " partition has lost its last records, as after an unclean election. Set the offsets of the group to where it"
-                " is to read on (kafka-consumer-groups --reset-offsets)"
+                " partition has lost its last records, as after an unclean election"
             )
+            advise(
+                error,
+                "Stop all instances of the group, and set its offset of the partition to where it is to read on"
+                " (kafka-consumer-groups --reset-offsets).",
+            )
+            raise error
         self._log.warned("jumped", f"the consumer {told}: it is put back")
         await asyncio.sleep(PAUSES.delay_s(jumps, 0.5))
 
@@ -301,7 +304,10 @@ class ExactlyOnceBatches:
         positions = self._starts | committed
         if not await self._source.seek(place, positions):
             return False
-        self._positions.begin(positions, place.partitions - committed.keys(), asyncio.get_running_loop().time())
+        # A loop before this one, on the same consumer, may have committed a second ago.
+        unsettled = place.partitions - committed.keys() if self._has_begun else place.partitions
+        self._positions.begin(positions, unsettled, asyncio.get_running_loop().time())
+        self._has_begun = True
         self._place = place
         return True
 

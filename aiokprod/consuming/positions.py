@@ -50,15 +50,15 @@ class Positions:
         ] = {}  # a reading after that time is the last one that is looked at twice
         self._gaps: dict[Partition, set[Jump]] = {}  # that were seen, ahead of the position
 
-    def begin(self, positions: Mapping[Partition, int], not_committed: Iterable[Partition], now: float) -> None:
+    def begin(self, positions: Mapping[Partition, int], unsettled: Iterable[Partition], now: float) -> None:
         """Note where the consumer was put.
 
         Args:
             positions: the offset of the next record, for the partitions of which it is known.
-            not_committed: partitions without a committed offset.
+            unsettled: partitions that have, or have had a moment ago, no committed offset.
         """
         self._next = dict(positions)
-        self._unsettled |= dict.fromkeys(not_committed, now + UNSETTLED_S)
+        self._unsettled |= dict.fromkeys(unsettled, now + UNSETTLED_S)
 
     def take(self, found: Iterable[tuple[Partition, Offset]], now: float) -> dict[Partition, Offset] | Jump:
         """Return where a group reads on after these records; or the first jump, and then the positions are as they were.

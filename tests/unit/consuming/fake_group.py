@@ -56,6 +56,7 @@ class FakeGroup:
         self.generation = 0
         self.members: list[FakeMember] = []
         self.owned: dict[str, frozenset[TopicPartition]] = {}  # by member
+        self.is_mixed = False  # a poll takes a part of each partition, not all of the first one
         self.refused = 0
         self.unchecked = 0
 
@@ -147,7 +148,9 @@ class FakeMember:
     def records(self, most: int) -> list[Any]:
         found: list[Any] = []
         for where, position in self.positions.items():
-            new = [record for record in self.group.logs[where] if record.offset >= position][: most - len(found)]
+            share = max(1, most // len(self.positions)) if self.group.is_mixed else most
+            rest = [record for record in self.group.logs[where] if record.offset >= position]
+            new = rest[: min(share, most - len(found))]
             if new:
                 self.positions[where] = new[-1].offset + 1
             found += new
