@@ -138,6 +138,7 @@ class ExactlyOnceBatches:
         self._place: Place | None = None  # in which the consumer was put to stable offsets, and has not left them since
         self._positions = Positions()  # of the consumer in this place
         self._jumps: dict[Partition, int] = {}  # back, one after the other
+        self._again = 0  # so many records are looked at a second time
         self._starts: dict[Partition, int] = {}  # the first offsets that were read and not committed
         self._runs = 0  # of batches, since the last commit
 
@@ -235,16 +236,16 @@ class ExactlyOnceBatches:
                 await asyncio.sleep(PAUSE_S)
             place, self._place = self._place, None  # until the read is over: it may be cancelled
             self._has_read = True
-            reading = await self._source.read(self._max_records, self._timeout_s)
+            reading = await self._source.read(self._again or self._max_records, self._timeout_s)
             found = [self._source.position_of(record) for record in reading.records]
             self._note_starts(found)  # also of what is dropped below: it may be the first of its partition
             if place is None or reading.place != place:
                 continue  # read before, or beside, a rebalance: another member may have these records
             offsets = self._positions.take(found, asyncio.get_running_loop().time())
             if isinstance(offsets, Jump):
-                await self._after(offsets)
+                await self._after(offsets, len(found))
                 continue
-            self._place = place
+            self._place, self._again = place, 0
             for partition in offsets:
                 self._jumps.pop(partition, None)
             if offsets and not self._is_stopped and self._is_open:
@@ -261,10 +262,17 @@ class ExactlyOnceBatches:
         for partition, offset in found:
             self._starts.setdefault(partition, offset.offset - 1)
 
-    async def _after(self, jump: Jump) -> None:
-        """Let the consumer be put back, if it was not put back too often."""
+    async def _after(self, jump: Jump, count: int) -> None:
+        """Let the consumer be put back, if it was not put back too often.
+
+        Args:
+            count: the records that were read.
+        """
         if not jump.is_back:
-            return  # mostly markers: the second look tells
+            self._again = (
+                count  # mostly markers, as the same records tell; more of them, in a log that grows, would have others
+            )
+            return
         (topic, partition), jumps = jump.partition, self._jumps.get(jump.partition, 0) + 1
         self._jumps[jump.partition] = jumps
         told = f"reads {topic}-{partition} from offset {jump.found} on instead of {jump.expected}"

@@ -45,9 +45,7 @@ class Positions:
 
     def __init__(self) -> None:
         self._next: dict[Partition, int] = {}
-        self._unsettled: dict[
-            Partition, float
-        ] = {}  # a reading after that time is the last one that is looked at twice
+        self._unsettled: dict[Partition, float] = {}  # until one reading after that time
         self._gaps: dict[Partition, set[Jump]] = {}  # that were seen, ahead of the position
 
     def begin(self, positions: Mapping[Partition, int], unsettled: Iterable[Partition], now: float) -> None:
@@ -67,9 +65,7 @@ class Positions:
             found: partition of each record, in the order of reading, with the offset behind it.
         """
         after: dict[Partition, Offset] = {}
-        gap: Jump | None = (
-            None  # the first one; all of them are noted, so that a second look is enough for a whole reading
-        )
+        gap: Jump | None = None  # the first one; all are noted, so that one more look is enough for the whole reading
         for partition, offset in found:
             before = after.get(partition)
             expected = self._next.get(partition, -1) if before is None else before.offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -170,6 +171,31 @@ def test_a_new_group_reads_a_topic_of_small_transactions(shape: Any) -> None:
         await consumer.stop()
 
     run(scenario, partitions=2, each=40)
+
+
+@pytest.mark.parametrize("shape", [AiokafkaMember, ConfluentMember, AsyncConfluentMember])
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_new_group_comes_forward_in_a_topic_of_small_transactions_that_grows(shape: Any, partitions: int) -> None:
+    class Growing(shape):  # type: ignore[misc]
+        def records(self, most: int) -> list[Any]:
+            for where, log in self.group.logs.items():
+                log.append(SimpleNamespace(topic="in", partition=where[1], offset=2 * len(log), key=None, value=b"new"))
+            return super().records(most)
+
+    async def scenario(rig: Rig) -> None:
+        rig.group.is_mixed = True
+        for log in rig.group.logs.values():
+            for record in log:
+                record.offset *= 2
+        consumer = Growing(rig.group)
+        rig.group.join(consumer)
+        async with rig.producer() as producer:
+            began = asyncio.get_running_loop().time()
+            await copy(rig, consumer, producer, until=100 * partitions, max_records=10**6)
+            assert asyncio.get_running_loop().time() - began < 20
+        await consumer.stop()
+
+    run(scenario, partitions=partitions)
 
 
 def test_a_step_ahead_is_noticed_when_the_next_record_comes() -> None:
