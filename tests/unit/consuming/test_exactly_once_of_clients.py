@@ -99,15 +99,17 @@ def test_the_output_is_the_image_of_the_input_though_an_instance_is_cancelled(ki
             rules = trouble(cluster)
             ends = asyncio.Event()
             cluster.on_request("TxnOffsetCommit", ends.set, nth=7)
-            first, second = start("a"), start("b")
-            await ends.wait()
-            first.cancel()  # in the middle of the end of a transaction, of its own or the other's
-            await asyncio.wait([first])
-            first = start("a")
-            await until_copied(cluster, first, second)
-            for task in (first, second):
-                task.cancel()
-            await asyncio.wait([first, second])
+            running = {"a": start("a"), "b": start("b")}
+            try:
+                await ends.wait()
+                running["a"].cancel()  # in the middle of the end of a transaction, of its own or the other's
+                await asyncio.wait([running["a"]])
+                running["a"] = start("a")
+                await until_copied(cluster, *running.values())
+            finally:  # before the cluster ends: without brokers a consumer may not end
+                for task in running.values():
+                    task.cancel()
+                await asyncio.wait(running.values())
             assert all(rule.is_spent for rule in rules)
             judged(cluster)
 
