@@ -269,9 +269,8 @@ class ExactlyOnceBatches:
             count: the records that were read.
         """
         if not jump.is_back:
-            self._again = (
-                count  # mostly markers, as the same records tell; more of them, in a log that grows, would have others
-            )
+            # Mostly markers, as the same records tell. More of them, in a log that grows, would have other gaps.
+            self._again = count
             return
         (topic, partition), jumps = jump.partition, self._jumps.get(jump.partition, 0) + 1
         self._jumps[jump.partition] = jumps

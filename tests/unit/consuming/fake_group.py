@@ -64,6 +64,12 @@ class FakeGroup:
     def input(self) -> list[bytes]:
         return sorted(record.value for log in self.logs.values() for record in log)
 
+    def spread(self, step: int) -> None:
+        """Leave out offsets between the records, as markers and compaction do."""
+        for log in self.logs.values():
+            for record in log:
+                record.offset *= step
+
     def committed(self, where: tuple[str, int]) -> int:
         """Return what an OffsetFetch without require_stable gives; 0, the beginning, if there is nothing."""
         found = self.cluster.committed_offsets("g").get(where)

@@ -160,9 +160,7 @@ def test_a_new_group_reads_a_topic_of_small_transactions(shape: Any) -> None:
     """The offsets of markers are left out: each looks like a jump ahead, once."""
 
     async def scenario(rig: Rig) -> None:
-        for log in rig.group.logs.values():
-            for record in log:
-                record.offset *= 2
+        rig.group.spread(2)
         consumer = shape(rig.group)
         rig.group.join(consumer)
         async with rig.producer() as producer:
@@ -184,9 +182,7 @@ def test_a_new_group_comes_forward_in_a_topic_of_small_transactions_that_grows(s
 
     async def scenario(rig: Rig) -> None:
         rig.group.is_mixed = True
-        for log in rig.group.logs.values():
-            for record in log:
-                record.offset *= 2
+        rig.group.spread(2)
         consumer = Growing(rig.group)
         rig.group.join(consumer)
         async with rig.producer() as producer:
