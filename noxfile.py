@@ -79,6 +79,15 @@ def uvloop(session: nox.Session) -> None:
 
 
 @nox.session
+def stalls(session: nox.Session) -> None:
+    """Run the unit tests on a loop that stands still now and then, as on a loaded machine."""
+    install(session, "test")
+    loops = ("pipeline", "cluster", "testing", "transactions", "consuming", "telemetry", "test_reader_of_partitions.py")
+    paths = session.posargs or [f"tests/unit/{part}" for part in loops]
+    session.run("pytest", *paths, "-n", "8", env={"AIOKPROD_TEST_STALLS": "1"})
+
+
+@nox.session
 def real(session: nox.Session) -> None:
     """Run the long tests on a real three-broker Apache Kafka."""
     install(session, "test")

@@ -1,7 +1,7 @@
 """For every test: which event loop, and a clear word about what needs an engine that is not there.
 
 .ci/run runs the unit tests on asyncio's loop and on uvloop, in Python's development mode, and with eager tasks where
-Python has them (faults: L23).
+Python has them (faults: L23). `nox -s stalls` runs them on a loop that stands still now and then.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import asyncio
 import gc
 import logging
 import os
+import selectors
 import signal
 import time
 import warnings
 from functools import cache
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -48,6 +50,30 @@ if os.environ.get("AIOKPROD_TEST_EAGER"):  # Python 3.12 and later
             return loop
 
     asyncio.set_event_loop_policy(EagerPolicy())
+
+STALLS = "AIOKPROD_TEST_STALLS"
+
+if STALLS in os.environ:
+
+    class StallingSelector(selectors.DefaultSelector):
+        """Sleeps now and then before it selects: its loop stands still, as on a machine that has no time for it."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._random = Random(f"{os.environ[STALLS]} {os.environ.get('PYTEST_CURRENT_TEST')}")
+            self._left = 8  # so that a test of many turns takes seconds longer, not minutes
+
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            if self._left and self._random.random() < 0.05:
+                self._left -= 1
+                time.sleep(self._random.uniform(0.15, 0.5))
+            return super().select(timeout)
+
+    class StallingPolicy(asyncio.DefaultEventLoopPolicy):
+        def new_event_loop(self) -> asyncio.AbstractEventLoop:
+            return asyncio.SelectorEventLoop(StallingSelector())
+
+    asyncio.set_event_loop_policy(StallingPolicy())
 
 
 def is_no_slow_step(record: logging.LogRecord) -> bool:

@@ -319,7 +319,7 @@ def test_an_offset_that_is_not_there_is_told_at_once(start: int) -> None:
 
 def test_a_topic_that_does_not_exist_is_told_when_the_time_is_over() -> None:
     async def scenario() -> None:
-        async with reading(timeout=0.5) as (_, reader):
+        async with reading(timeout=2.0) as (_, reader):
             began = time.monotonic()
             with pytest.raises(UnknownTopicError):
                 await reader.earliest("never", 0)
@@ -338,7 +338,7 @@ def test_a_topic_that_does_not_exist_is_told_when_the_time_is_over() -> None:
 )
 def test_the_error_of_a_topic_says_what_the_brokers_said(code: str, error: type[AiokprodError], text: str) -> None:
     async def scenario() -> None:
-        async with reading(timeout=0.5) as (cluster, reader):
+        async with reading(timeout=2.0) as (cluster, reader):
 
             def refuse(answer: Any, version: int) -> Any:
                 for topic in answer.topics:
@@ -359,7 +359,7 @@ def test_the_error_of_a_topic_says_what_the_brokers_said(code: str, error: type[
 
 def test_brokers_that_did_not_answer_have_not_said_that_a_topic_does_not_exist() -> None:
     async def scenario() -> None:
-        async with reading(timeout=0.2) as (cluster, reader):
+        async with reading(timeout=1.0) as (cluster, reader):
             cluster.hold("Metadata")
             with pytest.raises(
                 UnknownTopicError, match=r"^no broker has told of topic 't': no metadata within "
@@ -400,7 +400,7 @@ def test_a_reader_that_is_not_started_or_closed_says_so() -> None:
 
 def test_a_partition_without_a_leader_is_an_error_when_the_time_is_over() -> None:
     async def scenario() -> None:
-        async with reading(10, timeout=0.5) as (cluster, reader):
+        async with reading(10, timeout=2.0) as (cluster, reader):
             assert await reader.latest("t", 0) == 10
             cluster.move_leader("t", 0, None)
             async with asyncio.timeout(20):
@@ -448,13 +448,13 @@ def test_a_broker_that_leads_no_further_fails_the_reader_when_its_time_is_over(
     """The broker was asked again and again, without a pause and without an end."""
 
     async def scenario() -> None:
-        async with reading(20, timeout=0.5) as (cluster, reader):
+        async with reading(20, timeout=2.0) as (cluster, reader):
             cluster.answer_with("Fetch", fetched(cluster, records, end=20), times=None)
             began = time.monotonic()
-            with pytest.raises(RequestTimeoutError, match=r"t-0 goes on to 20, and for 0\.5 s no broker gave a record"):
+            with pytest.raises(RequestTimeoutError, match=r"t-0 goes on to 20, and for 2 s no broker gave a record"):
                 await numbers(reader, 5, stop)
             assert time.monotonic() - began < 20
-            assert cluster.requests_seen("Fetch") < 10
+            assert cluster.requests_seen("Fetch") < 40  # it asks ten times in a second
 
     run(scenario())
 
@@ -581,7 +581,7 @@ def test_an_end_below_zero_is_no_end() -> None:
 @pytest.mark.parametrize("api", ["Fetch", "ListOffsets"])
 def test_an_answer_without_the_partition_is_asked_for_again_until_the_time_is_over(api: str) -> None:
     async def scenario() -> None:
-        async with reading(3, timeout=0.5) as (cluster, reader):
+        async with reading(3, timeout=2.0) as (cluster, reader):
             empty = {"Fetch": FetchResponse(), "ListOffsets": ListOffsetsResponse()}[api]
             cluster.answer_with(api, lambda request, version: empty)
             assert await numbers(reader) == [0, 1, 2]
@@ -695,7 +695,7 @@ def test_the_loop_turns_between_records_of_many_headers(monkeypatch: pytest.Monk
 def test_a_cluster_that_is_not_there_is_told_by_start() -> None:
     async def scenario() -> None:
         with pytest.raises(BootstrapError, match=r"127\.0\.0\.1:1"):
-            await Reader("127.0.0.1:1").start(timeout=0.3)
+            await Reader("127.0.0.1:1").start(timeout=1.0)
 
     run(scenario())
 
@@ -807,7 +807,7 @@ def test_a_broker_that_hangs_up_each_time_is_told_so_and_not_as_slow(api: str) -
             async with Producer(cluster.bootstrap_servers) as producer:
                 await producer.send("t", b"v")
             cluster.drop_answer(api, times=None)
-            async with Reader(cluster.bootstrap_servers, timeout=0.5) as reader:
+            async with Reader(cluster.bootstrap_servers, timeout=2.0) as reader:
                 with pytest.raises(ConnectionLostError, match="closed the connection"):
                     _ = [record async for record in reader.read("t", 0, stop=1)]
 

@@ -45,8 +45,8 @@ def test_start_with_no_broker_there_names_each_address_and_its_cause(run: Run) -
         async with rig(1, start=False, bootstrap_servers=[f"127.0.0.1:{port}" for port in ports]) as r:
             began = time.monotonic()
             with pytest.raises(BootstrapError) as caught:
-                await r.client.start(0.3)
-            assert 0.25 < time.monotonic() - began < 20
+                await r.client.start(1.5)
+            assert 1.4 < time.monotonic() - began < 20
             assert [(host, port) for host, port, _ in caught.value.tried] == [("127.0.0.1", port) for port in ports]
             for port in ports:
                 assert f"127.0.0.1:{port}: " in str(caught.value)

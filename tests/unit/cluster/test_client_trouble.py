@@ -134,7 +134,7 @@ def test_all_names_that_cannot_be_resolved_are_told(run: Run) -> None:  # faults
     async def scenario() -> None:
         async with rig(1, start=False, bootstrap_servers=["no-such-host.invalid:9092"]) as r:
             with pytest.raises(BootstrapError, match=r"no-such-host\.invalid:9092: .*resol"):
-                await r.client.start(0.5)
+                await r.client.start(2.0)
 
     run(scenario())
 

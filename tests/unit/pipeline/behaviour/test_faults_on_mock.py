@@ -354,7 +354,7 @@ def test_a_broker_that_never_answers_is_left_at_the_request_timeout() -> None:  
             assert held.hits == 1
             assert values(cluster, "t") == [b"0", b"1"]
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 # ---------------------------------------------------------------------- deadlines
@@ -393,7 +393,7 @@ def test_a_batch_that_may_be_in_the_log_expires_as_possibly_persisted() -> None:
             await producer.send("t", b"2")
             assert values(cluster, "t") == [b"0", b"1", b"2"]
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 # ---------------------------------------------------------------------- topics
@@ -418,7 +418,7 @@ def test_an_unknown_topic_is_an_error_at_max_block_with_its_cause() -> None:  # 
             assert raised.value.persistence is Persistence.NOT_PERSISTED
             assert producer.health().buffered_bytes == 0
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def test_a_partition_out_of_range_fails_after_one_refresh_and_names_the_range() -> None:
@@ -486,7 +486,7 @@ def test_a_full_buffer_makes_sends_wait_in_order_and_then_refuses() -> None:  # 
             delivered = sum(1 for d in accepted if d.exception() is None)
             assert len(values(cluster, "t")) == delivered + 1
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def test_waiting_records_go_on_when_there_is_room() -> None:  # faults: M2

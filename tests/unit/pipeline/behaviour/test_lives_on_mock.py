@@ -344,4 +344,4 @@ def test_a_buffer_full_of_stopped_brokers_makes_sends_wait_and_then_fail_for_cer
             await producer.flush()
             assert producer.health().buffered_bytes == 0
 
-    run(scenario())
+    run_in_virtual_time(scenario())

@@ -154,7 +154,7 @@ def test_a_frozen_wall_clock_freezes_nothing() -> None:  # faults: L21
                 cluster.release(held)
                 await producer.send("t", b"2")
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def test_a_chaser_that_is_out_when_the_producer_closes_reaches_no_partition() -> None:  # faults: L25
@@ -177,4 +177,4 @@ def test_a_chaser_that_is_out_when_the_producer_closes_reaches_no_partition() ->
             assert cluster.requests_seen("Produce") == seen, "nothing more went out"
             assert len(values(cluster, "t")) == 6 - report.count
 
-    run(scenario())
+    run_in_virtual_time(scenario())

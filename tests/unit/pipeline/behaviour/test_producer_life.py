@@ -144,7 +144,7 @@ def test_a_start_without_a_cluster_names_host_port_and_cause_and_can_be_tried_ag
             producer = Producer(f"127.0.0.1:{port}", reconnect_backoff_ms=5, reconnect_backoff_max_ms=10)
             for _ in range(2):
                 with pytest.raises(BootstrapError, match=rf"127\.0\.0\.1:{port}.*refused"):
-                    await producer.start(timeout=0.2)
+                    await producer.start(timeout=1.0)
                 assert producer.health().state is ProducerState.NEW
         assert [task for task in asyncio.all_tasks() if task.get_name().startswith("aiokprod")] == []
 
@@ -301,7 +301,7 @@ def test_health_tells_the_age_of_what_waits_and_turns_degraded() -> None:
             await delivery
             assert producer.health().state is ProducerState.READY
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 # ---------------------------------------------------------------------- close
@@ -472,7 +472,7 @@ def test_a_third_party_that_cancels_every_task_fails_everything_and_close_return
             await producer.close(timeout=1)
             assert producer.health().state is ProducerState.CLOSED
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 # ---------------------------------------------------------------------- partitions
@@ -531,7 +531,7 @@ def test_a_partition_out_of_range_fails_at_max_block_when_no_refresh_comes() -> 
             cluster.release(held)
             await producer.send("t", b"2")
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def test_partitions_for_names_them_and_asks_the_cluster() -> None:
@@ -543,7 +543,7 @@ def test_partitions_for_names_them_and_asks_the_cluster() -> None:
             with pytest.raises(UnknownTopicError):
                 await producer.partitions_for("nowhere", timeout=0.01)
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def test_bounds_that_no_clock_takes_are_refused_at_the_call() -> None:
@@ -560,7 +560,7 @@ def test_bounds_that_no_clock_takes_are_refused_at_the_call() -> None:
             assert cluster.requests_seen("Metadata") == asked
             await producer.send("t", b"v")
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 # ---------------------------------------------------------------------- facts of a delivery
@@ -584,7 +584,7 @@ def test_a_delivery_knows_attempts_latency_and_size() -> None:
             assert parked.attempts == 0
             assert parked.latency is not None and parked.latency >= 0.04
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def test_ping_measures_a_round_trip() -> None:
@@ -596,7 +596,7 @@ def test_ping_measures_a_round_trip() -> None:
                 await producer.ping(timeout=0.05)
             cluster.release(held)
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def test_a_topic_with_waiting_records_stays_in_the_metadata_for_as_long_as_they_wait() -> None:

@@ -88,7 +88,7 @@ def test_ping_without_a_timeout_is_bounded_by_the_request_timeout() -> None:
             assert (await producer.send("t", b"v")).offset == 0
             assert producer.health().live
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 # ---------------------------------------------------------------------- async with

@@ -89,7 +89,7 @@ def test_retries_that_fail_at_once_neither_recurse_nor_spin() -> None:  # faults
             assert values(cluster, "t") == [b"0"]
             assert p.health().buffered_bytes == 0
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def test_failures_that_come_faster_than_they_are_read_are_held_back_at_the_gate() -> None:  # faults: M15

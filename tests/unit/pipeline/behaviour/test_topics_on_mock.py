@@ -86,7 +86,7 @@ def test_a_topic_that_never_comes_costs_little_metadata_and_no_memory() -> None:
             assert cluster.requests_seen("Metadata") - before <= 12
             assert producer.health().buffered_bytes == 0
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 5])
@@ -177,7 +177,7 @@ def test_a_topic_that_stays_without_partitions_fails_at_max_block() -> None:
             assert raised.value.persistence is Persistence.NOT_PERSISTED
             cluster.clear_faults()
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def test_an_unknown_leader_is_no_leader() -> None:

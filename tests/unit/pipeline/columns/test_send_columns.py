@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from column_rig import NUMBERS, column, encoder, headers_column, nothing_is_held, room, told  # noqa: F401
-from rig import run, started, until, values
+from rig import run, run_in_virtual_time, started, until, values
 
 from aiokprod import (
     ColumnsReport,
@@ -337,7 +337,7 @@ def test_a_topic_that_is_not_there_takes_nothing() -> None:
             with pytest.raises(UnknownTopicError):
                 await producer.send_columns("t", column(NUMBERS))
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 class Stamp(ProducerInterceptor):
@@ -446,4 +446,4 @@ def test_a_memory_producer_refuses_and_is_cancelled_as_a_producer(kind: type[Pro
             assert 0 < len(lost) <= report.count
             assert {type(error) for error in lost} <= {UndeliveredAtCloseError, ProducerClosedError}
 
-    run(scenario())
+    run_in_virtual_time(scenario())

@@ -8,7 +8,7 @@ from array import array
 
 import pytest
 from column_rig import NUMBERS, column, encoder, nothing_is_held, room, told  # noqa: F401
-from rig import run, started, until, values
+from rig import run, run_in_virtual_time, started, until, values
 
 from aiokprod import Producer, SendColumnsError
 from aiokprod.errors import (
@@ -135,7 +135,7 @@ def test_rows_that_run_out_of_time_fail_with_their_number() -> None:
             assert isinstance(failed.first_error, DeliveryTimeoutError)
             nothing_is_held(producer)
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def test_close_ends_columns_that_still_wait_and_tells_what_became_of_each() -> None:
@@ -160,7 +160,7 @@ def test_close_ends_columns_that_still_wait_and_tells_what_became_of_each() -> N
             assert f"({possibly} of them may be in the log)" in str(caught.value)
             assert values(cluster, "t") == []
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def settled(producer: Producer) -> int:
@@ -193,7 +193,7 @@ def test_failures_after_a_cancellation_are_told_by_what_became_of_the_records(ca
             in_second = [record.getMessage().split()[1] for record in told if record.__dict__["kafka_partition"] == 1]
             assert sorted(map(int, in_second)) == sorted(closed.undelivered.values())
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def test_cancelling_stops_taking_and_what_was_taken_goes_on() -> None:

@@ -160,7 +160,7 @@ def test_a_timeout_leaves_the_record_and_the_handle_alone() -> None:
             cluster.release(held)
             assert (await delivery).offset == 1
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def test_the_failure_of_a_detached_handle_reaches_on_delivery_error() -> None:
@@ -269,7 +269,7 @@ def test_a_send_timeout_before_the_stamp_takes_the_record_out() -> None:
             assert (await other).offset == 1
             assert values(cluster, "t") == [b"first", b"other"]
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def test_a_send_timeout_after_the_stamp_fails_the_handle_alone() -> None:
@@ -284,7 +284,7 @@ def test_a_send_timeout_after_the_stamp_fails_the_handle_alone() -> None:
             await producer.flush()
             assert values(cluster, "t") == [b"first", b"v"]
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def test_done_callbacks_can_be_removed_and_run_soon_on_a_settled_delivery() -> None:

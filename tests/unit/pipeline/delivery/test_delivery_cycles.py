@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
-from rig import run, started
+from rig import run, run_in_virtual_time, started
 
 from aiokprod import Delivery, Producer
 from aiokprod.errors import AiokprodError
@@ -159,14 +159,14 @@ def test_it_goes_with_its_last_holder(way: Callable[[MockCluster, Producer, Kept
             kept.clear()
             assert [thing for thing in batches() if all(thing is not each for each in before)] == []
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 class Keeper:
     """A program that keeps the Deliveries of its producer, which calls it back."""
 
     def __init__(self, servers: str) -> None:
-        self.producer = Producer(servers, on_delivery_error=self.failed, linger_ms=0, max_block_ms=200)
+        self.producer = Producer(servers, on_delivery_error=self.failed, linger_ms=0, max_block_ms=2_000)
         self.kept: Kept = []
 
     def failed(self, error: AiokprodError) -> None:

@@ -376,4 +376,4 @@ def test_an_empty_call_reports_nothing_and_an_unknown_topic_takes_nothing() -> N
                 await producer.send_many("never", (taken.append(1) or b"v" for _ in range(3)))  # type: ignore[func-returns-value]
             assert taken == []
 
-    run(scenario())
+    run_in_virtual_time(scenario())

@@ -6,7 +6,7 @@ import asyncio
 import random
 
 import pytest
-from rig import run, started, until
+from rig import run, run_in_virtual_time, started, until
 from stage_rig import ManualLoop
 
 from aiokprod import Persistence
@@ -38,7 +38,7 @@ def test_each_send_times_out_at_its_own_time_and_the_others_go_on() -> None:
                 await patient
             ).offset == 2  # the one whose handle failed is in the log: that is what "possibly" means
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 def test_what_is_settled_is_not_kept_until_its_timeout() -> None:

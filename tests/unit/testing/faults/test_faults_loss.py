@@ -327,7 +327,7 @@ def test_a_request_with_an_impossible_length_ends_the_connection(kind: str, leng
 async def dialled(made: Target, node: int = 1) -> str:
     """Return the end of a new connection: "served", "reset", "refused" or "silent"."""
     try:
-        async with made.client(node) as client, asyncio.timeout(0.1):
+        async with made.client(node) as client, asyncio.timeout(1.0):
             await is_served(client)
     except ConnectionRefusedError:
         return "refused"

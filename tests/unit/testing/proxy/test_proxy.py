@@ -330,7 +330,7 @@ def test_faults_of_chunks_of_an_encrypted_stream(
     broker: EchoBroker, effect: Effect, before_serving: bool, seen: str
 ) -> None:
     with FaultProxy({1: ("127.0.0.1", broker.port)}, framed=False) as proxy:
-        proxy.add_fault(Fault(effect=effect, before_serving=before_serving))
+        rule = proxy.add_fault(Fault(effect=effect, before_serving=before_serving))
         client = Client(proxy.address(1))
         with client.socket:
             for number, expected in enumerate(seen.split(", "), 1):
@@ -341,6 +341,7 @@ def test_faults_of_chunks_of_an_encrypted_stream(
                 else:
                     client.send(number)
                     assert client.is_silent() if expected == "silence" else client.is_answered(number)
+                    eventually(lambda: rule.hits > 0)  # two requests that the proxy reads at once are one chunk
 
 
 def test_a_fault_that_names_an_api_meets_no_chunk(broker: EchoBroker) -> None:
