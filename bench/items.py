@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-AIOKPROD, OUTCOMES, CALLBACK, ASYNCIO, AIOKAFKA, KAFKA_PYTHON, JAVA = (
+AIOKPROD, OUTCOMES, CALLBACK, ASYNCIO, AIOKAFKA, KAFKA_PYTHON, JAVA, BARE = (
     "aiokprod_client", "aiokprod_outcomes", "confluent_callback", "confluent_asyncio", "aiokafka_client", "kafka_python",
-    "java_producer",
+    "java_producer", "bare_asyncio",
 )  # fmt: skip
 NAMES = {
     AIOKPROD: "aiokprod",
@@ -18,6 +18,7 @@ NAMES = {
     AIOKAFKA: "aiokafka",
     KAFKA_PYTHON: "kafka-python",
     JAVA: "Java, ProducerPerformance",
+    BARE: "asyncio alone",
 }
 TRANSACTIONAL_ID = "bench"
 COMPILED, PURE = "compiled", "pure"
@@ -130,6 +131,7 @@ def outcomes(rounds: int = 5) -> Item:
         Entry(AIOKAFKA, "awaited", 150_000, title="awaited"),
         Entry(KAFKA_PYTHON, "firehose", 60_000, title="not read"),
         Entry(JAVA, "firehose", 1_000_000),
+        Entry(BARE, "gathered", 1_000_000, title="`gather` of 20,000 futures"),
     ]
     title = "Outcomes: 100 B values, 6 partitions of a new topic, linger 5 ms"
     return Item(title, tuple(entries), {}, rounds=rounds, kind="outcomes")
@@ -256,6 +258,8 @@ def transactions(version: int, per_transaction: int, counts: tuple[int, int, int
         Entry(CALLBACK, "transactions", callback, dotted),
         Entry(AIOKAFKA, "transactions", aiokafka, ids),
     ]
+    if per_transaction == 1 and version == 2:
+        entries.append(Entry(BARE, "transactions", ours_count, ids, title="three requests"))
     if by_time:
         entries.append(Entry(JAVA, "transactions", ours_count, dotted))
     if by_time or per_transaction >= 10_000:
