@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from asker import Asker
 from conformance_targets import Target
-from group_asker import GroupAsker, subscription
+from group_asker import PATIENCE_S, GroupAsker, subscription
 
 from aiokprod.wire.codes import ErrorCode as E
 from aiokprod.wire.messages import offset_delete as without
+from aiokprod.wire.messages import offset_fetch as fetching
 from aiokprod.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from aiokprod.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from aiokprod.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -143,3 +145,32 @@ def test_offsets_are_deleted_that_have_no_subscriber(target: Target) -> None:  #
     group = stranger
     stranger.alone(broker, protocols=(("range", b"?"),), protocol_type="connect")
     assert delete(mine) == (E.NON_EMPTY_GROUP, {})
+
+
+def test_the_offsets_of_a_topic_go_with_it(target: Target) -> None:  # broker: 21.18
+    group = GroupAsker(target)
+    broker = group.connect()
+    mine, other = target.new_topic(), target.new_topic()
+
+    def committed(topic: str) -> int:
+        asked = fetching.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])
+        request = fetching.OffsetFetchRequest(group_id=group.id, topics=[asked])
+        (found,) = broker.ask(request, fetching.OffsetFetchResponse, 7).topics[0].partitions
+        assert found.error_code == 0
+        return found.committed_offset
+
+    one = group.alone(broker, protocols=(("range", subscription(mine)),))
+    assert [group.commit(broker, topic, one, 1) for topic in (mine, other)] == [0, 0]
+    assert (committed(mine), committed(other)) == (3, 3)
+    target.delete(mine)
+    deadline = time.monotonic() + PATIENCE_S
+    while committed(mine) != -1 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    target.create(mine, 1, 1, {})
+    assert (committed(mine), committed(other)) == (-1, 3)
+    assert told(describe(broker, group.id))[:2] == (0, "Stable")
+    target.delete(other)
+    while committed(other) != -1 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert group.leave(broker, (one, None)) == (0, [0])
+    assert told(describe(broker, group.id))[:2] == (0, "Empty")  # the group is there without them

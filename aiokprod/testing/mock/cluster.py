@@ -158,6 +158,7 @@ class MockCluster(BrokerVerbs, TopicVerbs, CoordinatorVerbs, SeenVerbs, FaultVer
             now_ms,
             self._brokers.get,
         )
+        self._state.on_topic_deleted = self._transactions.offsets.forget_topic
         self._groups = ClusterGroups(
             self._state,
             GroupSettings.of(group_options or {}),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,6 +66,10 @@ class Topic:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
+def _nothing(topic: str) -> None:
+    """Take the news where nothing is kept of a topic."""
+
+
 class ClusterState:
     """Nodes, topics and counters."""
 
@@ -92,6 +96,7 @@ class ClusterState:
         self.expiration_ms = expiration_ms
         self.topic_defaults = dict(topic_defaults or {})
         self.waits_for_min_insync = waits_for_min_insync
+        self.on_topic_deleted: Callable[[str], None] = _nothing
         # A cluster with a name of its own may be a restart, and producers of its earlier life go on: their ids must not
         # be given again, or two producers would share their sequences.
         self._next_producer_id = 1000 if cluster_id is None else self._random.randrange(1000, LARGEST_FIRST_PRODUCER_ID)
@@ -164,6 +169,7 @@ class ClusterState:
         del self.topics_by_id[topic.topic_id]
         for partition in topic.partitions:
             partition.elect(NO_LEADER)
+        self.on_topic_deleted(topic.name)
 
     def add_partitions(self, topic: Topic, count: int) -> None:
         """Grow the topic to `count` partitions; 37 if that is not more than it has, 44 if it is far more (KRaft's bound)."""

@@ -71,6 +71,12 @@ class GroupOffsets:
         """Drop one offset, if there is one."""
         self._committed.get(group, {}).pop(where, None)
 
+    def forget_topic(self, topic: str) -> None:
+        """Drop the offsets of a topic that is deleted, pending ones too; groups stay that have no others (broker: 21.18)."""
+        for offsets in (*self._committed.values(), *self._pending.values()):
+            for where in [where for where in offsets if where[0] == topic]:
+                del offsets[where]
+
     def offsets(self, group: str) -> dict[TopicIndex, CommittedOffset]:
         """Return the committed offsets of the group."""
         return {where: written.value for where, written in self._committed.get(group, {}).items()}

@@ -94,6 +94,21 @@ def test_commits_of_transactions_that_are_refused() -> None:
     on(scenario)
 
 
+def test_the_offsets_of_a_topic_that_is_made_again_are_gone_pending_ones_too() -> None:  # broker: 21.18
+    async def scenario(client: TransactionalClient) -> None:
+        await commit(client, 1)
+        assert await client.commit_offset(5) == 0
+        client.cluster.recreate_topic("t")
+        assert await client.fetch_offset() == (0, -1)
+        assert await client.fetch_offset(stable=True) == (0, -1)
+        assert (await client.end(True))[0] == 0
+        assert await client.fetch_offset() == (0, -1)
+        assert await commit(client, 2) == 0
+        assert await client.fetch_offset() == (0, 2)
+
+    on(scenario)
+
+
 def test_an_offset_whose_transaction_is_open_is_not_stable() -> None:
     async def scenario(client: TransactionalClient) -> None:
         await commit(client, 1)
