@@ -51,6 +51,11 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
+def has_all(tables: Sequence[Table]) -> bool:
+    """Return whether each column has its table: a run of some items leaves the README as it is."""
+    return all(any(table.title.startswith(column.table) for table in tables) for column in COLUMNS)
+
+
 def write_table(tables: Sequence[Table], readme: Path) -> None:
     """Write the figures between the README's marks; a figure that this run did not measure stays empty."""
     text = readme.read_text()

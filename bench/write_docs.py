@@ -1,6 +1,7 @@
 """Write docs/performance.md, its plots and the README's table from the results of a run.
 
-`python bench/write_docs.py [RESULTS.json]`. The results have every figure of the page, which is rewritten as a whole.
+`python bench/write_docs.py [RESULTS.json]`. If the results have not every table of the page, theirs are replaced, and the
+others stay: page.py.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import plots
 from compiled import ROOT
 from items import FORMS
 from memory import NOT_KEPT
-from readme_table import write_table
+from page import blocks, replaced
+from readme_table import has_all, write_table
 from tables import Table, bounds, grid, markdown
 
 PAGE = ROOT / "docs" / "performance.md"
@@ -98,8 +100,13 @@ def write(results: dict[str, Any]) -> None:
     if any(table.kind == "growth" for table in tables):
         parts += ["## Growth", GROWTH, markdown([table for table in tables if table.kind == "growth"]).rstrip()]
     parts += sections(results)
-    PAGE.write_text("\n\n".join(part.strip("\n") for part in parts) + "\n")
-    write_table(tables, ROOT / "README.md")
+    page = "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    before = PAGE.read_text() if PAGE.exists() else ""
+    if blocks(before).keys() - blocks(page).keys():
+        page = replaced(before, page, facts(results["machine"]))
+    PAGE.write_text(page)
+    if has_all(tables):
+        write_table(tables, ROOT / "README.md")
 
 
 def facts(machine: dict[str, str]) -> str:

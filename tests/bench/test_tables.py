@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from items import AIOKAFKA, AIOKPROD, ASYNCIO, CALLBACK, COMPILED, FORMS, ITEMS, JAVA, KAFKA_PYTHON, OUTCOMES, PURE
+from items import (
+    AIOKAFKA,
+    AIOKPROD,
+    ASYNCIO,
+    BARE,
+    CALLBACK,
+    COMPILED,
+    FORMS,
+    ITEMS,
+    JAVA,
+    KAFKA_PYTHON,
+    OUTCOMES,
+    PURE,
+)
 from job import Job, Measured
 from memory import slope_of
 from peers.transacting import transactions
@@ -95,7 +108,13 @@ def test_every_peer_that_can_is_in_every_table() -> None:
                 can = can - {AIOKPROD} | {OUTCOMES}
             if name == "transactions":  # of librdkafka the plain client; Java's tool ends transactions by time alone
                 can -= {ASYNCIO, KAFKA_PYTHON} if "transaction_ms" in item.common else {ASYNCIO, KAFKA_PYTHON, JAVA}
-            assert {entry.client for entry in item.entries} == can, item.title
+            assert {entry.client for entry in item.entries} - {BARE} == can, item.title
+
+
+def test_what_no_client_can_go_below_stands_beside_them() -> None:
+    beside_it = [item.title for tables in ITEMS.values() for item in tables() if item.entries[-1].client == BARE]
+    assert [title.partition(":")[0] for title in beside_it] == ["Outcomes", "Transactions of 1 record"]
+    assert beside_it[1].endswith("transaction.version 2"), "its requests are those of version 2"
 
 
 def test_the_rows_of_a_job_go_round_its_keys() -> None:

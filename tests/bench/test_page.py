@@ -1,0 +1,49 @@
+"""Some tables of docs/performance.md are measured again, the others stay."""
+
+from __future__ import annotations
+
+import pytest
+from page import blocks, replaced
+
+BEFORE = """# Performance
+
+date: 1.
+
+## Sends
+
+Of sends.
+
+### One
+
+| 1 |
+
+### Two
+
+| 2 |
+
+## Ends
+
+Of ends.
+
+### Three
+
+| 3 |
+"""
+
+
+def test_the_blocks_of_a_page_are_the_page() -> None:
+    found = blocks(BEFORE)
+    assert list(found) == ["", "## Sends", "### One", "### Two", "## Ends", "### Three"]
+    assert "".join(heading + text for heading, text in found.items()) == BEFORE
+
+
+def test_what_was_measured_again_says_so_and_the_rest_stays() -> None:
+    page = "# Performance\n\ndate: 2.\n\n## Sends\n\nOf all sends.\n\n### Two\n\n| two |\n"
+    expected = BEFORE.replace("Of sends.", "Of all sends.").replace("| 2 |", "date: 2.\n\n| two |")
+    assert replaced(BEFORE, page, "date: 2.") == expected
+    assert replaced(expected, page, "date: 2.") == expected
+
+
+def test_a_table_that_has_no_place_is_refused() -> None:
+    with pytest.raises(SystemExit, match="'### Four': measure all items"):
+        replaced(BEFORE, "## Ends\n\n### Four\n\n| 4 |\n", "date: 2.")
