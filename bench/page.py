@@ -14,15 +14,16 @@ def blocks(page: str) -> dict[str, str]:
 def replaced(before: str, page: str, measured: str) -> str:
     """Return the page before, with the tables that the new page has, and under each of those what `measured` says.
 
-    Raises:
-        SystemExit: the new page has a table that the one before has not, so nothing says where it belongs.
+    A table that the page before has not stands where it does in the new page: behind the same table.
     """
-    kept = blocks(before)
+    kept = list(blocks(before).items())
+    at = 0
     for heading, text in blocks(page).items():
-        if heading.startswith("### "):
-            if heading not in kept:
-                raise SystemExit(f"the page has no {heading!r}: measure all items")
-            kept[heading] = f"\n\n{measured}{text.rstrip()}\n\n"
-        elif heading:
-            kept[heading] = text.rstrip() + "\n\n"
-    return "".join(heading + text for heading, text in kept.items()).rstrip() + "\n"
+        if not heading:
+            continue
+        told = f"\n\n{measured}" if measured and heading.startswith("### ") else ""
+        block = heading, f"{told}{text.rstrip()}\n\n"
+        places = [place for place, (known, _) in enumerate(kept) if known == heading]
+        at = places[0] if places else at + 1
+        kept[at : at + len(places)] = [block]
+    return "".join(heading + text for heading, text in kept).rstrip() + "\n"

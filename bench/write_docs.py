@@ -103,7 +103,9 @@ def write(results: dict[str, Any]) -> None:
     page = "\n\n".join(part.strip("\n") for part in parts) + "\n"
     before = PAGE.read_text() if PAGE.exists() else ""
     if blocks(before).keys() - blocks(page).keys():
-        page = replaced(before, page, facts(results["machine"]))
+        above = blocks(before)[""]
+        other = {name: value for name, value in results["machine"].items() if f"{name}: {value}" not in above}
+        page = replaced(before, page, f"Measured later: {facts(other)}" if other else "")
     PAGE.write_text(page)
     if has_all(tables):
         write_table(tables, ROOT / "README.md")

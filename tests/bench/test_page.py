@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from page import blocks, replaced
 
 BEFORE = """# Performance
@@ -44,6 +43,8 @@ def test_what_was_measured_again_says_so_and_the_rest_stays() -> None:
     assert replaced(expected, page, "date: 2.") == expected
 
 
-def test_a_table_that_has_no_place_is_refused() -> None:
-    with pytest.raises(SystemExit, match="'### Four': measure all items"):
-        replaced(BEFORE, "## Ends\n\n### Four\n\n| 4 |\n", "date: 2.")
+def test_a_new_table_stands_behind_the_same_one_as_in_the_new_page() -> None:
+    page = "# Performance\n\n## Sends\n\nOf sends.\n\n### One\n\n| 1 |\n\n### Four\n\n| 4 |\n"
+    assert list(blocks(replaced(BEFORE, page, "date: 2."))) == [
+        "", "## Sends", "### One", "### Four", "### Two", "## Ends", "### Three",
+    ]  # fmt: skip
