@@ -44,7 +44,7 @@ it was due.
 How a program learns of the outcomes is part of the work. *Firehose*: nothing is read, `flush()` waits for all; of
 confluent-kafka there is a line without a callback and one with a callback that counts, Java's tool has a callback, and
 AIOProducer's futures are gathered. *Outcomes*: each way of reading beside the peer's same way. *asyncio alone* is no client
-but a bound: `asyncio.gather` over futures that one callback settles, without any record.
+but what `asyncio.gather` takes over bare futures that one callback settles, without any record.
 
 Where sends are awaited, confluent-kafka calls its callbacks in a thread that polls, and kafka-python in its own thread; they
 settle a future of the event loop (`call_soon_threadsafe`). One at a time, these two clients block instead, without an event
@@ -57,8 +57,8 @@ TRANSACTIONS = """Measured by `nox -s bench -- transactions`: begin, send, commi
 commit includes the delivery of what is left of its records. Each client takes transactions of 1, 100 and 10,000 records, and
 of 100 ms at full load, on brokers with transaction.version 2 (KIP-890, which aiokprod and Java speak) and 1. *No transactions*
 is our own idempotent rate. Java's tool (`--transaction-duration-ms`) ends transactions by time alone, and tells no time of
-commits. *asyncio alone* is no client but a bound: the three requests of such a transaction, whose bytes are ready, on a bare
-`asyncio.Protocol` (`bench/peers/bare_asyncio.py`)."""
+commits. *asyncio alone* is no client but what is left where a client does nothing: the three requests of such a transaction,
+whose bytes are ready, on a bare `asyncio.Protocol` (`bench/peers/bare_asyncio.py`)."""
 
 BOUNDS = """*Waits* is the median commit of a transaction of one record: it contains the markers of the transaction before,
 the first write, and the commit itself. While a program waits for that, it sends nothing. So *left at most* is a limit for

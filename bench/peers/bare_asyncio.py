@@ -1,4 +1,4 @@
-"""No client: what a program on asyncio pays at the least, as a bound for any client on asyncio.
+"""No client: what asyncio itself takes, to tell it from what a client takes.
 
 `transactions`: one record each, on transaction.version 2, with nothing but the requests that it needs: the last EndTxn again,
 until its markers are written (a Produce that came before them would wait 20 ms inside the broker), Produce, EndTxn. Their bytes
@@ -118,7 +118,7 @@ class Transactions:
 
 
 async def transactions(job: Job, stopwatch: Stopwatch) -> None:
-    assert job.per_transaction == 1, "a bound for transactions of one record"
+    assert job.per_transaction == 1, "transactions of one record only"
     host, _, port = job.servers.rpartition(":")
     _, connection = await asyncio.get_running_loop().create_connection(Connection, host, int(port))
     own_id = job.settings["transactional_id"]

@@ -111,7 +111,7 @@ def test_every_peer_that_can_is_in_every_table() -> None:
             assert {entry.client for entry in item.entries} - {BARE} == can, item.title
 
 
-def test_what_no_client_can_go_below_stands_beside_them() -> None:
+def test_what_asyncio_alone_takes_stands_beside_them() -> None:
     beside_it = [item.title for tables in ITEMS.values() for item in tables() if item.entries[-1].client == BARE]
     assert [title.partition(":")[0] for title in beside_it] == ["Outcomes", "Transactions of 1 record"]
     assert beside_it[1].endswith("transaction.version 2"), "its requests are those of version 2"

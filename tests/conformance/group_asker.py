@@ -19,6 +19,11 @@ from aiokprod.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResp
 from aiokprod.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 PATIENCE_S = 20.0
+STARTING = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)
 JOIN, SYNC, LEAVE, HEARTBEAT = 7, 5, 4, 4
 """The newest versions that 2.8 has."""
 
@@ -45,11 +50,7 @@ class GroupAsker:
 
     def _wait_until_loaded(self, asker: Asker) -> None:
         deadline = time.monotonic() + PATIENCE_S
-        while self.beat(asker, "stranger", 1) in (
-            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            ErrorCode.NOT_COORDINATOR,
-            ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ):
+        while self.beat(asker, "stranger", 1) in STARTING:
             assert time.monotonic() < deadline, f"{self.target} does not coordinate {self.id}"
             time.sleep(0.05)
 
@@ -78,8 +79,11 @@ class GroupAsker:
 
     def new_id(self, asker: Asker, **options: Any) -> str:
         """Return a member id that was given for a later join."""
-        answer = self.ask_join(asker, **options)
-        assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        deadline = time.monotonic() + PATIENCE_S
+        while (answer := self.ask_join(asker, **options)).error_code in STARTING:
+            assert time.monotonic() < deadline, f"{self.target} does not coordinate {self.id}: {answer.error_code}"
+            time.sleep(0.05)
+        assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED, ErrorCode(answer.error_code)
         return answer.member_id
 
     def sync_request(

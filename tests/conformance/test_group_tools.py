@@ -174,5 +174,6 @@ def test_the_offsets_of_a_topic_go_with_it(target: Target) -> None:  # broker: 2
     target.delete(other)
     while committed(other) != -1 and time.monotonic() < deadline:
         time.sleep(0.02)
+    assert committed(other) == -1
     assert group.leave(broker, (one, None)) == (0, [0])
     assert told(describe(broker, group.id))[:2] == (0, "Empty")  # the group is there without them

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from rig import run, run_in_virtual_time, started, until
+from rig import run, started, until
 
 from aiokprod import Producer
 from aiokprod.errors import AiokprodError, ProducerFailedError
@@ -84,7 +84,7 @@ def test_a_bug_fails_every_delivery_with_its_cause_and_close_returns(
             await producer.start()
             assert (await producer.send("t", b"v", partition=0)).offset is not None
 
-    run_in_virtual_time(scenario())
+    run(scenario())
 
 
 @REPLACES
@@ -96,7 +96,7 @@ def test_a_ledger_that_aborts_without_a_transaction_fails_the_producer(monkeypat
                 await asyncio.wait_for(producer.send("t", b"v").wait(), 60)
             await asyncio.wait_for(producer.close(timeout=1), 60)
 
-    run_in_virtual_time(scenario())
+    run(scenario())
 
 
 def test_a_bug_that_strikes_while_closing_ends_the_close_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

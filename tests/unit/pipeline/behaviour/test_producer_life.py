@@ -472,7 +472,7 @@ def test_a_third_party_that_cancels_every_task_fails_everything_and_close_return
             await producer.close(timeout=1)
             assert producer.health().state is ProducerState.CLOSED
 
-    run_in_virtual_time(scenario())
+    run(scenario())
 
 
 # ---------------------------------------------------------------------- partitions
