@@ -88,6 +88,18 @@ def stalls(session: nox.Session) -> None:
     session.run("pytest", *paths, *without_a_loop, "-n", "8", env={"AIOKPROD_TEST_STALLS": "1"})
 
 
+@nox.session(python=False)
+def gate(session: nox.Session) -> None:
+    """Run the gate of every change: what .ci/run does."""
+    session.run("python3", "-m", "gate", "change", env={"PYTHONPATH": "tests"})
+
+
+@nox.session(python=False)
+def long(session: nox.Session) -> None:
+    """Run everything to its end before an issue is called done, in hours; go on where it stopped (`-- WORD`: such steps)."""
+    session.run("python3", "-m", "gate", "long", *session.posargs, env={"PYTHONPATH": "tests"})
+
+
 @nox.session
 def real(session: nox.Session) -> None:
     """Run the long tests on a real three-broker Apache Kafka."""

@@ -1,7 +1,7 @@
 """For every test: which event loop, and a clear word about what needs an engine that is not there.
 
-.ci/run runs the unit tests on asyncio's loop and on uvloop, in Python's development mode, and with eager tasks where
-Python has them (faults: L23). `nox -s stalls` runs them on a loop that stands still now and then.
+`nox -s long` runs the unit tests on asyncio's loop and on uvloop, in Python's development mode, with eager tasks where
+Python has them (faults: L23), and on a loop that stands still now and then.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from gate import plugin
 from hypothesis import HealthCheck, settings
 
 import aiokprod
@@ -129,49 +130,8 @@ LONG_ONES = ("spark", "real", "containers", "simulation", "frameworks", "conform
 """The folders whose files take minutes. Begun last, one of them would run alone while the other processes are idle."""
 
 
-UNTIL = "AIOKPROD_TEST_UNTIL"
-MOST_NOT_RUN = "AIOKPROD_TEST_MOST_NOT_RUN"
-NOT_RUN = "NOT RUN, the time for these tests is over"
-
-
-class Floor:
-    """The plugin that fails a run which left out too much.
-
-    Args:
-        most: the greatest share of the tests that may be left out, from 0 to 1.
-    """
-
-    def __init__(self, most: float) -> None:
-        if not 0 <= most <= 1:
-            raise pytest.UsageError(f"{MOST_NOT_RUN} is {most}: it must be a number from 0 to 1")
-        self._most = most
-        self._all = 0
-        self._not_run = 0
-
-    @property
-    def _is_too_much(self) -> bool:
-        return self._not_run > self._most * self._all
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "setup":
-            self._all += 1
-            self._not_run += report.skipped and NOT_RUN in str(report.longrepr)
-
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self._is_too_much and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._is_too_much:  # the last line stays pytest's own
-            told = (
-                f"{self._not_run} of {self._all} tests were not run: more than {self._most:g} of them ({MOST_NOT_RUN})"
-            )
-            terminalreporter.write_line(f"FAILED, {told}", red=True)
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    if UNTIL in os.environ and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Floor(float(os.environ.get(MOST_NOT_RUN, "1"))))
+    plugin.register(config)
     # xdist begins with the files of most tests; the longest files have few.
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
@@ -184,9 +144,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if hasattr(config, "workerinput"):  # a process of xdist
         rank = {folder: place for place, folder in enumerate(LONG_ONES)}
-        if UNTIL in os.environ:
-            # What may be left out comes last: of no other kind are there as many.
-            rank["conformance"] = len(LONG_ONES) + 1
         items.sort(key=lambda item: rank.get(item.path.relative_to(HERE).parts[0], len(LONG_ONES)))
     pure = [item for item in items if item.get_closest_marker("pure")]
     unreasoned = [item.nodeid for item in pure if not any(mark.args for mark in item.iter_markers("pure"))]
@@ -205,14 +162,6 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-@pytest.hookimpl(tryfirst=True)  # before the fixtures: they would start brokers for a test that does not run
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Leave out tests that would begin after AIOKPROD_TEST_UNTIL (Unix time, in seconds); the summary names each of them."""
-    if time.time() > float(os.environ.get(UNTIL, "inf")):
-        # The name is in the reason, as pytest's summary folds equal reasons into a number.
-        pytest.skip(f"{NOT_RUN} ({UNTIL}): {item.nodeid}")
 
 
 def pytest_unconfigure() -> None:
