@@ -21,7 +21,7 @@ PACKAGES = {"dockerd": "docker.io", "iptables": "iptables", "busybox": "busybox-
 
 
 class Step(Enum):
-    """What has to be done until an engine answers."""
+    """The step that is left until an engine answers."""
 
     NOTHING = "an engine answers"
     INSTALL = "packages are missing"
@@ -30,7 +30,7 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is known of this machine before anything is done.
+    """The state of this machine before anything is done.
 
     Args:
         answers: an engine answers.

@@ -1,4 +1,4 @@
-"""What stands for a Docker engine and the image of Apache Kafka where there is neither: tests/containers/engine."""
+"""The Docker engine and the image of Apache Kafka for machines that have neither: tests/containers/engine."""
 
 from __future__ import annotations
 
