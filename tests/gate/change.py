@@ -101,14 +101,17 @@ def compiled_tests(wheel: Wheel) -> PytestRun:
 
 
 def on_real_brokers(wheel: Wheel, shard: Shard, log: Path) -> list[PytestResult]:
-    """Play two tests of each file of the suites on real brokers and on Spark, then one shard of the long tests."""
+    """Play two tests of each file on real brokers and on Spark, one shard of the long tests, and the documentation site."""
     say_in(log, "two tests of each file on real brokers and on Spark")
     every = PytestRun(
         "real brokers and Spark", wheel.python, (*SUITES, "-n", "2", "--dist", "loadfile", "-q"),
         env={**wheel.env(), FIRST_OF_EACH_FILE: "2"}, cwd=ROOT / "tests",
     )  # fmt: skip
+    results = [play(every, log)]
     say_in(log, f"shard {shard} of the long tests")
-    return [play(every, log), play(shard_run(wheel, shard), log)]
+    results.append(play(shard_run(wheel, shard), log))
+    say_in(log, "the documentation site")
+    return [*results, play(site(), log)]
 
 
 def shard_run(wheel: Wheel, shard: Shard) -> PytestRun:
@@ -156,6 +159,12 @@ def commit() -> str:
     """Return the hash of the commit that is checked out."""
     done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+def site() -> PytestRun:
+    """Return the tests of the documentation site, which is built for them from the sources."""
+    select = ("tests/unit/project/test_site.py", "-m", "slow or not slow", "-q")
+    return PytestRun("the documentation site", ROOT / ".venv/bin/python", select)
 
 
 def say_in(log: Path, line: str) -> None:

@@ -1,4 +1,4 @@
-"""What the steps need: virtual environments, programs of the system, the README's own lines, Pythons, wheels, Docker."""
+"""Things that the steps need: virtual environments, programs of the system, the README's own lines, Pythons, wheels, Docker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REQUIRED: Final = {"AIOKPROD_REQUIRE_BROWSER": "1", "AIOKPROD_REQUIRE_POSTGRES":
 """With these the tests of a browser, a database and shells fail if they are not there."""
 
 WITHOUT_DOCKER: Final = {"DOCKER_HOST": "unix:///var/run/no-engine.sock"}
-"""The README's lines run as for a newcomer, who has no engine as a rule; container tests have a step of their own."""
+"""The README's lines run as on most machines, which have no engine; container tests have a step of their own."""
 
 LATE_SOCKETS: Final = ("-W", "default::ResourceWarning", "-W", "default::pytest.PytestUnraisableExceptionWarning")
 """PySpark 4.1 closes its own sockets late."""

@@ -1,4 +1,4 @@
-"""May a failed test be played once more, and is the run red? Pure.
+"""The rule for tests that failed: whether one is played once more, and whether the run is red. Pure.
 
 A test that waits for a clock can fail because the machine stood still, and one such test must not throw away a day of work. So
 a test that failed is played once more, alone, at the end. What is deterministic fails each time, and a record that was lost,
@@ -84,7 +84,7 @@ def is_about_records(failure: Failure) -> bool:
 
 @dataclass
 class Outcome:
-    """What the failures of a run come to.
+    """The consequences of the failures of a run.
 
     Args:
         final: tests that are not played once more, with the reason.

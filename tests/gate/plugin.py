@@ -38,7 +38,7 @@ SENSED: Final = {
 
 
 class Senses:
-    """What the current test uses that a machine can delay, by the interpreter's audit events.
+    """The things that the current test uses and that a machine can delay, by the interpreter's audit events.
 
     Invariants: one per process, as an audit hook stays; it is told only of the main thread, as threads of fixtures go on
     through tests that do not use them.

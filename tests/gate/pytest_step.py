@@ -53,7 +53,7 @@ class PytestRun:
 
 @dataclass(frozen=True)
 class PytestResult:
-    """What came of a run: its failures, and pytest's own last line."""
+    """The result of a run: its failures, and pytest's own last line."""
 
     run: PytestRun
     failures: Sequence[Failure]

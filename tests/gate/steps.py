@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from child_process import Child
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 LOGS: Final = ROOT / "build" / "gate"
 
@@ -124,7 +126,7 @@ def shown_and_kept(command: list[str], log: Path, env: Mapping[str, str], cwd: P
     """Run a program whose output is shown and also kept in a log; return its exit status."""
     with (
         log.open("ab") as kept,
-        subprocess.Popen(
+        Child(
             command,
             env=os.environ | dict(env),
             cwd=cwd,

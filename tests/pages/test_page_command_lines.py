@@ -295,7 +295,9 @@ RUNS: Final[Mapping[str, Run | Elsewhere]] = {
     "pip install -q -e . --group test": QUIETLY,
     "pip install -U pip": Run("Requirement already satisfied: pip", more=PIP),
     # The environment of the tests has not all of that group.
-    "pip install -e . --group dev": Elsewhere("tests/gate/change.py", "tests/gate/change.py", '"-e", str(ROOT), "--group", "dev"'),
+    "pip install -e . --group dev": Elsewhere(
+        "tests/gate/change.py", "tests/gate/change.py", '"-e", str(ROOT), "--group", "dev"'
+    ),
     'pip install -e ".[cli]"': INSTALLED,
     'pip install -e ".[spark]"': INSTALLED,
     # One file of the tests, and not all of them.

@@ -176,11 +176,7 @@ def test_a_zombie_is_fenced_and_its_records_are_never_seen(cluster: KafkaCluster
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    "cluster",
-    [*CLUSTERS[:1], pytest.param(CLUSTERS[1].values[0], id="4.3-TV1", marks=pytest.mark.slow), *CLUSTERS[2:]],
-    indirect=True,
-)
+@pytest.mark.slow
 def test_all_or_nothing_while_each_broker_is_killed(cluster: KafkaCluster, topic: str) -> None:
     """faults: X4, X5, X12"""
     outcomes: dict[int, TransactionOutcome | None] = {}

@@ -19,6 +19,8 @@ from pyspark.sql import SparkSession
 from aiokprod.spark import activate, register, write_each_batch
 from aiokprod.testing.mock import MockCluster
 
+pytestmark = pytest.mark.slow  # a session of Spark for four tests of what Spark's threads find
+
 TIME_LIMIT_S = 300.0
 Result = TypeVar("Result")
 

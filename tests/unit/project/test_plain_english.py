@@ -43,6 +43,7 @@ FIRST_WORDS = (
 ALLOWED = {
     "who am i": "Kafka's own name of a request",
 }
+ANY_WORD = re.compile(rf"\b({'|'.join(WORDS)})\b", re.IGNORECASE)
 LISTED = [(re.compile(rf"\b({words})\b", re.IGNORECASE), advice) for words, advice in WORDS.items()]
 FIRST = re.compile(FIRST_WORDS)
 PAGES = (".md", ".py")
@@ -111,7 +112,7 @@ def found_in(path: Path) -> list[str]:
     name = path.relative_to(ROOT)
     found = []
     for number, line in texts(path):
-        for pattern, advice in LISTED:
+        for pattern, advice in LISTED if ANY_WORD.search(line) else ():
             for match in pattern.finditer(line):
                 if not any(words in line.lower() for words in ALLOWED):
                     found.append(f"{name}:{number}: {match.group(0)!r}: {advice}")

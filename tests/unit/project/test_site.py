@@ -33,6 +33,8 @@ from test_public_docstrings import MODULES, names_of
 from aiokprod import ProducerConfig, ProducerInterceptor, errors
 from aiokprod.errors import AiokprodError
 
+pytestmark = pytest.mark.slow  # the site takes a minute to build; the gate plays this file for every change
+
 ROOT: Final = Path(__file__).resolve().parents[3]
 DOCS: Final = ROOT / "docs"
 PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

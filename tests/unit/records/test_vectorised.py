@@ -88,7 +88,7 @@ def cut_as(cuts: list[Cut]) -> list[tuple[int, int, int, int]]:
     return [(cut.partition, cut.first, cut.last, cut.bound_bytes) for cut in cuts]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_both_ways_make_the_same_bytes_of_the_same_cuts(data: st.DataObject) -> None:
     table = data.draw(tables())
@@ -123,7 +123,7 @@ def test_both_ways_make_the_same_bytes_of_the_same_cuts(data: st.DataObject) -> 
         assert again == deltas
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(table=tables(), limit=st.sampled_from([30, 100, 1_000, 15_000, 10**9]), low=st.sampled_from([0, NOW_MS]))
 def test_both_ways_find_the_same_row_that_cannot_be_sent(table: ColumnTable, limit: int, low: int) -> None:
     plain, vector = PlainEncoder(), VectorEncoder()
@@ -152,7 +152,7 @@ def test_few_rows_are_encoded_the_plain_way() -> None:
 keys = st.binary(max_size=20) | st.integers(LONG_KEY_BYTES - 5, LONG_KEY_BYTES + 9).map(lambda size: b"\xff" * size)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(rows=st.lists(keys, min_size=1, max_size=60), code=codes, first=st.integers(0, 59))
 def test_a_hashed_column_has_the_hashes_of_its_keys(rows: list[bytes], code: str, first: int) -> None:
     first = min(first, len(rows) - 1)
@@ -175,7 +175,7 @@ def partitioner(name: str, count: int, *, ignore_keys: bool) -> TopicPartitioner
     return made
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data(), name=st.sampled_from(NAMES), count=st.integers(1, 50), ignore_keys=st.booleans())
 def test_both_ways_choose_the_same_partitions(data: st.DataObject, name: str, count: int, ignore_keys: bool) -> None:
     rows = data.draw(

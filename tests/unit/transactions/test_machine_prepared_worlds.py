@@ -66,7 +66,16 @@ def test_two_aborts_in_a_row_are_both_drained(seed: int) -> None:
     assert not played(seed).check()
 
 
-@pytest.mark.parametrize("kind", PREPARED_KINDS[:5], ids=lambda kind: kind.name)
+LONG = ("prepared, version 1", "prepared, version 0, timeouts", "prepared, version 2, two instances")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, id=kind.name, marks=[pytest.mark.slow] if kind.name in LONG else [])
+        for kind in PREPARED_KINDS[:5]
+    ],
+)
 def test_no_schedule_of_one_prepared_transaction_is_bad_or_stuck(kind: Kind) -> None:
     states, bad, example = exhaust(kind, [(1, 0, True)], FAULTS - 1, world_type=PreparedWorld)
     assert set(bad) == {"ends"}, example

@@ -1,16 +1,18 @@
 """The protocol in small worlds: all of their schedules, and each rule switched off once.
 
-With AIOKPROD_TEST_SPARK_SCHEDULES from 1,000 on (nox -s sink_protocol) the larger worlds are explored as well, which takes
-minutes.
+The worlds that take longest are long tests. With AIOKPROD_TEST_SPARK_SCHEDULES from 1,000 on (nox -s sink_protocol) the larger
+worlds are explored as well, which takes minutes.
 """
 
 from __future__ import annotations
 
 import os
 from array import array
+from collections.abc import Collection, Iterable
+from typing import Any
 
 import pytest
-from protocol_variants import VARIANTS, Variant
+from protocol_variants import VARIANTS
 from protocol_world import Faults
 from small_worlds import (
     COSTS,
@@ -62,9 +64,27 @@ SHOWN = {
     "X18": "queries stay away for a week",
 }
 """The world in which each rule is missed."""
+RULES = {variant.rule: variant for variant in VARIANTS}
 ON_VERSION_1 = {"X4", "X16"}
 """Rules that are not missed there on version 2, whose coordinator still tells of a transaction that has timed out how it ended.
 Its id would have to be taken over as well, by a task that is 16 generations younger."""
+
+
+LONG = {
+    "drivers crash, rows move",
+    "commits are stopped, rows move",
+    "transactions time out, rows move",
+    "checkpoints are deleted",
+    "jobs are skipped",
+    "rows move, duplicates are allowed",
+    "facts expire",
+}
+"""Worlds whose schedules take several seconds."""
+
+
+def long_ones(names: Iterable[str], long: Collection[str]) -> list[Any]:
+    """Return parameters of a test: those that take long are marked."""
+    return [pytest.param(name, marks=pytest.mark.slow) if name in long else name for name in names]
 
 
 def explored_well(name: str, version: int) -> Explored:
@@ -76,7 +96,7 @@ def explored_well(name: str, version: int) -> Explored:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("name", [*SMALL_WORLDS, *(LARGER_WORLDS if IS_LONG else ())])
+@pytest.mark.parametrize("name", long_ones([*SMALL_WORLDS, *(LARGER_WORLDS if IS_LONG else ())], LONG))
 def test_every_schedule_of_a_small_world_ends_well(name: str, version: int) -> None:
     explored = explored_well(name, version)
     small = WORLDS[name]
@@ -87,8 +107,9 @@ def test_every_schedule_of_a_small_world_ends_well(name: str, version: int) -> N
     assert {refusal for end in ends for refusal in end.refusals} >= {REFUSED[name]} if name in REFUSED else True
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.rule)
-def test_a_small_world_misses_a_rule_that_is_switched_off(variant: Variant) -> None:
+@pytest.mark.parametrize("rule", long_ones(RULES, {"X16"}))
+def test_a_small_world_misses_a_rule_that_is_switched_off(rule: str) -> None:
+    variant = RULES[rule]
     small = WORLDS[SHOWN[variant.rule]]
     found = {
         version
@@ -106,7 +127,7 @@ CHECKED = {
 }
 
 
-@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize("name", long_ones(CHECKED, {"transactions time out, rows move"}))
 def test_no_state_is_missed_as_another_one_has_the_same_key(name: str) -> None:
     """Without the key every path is run to its end."""
     known = explore(CHECKED[name], version=1)
@@ -115,13 +136,16 @@ def test_no_state_is_missed_as_another_one_has_the_same_key(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "tasks fail, copies, zombies",
-        "drivers crash",
-        "commits are stopped, rows move",
-        "transactions time out",
-        "markers expire",
-    ],
+    long_ones(
+        [
+            "tasks fail, copies, zombies",
+            "drivers crash",
+            "commits are stopped, rows move",
+            "transactions time out",
+            "markers expire",
+        ],
+        {"tasks fail, copies, zombies", "commits are stopped, rows move"},
+    ),
 )
 def test_no_end_is_missed_as_some_orders_of_moves_are_left_out(name: str) -> None:
     few, all_of_them = (explore(SMALL_WORLDS[name], version=2, reduces=reduces) for reduces in (True, False))

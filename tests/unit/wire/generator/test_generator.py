@@ -233,6 +233,7 @@ def test_the_committed_files_are_what_the_generator_writes() -> None:
     assert (done.returncode, done.stdout) == (0, "42 files, 0 differ: \n"), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_a_changed_file_is_found(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)  # how ruff formats here
