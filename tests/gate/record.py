@@ -1,4 +1,4 @@
-"""The steps of the long run that have passed on which commit: a file of JSON outside git, so that an interrupted run goes on."""
+"""The steps of the long run that passed, by commit: a file of JSON outside git, so that an interrupted run goes on."""
 
 from __future__ import annotations
 
