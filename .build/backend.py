@@ -5,17 +5,24 @@ AIOKPROD_PURE=1 can still choose the sources at import (aiokprod/forms.py).
 
 Every wheel, also that of an editable install, gets the top-level module by which Spark finds aiokprod: a copy of
 `aiokprod/spark/discovered.py`.
+
+Two builds of the same sources with the same tools are the same to the byte, whichever the folder, the time and the umask. The
+time of all files is SOURCE_DATE_EPOCH; without it, the time of the last commit, which a source distribution carries.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import sysconfig
+import tarfile
+import time
 import zipfile
 from pathlib import Path
 
@@ -60,6 +67,10 @@ INTERPRETED = (
 # Releases with the runtime that `corrected` knows. Try a newer one first, as tests/unit/project/test_build.py describes.
 MYPYC = ["mypy>=2.4,<2.5"]
 SPARK_MODULE = "pyspark_aiokprod.py"
+SOURCE_DATE = Path(".build", "source_date")
+"""The time of the sources, in a source distribution, which has no commits."""
+EARLIEST = 315_532_800
+"""The first second of 1980: a zip file knows no earlier one."""
 
 
 def is_asked_for() -> bool:
@@ -153,6 +164,18 @@ def use_one_argument_throw(extensions: list[setuptools.Extension]) -> None:
         extension.include_dirs.insert(0, str(folder))
 
 
+def forget_folders(extensions: list[setuptools.Extension]) -> None:
+    """Keep the folders of this build and of its environment, whose names are random, out of what the compiler writes."""
+    from mypyc.build import include_dir
+
+    if sys.platform != "win32":
+        for extension in extensions:
+            extension.extra_compile_args += [
+                f"-ffile-prefix-map={include_dir()}=mypyc",
+                f"-ffile-prefix-map={Path.cwd()}=.",
+            ]
+
+
 def hide_symbols(extensions: list[setuptools.Extension]) -> None:
     """Let a compiler inline the functions of the record path: none of them can be replaced from outside the library.
 
@@ -163,33 +186,88 @@ def hide_symbols(extensions: list[setuptools.Extension]) -> None:
             extension.extra_compile_args.append("-fvisibility=hidden")
 
 
-def add_spark_module(wheel: Path) -> None:
-    """Add the module that Spark looks for to the wheel and to its list of files.
+def source_date() -> int:
+    """Return the time of the sources, in seconds since 1970; the earliest that a wheel can have, if none is known."""
+    if named := os.environ.get("SOURCE_DATE_EPOCH"):
+        if not named.isdecimal():
+            raise SystemExit(
+                f"SOURCE_DATE_EPOCH is {named!r}: give the seconds since 1970, as a whole number, or unset it"
+            )
+        return max(int(named), EARLIEST)
+    if SOURCE_DATE.exists():
+        return int(SOURCE_DATE.read_text(encoding="ascii"))
+    if Path(".git").exists():  # a file in a worktree; and not a repository around an unpacked source distribution
+        command = ["git", "log", "-1", "--format=%ct"]
+        try:
+            return max(int(subprocess.run(command, capture_output=True, check=True).stdout), EARLIEST)  # noqa: S603
+        except (OSError, subprocess.CalledProcessError, ValueError):  # no git, another owner, no commit
+            pass
+    return EARLIEST
 
-    Not as one of setuptools' py_modules: those must lie at the top of the repository, and an editable install would
+
+def use_source_date() -> None:
+    """Let setuptools, the compiler (__DATE__) and all else that knows SOURCE_DATE_EPOCH use the time of the sources."""
+    os.environ["SOURCE_DATE_EPOCH"] = str(source_date())
+
+
+def finish_wheel(wheel: Path) -> None:
+    """Add the module that Spark looks for, and write the wheel again in one order, with one time and plain modes.
+
+    The module is not one of setuptools' py_modules: those must lie at the top of the repository, and an editable install would
     resolve the name without a file, while Spark looks for files.
     """
     content = Path("aiokprod", "spark", "discovered.py").read_bytes()
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    with zipfile.ZipFile(wheel) as old:
+        files = {item.filename: old.read(item) for item in old.infolist() if not item.is_dir()}
+    files[SPARK_MODULE] = content
+    (record,) = (name for name in files if name.endswith(".dist-info/RECORD"))
+    (tops,) = (name for name in files if name.endswith(".dist-info/top_level.txt"))
+    files[tops] += SPARK_MODULE.removesuffix(".py").encode() + b"\n"
+    tops_digest = base64.urlsafe_b64encode(hashlib.sha256(files[tops]).digest()).rstrip(b"=").decode()
+    lines = [line for line in files[record].decode().splitlines() if not line.startswith(f"{tops},")]
+    lines += [f"{SPARK_MODULE},sha256={digest},{len(content)}", f"{tops},sha256={tops_digest},{len(files[tops])}"]
+    files[record] = "".join(f"{line}\n" for line in sorted(lines)).encode()
+    when = time.gmtime(source_date())[:6]
     rewritten = wheel.with_suffix(".rewritten")
-    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(rewritten, "w", zipfile.ZIP_DEFLATED) as new:
-        for item in old.infolist():
-            text = old.read(item)
-            if item.filename.endswith(".dist-info/RECORD"):
-                text = f"{SPARK_MODULE},sha256={digest},{len(content)}\n".encode() + text
-            elif item.filename.endswith(".dist-info/top_level.txt"):
-                text += SPARK_MODULE.removesuffix(".py").encode() + b"\n"
-            new.writestr(item, text)
-        new.writestr(zipfile.ZipInfo(SPARK_MODULE, old.infolist()[0].date_time), content)
+    with zipfile.ZipFile(rewritten, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in sorted(files, key=lambda name: (".dist-info/" in name, name == record, name)):
+            item = zipfile.ZipInfo(name, when)
+            item.compress_type = zipfile.ZIP_DEFLATED
+            item.create_system = 3  # Unix, on Windows too: it says how the mode is to be read
+            item.external_attr = (0o100755 if name.endswith(".so") else 0o100644) << 16
+            new.writestr(item, files[name])
     rewritten.replace(wheel)
 
 
+def finish_sdist(archive: Path) -> None:
+    """Write the archive again in one order, with one time, plain modes and no owner."""
+    when = source_date()
+    rewritten = archive.with_suffix(".rewritten")
+    with (
+        tarfile.open(archive) as old,
+        rewritten.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=when) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as new,
+    ):
+        for item in sorted(old.getmembers(), key=lambda item: item.name):
+            plain = tarfile.TarInfo(item.name)
+            plain.type, plain.size, plain.mtime = item.type, item.size, when
+            plain.mode = 0o755 if item.isdir() or item.mode & 0o100 else 0o644
+            new.addfile(plain, old.extractfile(item) if item.isfile() else None)
+    rewritten.replace(archive)
+
+
 class SdistWithBackend(sdist):
-    """A source distribution that contains this file, so that it can be built."""
+    """A source distribution that contains this file, so that it can be built, and the time of its sources."""
 
     def make_distribution(self) -> None:
         self.filelist.append(".build/backend.py")
         super().make_distribution()
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        Path(base_dir, SOURCE_DATE).write_text(f"{source_date()}\n", encoding="ascii", newline="\n")
 
 
 class Backend(build_meta._BuildMetaBackend):
@@ -213,6 +291,7 @@ class Backend(build_meta._BuildMetaBackend):
             extensions = mypycify([*options, *sources()], group_name="aiokprod", opt_level="3", debug_level="0")
             use_one_argument_throw(extensions)
             hide_symbols(extensions)
+            forget_folders(extensions)
         setuptools.setup(ext_modules=extensions, cmdclass={"sdist": SdistWithBackend})
 
     def get_requires_for_build_wheel(self, config_settings=None):
@@ -227,14 +306,22 @@ class Backend(build_meta._BuildMetaBackend):
 
     def build_wheel(self, wheel_directory, *arguments, **options):
         self.builds = True
+        use_source_date()
         name = super().build_wheel(wheel_directory, *arguments, **options)
-        add_spark_module(Path(wheel_directory, name))
+        finish_wheel(Path(wheel_directory, name))
         return name
 
     def build_editable(self, wheel_directory, *arguments, **options):
         self.builds = True
+        use_source_date()
         name = super().build_editable(wheel_directory, *arguments, **options)
-        add_spark_module(Path(wheel_directory, name))
+        finish_wheel(Path(wheel_directory, name))
+        return name
+
+    def build_sdist(self, sdist_directory, *arguments, **options):
+        use_source_date()
+        name = super().build_sdist(sdist_directory, *arguments, **options)
+        finish_sdist(Path(sdist_directory, name))
         return name
 
 

@@ -6,6 +6,9 @@ compiled one takes minutes: AIOKPROD_TEST_WHEEL names one that was made by the s
 
 from __future__ import annotations
 
+import base64
+import calendar
+import hashlib
 import os
 import shutil
 import subprocess
@@ -62,6 +65,17 @@ class Wheel:
         """Return a file of the `.dist-info` folder."""
         (found,) = (text for path, text in self.files.items() if path.endswith(f".dist-info/{name}"))
         return found
+
+    @property
+    def date(self) -> int:
+        """The time of its files, which is the same for all, in seconds since 1970."""
+        with zipfile.ZipFile(self.path) as archive:
+            (date,) = {item.date_time for item in archive.infolist()}
+        return calendar.timegm(date)
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()
 
     @property
     def package(self) -> dict[str, bytes]:
@@ -210,3 +224,63 @@ def test_an_editable_install_is_a_path_that_type_checkers_and_editors_follow(sou
     (pth,) = (name for name in files if name.endswith(".pth"))
     assert files[pth].decode().strip() == str(source)  # a path; an import hook would be a line of code
     assert set(files) == {pth, "pyspark_aiokprod.py"}
+
+
+def test_every_wheel_records_the_digest_of_each_of_its_files(pure: Wheel, compiled: Wheel) -> None:
+    for wheel in (pure, compiled):
+        recorded = dict(line.rsplit(",", 2)[:2] for line in wheel.about("RECORD").decode().splitlines())
+        digests = {
+            name: f"sha256={base64.urlsafe_b64encode(hashlib.sha256(text).digest()).rstrip(b'=').decode()}"
+            for name, text in wheel.files.items()
+        }
+        record = next(name for name in wheel.files if name.endswith(".dist-info/RECORD"))
+        assert recorded == digests | {record: ""}
+
+
+# ---------------------------------------------------------------- the same to the byte
+
+MODES_OF_A_WHEEL = {0o100644, 0o100755}
+
+
+def distributions_of(folder: Path, umask: int, **variables: str) -> dict[str, bytes]:
+    """Build the source distribution and the pure wheel of a copy of this tree, whose files are older than the tree's."""
+    tree = folder / "tree"
+    shutil.copytree(ROOT, tree, ignore=NOT_OURS)
+    shutil.copytree(ROOT / ".build", tree / ".build", ignore=NOT_OURS)
+    for path in tree.rglob("*"):
+        os.utime(path, (1_000_000_000 + umask, 1_000_000_000 + umask))
+    command = (sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "made", tree)
+    environment = without_ours(**variables)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, umask=umask, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return {path.name: path.read_bytes() for path in (folder / "made").iterdir()}
+
+
+def test_two_builds_are_the_same_to_the_byte_in_any_folder_at_any_time(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "in another" / "folder"
+    first.mkdir()
+    second.mkdir(parents=True)
+    made = distributions_of(first, 0o022, PYTHONHASHSEED="1")
+    assert sorted(Path(name).suffix for name in made) == [".gz", ".whl"]
+    assert made == distributions_of(second, 0o077, PYTHONHASHSEED="2")
+
+
+def test_all_files_have_the_date_that_is_asked_for_and_a_source_distribution_carries_it(tmp_path: Path) -> None:
+    date = 1_700_000_000
+    distributions_of(tmp_path, 0o027, SOURCE_DATE_EPOCH=str(date))
+    (archive,) = (tmp_path / "made").glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        members = opened.getmembers()
+        assert {member.mtime for member in members} == {date}
+        assert {(member.uid, member.gid, member.uname, member.gname) for member in members} == {(0, 0, "", "")}
+        assert {member.mode for member in members} == {0o644, 0o755}
+    (path,) = (tmp_path / "made").glob("*.whl")
+    wheel = Wheel.read(path)
+    assert wheel.date == date
+    with zipfile.ZipFile(path) as opened_wheel:
+        assert {item.external_attr >> 16 for item in opened_wheel.infolist()} <= MODES_OF_A_WHEEL
+    again = tmp_path / "again"
+    again.mkdir()
+    assert Wheel.made_from(archive, again).digest == wheel.digest, "and no variable is set"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from importlib import metadata
@@ -109,3 +111,67 @@ def test_a_cc_that_names_no_program_is_told_like_a_compiler_that_is_not_there(
     with pytest.raises(SystemExit, match="needs a C compiler") as told:
         backend.check_compiler()
     assert f"({command!r})" in str(told.value)
+
+
+# ---------------------------------------------------------------- the time of the sources
+
+
+@pytest.fixture
+def tree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return an empty folder, in which the build runs, without SOURCE_DATE_EPOCH."""
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def commit(folder: Path, date: int) -> None:
+    environment = {"GIT_COMMITTER_DATE": f"{date} +0000", "PATH": os.environ["PATH"], "HOME": str(folder)}
+    us = ("-c", "user.name=us", "-c", "user.email=us@example.org")
+    for command in (["init", "-q"], [*us, "commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run(["git", *command], cwd=folder, env=environment, check=True)
+
+
+def test_the_date_is_that_of_the_last_commit(backend: ModuleType, tree: Path) -> None:
+    commit(tree, 1_600_000_000)
+    assert backend.source_date() == 1_600_000_000
+
+
+def test_the_date_is_the_one_that_a_source_distribution_carries(backend: ModuleType, tree: Path) -> None:
+    commit(tree, 1_600_000_000)  # of a repository into which it was unpacked
+    (tree / ".build").mkdir()
+    (tree / ".build" / "source_date").write_text("1500000000\n")
+    assert backend.source_date() == 1_500_000_000
+
+
+def test_a_repository_around_an_unpacked_folder_is_not_asked(
+    backend: ModuleType, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(tree, 1_600_000_000)
+    (tree / "inner").mkdir()
+    monkeypatch.chdir(tree / "inner")
+    assert backend.source_date() == backend.EARLIEST
+
+
+def test_without_git_the_date_is_a_fixed_one(backend: ModuleType, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tree / ".git").mkdir()
+    assert backend.source_date() == backend.EARLIEST, "no commit"
+    monkeypatch.setenv("PATH", str(tree))
+    assert backend.source_date() == backend.EARLIEST, "no git"
+
+
+def test_the_variable_comes_first_and_no_date_is_before_zip_files_begin(
+    backend: ModuleType, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(tree, 1_600_000_000)
+    for named, date in (("1700000000", 1_700_000_000), ("0", backend.EARLIEST), ("", 1_600_000_000)):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", named)
+        assert backend.source_date() == date
+
+
+@pytest.mark.parametrize("named", ["yesterday", "1.5", "-1", "²"])
+def test_a_variable_that_is_no_number_stops_the_build(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", named)
+    with pytest.raises(SystemExit, match="give the seconds since 1970, as a whole number"):
+        backend.source_date()
