@@ -29,10 +29,13 @@ def install(session: nox.Session, *groups: str) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check rules and format with Ruff."""
+    """Check rules and format with Ruff, and the workflows of .github with their schema and zizmor."""
     install(session, "lint")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
+    workflows = sorted(map(str, Path(".github/workflows").glob("*.yml")))
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+    session.run("zizmor", "--offline", "--no-progress", *workflows)
 
 
 @nox.session
