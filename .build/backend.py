@@ -170,10 +170,8 @@ def forget_folders(extensions: list[setuptools.Extension]) -> None:
 
     if sys.platform != "win32":
         for extension in extensions:
-            extension.extra_compile_args += [
-                f"-ffile-prefix-map={include_dir()}=mypyc",
-                f"-ffile-prefix-map={Path.cwd()}=.",
-            ]
+            maps = [f"-ffile-prefix-map={include_dir()}=mypyc", f"-ffile-prefix-map={Path.cwd()}=."]
+            extension.extra_compile_args = [*extension.extra_compile_args, *maps]  # mypyc gives all of them one list
 
 
 def hide_symbols(extensions: list[setuptools.Extension]) -> None:
@@ -183,7 +181,7 @@ def hide_symbols(extensions: list[setuptools.Extension]) -> None:
     """
     if sys.platform != "win32":
         for extension in extensions:
-            extension.extra_compile_args.append("-fvisibility=hidden")
+            extension.extra_compile_args = [*extension.extra_compile_args, "-fvisibility=hidden"]
 
 
 def source_date() -> int:
