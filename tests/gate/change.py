@@ -82,6 +82,9 @@ def lint() -> None:
     venv = environment(ROOT / ".venv-lint", "-e", str(ROOT), "--group", "dev").parent
     call(venv / "ruff", "check")
     call(venv / "ruff", "format", "--check")
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    call(venv / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+    call(venv / "zizmor", "--offline", "--no-progress", *workflows)
     pyright = Beside("pyright", lambda log: call(venv / "pyright", "--pythonpath", venv / "python", log=log))
     call(venv / "mypy")
     pyright.join(tail=1)
