@@ -23,7 +23,7 @@ from gate.second_try import close
 from gate.shards import Shard, shard_of_commit
 from gate.steps import ROOT, Beside, StepFailedError, Steps, call, say, status_of
 
-SHARDS: Final = 12
+SHARDS: Final = 6
 """So many that one takes about ten minutes on two quiet cores, with two processes."""
 
 WORLDS: Final = {"AIOKPROD_TEST_SWARM_SEEDS": "2500", "AIOKPROD_TEST_SEEDS": "2500"}

@@ -28,7 +28,7 @@ def test_the_record_is_whole_when_the_run_is_killed_while_it_writes(tmp_path: Pa
 def test_the_steps_of_the_long_run_have_names_of_their_own() -> None:
     names = [step.name for step in all_steps()]
     assert len(set(names)) == len(names)
-    assert "long tests, shard 1 of 12" in names
+    assert "long tests, shard 1 of 6" in names
 
 
 @pytest.mark.parametrize("section", ["Test it", "Run it"])
