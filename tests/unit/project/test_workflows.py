@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 OURS = re.compile(r"\./\.github/workflows/(\w+\.yml)")
+SESSION = re.compile(r"\bnox -s (\w+)")
 PINNED = re.compile(r"[\w-]+/[\w-]+@[0-9a-f]{40}")
 
 
@@ -71,6 +72,12 @@ def test_nothing_is_published_before_the_gate_and_the_wheels_have_passed() -> No
     assert jobs["publish"]["environment"] == "pypi"
     may_sign = {name for name, job in jobs.items() if "id-token" in job["permissions"]}
     assert may_sign == {"attest", "publish"}
+
+
+def test_every_session_that_a_workflow_runs_exists() -> None:
+    named = {name for path in WORKFLOWS for name in SESSION.findall(path.read_text(encoding="utf-8"))}
+    defined = set(re.findall(r"^def (\w+)\(session", (ROOT / "noxfile.py").read_text(encoding="utf-8"), re.MULTILINE))
+    assert named and named <= defined
 
 
 def test_a_wheel_is_built_for_every_python_that_the_package_names() -> None:
