@@ -12,14 +12,14 @@ after its bound.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from math import inf
 from typing import Any, TypeAlias
 
 from aiokprod.errors import AiokprodError
 from aiokprod.logs import StateLog
-from aiokprod.model import CloseReport
+from aiokprod.model import CloseReport, Persistence
 from aiokprod.pipeline.pipeline import Pipeline
 
 GONE_S = 2.0  # for tasks and sockets to end: a connection takes a second at most, a user's coroutine may never end
@@ -155,13 +155,18 @@ def tell_unclean(report: CloseReport, log: StateLog) -> None:
     """Log a warning about the records that a close could not deliver, where no caller reads the report."""
     if report.is_clean:
         return
+    records = "1 record" if report.count == 1 else f"{report.count} records"
+    log.warned("unclean", f"close() could not deliver {records} ({named(report.undelivered)})")
+
+
+def named(undelivered: Mapping[tuple[str, int | None, Persistence], int]) -> str:
+    """Return the first partitions with their counts, for a log line."""
     left = [
         f"{topic if partition is None else f'{topic}-{partition}'}: {count} {persistence.value}"
-        for (topic, partition, persistence), count in report.undelivered.items()
+        for (topic, partition, persistence), count in undelivered.items()
     ]
     more = f", and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
-    records = "1 record" if report.count == 1 else f"{report.count} records"
-    log.warned("unclean", f"close() could not deliver {records} ({', '.join(left[:MOST_NAMED])}{more})")
+    return f"{', '.join(left[:MOST_NAMED])}{more}"
 
 
 async def _first(*awaited: asyncio.Future[Any]) -> None:

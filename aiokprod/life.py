@@ -12,6 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, ClassVar
 from weakref import WeakSet
@@ -38,6 +39,7 @@ from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.pipeline import Pipeline
 from aiokprod.pipeline.sending.record_checks import RecordChecks
 from aiokprod.pipeline.sending.send_path import SendPath
+from aiokprod.record_metadata import RecordMetadata
 from aiokprod.records import crc
 from aiokprod.unclosed import Unclosed, weakly
 
@@ -111,6 +113,9 @@ class Life:
         self.pipeline: Pipeline | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         self.state = ProducerState.NEW
+        self.untaken: set[Future[RecordMetadata]] = (
+            set()
+        )  # of `send_threadsafe`: the loop has not taken their records yet
         self._producer = producer
         self._config = config
         self._metrics = metrics
@@ -152,6 +157,7 @@ class Life:
         self.loop = loop
         self._forks = _Forks.count
         self._closing, self._left = None, CloseReport.empty()
+        self.untaken = set()
         self._metrics.buffer_limit_bytes.set(self._config.buffer_memory)
         crc.load()  # not at the first batch, when records wait
         pipeline = self._starting = self._make_pipeline()
@@ -169,7 +175,13 @@ class Life:
             _Forks.started.add(self)
             close_hooks = partial(self._checks.close, HOOK_CLOSE_S)  # holds nothing of this producer
             self._unclosed = Unclosed(
-                self._producer, pipeline, close_hooks, self._log, partial(_Forks.is_at, self._forks)
+                self._producer,
+                pipeline,
+                self._close_at_exit,
+                close_hooks,
+                self._log,
+                partial(_Forks.is_at, self._forks),
+                self.untaken,
             )
             self._move(ProducerState.READY, "connected" if wait else "connecting in the background")
             self._checks.interceptors.started(self._producer)
@@ -214,15 +226,25 @@ class Life:
             return await self._close_while_starting(self._started)
         if self._closing is None and self.pipeline is not None:
             self._check_loop()
-            self._closes += 1
-            self._move(ProducerState.CLOSING, "close() was called")
-            self._closing = Closing(self.pipeline, self._close_hooks, self._closed, self._log)
+            self._begin_close(self.pipeline, "close() was called")
         if self._closing is None:
             return self._left
         if not self._closing.is_done:
             self._check_loop()
             self._closing.within(timeout)
         return await self._closing.report()
+
+    def _begin_close(self, pipeline: Pipeline, why: str) -> None:
+        self._closes += 1
+        self._move(ProducerState.CLOSING, why)
+        self._closing = Closing(pipeline, self._close_hooks, self._closed, self._log)
+
+    def _close_at_exit(self, timeout: float) -> None:
+        """Begin to close, or bound the close that goes on; called on the producer's loop."""
+        if self._closing is None and self.pipeline is not None:
+            self._begin_close(self.pipeline, "the program ended")
+        if self._closing is not None and not self._closing.is_done:
+            self._closing.within(timeout)
 
     async def _close_while_starting(self, started: asyncio.Event) -> CloseReport:
         """Let the start fail with ProducerClosedError; no record was accepted yet."""

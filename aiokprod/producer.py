@@ -348,7 +348,7 @@ class Producer(_Base):
         if asyncio._get_running_loop() is loop:
             raise UsageError("send_threadsafe() was called on the producer's event loop: use send() there")
         options = {"partition": partition, "headers": headers, "timestamp_ms": timestamp_ms, "timeout": timeout}
-        return send_from_thread(loop, self.send, topic, value, key, **options)
+        return send_from_thread(loop, self._life.untaken, self.send, topic, value, key, **options)
 
     async def send_many(
         self, topic: str, values: Iterable[Any] | AsyncIterable[Any], *, timeout: float | None = None

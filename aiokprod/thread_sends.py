@@ -16,9 +16,22 @@ from aiokprod.record_metadata import RecordMetadata
 
 
 def send_from_thread(
-    loop: asyncio.AbstractEventLoop, send: Callable[..., Delivery], *arguments: Any, headers: Any, **options: Any
+    loop: asyncio.AbstractEventLoop,
+    untaken: set[Future[RecordMetadata]],
+    send: Callable[..., Delivery],
+    *arguments: Any,
+    headers: Any,
+    **options: Any,
 ) -> Future[RecordMetadata]:
     """Call `send` on the loop; records keep the order of the calls of a thread.
+
+    Args:
+        loop: of the producer.
+        untaken: has the Future until the loop takes the record, so that the record is counted if the loop never does.
+        send: called on the loop, with the other arguments.
+        *arguments: topic, value and key.
+        headers: of the record.
+        **options: the other arguments of `send`.
 
     Raises:
         RuntimeError: the loop is closed.
@@ -26,7 +39,12 @@ def send_from_thread(
     future: Future[RecordMetadata] = Future()
     frozen = [_frozen(each) for each in arguments]
     options["headers"] = _copied(headers)
-    loop.call_soon_threadsafe(partial(_send, future, send, *frozen, **options))
+    untaken.add(future)
+    try:
+        loop.call_soon_threadsafe(partial(_send, future, untaken, send, *frozen, **options))
+    except RuntimeError:
+        untaken.discard(future)
+        raise
     return future
 
 
@@ -47,7 +65,14 @@ def _frozen(value: object) -> object:
     return bytes(cast("bytes", value)) if isinstance(value, bytearray | memoryview) else value
 
 
-def _send(future: Future[RecordMetadata], send: Callable[..., Delivery], *arguments: Any, **options: Any) -> None:
+def _send(
+    future: Future[RecordMetadata],
+    untaken: set[Future[RecordMetadata]],
+    send: Callable[..., Delivery],
+    *arguments: Any,
+    **options: Any,
+) -> None:
+    untaken.discard(future)
     if not future.set_running_or_notify_cancel():
         return
     try:

@@ -15,6 +15,7 @@ from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.cluster.dialing.sasl.mechanism import Finished, HashWork, HiddenBytes, Mechanism, Outcome, Reply
 from aiokprod.cluster.hosts import address_of
 from aiokprod.errors import AiokprodError, AuthenticationError, ConnectionLostError, ProtocolError
+from aiokprod.program import has_ended
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -58,7 +59,9 @@ async def authenticate(
         if isinstance(outcome, HashWork):
             # Not in the loop's own threads: the application may keep all of these busy for long. A dial that is given up
             # leaves its hash, if that has begun, to its end: so many dials at a time cost no more threads than there are.
-            outcome = mechanism.hashed(await asyncio.get_running_loop().run_in_executor(threads, outcome.run))
+            run = outcome.run
+            hashed = run() if has_ended() else await asyncio.get_running_loop().run_in_executor(threads, run)
+            outcome = mechanism.hashed(hashed)
             continue
         answer = await _carry(connection, outcome, mechanism, version, timeout_s=timeout_s)
         lifetime_s = session_lifetime_s(answer.session_lifetime_ms)

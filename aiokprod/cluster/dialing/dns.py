@@ -1,4 +1,4 @@
-"""Resolution of names to addresses (`client.dns.lookup`): done for every dial, in a thread.
+"""Resolution of names to addresses (`client.dns.lookup`): done for every dial, in a thread while there are threads.
 
 Stateless. `use_all_dns_ips` gives every address of a name, to be tried in order;
 `resolve_canonical_bootstrap_servers_only` also replaces each bootstrap address by its canonical names (KIP-235), which
@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from aiokprod.cluster.hosts import address_of, can_be_host, without_brackets
 from aiokprod.errors import ConnectionLostError
 from aiokprod.logs import printable
+from aiokprod.program import has_ended
 
 LOCAL: Final = (OSError, ValueError, TypeError, OverflowError, RuntimeError)
 """Errors of this machine during a dial: no descriptor or thread left, an empty or overlong label in a name, an address
@@ -60,7 +61,10 @@ async def resolve(host: str, port: int) -> list[Address]:
         ConnectionLostError: the name has no address at present.
     """
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(without_brackets(host), port, type=socket.SOCK_STREAM)
+        if has_ended():
+            found = socket.getaddrinfo(without_brackets(host), port, type=socket.SOCK_STREAM)
+        else:
+            found = await asyncio.get_running_loop().getaddrinfo(without_brackets(host), port, type=socket.SOCK_STREAM)
     except LOCAL as error:
         raise ConnectionLostError(
             f"{address_of(host, port)}: the name cannot be resolved: {printable(error)}", host=host, port=port
@@ -80,7 +84,10 @@ async def resolve(host: str, port: int) -> list[Address]:
 async def canonical_name(address: Address) -> str | None:
     """Return the name that reverse resolution gives for an address; None if there is none."""
     try:
-        name, _ = await asyncio.get_running_loop().getnameinfo(address.socket_address, socket.NI_NAMEREQD)
+        if has_ended():
+            name, _ = socket.getnameinfo(address.socket_address, socket.NI_NAMEREQD)
+        else:
+            name, _ = await asyncio.get_running_loop().getnameinfo(address.socket_address, socket.NI_NAMEREQD)
     except LOCAL:
         return None
     # The owner of the address chose the name: it is logged and dialled, so it must look like one. (faults: H14, H16)

@@ -30,6 +30,7 @@ from aiokprod.config import OAuthToken
 from aiokprod.config.oauth_token import function_of, token_of
 from aiokprod.errors import AiokprodError, AuthenticationError
 from aiokprod.logs import StateLog, printable
+from aiokprod.program import has_ended
 
 OPTION: Final = "sasl_oauth_token_provider"
 
@@ -71,7 +72,10 @@ class DaemonThread(Executor):
             if future.set_running_or_notify_cancel():
                 future.set_result(outcome)
 
-        threading.Thread(target=work, name="aiokprod-token", daemon=True).start()
+        if has_ended():
+            work()
+        else:
+            threading.Thread(target=work, name="aiokprod-token", daemon=True).start()
         return future
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from aiokprod.pipeline.partition.ledger import Entry
 from aiokprod.pipeline.partition.partition_queue import PartitionQueue
+from aiokprod.program import has_ended
 from aiokprod.records.compression import compress
 
 MOST_THREADS = 2
@@ -41,9 +42,20 @@ class CompressingThreads:
     async def _compress(
         self, queue: PartitionQueue, entry: Entry, ranges: list[tuple[int, int]], section: bytes | bytearray
     ) -> None:
+        if has_ended():
+            squeezed = compress(self._codec, self._level, section)
+        else:
+            squeezed = await self._compress_in_thread(section)
+        queue.compressed(entry, ranges, squeezed, len(section))
+
+    async def _compress_in_thread(self, section: bytes | bytearray) -> bytes:
         from anyio.to_thread import run_sync
 
-        squeezed = await run_sync(
-            compress, self._codec, self._level, section, abandon_on_cancel=True, limiter=self._limiter
-        )
-        queue.compressed(entry, ranges, squeezed, len(section))
+        try:
+            return await run_sync(
+                compress, self._codec, self._level, section, abandon_on_cancel=True, limiter=self._limiter
+            )
+        except RuntimeError:  # "can't start new thread": the program has ended in between
+            if not has_ended():
+                raise
+            return compress(self._codec, self._level, section)

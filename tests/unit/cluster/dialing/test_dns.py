@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from both_loops import Run, both_loops
 
+from aiokprod.cluster.dialing import dns
 from aiokprod.cluster.dialing.dns import (
     Address,
     canonical_name,
@@ -176,5 +177,19 @@ def test_a_canonical_name_that_forges_lines_is_none() -> None:  # faults: H14
     async def scenario() -> None:
         assert await canonical_name(v4("192.0.2.1", 9092)) is None
 
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(scenario())
+
+
+def test_when_the_program_has_ended_names_are_resolved_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loop(asyncio.SelectorEventLoop):
+        def run_in_executor(self, *_: Any, **__: Any) -> Any:
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    async def scenario() -> None:
+        assert v4("127.0.0.1", 9092) in await resolve("localhost", 9092)
+        assert await canonical_name(v4("127.0.0.1", 9092)) == socket.getnameinfo(("127.0.0.1", 9092), 0)[0]
+
+    monkeypatch.setattr(dns, "has_ended", lambda: True)
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(scenario())

@@ -19,6 +19,7 @@ from handshakes import CANARY, OTHER_CA, at, opened, refused, server_context, tl
 from scram_server import serve_scram
 from scripted_broker import Peer, Script, ScriptedBroker, api_versions, eventually, idle
 
+from aiokprod.cluster.dialing import authentication
 from aiokprod.cluster.dialing.authentication import MAX_SESSION_LIFETIME_S
 from aiokprod.cluster.dialing.connection_settings import THREADS, ConnectionSettings
 from aiokprod.cluster.dialing.handshake import Endpoint, open_connection
@@ -401,6 +402,19 @@ def test_a_machine_without_a_thread_for_the_hash_fails_the_dial(
             assert CANARY not in shown(error)
 
     monkeypatch.setattr(ThreadPoolExecutor, "submit", submit)
+    run(scenario())
+
+
+@both_loops
+def test_when_the_program_has_ended_the_hash_needs_no_thread(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker(scram_broker(CANARY)) as broker:
+            settings = sasl_settings(ScramSha256)
+            settings.threads.shutdown()
+            connection = await open_connection(Endpoint(host="127.0.0.1", port=broker.port), settings)
+            connection.close(ConnectionLostError("the test is over"))
+
+    monkeypatch.setattr(authentication, "has_ended", lambda: True)
     run(scenario())
 
 

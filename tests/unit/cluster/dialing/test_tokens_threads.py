@@ -33,6 +33,23 @@ def test_no_thread_for_a_plain_function_is_an_authentication_error(monkeypatch: 
     asyncio.run(scenario())
 
 
+def test_when_the_program_has_ended_a_plain_function_is_called_without_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called: list[int] = []
+
+    def provide() -> str:
+        called.append(threading.get_ident())
+        return "token"
+
+    async def scenario() -> None:
+        monkeypatch.setattr(tokens_module, "has_ended", lambda: True)
+        await TokenSource(provide).take()
+
+    asyncio.run(scenario())
+    assert called == [threading.get_ident()]
+
+
 @both_loops
 def test_a_function_that_blocks_does_not_hold_the_loop(run: Run) -> None:  # faults: S14
     let_go = threading.Event()

@@ -67,3 +67,30 @@ def test_a_record_whose_send_times_out_before_the_thread_begins_costs_no_other_o
                 assert len(cluster.records("t")) == COUNT
 
     run(scenario())
+
+
+@pytest.mark.parametrize("ends", ["before", "in between"])
+def test_when_the_program_has_ended_batches_are_compressed_without_a_thread(
+    ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[None] = []
+
+    def has_ended() -> bool:
+        asked.append(None)
+        return ends == "before" or len(asked) > 1
+
+    async def no_thread(*_: object, **__: object) -> bytes:
+        raise RuntimeError("can't start new thread")
+
+    async def scenario() -> None:
+        async with MockCluster(brokers=1, validate_records=True) as cluster:
+            cluster.create_topic("t")
+            async with Producer(cluster.bootstrap_servers, **OPTIONS) as producer:
+                await producer.send("t", b"first")
+                await asyncio.gather(*[producer.send("t", VALUE % number) for number in range(COUNT)])
+                assert len(cluster.records("t")) == COUNT + 1
+
+    monkeypatch.setattr("aiokprod.pipeline.broker.compressing.has_ended", has_ended)
+    monkeypatch.setattr("anyio.to_thread.run_sync", no_thread)
+    run(scenario())
+    assert asked
