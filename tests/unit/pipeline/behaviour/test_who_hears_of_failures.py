@@ -248,3 +248,23 @@ def test_a_send_timeout_inside_a_send_many_that_is_cancelled_is_told_once() -> N
             assert producer.metrics()["records_failed"] == 3
 
     run(scenario)
+
+
+@pytest.mark.parametrize("waits_from_the_start", [False, True])
+def test_a_failure_before_the_await_is_told_to_both_unless_a_task_waits_from_the_start(
+    waits_from_the_start: bool,
+) -> None:
+    """As docs/sending.md says."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        told = Told()
+        async with started(network, on_delivery_error=told) as (cluster, producer):
+            cluster.fail_next("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
+            deliveries = [producer.send("t", b"v") for _ in range(5)]
+            waiting = asyncio.gather(*deliveries, return_exceptions=True) if waits_from_the_start else None
+            await asyncio.sleep(1)  # other work
+            results = await (waiting or asyncio.gather(*deliveries, return_exceptions=True))
+            assert [type(result).__name__ for result in results] == ["TopicAuthorizationError"] * 5
+            assert len(told.errors) == (0 if waits_from_the_start else 5)
+
+    run(scenario)
