@@ -161,7 +161,7 @@ _SYSTEM_BUFFER = (
 
 def _tell_partitioner(names: list[str]) -> None:
     if names:
-        _log.info(
+        _log.warning(
             "keys go to other partitions than with librdkafka (confluent-kafka), whose option %r was given: it hashes them"
             " with CRC-32 (partitioner='crc32', its consistent_random), this producer with murmur2, as Java's"
             " (partitioner='uniform_sticky'); set partitioner to the intended one",
