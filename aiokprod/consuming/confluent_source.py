@@ -28,6 +28,10 @@ END_OF_PARTITION: Final = -191
 PASSES: Final = frozenset({END_OF_PARTITION, -195, -187, -193, -185, -147})
 """librdkafka's codes of events after which it goes on by itself: the end of a partition; a lost connection, all brokers down, a
 name not resolved, a timeout; a poll that came too late, after which it joins the group again."""
+MOST_LOOKS: Final = 10
+LOOK_S: Final = 0.1
+"""A consumer with partitions and no generation is polled so often, with this pause, before they are taken for those of
+assign()."""
 NOT_NOW: Final = frozenset({-172, -190, -185})
 """librdkafka's codes for a `seek` of a partition that is not fetched yet, or not any more, or is slow."""
 
@@ -65,11 +69,39 @@ class ConfluentSource(Source):
                 " commits nothing)"
             ) from error
         self.group_id = GroupMetadata.of(await self._ask("consumer_group_metadata")).group_id
-        if await self._ask("assignment") and await self._look() is None:
+        if await self._is_assigned_by_hand():
             raise UsageError(
                 "the consumer has partitions by assign(), so no coordinator could check that they are still its own: use"
                 " subscribe()"
             )
+
+    async def _is_assigned_by_hand(self) -> bool:
+        """Return whether the partitions are those of assign().
+
+        A member that was thrown out of its group, or whose last poll is too long ago, looks the same: it keeps its partitions
+        until the next poll. So the consumer is polled here; paused, as nothing is to be read.
+        """
+        if not await self._has_only_partitions():
+            return False
+        partitions = await self._ask("assignment")
+        await self._ask("pause", partitions)
+        try:
+            for _ in range(MOST_LOOKS):
+                # Without a wait, in which it could join again and read: partitions of a new assignment are not paused.
+                for message in await self._ask("consume", 1, 0):
+                    _check_event(message)
+                if not await self._has_only_partitions():
+                    return False
+                await asyncio.sleep(LOOK_S)
+            return True
+        finally:
+            await self._ask(
+                "resume", partitions
+            )  # also those that it lost meanwhile: it would come back to them paused
+
+    async def _has_only_partitions(self) -> bool:
+        """Return whether there are partitions, and no generation."""
+        return bool(await self._ask("assignment")) and await self._look() is None
 
     async def place(self) -> Place | None:
         """Return the place, once the call before is over."""
@@ -98,11 +130,8 @@ class ConfluentSource(Source):
             messages += await self._ask("consume", min(max_records - 1, MOST_MESSAGES), 0)
         records: list[Any] = []
         for message in messages:
-            event = message.error()
-            if event is None:
+            if _check_event(message):
                 records.append(message)
-            elif event.code() not in PASSES:
-                raise ClusterError(f"the consumer cannot read: {event.name()}: {event.str()}")
         return Reading(records, await self._look())
 
     async def seek(self, place: Place, positions: Mapping[Partition, int]) -> bool:
@@ -153,6 +182,20 @@ def code_of(error: BaseException) -> int | None:
     code = getattr(error.args[0] if error.args else None, "code", None)
     found = code() if callable(code) else None
     return found if isinstance(found, int) else None
+
+
+def _check_event(message: Any) -> bool:
+    """Return whether the message is a record; False: an event that passes.
+
+    Raises:
+        ClusterError: an event that does not.
+    """
+    event = message.error()
+    if event is None:
+        return True
+    if event.code() not in PASSES:
+        raise ClusterError(f"the consumer cannot read: {event.name()}: {event.str()}")
+    return False
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:

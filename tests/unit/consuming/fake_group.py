@@ -307,6 +307,7 @@ class ConfluentMember(FakeMember):
         self.is_member = member
         self.events: list[KafkaError] = []
         self.not_yet = 0  # seeks that come before the partition is fetched
+        self.paused: set[tuple[str, int]] = set()
         self.calls: list[str] = []
 
     def called_to_join(self) -> None:
@@ -320,7 +321,15 @@ class ConfluentMember(FakeMember):
             return [Message(None, self.events.pop(0))]
         if self in self.group.members and self.generation != self.group.generation:
             self.take()
+        if self.paused:
+            return []  # a partition that is lost and given back stays paused
         return [Message(record) for record in self.records(num_messages)]
+
+    def pause(self, tps: list[TopicPartition]) -> None:
+        self.paused |= {tp[:2] for tp in tps}
+
+    def resume(self, tps: list[TopicPartition]) -> None:
+        self.paused -= {tp[:2] for tp in tps}
 
     def consumer_group_metadata(self) -> bytes:
         is_in = self.is_member and self.generation > 0
@@ -369,6 +378,12 @@ class AsyncConfluentMember(ConfluentMember):
 
     async def store_offsets(self, **named: Any) -> Any:  # type: ignore[override]
         return await self._called("store_offsets", **named)
+
+    async def pause(self, tps: list[TopicPartition]) -> Any:  # type: ignore[override]
+        return await self._called("pause", tps)
+
+    async def resume(self, tps: list[TopicPartition]) -> Any:  # type: ignore[override]
+        return await self._called("resume", tps)
 
     async def seek(self, tp: TopicPartition) -> Any:  # type: ignore[override]
         return await self._called("seek", tp)

@@ -113,6 +113,31 @@ def test_partitions_by_hand_are_refused(shape: Any) -> None:
             member.positions = {("in", 0): 0}
             with pytest.raises(UsageError, match="subscribe"):
                 await exactly_once(member, producer).__aenter__()
+            assert member.positions == {("in", 0): 0}, "nothing was read"
+            assert not member.paused
+
+    run(scenario)
+
+
+@EVERY
+@pytest.mark.parametrize("events", [0, 1])
+def test_a_member_that_was_thrown_out_during_the_body_is_taken_for_the_next_loop(shape: Any, events: int) -> None:
+    """It keeps its partitions until the next poll, as librdkafka does: they look like partitions by assign()."""
+
+    async def scenario(rig: Rig) -> None:
+        member = shape(rig.group)
+        rig.group.join(member)
+        async with rig.producer() as producer:
+            with pytest.raises(ZeroDivisionError):
+                async with exactly_once(member, producer, max_records=3) as batches:
+                    async for _ in batches:
+                        member.generation = -1
+                        raise ZeroDivisionError
+            member.events = [KafkaError(-147)] * events
+            assert member.positions, "still assigned"
+            await copy(rig, member, producer, until=20)
+        assert await rig.output() == rig.group.input
+        assert not member.paused
 
     run(scenario)
 

@@ -43,6 +43,7 @@ ON_THE_REAL_CLOCK = {
     ("pipeline/behaviour/test_processes_on_mock.py", "_run"): "a condition of another process",
     ("cli/common/test_running.py", "until_taken"): "the state of another process",
     ("consuming/test_exactly_once_of_clients.py", "until_copied"): "what other clients and processes have written",
+    ("consuming/test_confluent_source_of_the_client.py", "until"): "what the threads of another client have done",
     ("testing/proxy/test_proxy.py", "eventually"): "a condition of another thread",
     (
         "cluster/connection/test_connection_time.py",
