@@ -93,7 +93,7 @@ class AiokafkaSource(Source):
         records = [record for batch in batches.values() for record in batch]
         return Reading(records, self._place())
 
-    async def seek(self, place: Place, positions: Mapping[Partition, int]) -> bool:
+    async def seek(self, place: Place, positions: Mapping[Partition, int], *, fetched_only: bool = False) -> bool:
         """Read on from these offsets; nothing can happen in between."""
         if self._place() != place:
             return False

@@ -32,8 +32,9 @@ MOST_LOOKS: Final = 10
 LOOK_S: Final = 0.1
 """A consumer with partitions and no generation is polled so often, with this pause, before they are taken for those of
 assign()."""
-NOT_NOW: Final = frozenset({-172, -190, -185})
-"""librdkafka's codes for a `seek` of a partition that is not fetched yet, or not any more, or is slow."""
+NOT_FETCHED: Final = frozenset({-172, -190, -177})
+"""librdkafka's codes for a `seek` of a partition that is not fetched yet, or not any more, or is being stopped."""
+TIMED_OUT: Final = -185
 
 
 def is_confluent(consumer: object) -> bool:
@@ -134,11 +135,11 @@ class ConfluentSource(Source):
                 records.append(message)
         return Reading(records, await self._look())
 
-    async def seek(self, place: Place, positions: Mapping[Partition, int]) -> bool:
+    async def seek(self, place: Place, positions: Mapping[Partition, int], *, fetched_only: bool = False) -> bool:
         """Read on from these offsets; a partition that is not fetched yet cannot be moved."""
-        return await self._alone(lambda: self._seek(place, positions))
+        return await self._alone(lambda: self._seek(place, positions, fetched_only))
 
-    async def _seek(self, place: Place, positions: Mapping[Partition, int]) -> bool:
+    async def _seek(self, place: Place, positions: Mapping[Partition, int], fetched_only: bool) -> bool:
         for tp in await self._ask("assignment"):
             offset = positions.get((tp.topic, tp.partition))
             if offset is None:
@@ -146,9 +147,11 @@ class ConfluentSource(Source):
             try:
                 await self._ask("seek", type(tp)(tp.topic, tp.partition, offset))
             except Exception as error:
-                if code_of(error) not in NOT_NOW:
+                code = code_of(error)
+                if code not in NOT_FETCHED and code != TIMED_OUT:
                     raise
-                return False
+                if code == TIMED_OUT or not fetched_only:
+                    return False
         return await self._look() == place
 
     def position_of(self, record: Any) -> tuple[Partition, Offset]:

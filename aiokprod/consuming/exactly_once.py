@@ -289,11 +289,14 @@ class ExactlyOnceBatches:
         self._log.warned("jumped", f"the consumer {told}: it is put back")
         await asyncio.sleep(PAUSES.delay_s(jumps, 0.5))
 
-    async def _go_back(self) -> bool:
+    async def _go_back(self, *, fetched_only: bool = False) -> bool:
         """Put the consumer to the committed offsets; where there are none, to the first record that was read.
 
+        Args:
+            fetched_only: True leaves a partition that is not fetched yet as it is.
+
         Returns:
-            False: it has no place now, or has moved to another one.
+            False: it has no place now, or has moved to another one, or a partition is not fetched yet.
         """
         place = await self._source.place()
         if place is None:
@@ -306,11 +309,11 @@ class ExactlyOnceBatches:
 
         transactor = transactor_of(self._producer)
         committed = await transactor.committed_offsets(self._source.group_id, place.partitions, waits)
+        positions = self._starts | committed
+        if not await self._source.seek(place, positions, fetched_only=fetched_only):
+            return False
         for partition in committed:
             self._starts.pop(partition, None)
-        positions = self._starts | committed
-        if not await self._source.seek(place, positions):
-            return False
         # A loop before this one, on the same consumer, may have committed a second ago.
         unsettled = place.partitions - committed.keys() if self._has_begun else place.partitions
         self._positions.begin(positions, unsettled, asyncio.get_running_loop().time())
@@ -394,7 +397,7 @@ class ExactlyOnceBatches:
         """Put the consumer to the first records that were read and not committed, as far as is known here."""
         place = await self._source.place()
         if self._has_read and place is not None:
-            await self._source.seek(place, self._starts)
+            await self._source.seek(place, self._starts, fetched_only=True)
 
     async def _end(self, batch: _Batch) -> None:
         try:
@@ -424,7 +427,8 @@ class ExactlyOnceBatches:
         scope = asyncio.timeout(bound_s)
         try:
             async with scope:
-                while not await self._go_back():
+                # A partition that is not fetched is started by polls, if at all, and there are no more of them.
+                while not await self._go_back(fetched_only=True):
                     if await self._source.place() is None:
                         return
                     await asyncio.sleep(PAUSE_S)

@@ -68,15 +68,16 @@ class Source(ABC):
         """
 
     @abstractmethod
-    async def seek(self, place: Place, positions: Mapping[Partition, int]) -> bool:
+    async def seek(self, place: Place, positions: Mapping[Partition, int], *, fetched_only: bool = False) -> bool:
         """Read on from these offsets.
 
         Args:
             place: the offsets are right for.
             positions: offset of the record that is read next, for some of the partitions.
+            fetched_only: True leaves a partition that is not fetched yet as it is: nothing was read of it.
 
         Returns:
-            False: the place has changed, and perhaps not all partitions are at their offsets.
+            False: the place has changed, or a partition is not fetched yet, and perhaps not all are at their offsets.
         """
 
     @abstractmethod

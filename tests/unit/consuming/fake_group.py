@@ -308,6 +308,7 @@ class ConfluentMember(FakeMember):
         self.events: list[KafkaError] = []
         self.not_yet = 0  # seeks that come before the partition is fetched
         self.paused: set[tuple[str, int]] = set()
+        self.unstarted: set[tuple[str, int]] = set()  # partitions that are never fetched
         self.calls: list[str] = []
 
     def called_to_join(self) -> None:
@@ -324,6 +325,13 @@ class ConfluentMember(FakeMember):
         if self.paused:
             return []  # a partition that is lost and given back stays paused
         return [Message(record) for record in self.records(num_messages)]
+
+    def records(self, most: int) -> list[Any]:
+        fetched = {where: at for where, at in self.positions.items() if where not in self.unstarted}
+        others, self.positions = self.positions, fetched
+        found = super().records(most)
+        self.positions = {where: fetched.get(where, at) for where, at in others.items()}
+        return found
 
     def pause(self, tps: list[TopicPartition]) -> None:
         self.paused |= {tp[:2] for tp in tps}
@@ -345,8 +353,8 @@ class ConfluentMember(FakeMember):
 
     def seek(self, tp: TopicPartition) -> None:
         self.calls.append("seek")
-        if self.not_yet:
-            self.not_yet -= 1
+        if self.not_yet or tp[:2] in self.unstarted:
+            self.not_yet -= self.not_yet > 0
             raise KafkaException(KafkaError(-172))
         if tp[:2] not in self.positions:
             raise KafkaException(KafkaError(-190))

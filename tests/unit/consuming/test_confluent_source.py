@@ -171,6 +171,36 @@ def test_errors_of_the_consumer_are_raised(shape: Any, code: int) -> None:
     run(scenario)
 
 
+@EVERY
+def test_the_end_of_the_loop_does_not_wait_for_a_partition_that_is_never_fetched(shape: Any) -> None:
+    """librdkafka 2.16.1 never starts a partition if it was answered NOT_COORDINATOR when it asked for its offset."""
+
+    async def scenario(rig: Rig) -> None:
+        member = shape(rig.group)
+        rig.group.join(member)
+        rig.group.is_mixed = True
+        async with rig.producer() as producer:
+            await copy(rig, member, producer, until=6, max_records=6)  # the group has an offset of each partition
+            other = shape(rig.group, "d")
+            rig.group.join(other)
+            began = 0.0
+            with pytest.raises(ClusterError, match="_16: in a test") as caught:
+                async with exactly_once(member, producer, max_records=3, timeout=0.1) as batches:
+                    async for _ in batches:
+                        (mine,) = member.positions
+                        rig.group.leave(other)
+                        member.unstarted = set(rig.group.logs) - {mine}
+                        asyncio.get_running_loop().call_later(2, member.events.append, KafkaError(16))
+                        began = asyncio.get_running_loop().time()
+            assert asyncio.get_running_loop().time() - began < 10, "max_block_ms is a minute"
+            assert not [note for note in caught.value.__notes__ if "could not undo" in note]
+            member.unstarted = set()
+            await copy(rig, member, producer, until=20 - sum((await rig.offsets()).values()))
+        assert await rig.output() == rig.group.input
+
+    run(scenario)
+
+
 def test_a_consumer_without_consume_is_named() -> None:
     async def scenario(rig: Rig) -> None:
         class DeserializingConsumer(ConfluentMember):
