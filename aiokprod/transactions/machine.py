@@ -13,7 +13,8 @@ T2 version 1 adds a partition before anything of it is stamped; T3 an untouched 
 T4 commit only with every record and offset settled well, and nothing let in behind it;
 T5 no answer and no certain answer are not success: the same verdict is asked for again, then UNKNOWN;
 T6 a verdict goes from commit to abort on version 2 only, and never back; T7 nothing begins before the last outcome is known;
-T8 version 1 renews the epoch behind whatever may come late, and never inside a transaction;
+T8 version 1 renews the epoch behind whatever may come late, and never inside a transaction; so does the first one of version 2
+behind one of version 1;
 T9 version 2 believes only EndTxn and InitProducerId that it is fenced; version 1 cannot tell a fence from a timeout.
 """
 
@@ -82,6 +83,8 @@ class TransactionMachine(TransactionAnswers):
             else:  # the identity is taken once more when the markers are written
                 self._out.append(Hold())
                 self._next = self._next or self.identity
+        if mode is Mode.VERSION_2 and self._is_used_below_2 and self._init is None and self._next is None:
+            self._init = InitJob(self._identity())  # T8: the markers of the last one may not be written yet
         return self._go_on(now)
 
     def may_send(self) -> Refusal | None:

@@ -71,6 +71,7 @@ class TransactionCourse:
         self._work: Work = Work()
         self._init: InitJob | None = None  # the id is taken over (INITIALISING), or the epoch renewed (after version 1)
         self._next: tuple[int, int] | None = None  # an identity that is not taken yet
+        self._is_used_below_2: bool = False  # the identity: a transaction of version 1 may have its markers yet to come
         self._markers: MarkersJob | None = None  # of the last transaction (version 2): they may not be written yet
         self._undrained: int | None = None  # a transaction of which something stamped may be in flight
         self._deadline: float = 0.0  # of INITIALISING, COMMITTING, ABORTING
@@ -164,6 +165,7 @@ class TransactionCourse:
         # empty one may end while it is asked for, and without its ticket it would never be answered. The same with markers.
         self._asked = {ticket: job for ticket, job in self._asked.items() if isinstance(job, InitJob | MarkersJob)}
         self._out.append(Ended(self.transaction, outcome, self.cause or Cause(Reason.ASKED)))
+        self._is_used_below_2 |= self.mode is Mode.VERSION_1 and work.is_touched
         # T8. After an abort also because the sequences of what failed cannot be used again in this epoch.
         stale = work.is_haunted or (outcome is Outcome.ABORTED and work.is_stamped)
         if self.mode is Mode.VERSION_1 and work.is_touched and stale and self._close_deadline is None:

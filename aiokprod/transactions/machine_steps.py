@@ -64,6 +64,7 @@ class TransactionSteps(TransactionCourse):
         if self._markers is not None and self.state is not State.READY:
             return  # held since begin
         self.identity, self._next = self._next, None
+        self._is_used_below_2 = False
         self._out.append(TakeIdentity(*self.identity))
         if self._is_open() and self.mode is Mode.VERSION_2:
             held = self._work.adds.release_all()

@@ -352,6 +352,32 @@ def test_version_1_keeps_its_epoch_behind_a_clean_commit_and_renews_it_behind_a_
     assert [type(a) for a in told(haunted.answer(Request.END, 0))] == [Ended, SendInitProducerId]
 
 
+@pytest.mark.parametrize("is_empty_between", [False, True])
+def test_the_first_transaction_of_version_2_behind_one_of_version_1_has_a_fresh_epoch(is_empty_between: bool) -> None:
+    made = desk(V1, "end_commit")
+    made.answer(Request.END, 0)
+    if is_empty_between:
+        made.did(made.machine.begin(V1, 0.0))
+        made.commit()
+        made.flush()
+    made.mode = V2
+    begun = made.did(made.machine.begin(V2, 0.0))
+    asked = [action for action in begun if isinstance(action, SendInitProducerId)]
+    assert [(action.producer_id, action.epoch) for action in asked] == [WHO]
+    assert made.machine.send_partition(HERE, 0.0) is Entrance.WAIT
+    released = made.answer(Request.INIT_PRODUCER_ID, 0)
+    assert told(released) == [TakeIdentity(*NEXT), Release((HERE,))]
+    made.commit()
+    made.flush()
+    made.answer(Request.END, 0, (7, 5))
+    assert not any(isinstance(action, SendInitProducerId) for action in made.did(made.machine.begin(V2, 1.0)))
+
+
+def test_an_untouched_transaction_of_version_1_needs_no_fresh_epoch() -> None:
+    made = desk(V1, "begin", "commit", "flush")
+    assert not any(isinstance(action, SendInitProducerId) for action in made.did(made.machine.begin(V2, 0.0)))
+
+
 def test_late_markers_of_the_transaction_before_do_not_end_version_2() -> None:
     # INVALID_TXN_STATE to the first EndTxn(abort): the coordinator still writes the markers of a commit.
     made = desk(V2, "end_abort")

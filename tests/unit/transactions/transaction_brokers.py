@@ -50,6 +50,11 @@ class PartitionLog:
     memory: dict[int, Memory] = field(default_factory=dict)
     written: list[Written] = field(default_factory=list)
 
+    def has_open(self, who: tuple[int, int]) -> bool:
+        """Return whether a transaction of this identity has no marker here yet: then the coordinator is not asked."""
+        last = next((entry for entry in reversed(self.written) if entry.producer_id == who[0]), None)
+        return last is not None and last.instance < 0 and last.epoch == who[1]
+
     def append(self, label: int, record: int, who: tuple[int, int], sequence: int, zero_first: bool) -> int:
         producer_id, epoch = who
         known = self.memory.get(producer_id)
@@ -213,7 +218,9 @@ class Brokers:
             return UNSUPPORTED
         if log.is_behind(who):
             return OLD_EPOCH
-        if self.status is not Status.ONGOING or self.who != who or partition not in self.added:
+        if not log.has_open(who) and (
+            self.status is not Status.ONGOING or self.who != who or partition not in self.added
+        ):
             if version == 1:
                 return NOT_ADDED
             code = self.add(who, {partition})

@@ -244,6 +244,19 @@ def _open_before_the_markers(desk: Desk) -> None:
     desk.add()
 
 
+def _behind_version_1(desk: Desk) -> None:
+    """Commit in version 1; the feature is raised."""
+    desk.mode = Mode.VERSION_1
+    _end(desk)
+    desk.mode = Mode.VERSION_2
+
+
+def _open_behind_version_1(desk: Desk) -> None:
+    _behind_version_1(desk)
+    desk.did(desk.machine.begin(desk.mode, desk.now))
+    desk.add()
+
+
 def _prepare_offsets(desk: Desk) -> None:
     desk.commit_offsets()
     desk.prepare()
@@ -268,10 +281,12 @@ SITUATIONS: Final = (
     Situation(State.READY, "", _steps("ready")),
     Situation(State.READY, "the epoch is renewed", _renew, V1),
     Situation(State.READY, "just behind an end", _end, V2),
+    Situation(State.READY, "behind one of version 1", _behind_version_1, V2),
     Situation(State.OPEN, "nothing asked for", _steps("begin")),
     Situation(State.OPEN, "the epoch is renewed", _open_while_renewing, V1),
     Situation(State.OPEN, "the last one drains", _open_while_draining, V2),
     Situation(State.OPEN, "the last one has no markers yet", _open_before_the_markers, V2),
+    Situation(State.OPEN, "the last one was of version 1", _open_behind_version_1, V2),
     Situation(State.OPEN, "a partition is added", _steps("begin", "add"), V1),
     Situation(State.OPEN, "records", _steps("stamp")),
     Situation(State.OPEN, "a group is added", _steps("add_offsets"), V1),

@@ -193,6 +193,14 @@ class VersionOneKeepsItsEpoch(TransactionMachine):
         self._init = None
 
 
+class VersionTwoKeepsTheEpochOfVersionOne(TransactionMachine):
+    """A machine with T8 off: where the feature is raised, the markers of the last transaction end the next one."""
+
+    def begin(self, mode: Mode, now: float) -> list[Action] | Refusal:
+        self._is_used_below_2 = False
+        return super().begin(mode, now)
+
+
 class TheEpochIsRenewedInsideATransaction(TransactionMachine):
     """A machine with T8 off: version 1 gets out of trouble by InitProducerId instead of EndTxn(abort)."""
 
@@ -248,6 +256,7 @@ SAFETY = (
     ASecondTakeOverBesideTheFirst,
     TheNextBeginsAfterAnUnknownEnd,
     VersionOneKeepsItsEpoch,
+    VersionTwoKeepsTheEpochOfVersionOne,
     TheEpochIsRenewedInsideATransaction,
     AnOldEpochOfProduceFencesVersionTwo,
     ATimeoutIsAnAbortOnVersionOne,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pytest
 from txn_rig import CLUSTERS, ID, committed, run
 
@@ -112,6 +113,37 @@ def test_a_change_of_the_feature_is_followed_at_the_next_begin(version: str) -> 
         await one(producer, b"3")
         assert last(cluster) == after, "the newest epoch counts"
         assert await committed(cluster) == [b"0", b"1", b"2", b"3", b"0"]
+
+    run(scenario, CLUSTERS[version])
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commits", "aborts"])
+@pytest.mark.parametrize("version", ["TV1", "TV0"])
+def test_the_markers_before_the_change_do_not_end_the_first_transaction_behind_it(version: str, commits: bool) -> None:
+    """broker: 10.10"""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        cluster.hold_markers()
+        producer.begin_transaction()
+        await producer.send("t", b"0", partition=0)
+        await producer.send_offsets_to_transaction({("t", 0): 1}, "g")
+        cluster.set_transaction_version(2)
+        cluster.close_connections()  # brokers that restart tell it
+        await asyncio.sleep(0.2)  # virtual: nothing of the transaction is lost, which would renew the epoch anyway
+        await producer.ping()
+        await producer.commit_transaction()
+        producer.begin_transaction()
+        sent = producer.send("t", b"1", partition=0)
+        offsets = asyncio.ensure_future(producer.send_offsets_to_transaction({("t", 0): 2}, "g"))
+        await asyncio.sleep(1)
+        assert not sent.done() and not offsets.done()
+        cluster.release_markers()
+        await sent
+        await offsets
+        assert cluster.requests("Produce")[-1].version > 11
+        await (producer.commit_transaction() if commits else producer.abort_transaction())
+        assert await committed(cluster) == ([b"0", b"1"] if commits else [b"0"])
+        assert cluster.committed_offsets("g")["t", 0].offset == (2 if commits else 1)
 
     run(scenario, CLUSTERS[version])
 
