@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from aiokprod.cluster.connection.control_request import RequestMessage
 from aiokprod.config import ProducerConfig
@@ -17,6 +17,7 @@ from aiokprod.transactions.machine_actions import (
     NO_SUCH_PARTITION,
     Action,
     AskMarkers,
+    Codes,
     Mode,
     Partition,
     SendAddOffsets,
@@ -39,6 +40,30 @@ from aiokprod.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, Txn
 AnsweredAtOnce: TypeAlias = SendInitProducerId | SendAddPartitions | SendAddOffsets | SendEndTxn | AskMarkers
 Asked: TypeAlias = AnsweredAtOnce | SendTxnOffsetCommit
 """The actions that ask a coordinator for something."""
+
+
+class Came(NamedTuple):
+    """The outcome of a request, with the action that asked for it, whose ticket the machine waits for.
+
+    `Requests.ask` returns it in every case and `Requests.take` tells the machine: no request can end without that.
+    """
+
+    action: Asked
+    outcome: Any
+    """What `Coordinators.ask` returned; of offsets the `OffsetCodes`; `NOT_SENT`."""
+
+
+class OffsetCodes(NamedTuple):
+    """An answer to TxnOffsetCommit, judged."""
+
+    codes: Codes
+
+
+class NotSent(NamedTuple):
+    """A request that was not sent, as its call has ended."""
+
+
+NOT_SENT: Final = NotSent()
 
 
 class Requests:
@@ -94,24 +119,24 @@ class Requests:
             lambda outcome: told(lambda: self._taken(action, outcome())),
         )
 
-    async def ask(self, action: Asked) -> list[Action]:
-        """Send one request and tell the machine its answer, or that there is none; return what it wants then."""
+    async def ask(self, action: Asked) -> Came:
+        """Send one request and wait for its outcome, which `take` has to be given."""
         if not isinstance(action, SendTxnOffsetCommit):
             message = self._message(action)
             highest = self._highest(action, message)
-            return self._taken(
-                action, await self._coordinators.ask(CoordinatorKind.TRANSACTION, self._id, message, highest)
-            )
+            return Came(action, await self._coordinators.ask(CoordinatorKind.TRANSACTION, self._id, message, highest))
         call = self._offsets.get(action.number)
-        if call is None:
-            return []
+        if call is None:  # its transaction was made abortable, before the task that sends this had its turn
+            return Came(action, NOT_SENT)
         commit = self._offset_commit(action, call)
         answer = await self._coordinators.ask(
             CoordinatorKind.GROUP, action.group, commit, self._highest(action, commit)
         )
-        if isinstance(answer, NoAnswer):
-            return self._unanswered(action, answer)
-        return await self._offsets_answered(action, answer)
+        return Came(action, answer if isinstance(answer, NoAnswer) else await self._offset_codes(action, answer))
+
+    def take(self, came: Came) -> list[Action]:
+        """Tell the machine what a request came to; return what it wants then."""
+        return self._taken(*came)
 
     def _message(self, action: AnsweredAtOnce) -> RequestMessage:
         match action:
@@ -131,8 +156,14 @@ class Requests:
         is_second = self._machine.mode is Mode.VERSION_2 or isinstance(action, AskMarkers)
         return (SECOND_VERSION if is_second else FIRST_VERSION)[type(message)]
 
-    def _taken(self, action: AnsweredAtOnce, answer: Any) -> list[Action]:
-        return self._unanswered(action, answer) if isinstance(answer, NoAnswer) else self._answered(action, answer)
+    def _taken(self, action: Asked, outcome: Any) -> list[Action]:
+        if isinstance(outcome, NoAnswer):
+            return self._unanswered(action, outcome)
+        if isinstance(outcome, NotSent):
+            return self._machine.lost(action.ticket, False, self._now())
+        if isinstance(action, SendTxnOffsetCommit):
+            return self._machine.offsets_committed(action.ticket, outcome.codes, self._now())
+        return self._answered(action, outcome)
 
     def _unanswered(self, action: Asked, answer: NoAnswer) -> list[Action]:
         self._failures.unanswered = answer.error
@@ -140,8 +171,8 @@ class Requests:
             return self._machine.lost(action.ticket, answer.is_written, self._now())
         return self._refused(action, answer.code)
 
-    async def _offsets_answered(self, action: SendTxnOffsetCommit, answer: TxnOffsetCommitResponse) -> list[Action]:
-        """Tell the machine the answer to TxnOffsetCommit, once it is known whether what is unknown there exists."""
+    async def _offset_codes(self, action: SendTxnOffsetCommit, answer: TxnOffsetCommitResponse) -> OffsetCodes:
+        """Return the answer to TxnOffsetCommit, once it is known whether what is unknown there exists."""
         codes = dict.fromkeys(self._offsets.asked(action.number), NO_ANSWER)
         for topic in answer.topics:
             for partition in topic.partitions:
@@ -152,7 +183,7 @@ class Requests:
         missing = [where for where, code in judged.items() if code == NO_SUCH_PARTITION]
         if missing and self._offsets.get(action.number) is not None:  # else its transaction has ended meanwhile
             self._failures.first = self._failures.first or missing_partitions(action.group, missing)
-        return self._machine.offsets_committed(action.ticket, judged, self._now())
+        return OffsetCodes(judged)
 
     def _answered(self, action: AnsweredAtOnce, answer: Any) -> list[Action]:
         machine, now = self._machine, self._now()

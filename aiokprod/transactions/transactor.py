@@ -713,9 +713,8 @@ class Transactor:
 
     async def _ask(self, action: Asked) -> None:
         requests = self._requests
-        actions = await requests.ask(action)
-        if requests is self._requests:  # else the answer is about an id that this producer has left
-            self._apply(actions)
+        came = await requests.ask(action)
+        self._answered(requests, partial(requests.take, came))
 
     async def _flush(self, transaction: int) -> None:
         await self.flush()

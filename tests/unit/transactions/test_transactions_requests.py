@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from transaction_table import HERE, NEXT, THERE, WHO, Desk
@@ -26,7 +26,7 @@ from aiokprod.transactions.machine_actions import (
 from aiokprod.transactions.machine_codes import Request
 from aiokprod.transactions.offset_calls import OffsetCalls
 from aiokprod.transactions.offsets import GroupMetadata, offsets_of
-from aiokprod.transactions.requests import Requests
+from aiokprod.transactions.requests import Asked, Came, Requests
 from aiokprod.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
@@ -35,6 +35,8 @@ from aiokprod.wire.messages.add_partitions_to_txn import (
 from aiokprod.wire.messages.end_txn import EndTxnResponse
 from aiokprod.wire.messages.txn_offset_commit import TxnOffsetCommitResponse
 
+GONE = object()
+"""Instead of an answer: the call has ended before its request was sent."""
 TRANSACTION, GROUP = CoordinatorKind.TRANSACTION, CoordinatorKind.GROUP
 
 
@@ -67,7 +69,9 @@ def asked(desk: Desk, request: Request, answer: object) -> tuple[list[Action], S
             call = offsets.new(offsets_of({HERE: 5}), GroupMetadata("g", 3, "m", "i"))
             offsets.add(action.number, call)
             call.done.cancel()
-        return await requests.ask(action), coordinators, failures
+            if answer is GONE:
+                offsets.take_all()
+        return requests.take(await requests.ask(action)), coordinators, failures
 
     return asyncio.run(whole())
 
@@ -146,3 +150,20 @@ def test_a_refusal_for_good_of_the_look_up_is_the_answer(request_: Request) -> N
     out, _, _ = asked(made, request_, NoAnswer(UnsupportedVersionError("old"), is_written=False, code=35))
     assert LostId in {type(action) for action in out}
     assert made.machine.state is State.FAILED
+
+
+@pytest.mark.parametrize("mode", Mode, ids=lambda mode: mode.name)
+def test_offsets_whose_call_has_ended_are_not_sent_and_not_waited_for(mode: Mode) -> None:
+    made = desk(mode, "commit_offsets", "fail")
+    _, coordinators, failures = asked(made, Request.OFFSET_COMMIT, GONE)
+    assert coordinators.asked == []
+    assert failures.unanswered is None
+    assert made.machine._asked == {}
+    assert not made.machine._work.is_haunted, "not sent is no request that may come late"
+
+
+def test_what_a_request_came_to_is_taken_with_the_ticket_that_asked() -> None:
+    """The machine waits for each ticket that it gives out: `ask` returns nothing that has none."""
+    assert get_type_hints(Requests.ask)["return"] is Came
+    assert get_type_hints(Requests.take)["came"] is Came
+    assert all("ticket" in action._fields for action in get_args(Asked))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from txn_rig import CLUSTERS, Scenario, committed, run
+from txn_rig import CLUSTERS, ID, Scenario, committed, run
 
 from aiokprod import GroupMetadata, Producer, TransactionOutcome
 from aiokprod.errors import OffsetCommitRefusedError, RecordTypeError, TransactionAbortedError, UsageError
@@ -175,3 +175,27 @@ def test_a_cancelled_wait_does_not_hold_the_commit_up(version: str) -> None:
         assert await offsets(cluster) == {("t", 1): 10}
 
     on(version, scenario)
+
+
+@pytest.mark.parametrize("version", ["TV1", "TV0"])
+def test_offsets_whose_transaction_fails_before_they_are_sent_do_not_hold_its_abort(version: str) -> None:
+    """All on one broker: the answers to Produce and to AddOffsetsToTxn come in one turn of the loop."""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        leader = cluster.leader("t", 0)
+        assert leader is not None
+        cluster.move_coordinator(ID, leader)
+        cluster.move_group_coordinator("g", leader)
+        async with producer.transaction() as transaction:
+            await producer.send("t", b"0", partition=0)
+            await transaction.send_offsets({("t", 1): 1}, "g")
+        producer.begin_transaction()
+        await producer.send("t", b"1", partition=0)
+        cluster.fail_next("Produce", "INVALID_RECORD")
+        producer.send("t", b"2", partition=0)
+        with pytest.raises(TransactionAbortedError):
+            await producer.send_offsets_to_transaction({("t", 1): 2}, "g")
+        assert await producer.abort_transaction(1.0) is TransactionOutcome.ABORTED
+        assert await offsets(cluster) == {("t", 1): 1}
+
+    run(scenario, CLUSTERS[version], linger_ms=0)
