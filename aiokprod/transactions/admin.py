@@ -1,7 +1,7 @@
 """`TransactionAdmin`: lists and describes the transactions of a cluster, and ends what is left open or hangs (KIP-664).
 
 transactional_ids ──> every broker: ListTransactions
-describe, abort   ──> the coordinator of the id: DescribeTransactions, EndTxn
+describe, abort   ──> the coordinator of the id: DescribeTransactions, EndTxn (below version 2: InitProducerId)
 find_hanging      ──> the leaders: DescribeProducers; every broker: ListTransactions; coordinators; the leaders again
 abort_hanging     ──> the leader: WriteTxnMarkers
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack, cast
 
@@ -40,6 +41,7 @@ from aiokprod.model import TransactionOutcome
 from aiokprod.randomness import new_random
 from aiokprod.transactions.coordinator import GONE, CoordinatorKind, Coordinators, NoAnswer, RetryPace
 from aiokprod.transactions.end_transaction import Ending, connection_config
+from aiokprod.transactions.fencing import Fencing
 from aiokprod.transactions.hanging import (
     STATES,
     HangingTransaction,
@@ -253,9 +255,9 @@ class TransactionAdmin:
     async def abort(self, transactional_id: str) -> TransactionOutcome:
         """Abort the open transaction of an id. Its producer learns of it by its next request.
 
-        The transaction that is open at the call is aborted, and no later one; below `transaction.version` 2, where several
-        have one epoch, one that the producer begins meanwhile is aborted in its place (broker: 10.4c). Also one that was
-        prepared: make sure that no process is about to commit it.
+        The transaction that is open at the call is aborted, and no later one, and its producer goes on with the next one. Below
+        `transaction.version` 2 its producer is fenced as well: in the same epoch it would go on with the rest of the
+        transaction as another one. Also one that was prepared: make sure that no process is about to commit it.
 
         Args:
             transactional_id: of the producer.
@@ -267,15 +269,18 @@ class TransactionAdmin:
             UsageError: no transaction of the id is open; nothing was changed. Or as for `describe`.
             BrokerAnswerError, ClusterError, ProtocolError: as for `describe`; nothing was changed.
             TransactionOutcomeUnknownError: the coordinator did not answer in time, or the principal may not write with the id.
+                Below `transaction.version` 2 also if the transaction has ended meanwhile.
 
         Cancellation: stops asking; the coordinator may have aborted it.
         """
         found = await self.describe(transactional_id)
         if not found.is_open:
             raise UsageError(f"no transaction of {transactional_id!r} is open: its state is {found.state}")
-        version = 2 if self._client.finalized_features.get(FEATURE, 0) >= 2 else 1
-        left_open = PreparedTransaction(transactional_id, found.producer_id, found.epoch, version)
         deadline = asyncio.get_running_loop().time() + self._timeout_s
+        if self._client.finalized_features.get(FEATURE, 0) < 2:
+            look = partial(self._until_told, partial(self._describe, transactional_id))
+            return await Fencing(self._client, self.config, found, look, deadline).outcome()
+        left_open = PreparedTransaction(transactional_id, found.producer_id, found.epoch, 2)
         return await Ending(self._client, self.config, left_open, Verdict.ABORT, deadline).outcome()
 
     async def abort_hanging(self, hanging: HangingTransaction) -> None:

@@ -44,7 +44,7 @@ class TransactionDescription:
     timeout_ms: int
     """after this time, in milliseconds, the coordinator aborts an open transaction"""
     started_ms: int | None
-    """when the transaction began, in milliseconds since 1970; None: none is open"""
+    """when the transaction, or the last one, began, in milliseconds since 1970; None: there was none since the last start"""
     partitions: tuple[Partition, ...]
     """(topic, partition) pairs in the transaction; offsets of groups are in partitions of `__consumer_offsets`"""
 

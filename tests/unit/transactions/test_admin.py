@@ -16,6 +16,7 @@ from aiokprod.errors import (
     BrokerAnswerError,
     ClusterAuthorizationError,
     ConfigError,
+    ProducerFencedError,
     ProtocolError,
     RequestTimeoutError,
     TopicAuthorizationError,
@@ -26,10 +27,11 @@ from aiokprod.errors import (
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
-from aiokprod.transactions.admin import TransactionAdmin
+from aiokprod.transactions.admin import TransactionAdmin, TransactionDescription
 
 Scenario = Callable[[MockCluster, Producer, TransactionAdmin], Awaitable[None]]
 EVERY = pytest.mark.parametrize("version", list(CLUSTERS))
+BELOW_2 = pytest.mark.parametrize("version", ["TV1", "TV0"])
 
 
 def on(scenario: Scenario, version: str = "TV2", **cluster_options: Any) -> None:
@@ -238,8 +240,7 @@ def test_a_later_transaction_at_the_same_place_is_not_aborted() -> None:
 
 
 # ---------------------------------------------------------------------- abort by id
-@EVERY
-def test_an_open_transaction_is_aborted_and_its_producer_goes_on(version: str) -> None:
+def test_an_open_transaction_is_aborted_and_its_producer_goes_on() -> None:
     async def scenario(cluster: MockCluster, producer: Producer, admin: TransactionAdmin) -> None:
         await left_open(producer)
         assert await admin.abort(ID) is TransactionOutcome.ABORTED
@@ -254,6 +255,85 @@ def test_an_open_transaction_is_aborted_and_its_producer_goes_on(version: str) -
             producer.send("t", b"next", partition=0)
         assert await committed(cluster) == [b"next"]
 
+    on(scenario)
+
+
+@BELOW_2
+@pytest.mark.parametrize("way", ["another partition", "the same partition", "offsets", "commit", "abort"])
+def test_below_version_2_the_producer_is_fenced_and_nothing_of_the_rest_is_committed(version: str, way: str) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer, admin: TransactionAdmin) -> None:
+        await left_open(producer)
+        assert await admin.abort(ID) is TransactionOutcome.ABORTED
+        await asyncio.sleep(0.1)
+        with pytest.raises(UsageError, match="its state is CompleteAbort"):
+            await admin.abort(ID)
+        with pytest.raises(ProducerFencedError):
+            if way == "offsets":
+                await producer.send_offsets_to_transaction({("in", 0): 2}, "g")
+            elif way == "abort":
+                await producer.abort_transaction()
+            elif way != "commit":
+                producer.send("t", b"rest", partition=0 if way == "the same partition" else 1)
+            await producer.commit_transaction()
+        assert await committed(cluster) == []
+        assert cluster.committed_offsets("g") == {}
+
+    on(scenario, version)
+
+
+@BELOW_2
+@pytest.mark.parametrize("commits", [True, False])
+def test_below_version_2_a_transaction_that_ends_meanwhile_is_not_told_as_aborted(version: str, commits: bool) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer, admin: TransactionAdmin) -> None:
+        await left_open(producer)
+        found = await admin.describe(ID)
+
+        async def described(transactional_id: str) -> TransactionDescription:
+            return found
+
+        admin.describe = described  # type: ignore[method-assign]
+        await (producer.commit_transaction() if commits else producer.abort_transaction())
+        with pytest.raises(TransactionOutcomeUnknownError, match="fenced"):
+            await admin.abort(ID)
+        assert await committed(cluster) == ([b"v"] if commits else [])
+
+    on(scenario, version)
+
+
+@BELOW_2
+@pytest.mark.parametrize("is_done", [True, False])
+def test_below_version_2_a_fence_without_an_answer_is_asked_for_again(version: str, is_done: bool) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer, admin: TransactionAdmin) -> None:
+        await left_open(producer)
+        cluster.drop_answer("InitProducerId", after_append=is_done)
+        assert await admin.abort(ID) is TransactionOutcome.ABORTED
+        with pytest.raises(ProducerFencedError):
+            await producer.commit_transaction()
+        assert await committed(cluster) == []
+
+    on(scenario, version)
+
+
+@BELOW_2
+@pytest.mark.parametrize("commits", [True, False])
+def test_below_version_2_a_producer_that_is_faster_is_told_and_not_fenced(version: str, commits: bool) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer, admin: TransactionAdmin) -> None:
+        await left_open(producer)
+        cluster.hold_markers()
+        found = await admin.describe(ID)
+
+        async def described(transactional_id: str) -> TransactionDescription:
+            return found
+
+        admin.describe = described  # type: ignore[method-assign]
+        await (producer.commit_transaction() if commits else producer.abort_transaction())
+        outcome = await admin.abort(ID)
+        assert outcome is (TransactionOutcome.COMMITTED if commits else TransactionOutcome.ABORTED)
+        cluster.release_markers()
+        async with producer.transaction():
+            producer.send("t", b"next", partition=0)
+        assert await committed(cluster) == ([b"v", b"next"] if commits else [b"next"])
+
     on(scenario, version)
 
 
@@ -267,16 +347,17 @@ def test_a_prepared_transaction_is_aborted_too() -> None:
     on(scenario)
 
 
-def test_an_abort_that_is_refused_is_unknown() -> None:
+@EVERY
+def test_an_abort_that_is_refused_is_unknown(version: str) -> None:
     async def scenario(cluster: MockCluster, producer: Producer, admin: TransactionAdmin) -> None:
         await left_open(producer)
-        cluster.fail_next("EndTxn", 53)
+        cluster.fail_next("EndTxn" if version == "TV2" else "InitProducerId", 53)
         with pytest.raises(TransactionOutcomeUnknownError) as raised:
             await admin.abort(ID)
         assert isinstance(raised.value.__cause__, ClusterAuthorizationError)
         await producer.commit_transaction()
 
-    on(scenario)
+    on(scenario, version)
 
 
 # ---------------------------------------------------------------------- arguments

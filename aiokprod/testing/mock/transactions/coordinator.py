@@ -102,6 +102,7 @@ class TransactionCoordinator:
             return ErrorCode.PRODUCER_FENCED
         # else the answer to this very request was lost: the same again. broker: 9.4
         found.timeout_ms = timeout_ms
+        found.started_ms = NOT_STARTED
         found.move(_State.EMPTY, now_ms)
         return found.identity
 
@@ -243,7 +244,6 @@ class TransactionCoordinator:
         commits = found.state is _State.PREPARE_COMMIT
         found.move(_State.COMPLETE_COMMIT if commits else _State.COMPLETE_ABORT, now_ms)
         found.partitions.clear()
-        found.started_ms = NOT_STARTED
         if found.next_producer_id != NO_PRODUCER_ID:
             found.previous_producer_id, found.producer_id = found.producer_id, found.next_producer_id
             found.next_producer_id, found.epoch = NO_PRODUCER_ID, 0  # the last epoch stays what its owner knows
