@@ -505,10 +505,12 @@ class Producer(_Base):
             TransactionAbortedError: the transaction was aborted, as a record of it failed, for example; the cause says why.
             TransactionOutcomeUnknownError: the coordinator did not say in time how it ended; `commit_transaction()` or
                 `abort_transaction()` goes on asking.
+            TransactionTimeoutError: it is not known how the last one ended, after `max_block_ms`; nothing has begun.
             ProducerFencedError: another instance has taken the `transactional_id`.
-            UsageError: another transaction is open, or its end is not known.
+            UsageError: another transaction is open, or it is not known whether it was committed.
 
-        Cancellation: of the block: aborts. While it commits: the commit goes on, and `commit_transaction()` tells its end.
+        Cancellation: ends the block at once. It is aborted without its task; a commit that was under way goes on. The `outcome`
+            of the transaction tells how it ended, and the next block begins behind that.
         """
         if self.config.transactional_id is None:
             raise UsageError("the producer has no transactional_id: give it one to write in transactions")
@@ -555,7 +557,7 @@ class Producer(_Base):
     async def abort_transaction(self, timeout: float | None = None) -> TransactionOutcome:
         """Abort the transaction: no reader of committed records sees any of it. What has no outcome yet fails at once.
 
-        After `TransactionOutcomeUnknownError` call it again: it goes on asking.
+        After `TransactionOutcomeUnknownError` the producer goes on asking by itself; called again, it waits for that.
 
         Args:
             timeout: seconds; None is as long as for a commit.

@@ -37,6 +37,8 @@ def health(
     *,
     is_live: bool,
     transaction: str | None,
+    unknown_s: float | None = None,
+    transaction_log: StateLog | None = None,
 ) -> Health:
     """Return the health of the producer, as docs/health.md says.
 
@@ -46,11 +48,15 @@ def health(
         now: loop time.
         is_live: has nothing failed for good?
         transaction: the state of the transactional id, if there is one.
+        unknown_s: for so many seconds it is not known how the last transaction ended, and none can begin; None: it is known.
+        transaction_log: the log of the transactional id, if there is one.
     """
     oldest_s = oldest_record_s(parking, now)
     if state is ProducerState.READY:
         late_s = settings.linger_s + min(LATE_S, settings.request_timeout_s)
         degraded_s = degraded_for_s(bool(client.snapshot.brokers), client.failing_s, oldest_s, late_s)
+        if unknown_s is not None:
+            degraded_s = unknown_s if degraded_s is None else max(degraded_s, unknown_s)
         if degraded_s is not None:
             state = ProducerState.DEGRADED
             since = max(since, time() - degraded_s)
@@ -63,7 +69,7 @@ def health(
         brokers_connected=client.brokers_connected,
         buffered_bytes=gate.held_bytes,
         oldest_record_s=oldest_s,
-        last_error=newest_error(client, log),
+        last_error=newest_error(client, log, transaction_log),
         transaction=transaction,
     )
 
@@ -96,9 +102,11 @@ def oldest_record_s(parking: Parking, now: float) -> float | None:
     return now - min(known) if known else None
 
 
-def newest_error(client: ClusterClient, log: StateLog) -> str | None:
-    """Return the last warning: of the producer or of its cluster, whichever is newer."""
+def newest_error(client: ClusterClient, log: StateLog, transaction_log: StateLog | None = None) -> str | None:
+    """Return the last warning: of the producer, its transactional id, or its cluster, whichever is newer."""
     trouble = client.trouble
+    if transaction_log is not None and transaction_log.last_error_at > log.last_error_at:
+        log = transaction_log
     if trouble is not None and (log.last_error is None or trouble[0] > log.last_error_at):
         return trouble[1]
     return log.last_error

@@ -284,7 +284,8 @@ class Pipeline:
 
     def health(self, state: ProducerState, since: float) -> Health:
         """Read from any thread: plain attributes only."""
-        now, is_live = self.loop.time(), self.failure is None
+        now, is_live, transactor = self.loop.time(), self.failure is None, self.transactor
+        unknown_since = None if transactor is None else transactor.unknown_since
         return health(
             self.context.settings,
             self.client,
@@ -294,7 +295,9 @@ class Pipeline:
             since,
             now,
             is_live=is_live,
-            transaction=None if self.transactor is None else self.transactor.state,
+            transaction=None if transactor is None else transactor.state,
+            unknown_s=None if unknown_since is None else now - unknown_since,
+            transaction_log=None if transactor is None else transactor.log,
         )
 
     def explain(self, state: ProducerState, since: float, obstacles: Sequence[Obstacle]) -> ProducerExplanation:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from aiokprod.errors import AiokprodError, TransactionAbortedError, TransactionOutcomeUnknownError, advise
+from aiokprod.errors import (
+    AiokprodError,
+    TransactionAbortedError,
+    TransactionOutcomeUnknownError,
+    TransactionTimeoutError,
+    advise,
+)
+from aiokprod.model import Persistence
 from aiokprod.transactions.callers import EndResult
 from aiokprod.transactions.errors_of_causes import error_of, not_in_time, usage_error
 from aiokprod.transactions.machine import TransactionMachine
@@ -74,14 +81,35 @@ class TransactionFailures:
         if result.outcome is None:
             return self.first_cause()
         if result.outcome is Outcome.UNKNOWN:
-            error: AiokprodError = TransactionOutcomeUnknownError(
-                f"the coordinator has not said in time how the transaction of {self._id!r} ended"
-            )
-            error.__cause__ = self.unanswered
-            return error
+            return self.unknown_end()
         error = TransactionAbortedError("the transaction was aborted")
         if result.cause.reason is not Reason.ASKED:
             error.__cause__ = self.first_cause()
+        return error
+
+    def unknown_end(self) -> TransactionOutcomeUnknownError:
+        """Return the error of an end without an answer in time."""
+        error = TransactionOutcomeUnknownError(
+            f"the coordinator has not said in time how the transaction of {self._id!r} ended"
+        )
+        if not self._machine.may_be_committed:
+            error.persistence = Persistence.NOT_PERSISTED
+            advise(
+                error,
+                "It is not committed. The producer goes on asking for its abort, and the next block begins behind that; or call"
+                " abort_transaction() again, which waits for it.",
+            )
+        error.__cause__ = self.unanswered
+        return error
+
+    def not_begun(self, waited_s: float) -> TransactionTimeoutError:
+        """Return the error of a block that did not begin, as the last transaction has not ended."""
+        error = TransactionTimeoutError(
+            f"no transaction has begun: it is not known yet how the last one of {self._id!r} ended, after {waited_s:g} s"
+            " (max_block_ms)"
+        )
+        advise(error, "Nothing was sent. The producer goes on asking the coordinator: begin again later.")
+        error.__cause__ = self.unanswered
         return error
 
     def of_cause(self, cause: Cause, partition: Partition | None = None) -> AiokprodError:

@@ -142,6 +142,7 @@ class TransactionMachine(TransactionAnswers):
     def abort(self, now: float, deadline: float) -> list[Action] | Refusal:
         """Abort, or go on asking in UNKNOWN. `Ended` follows. In ABORTING it joins (no actions).
 
+        Behind its deadline an abort is asked for again all the same, and `FoundOut` tells its end, if no call asks by then.
         In UNKNOWN behind a commit the outcome may be COMMITTED: on version 2 if that was done, on version 1 always (T6).
         """
         if self.state is State.UNKNOWN and self._close_deadline is None:
@@ -244,6 +245,11 @@ class TransactionMachine(TransactionAnswers):
     def is_open(self) -> bool:
         """True: a transaction was begun and has not ended; also where the id was lost inside it. Not a prepared one."""
         return self.state in UNENDED or self._was_lost_inside
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """True: the last transaction is being ended, and no further call is needed for that."""
+        return self._is_ending()
 
     @property
     def may_be_committed(self) -> bool:

@@ -54,7 +54,8 @@ class State(Enum):
     ABORTING = "aborting"
     """Queued records have failed; EndTxn(abort) is asked for until the deadline."""
     UNKNOWN = "unknown"
-    """The deadline has passed with an EndTxn unanswered. `commit` or `abort` goes on asking."""
+    """The deadline has passed with an EndTxn unanswered. An abort is asked for again and again; of a commit `commit` or `abort`
+    goes on asking."""
     PREPARED = "prepared"
     """All is written, and no end was asked for: another process may ask for it, or `commit` or `abort`."""
     FENCED = "fenced"
@@ -283,6 +284,14 @@ class Ended(NamedTuple):
     cause: Cause
 
 
+class FoundOut(NamedTuple):
+    """The outcome of a transaction that was told as UNKNOWN, while no call asks for it."""
+
+    transaction: int
+    outcome: Outcome
+    cause: Cause
+
+
 class Prepared(NamedTuple):
     """The transaction is prepared: every record and offset is settled well, and nothing ends it but a further call."""
 
@@ -333,6 +342,7 @@ Action: TypeAlias = (
     | OffsetsDone
     | CommitRefused
     | Ended
+    | FoundOut
     | Prepared
     | LostId
     | TimeoutNear

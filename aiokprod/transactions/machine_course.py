@@ -16,6 +16,7 @@ from aiokprod.transactions.machine_actions import (
     Ended,
     FailQueued,
     ForgetCoordinator,
+    FoundOut,
     Initialised,
     InitialiseFailed,
     LostId,
@@ -28,7 +29,17 @@ from aiokprod.transactions.machine_actions import (
     Verdict,
 )
 from aiokprod.transactions.machine_codes import Kind
-from aiokprod.transactions.machine_jobs import MARKERS_S, AddJob, EndJob, InitJob, Job, MarkersJob, OffsetsJob, Work
+from aiokprod.transactions.machine_jobs import (
+    MARKERS_S,
+    MOST_CONTRADICTIONS,
+    AddJob,
+    EndJob,
+    InitJob,
+    Job,
+    MarkersJob,
+    OffsetsJob,
+    Work,
+)
 
 NEAR: Final = 0.9
 """The part of the transaction timeout after which `TimeoutNear` is told."""
@@ -100,6 +111,12 @@ class TransactionCourse:
         """Return whether the identity at hand is that of the transaction at hand, for certain."""
         return self._init is None and self._next is None and self._undrained is None
 
+    def _is_ending(self) -> bool:
+        """Return whether an end is asked for: of a caller, or of a transaction whose abort has no answer yet."""
+        if self.state is State.UNKNOWN:
+            return self._work.goes_on and self._close_deadline is None
+        return self.state in ENDING
+
     def _identity(self) -> tuple[int, int]:
         assert self.identity is not None
         return self.identity
@@ -139,6 +156,7 @@ class TransactionCourse:
         if self.state is State.OPEN:
             self._give_up_rest(Cause(Reason.ASKED if self._close_deadline is None else Reason.CLOSED))
         self.state = State.ABORTING
+        self._work.goes_on = True
         self._deadline = deadline
 
     def _unknown_verdict(self) -> Verdict:
@@ -152,19 +170,28 @@ class TransactionCourse:
         self.cause = None if verdict is Verdict.COMMIT else self.cause
         self.outcome = None
         self._deadline = deadline
-        if self._work.end is not None:
+        self._work.goes_on |= verdict is Verdict.ABORT
+        self._ask_for(verdict)
+
+    def _ask_for(self, verdict: Verdict) -> None:
+        """Ask for the end again, at once; an attempt at the same one that is out is waited for."""
+        end = self._work.end
+        if end is not None and end.verdict is verdict and end.ticket is not None:
+            end.start_again()
+        elif end is not None:
             self._work.end = EndJob(verdict)
 
     def _finish(self, outcome: Outcome) -> None:
         """Tell the outcome, which is known now: the next transaction may begin."""
         work = self._work
+        tell = FoundOut if self.state is State.UNKNOWN else Ended
         self.state = State.READY
         self.outcome = outcome
         work.end = None
         # Version 2 does not wait for the answers of what it aborts. A renewal of the epoch is no part of the transaction: an
         # empty one may end while it is asked for, and without its ticket it would never be answered. The same with markers.
         self._asked = {ticket: job for ticket, job in self._asked.items() if isinstance(job, InitJob | MarkersJob)}
-        self._out.append(Ended(self.transaction, outcome, self.cause or Cause(Reason.ASKED)))
+        self._out.append(tell(self.transaction, outcome, self.cause or Cause(Reason.ASKED)))
         self._is_used_below_2 |= self.mode is Mode.VERSION_1 and work.is_touched
         # T8. After an abort also because the sequences of what failed cannot be used again in this epoch.
         stale = work.is_haunted or (outcome is Outcome.ABORTED and work.is_stamped)
@@ -185,13 +212,22 @@ class TransactionCourse:
         work = self._work
         if job.verdict is Verdict.COMMIT:
             # Not committed: an EndTxn(commit) that had been done is answered with success (broker: 10.4, 10.7).
-            work.commit_may_be_done = False
-            self._make_abortable(Cause(Reason.TIMED_OUT, code))
+            work.commit_may_be_done, work.commit_was_refused = False, True
+            if self.state is State.UNKNOWN:
+                self.cause = Cause(Reason.TIMED_OUT, code)
+                self._ask_for(Verdict.ABORT)
+            else:
+                self._make_abortable(Cause(Reason.TIMED_OUT, code))
         elif work.commit_may_be_done:
             # Version 2: the commit before it was done (broker: 10.4b). Asking for that again gets the next epoch.
-            self._resume(Verdict.COMMIT, self._deadline)
+            if self.state is State.UNKNOWN:
+                self._ask_for(Verdict.COMMIT)
+            else:
+                self._resume(Verdict.COMMIT, self._deadline)
         elif self.mode is Mode.VERSION_1:
             self._finish(Outcome.ABORTED)  # there was nothing to end (broker: 10.5b)
+        elif work.commit_was_refused and job.failures >= MOST_CONTRADICTIONS:
+            self._lose(State.FAILED, Cause(Reason.UNUSABLE, code))
         else:
             # The markers of the transaction before are still being written, with the other verdict: the next epoch was handed
             # out before them. An abort of version 2 is never refused otherwise (broker: 10.5b).
@@ -217,11 +253,11 @@ class TransactionCourse:
         if self.state is State.COMMITTING and (end is None or (end.ticket is None and not work.commit_may_be_done)):
             self._make_abortable(cause)  # nothing was asked for that could have been done
             return
-        if end is not None and end.ticket is not None:
+        self.state = State.UNKNOWN
+        if end is not None and end.ticket is not None and not self._is_ending():
             self._may_come_late(end)
             self._asked.pop(end.ticket)
             end.ticket = None
-        self.state = State.UNKNOWN
         self.cause = self.cause or cause
         self.outcome = Outcome.UNKNOWN
         self._out.append(Ended(self.transaction, Outcome.UNKNOWN, cause))

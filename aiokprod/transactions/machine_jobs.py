@@ -10,6 +10,9 @@ from aiokprod.transactions.machine_actions import Partition, Verdict
 NEW_ID: Final = (-1, -1)
 """The identity in an InitProducerId that takes the id over."""
 
+MOST_CONTRADICTIONS: Final = 5
+"""So often INVALID_TXN_STATE is taken as an answer to an abort behind a commit that was answered so: one of them is wrong."""
+
 MARKERS_S: Final = 0.1
 """Seconds after an end behind which its markers are taken to be written, unasked: they take 2 to 56 ms (broker: 10.6)."""
 
@@ -128,6 +131,7 @@ class Work:
         self.groups: set[str] = set()  # added by AddOffsetsToTxn
         self.offsets: deque[OffsetsJob] = deque()  # one at a time, in the order of the calls
         self.end: EndJob | None = None
+        self.goes_on = False  # an abort was asked for: in UNKNOWN it is asked for again without a caller
         self.flushed = False
         self.is_preparing = False  # no end is asked for when everything is settled
         # The coordinator may know of the transaction: something was asked of it, or may have been written.
@@ -140,5 +144,7 @@ class Work:
         self.may_open_again = False
         # An EndTxn(commit) may have been taken: it has no certain answer.
         self.commit_may_be_done = False
+        # An EndTxn(commit) was answered INVALID_TXN_STATE: it was not done.
+        self.commit_was_refused = False
         self.opened_at: float | None = None
         self.is_warned = False

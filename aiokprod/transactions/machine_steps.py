@@ -45,10 +45,10 @@ class TransactionSteps(TransactionCourse):
             self._ask_for_offsets(now)
         if self.state is State.COMMITTING:
             self._go_on_committing()
-        elif self.state is State.ABORTING:
+        elif self._is_ending():
             self._go_on_aborting()
         end = self._work.end
-        if self.state in ENDING and end is not None and end.may_ask(now):
+        if self._is_ending() and end is not None and end.may_ask(now):
             producer_id, epoch = self._identity()
             self._out.append(SendEndTxn(self._ticket(end), self.mode, producer_id, epoch, end.verdict))
         self._close_up()
@@ -158,7 +158,7 @@ class TransactionSteps(TransactionCourse):
                 times.append(work.adds.unknown_not_before)
         if work.opened_at is not None and not work.is_warned and self._may_time_out():
             times.append(work.opened_at + self._near_s)
-        if self.state in ENDING:
+        if self._is_ending():
             jobs.append(work.end)
         times += [job.not_before for job in jobs if job is not None and job.ticket is None]
         times = [time for time in times if time > now]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from aiokprod.errors import (
     AiokprodError,
@@ -18,6 +18,11 @@ from aiokprod.errors import (
 from aiokprod.model import TransactionOutcome
 from aiokprod.transactions.offsets import GroupMetadata, offsets_of
 from aiokprod.transactions.transactor import Transactor
+
+UNCONFIRMED: Final = (
+    "the transaction is not committed, but its coordinator has not confirmed the abort in time; the producer goes on asking,"
+    " and the next transaction begins behind that"
+)
 
 
 class Transaction:
@@ -40,10 +45,13 @@ class Transaction:
         self._is_begun = False
 
     async def __aenter__(self) -> Self:
-        """Begin the transaction; nothing is sent. First waits for the end of a block whose end was cancelled.
+        """Begin the transaction; nothing is sent.
+
+        First waits for the last one, where that needs no call: a block that was cancelled, an abort without an answer.
 
         Raises:
-            UsageError: another one is open, its end is not known, or this one was used before.
+            TransactionTimeoutError: the last one had no end within `max_block_ms`; nothing has begun.
+            UsageError: another one is open, it is not known whether it was committed, or this one was used before.
 
         Cancellation: nothing has begun.
         """
@@ -76,6 +84,10 @@ class Transaction:
         try:
             if error is None:
                 await _commit_or_abort(transactor)
+            elif isinstance(error, asyncio.CancelledError):
+                # The task is to end now, a time limit is over for example; an outage would hold it for minutes.
+                if not transactor.abort_in_background():
+                    self.end_in_background(commits=True)
             else:
                 await _abort_after(transactor, error)
         except asyncio.CancelledError:
@@ -130,8 +142,13 @@ async def _commit_or_abort(transactor: Transactor) -> None:
         refused = cause
     else:
         return
-    await transactor.abort(None)
     aborted = TransactionAbortedError("the transaction was aborted, as it could not be committed")
+    try:
+        await transactor.abort(None)
+    except TransactionOutcomeUnknownError:
+        if transactor.may_be_committed:
+            raise
+        aborted.add_note(UNCONFIRMED)
     raise aborted from refused
 
 
@@ -143,6 +160,11 @@ async def _abort_after(transactor: Transactor, error: BaseException) -> None:
     """Abort, as the block has raised; its exception is the one that is told."""
     try:
         await transactor.abort(None)
+    except TransactionOutcomeUnknownError as trouble:
+        if transactor.may_be_committed:
+            _note(error, trouble)
+        else:
+            error.add_note(UNCONFIRMED)
     except AiokprodError as trouble:
         _note(error, trouble)
 

@@ -52,6 +52,7 @@ from aiokprod.transactions.machine_actions import (
     FailQueued,
     Flush,
     ForgetCoordinator,
+    FoundOut,
     Hold,
     Initialised,
     InitialiseFailed,
@@ -148,6 +149,8 @@ class Transactor:
         self._ended_at_close: asyncio.Future[None] | None = None
         self._was_open: bool | None = None  # a transaction, when the producer was closed or failed; None: it is neither
         self._ending: asyncio.Task[None] | None = None  # the end of a block that goes on without its task
+        self._idle: list[asyncio.Future[None]] = []  # blocks that wait for the end before them
+        self.unknown_since: float | None = None  # loop time since which it is not known how the last transaction ended
 
     # ------------------------------------------------------------------ the id
     def _use_id(self, config: ProducerConfig, transaction: int) -> None:
@@ -224,6 +227,11 @@ class Transactor:
     def state(self) -> str:
         """The state of the transactional id, for people. From any thread."""
         return self._machine.state.value
+
+    @property
+    def log(self) -> StateLog:
+        """The log of the transactional id, with its last warning. From any thread."""
+        return self._log
 
     @property
     def trouble(self) -> str:
@@ -328,26 +336,70 @@ class Transactor:
             self._callers.leave(waiting)
 
     def end_in_background(self, end: Callable[[Transactor], Coroutine[Any, Any, None]]) -> None:
-        """Go on with the end of a block whose task was cancelled.
+        """Go on with the end of a block whose task was cancelled, until it is known.
 
         Args:
             end: commits or aborts. Its error is told by the outcome of the transaction alone, as no task asks for it.
         """
-        self._ending = self._spawn(self._end_block(end), "aiokprod-end-of-a-cancelled-block")
+        number = self._machine.transaction + (self._early is not None)
+        self._ending = self._spawn(self._end_block(end, number), "aiokprod-end-of-a-cancelled-block")
+        self._ending.add_done_callback(lambda _: self._wake_blocks())
 
-    async def _end_block(self, end: Callable[[Transactor], Coroutine[Any, Any, None]]) -> None:
-        try:
-            await end(self)
-        except AiokprodError as trouble:
-            self._log.warned(
-                "cancelled block", f"a block was cancelled at its end, which went on without it: {trouble}"
-            )
+    async def _end_block(self, end: Callable[[Transactor], Coroutine[Any, Any, None]], number: int) -> None:
+        while True:
+            try:
+                await end(self)
+            except TransactionOutcomeUnknownError:  # is in the log; no call asks for it but this one
+                if self._machine.transaction == number and self._machine.state in UNENDED:
+                    continue
+            except AiokprodError as trouble:
+                self._log.warned(
+                    "cancelled block", f"a block was cancelled at its end, which went on without it: {trouble}"
+                )
+            return
+
+    def abort_in_background(self) -> bool:
+        """Abort what is open, without waiting for it. False: it is being committed."""
+        if self._early is not None:
+            if self._early.refusal() is Refusal.COMMITTING:
+                return False
+            self._abort_early(self._early, Cause(Reason.ASKED))
+            return True
+        now = self._loop.time()
+        actions = self._machine.abort(now, now + self._end_s)
+        if not isinstance(actions, Refusal):
+            self._apply(actions)
+        return actions is not Refusal.COMMITTING
 
     async def ended_in_background(self) -> None:
-        """Wait for the end of a block whose task was cancelled."""
-        ending = self._ending
-        if ending is not None and not ending.done():
-            await asyncio.wait([ending])
+        """Wait for the end of the last transaction, as far as no call is needed for that.
+
+        Raises:
+            TransactionTimeoutError: it did not come within `max_block_ms`.
+        """
+        scope = asyncio.timeout(self._block_s)
+        try:
+            async with scope:
+                while self._goes_on_alone():
+                    waiting: asyncio.Future[None] = self._loop.create_future()
+                    self._idle.append(waiting)
+                    await waiting
+        except TimeoutError as over:
+            if not scope.expired() or isinstance(over, AiokprodError):
+                raise
+            raise self._failures.not_begun(self._block_s) from None
+
+    def _goes_on_alone(self) -> bool:
+        """Return whether the last transaction is being ended, and no call waits for that."""
+        if self._ending is not None and not self._ending.done():
+            return True
+        return self._machine.ends_by_itself and not self._callers.are_waiting
+
+    def _wake_blocks(self) -> None:
+        waiting, self._idle = self._idle, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     async def prepare(self, timeout_s: float | None) -> PreparedTransaction:
         """Send what is left, and leave the end to others. See `Producer.prepare_transaction`."""
@@ -537,6 +589,11 @@ class Transactor:
         # Nothing commits a transaction whose commit was not asked for: its timeout, or the next start, aborts it.
         return TransactionOutcome.UNKNOWN if machine.may_be_committed else TransactionOutcome.ABORTED
 
+    @property
+    def may_be_committed(self) -> bool:
+        """True: the transaction at hand may have been committed, or may still be."""
+        return self._machine.may_be_committed
+
     def is_over(self, number: int) -> bool:
         """Return whether this transaction is not the one at hand any more, or has its outcome."""
         return number != self._machine.transaction or self._machine.outcome is not None
@@ -552,7 +609,8 @@ class Transactor:
             handle.ended_by = handle.ended_by or error.clone()
             handle.outcome = self._outcome_left()
         self._callers.fail(error)
-        for future in (*self._offsets.take_all(), self._initialised, self._ended_at_close):
+        waiting, self._idle = self._idle, []
+        for future in (*self._offsets.take_all(), *waiting, self._initialised, self._ended_at_close):
             if future is not None and not future.done():
                 future.set_exception(error.clone())
                 future.exception()  # retrieved: perhaps no task awaits it
@@ -655,7 +713,7 @@ class Transactor:
                 self._offsets.ended(action)
             case CommitRefused():
                 self._callers.tell(EndResult(None, action.cause))
-            case Ended():
+            case Ended() | FoundOut():
                 self._ended(action)
             case Prepared():
                 self._callers.tell(EndResult(None, Cause(Reason.ASKED), is_prepared=True))
@@ -677,7 +735,10 @@ class Transactor:
         handle = self._handle
         if handle is not None and handle.number == machine.transaction and machine.outcome is not None:
             handle.outcome = TransactionOutcome(machine.outcome.value)
+        if self._idle:
+            self._wake_blocks()
         if machine.state is not self._told:
+            self.unknown_since = self._loop.time() if machine.state is State.UNKNOWN else None
             before, self._told = self._told, machine.state
             level = 10 if {before, machine.state} <= ROUTINE else 20
             why = "it was asked for" if machine.cause is None else _text_of(machine.cause)
@@ -757,11 +818,13 @@ class Transactor:
         if not self._is_starting:
             self._crashed(error)
 
-    def _ended(self, action: Ended) -> None:
+    def _ended(self, action: Ended | FoundOut) -> None:
         if action.outcome is Outcome.COMMITTED:
             self._metrics.transactions_committed.add(1)
         elif action.outcome is Outcome.ABORTED:
             self._metrics.transactions_aborted.add(1)
+        else:
+            self._log.warned("unknown end", self._failures.unknown_end().message)
         self.tell_end(TransactionOutcome(action.outcome.value))
         self._callers.tell(EndResult(action.outcome, action.cause))
 

@@ -20,6 +20,7 @@ from aiokprod.transactions.machine_actions import (
     FailQueued,
     Flush,
     ForgetCoordinator,
+    FoundOut,
     Hold,
     Initialised,
     InitialiseFailed,
@@ -43,7 +44,7 @@ from aiokprod.transactions.machine_actions import (
     WakeAt,
 )
 from aiokprod.transactions.machine_codes import Request
-from aiokprod.transactions.machine_jobs import MARKERS_S
+from aiokprod.transactions.machine_jobs import MARKERS_S, MOST_CONTRADICTIONS
 
 V1, V2 = Mode.VERSION_1, Mode.VERSION_2
 ASKED = Cause(Reason.ASKED)
@@ -276,8 +277,86 @@ def test_an_abort_behind_an_unknown_commit_goes_on_asking_for_the_commit_on_vers
 @both
 def test_a_commit_behind_an_unknown_abort_asks_for_the_abort(mode: Mode) -> None:
     made = desk(mode, "end_abort", "expire")
+    made.lose(Request.END)
     out = made.did(made.machine.commit(0.0, DEADLINE))
     assert [a.verdict for a in out if isinstance(a, SendEndTxn)] == [Verdict.ABORT]
+
+
+@both
+@pytest.mark.parametrize("steps", [(), ("lose",), ("refuse",)], ids=["answered late", "lost", "refused for a time"])
+def test_an_unknown_abort_is_asked_for_until_it_is_known(mode: Mode, steps: tuple[str, ...]) -> None:
+    made = desk(mode, "end_abort")
+    expired = told(made.expire())
+    assert expired == [Ended(1, Outcome.UNKNOWN, Cause(Reason.DEADLINE))]
+    for step in steps:
+        made.lose(Request.END) if step == "lose" else made.answer(Request.END, 15)
+        asked = made.wait()
+        assert [action.verdict for action in asked if isinstance(action, SendEndTxn)] == [Verdict.ABORT]
+    assert made.machine.state is State.UNKNOWN and made.machine.ends_by_itself
+    found = [action for action in made.answer(Request.END, 0) if isinstance(action, FoundOut | Ended)]
+    assert found == [FoundOut(1, Outcome.ABORTED, Cause(Reason.DEADLINE))]
+    assert made.machine.state is State.READY
+    assert not isinstance(made.machine.begin(mode, made.now), Refusal)
+
+
+@pytest.mark.parametrize("mode", [V1, V2])
+def test_an_unknown_abort_goes_on_before_anything_was_asked_for(mode: Mode) -> None:
+    made = desk(mode, "stamp", "abort")
+    made.machine._undrained = made.machine.transaction
+    made.expire()
+    assert made.machine.state is State.UNKNOWN
+    made.drain()
+    made.answer(Request.END, 0)
+    assert made.machine.state is State.READY
+
+
+@both
+def test_an_unknown_commit_is_asked_for_by_a_call_alone(mode: Mode) -> None:
+    made = desk(mode, "end_commit", "expire")
+    assert not made.machine.ends_by_itself
+    assert made.wait(1000.0) == []
+
+
+def test_an_unknown_abort_behind_a_commit_that_was_done_finds_that_out() -> None:
+    made = desk(V2, "end_commit", "expire", "abort", "expire")
+    asked = made.answer(Request.END, 48)
+    assert [action.verdict for action in asked if isinstance(action, SendEndTxn)] == [Verdict.COMMIT]
+    found = [action for action in made.answer(Request.END, 0) if isinstance(action, FoundOut | Ended)]
+    assert [action.outcome for action in found] == [Outcome.COMMITTED] and isinstance(found[0], FoundOut)
+
+
+@pytest.mark.parametrize("is_unknown", [True, False])
+def test_a_coordinator_that_refuses_both_verdicts_is_not_asked_for_ever(is_unknown: bool) -> None:
+    made = desk(V2, "end_commit", "expire", "abort", *(["expire"] if is_unknown else []))
+    made.answer(Request.END, 48)
+    made.answer(Request.END, 48)  # the commit: it was not done
+    if not is_unknown:
+        assert made.machine.state is State.ABORTABLE
+        made.abort()
+    for _ in range(MOST_CONTRADICTIONS):
+        assert made.machine.state is (State.UNKNOWN if is_unknown else State.ABORTING)
+        made.answer(Request.END, 48)
+        made.wait()
+    lost = made.answer(Request.END, 48)
+    assert made.machine.state is State.FAILED
+    assert LostId(Cause(Reason.UNUSABLE, 48)) in lost
+
+
+@both
+def test_a_call_joins_an_unknown_abort_that_is_asked_for(mode: Mode) -> None:
+    made = desk(mode, "end_abort", "expire", "abort")
+    assert made.machine.state is State.ABORTING
+    ended = [action for action in made.answer(Request.END, 0) if isinstance(action, FoundOut | Ended)]
+    assert [type(action) for action in ended] == [Ended]
+
+
+@both
+def test_a_close_behind_an_unknown_abort_has_its_bound(mode: Mode) -> None:
+    made = desk(mode, "end_abort", "expire")
+    made.did(made.machine.close(0.0, 5.0))
+    out = told(made.did(made.machine.tick(5.0)))
+    assert Closed() in out
+    assert made.wait(1000.0) == []
 
 
 @both

@@ -264,6 +264,12 @@ def _prepare_offsets(desk: Desk) -> None:
     desk.answer(Request.OFFSET_COMMIT, 0)
 
 
+def _lose_unknown_abort(desk: Desk) -> None:
+    desk.end_abort()
+    desk.expire()
+    desk.lose(Request.END)
+
+
 def _fenced(desk: Desk) -> None:
     desk.end_commit()
     desk.answer(Request.END, 90)
@@ -310,6 +316,8 @@ SITUATIONS: Final = (
     Situation(State.ABORTING, "ending, behind a commit", _steps("end_commit", "expire", "abort"), V2),
     Situation(State.UNKNOWN, "behind a commit", _steps("end_commit", "expire")),
     Situation(State.UNKNOWN, "behind an abort", _steps("end_abort", "expire")),
+    Situation(State.UNKNOWN, "behind an abort, an EndTxn was lost", _lose_unknown_abort),
+    Situation(State.UNKNOWN, "behind a commit and an abort", _steps("end_commit", "expire", "abort", "expire"), V2),
     Situation(State.FENCED, "", _fenced),
     Situation(State.FAILED, "", _failed),
 )

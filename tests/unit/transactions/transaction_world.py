@@ -28,6 +28,7 @@ from aiokprod.transactions.machine_actions import (
     FailQueued,
     Flush,
     ForgetCoordinator,
+    FoundOut,
     Hold,
     Initialised,
     InitialiseFailed,
@@ -233,6 +234,11 @@ class World:
                     and self.machine.outcome is not outcome
                 ):
                     self.bad.add("outcome told is not the machine's")
+            case FoundOut(transaction, outcome, cause):
+                told = self.told[transaction]
+                if told.outcomes[-1:] != [Outcome.UNKNOWN]:
+                    self.bad.add("found out what was not unknown")
+                told.outcomes.append(outcome)
             case LostId(cause):
                 if cause.reason is Reason.FENCED and self.kind.version == 2:
                     if "taken" not in self.excuses:
@@ -296,7 +302,9 @@ class World:
         elif state is State.ABORTABLE:
             self.finish(commits=False)
         elif state is State.UNKNOWN:
-            if rng.random() < 0.2 and number < len(self.plan):
+            if machine.ends_by_itself and rng.random() < 0.5:
+                pass
+            elif rng.random() < 0.2 and number < len(self.plan):
                 self.begin(expected=Refusal.UNKNOWN)
             else:
                 self.finish(rng.random() < 0.5)
@@ -866,6 +874,7 @@ def mark(world: World, budget: int) -> str:
     return repr(
         (
             budget, machine.state, machine.identity, machine.mode, machine.transaction, machine.cause, machine.outcome,
+            work.goes_on, work.commit_was_refused,
             sorted(adds.added), list(adds.waiting), list(adds.gathering), adds.ticket is None, sorted(work.groups), jobs,
             end and (end.verdict, end.ticket is None), init and (init.current, init.ticket is None), machine._next,
             machine._is_used_below_2, markers and (markers.verdict, markers.former, markers.ticket is None), world.is_held,

@@ -116,6 +116,9 @@ def test_a_cancelled_block_is_aborted(version: str) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        with pytest.raises(UsageError):  # from now on, though the end is under way
+            producer.send("t", b"w", partition=0)
+        await asyncio.sleep(0.1)
         assert transaction.outcome is TransactionOutcome.ABORTED
         assert await committed(cluster) == []
 
