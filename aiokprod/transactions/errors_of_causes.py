@@ -111,6 +111,11 @@ def _error_of(cause: Cause, transactional_id: str, partition: Partition | None) 
             )
         case Reason.DEADLINE:
             return TransactionTimeoutError("the time of the call was over before the coordinator was asked to commit")
+        case Reason.ID_GONE:
+            return TransactionAbortedError(
+                f"the coordinator has forgotten the transactional id {transactional_id!r}, which was not used for longer than the"
+                " brokers' transactional.id.expiration.ms (7 days by default), or another instance has taken it"
+            )
         case Reason.FENCED:
             return ProducerFencedError(
                 f"another instance has taken the transactional id {transactional_id!r}",
@@ -145,6 +150,9 @@ def _error_of(cause: Cause, transactional_id: str, partition: Partition | None) 
 
 def _refused_partition(answer: str, code: int | None, partition: Partition | None) -> AiokprodError:
     topic, number = (None, None) if partition is None else partition
+    if code == ErrorCode.INVALID_PRODUCER_ID_MAPPING:  # not the fault of the partition, or of its records
+        text = f"the coordinator does not know the producer id of this transaction: {answer}"
+        return TransactionAbortedError(text, topic=topic, partition=number)
     text = f"the partition was not taken into the transaction: {answer}"
     kind = TopicAuthorizationError if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else BrokerRejectedError
     return kind(text, topic=topic, partition=number, persistence=Persistence.NOT_PERSISTED)

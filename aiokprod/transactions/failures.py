@@ -21,6 +21,9 @@ WITH_FIRST: Final = (Reason.RECORD_FAILED, Reason.PARTITION_REFUSED, Reason.PART
 """Reasons whose error is kept: it names the record, or the partition."""
 
 
+FENCES: Final = (Reason.FENCED, Reason.FENCED_OR_TIMED_OUT)
+
+
 class TransactionFailures:
     """The first failure of the transaction at hand, the loss of the id, and the last request that was not carried out.
 
@@ -67,6 +70,8 @@ class TransactionFailures:
 
     def why_aborted(self, cause: Cause) -> AiokprodError:
         """Return the error of the records that fail with their transaction."""
+        if cause.reason in FENCES:
+            return error_of(cause, self._id)
         error = TransactionAbortedError("the transaction was aborted")
         if cause.reason in WITH_FIRST and self.first is not None:
             error.__cause__ = self.first.clone()

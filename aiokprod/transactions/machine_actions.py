@@ -94,6 +94,8 @@ class Reason(Enum):
     processes that end a prepared one would be told two outcomes."""
     DEADLINE = "deadline"
     """The caller's time is up."""
+    ID_GONE = "id gone"
+    """The coordinator has another producer id for the id, or has forgotten it. The abort finds out which."""
     FENCED = "fenced"
     """Another instance has taken the id."""
     FENCED_OR_TIMED_OUT = "fenced or timed out"

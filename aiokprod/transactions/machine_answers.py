@@ -45,8 +45,11 @@ class TransactionAnswers(TransactionSteps):
             self._next = (producer_id, epoch)
             if self.state is State.INITIALISING:
                 self._initialised()
+            elif self._work.is_gone:
+                self._taken_again()
         elif kind is Kind.FENCED:
-            self._lose(State.FENCED, Cause(Reason.FENCED, code) if job.current == NEW_ID else self._fence(code))
+            is_certain = job.current == NEW_ID or self._work.is_gone
+            self._lose(State.FENCED, Cause(Reason.FENCED, code) if is_certain else self._fence(code))
         elif kind is Kind.FATAL:
             self._lose(State.FAILED, Cause(judgement.reason, code))
         else:
@@ -88,7 +91,7 @@ class TransactionAnswers(TransactionSteps):
         if bad:
             for p in bad:
                 self._out.append(FailPartition(p, found[p]))
-            self._make_abortable(Cause(Reason.PARTITION_REFUSED, found[bad[0]]))
+            self._make_abortable(Cause(judged[bad[0]].reason, found[bad[0]]))
         elif kinds <= {Kind.DONE, Kind.APART, Kind.UNKNOWN_PARTITION}:
             if Kind.UNKNOWN_PARTITION in kinds:
                 adds.failures += 1
@@ -160,6 +163,8 @@ class TransactionAnswers(TransactionSteps):
             self._ended_otherwise(job, code, now)
         elif kind is Kind.ABORTABLE and job.verdict is Verdict.COMMIT and not self._work.commit_may_be_done:
             self._make_abortable(Cause(judgement.reason, code))
+        elif kind is Kind.GONE:
+            self._find_owner(job, Cause(judgement.reason, code))
         elif kind is Kind.FENCED:
             self._lose(State.FENCED, self._fence(code))
         elif kind is Kind.FATAL:

@@ -45,6 +45,8 @@ class Kind(Enum):
     """The transaction can only be aborted."""
     FENCED = "fenced"
     """The epoch is an old one."""
+    GONE = "gone"
+    """Of EndTxn: the id has another producer id, or none: InitProducerId with the present identity tells (broker: 9.6)."""
     FATAL = "fatal"
     """No repetition and no abort helps."""
 
@@ -96,7 +98,7 @@ TABLE: Final[dict[Request, dict[int, Kind]]] = {
     Request.INIT_PRODUCER_ID: {
         **_COMMON,
         ErrorCode.INVALID_TRANSACTION_TIMEOUT: Kind.FATAL,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING: Kind.FATAL,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING: Kind.FENCED,
     },
     Request.ADD_PARTITIONS: {
         **_COMMON,
@@ -117,7 +119,7 @@ TABLE: Final[dict[Request, dict[int, Kind]]] = {
     Request.END: {
         **_COMMON,
         ErrorCode.INVALID_TXN_STATE: Kind.STATE,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING: Kind.FATAL,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING: Kind.GONE,
         ErrorCode.TRANSACTION_ABORTABLE: Kind.ABORTABLE,
     },
     Request.MARKERS: {ErrorCode.CONCURRENT_TRANSACTIONS: Kind.CONCURRENT},
@@ -147,6 +149,8 @@ def _reason(request: Request, kind: Kind, code: int) -> Reason:
         return Reason.BAD_TIMEOUT if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT else Reason.UNUSABLE
     if kind is Kind.FENCED:
         return Reason.FENCED
+    if kind is Kind.GONE or (kind is Kind.ABORTABLE and code == ErrorCode.INVALID_PRODUCER_ID_MAPPING):
+        return Reason.ID_GONE
     if kind is Kind.ABORTABLE:
         if request is Request.ADD_PARTITIONS:
             return Reason.PARTITION_REFUSED

@@ -40,6 +40,7 @@ from aiokprod.transactions.machine_jobs import (
     OffsetsJob,
     Work,
 )
+from aiokprod.wire.codes import ErrorCode
 
 NEAR: Final = 0.9
 """The part of the transaction timeout after which `TimeoutNear` is told."""
@@ -233,6 +234,28 @@ class TransactionCourse:
             # out before them. An abort of version 2 is never refused otherwise (broker: 10.5b).
             self._retry(job, Kind.CONCURRENT, None, now)
 
+    def _find_owner(self, job: EndJob, cause: Cause) -> None:
+        """Take an EndTxn of a producer id that is not the one of the id any more: nothing is open under it."""
+        work = self._work
+        if job.verdict is Verdict.COMMIT and not work.commit_may_be_done:
+            self._make_abortable(cause)
+            return
+        work.end = None
+        work.is_gone = True
+        self.cause = self.cause or cause
+        # A coordinator that has forgotten the id gives it to this producer again (broker: 9.6); where another instance has it,
+        # the answer is a fence (broker: 9.5).
+        self._init = InitJob(self._identity())
+
+    def _taken_again(self) -> None:
+        """Take in that the id was forgotten, and is this producer's under another identity."""
+        work = self._work
+        work.is_gone = work.is_touched = False
+        if work.commit_may_be_done:
+            self._lose(State.FAILED, Cause(Reason.UNUSABLE, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        else:
+            self._finish(Outcome.ABORTED)
+
     def _initialised(self) -> None:
         self.state = State.READY
         self._out.append(Initialised())
@@ -250,7 +273,8 @@ class TransactionCourse:
         work = self._work
         cause = Cause(Reason.DEADLINE)
         end = work.end
-        if self.state is State.COMMITTING and (end is None or (end.ticket is None and not work.commit_may_be_done)):
+        is_asked = end is not None and end.ticket is not None
+        if self.state is State.COMMITTING and not is_asked and not work.commit_may_be_done:
             self._make_abortable(cause)  # nothing was asked for that could have been done
             return
         self.state = State.UNKNOWN

@@ -137,6 +137,8 @@ class Work:
         # The coordinator may know of the transaction: something was asked of it, or may have been written.
         self.is_touched = False
         self.is_stamped = False  # batches may have been stamped
+        # The coordinator does not know it under this identity: nothing is open, and InitProducerId tells if another has the id.
+        self.is_gone = False
         # A copy of one of its requests may come late. Version 1 has the same epoch in the next transaction, where such a copy
         # would act (broker: 10.4c, 10.4d): the epoch is renewed first.
         self.is_haunted = False

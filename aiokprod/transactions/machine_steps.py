@@ -108,7 +108,7 @@ class TransactionSteps(TransactionCourse):
     def _go_on_committing(self) -> None:
         work = self._work
         # T4: every record is settled, all offsets are taken, no partition is being added.
-        if work.end is None and work.flushed and not work.offsets and work.adds.ticket is None:
+        if work.end is None and work.flushed and not work.offsets and work.adds.ticket is None and not work.is_gone:
             if work.is_preparing and work.may_open_again:
                 # T6: behind the end by one process the same epoch could be open again, and the other verdict of another
                 # process would succeed there.
@@ -132,7 +132,7 @@ class TransactionSteps(TransactionCourse):
 
     def _go_on_aborting(self) -> None:
         work = self._work
-        if work.end is None:
+        if work.end is None and not work.is_gone:
             if not work.is_touched:
                 self._finish(Outcome.ABORTED)
             # Version 2: what comes later has an old epoch, and is refused (broker: 10.4d).

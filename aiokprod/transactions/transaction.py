@@ -11,6 +11,7 @@ from typing import Final, Self
 from aiokprod.errors import (
     AiokprodError,
     ProducerFailedError,
+    ProducerFencedError,
     TransactionAbortedError,
     TransactionOutcomeUnknownError,
     UsageError,
@@ -18,11 +19,18 @@ from aiokprod.errors import (
 from aiokprod.model import TransactionOutcome
 from aiokprod.transactions.offsets import GroupMetadata, offsets_of
 from aiokprod.transactions.transactor import Transactor
+from aiokprod.wire.codes import ErrorCode
 
 UNCONFIRMED: Final = (
     "the transaction is not committed, but its coordinator has not confirmed the abort in time; the producer goes on asking,"
     " and the next transaction begins behind that"
 )
+
+
+SIGNS: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.PRODUCER_FENCED}
+)
+"""Codes of a request with an identity that is not the newest one of the id."""
 
 
 class Transaction:
@@ -157,9 +165,19 @@ async def _abort(transactor: Transactor) -> None:
 
 
 async def _abort_after(transactor: Transactor, error: BaseException) -> None:
-    """Abort, as the block has raised; its exception is the one that is told."""
+    """Abort, as the block has raised; its exception is the one that is told.
+
+    Raises:
+        ProducerFencedError: of that the exception was the first sign.
+    """
     try:
         await transactor.abort(None)
+    except ProducerFencedError as fence:
+        if isinstance(error, ProducerFencedError):
+            return
+        if _is_sign_of_a_fence(error):
+            raise fence from error
+        _note(error, fence)
     except TransactionOutcomeUnknownError as trouble:
         if transactor.may_be_committed:
             _note(error, trouble)
@@ -167,6 +185,15 @@ async def _abort_after(transactor: Transactor, error: BaseException) -> None:
             error.add_note(UNCONFIRMED)
     except AiokprodError as trouble:
         _note(error, trouble)
+
+
+def _is_sign_of_a_fence(error: BaseException | None) -> bool:
+    """Return whether a broker has refused the identity; on version 2 that may also be the coordinator's timeout."""
+    while isinstance(error, AiokprodError):
+        if error.code in SIGNS:
+            return True
+        error = error.__cause__
+    return False
 
 
 def _note(error: BaseException, trouble: AiokprodError) -> None:

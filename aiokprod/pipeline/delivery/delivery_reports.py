@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from aiokprod.errors import AiokprodError, TransactionAbortedError
+from aiokprod.errors import AiokprodError, ProducerFencedError, TransactionAbortedError
 from aiokprod.interceptor_chain import InterceptorChain
 from aiokprod.model import CloseReport, Persistence, Record, TransactionOutcome
 from aiokprod.pipeline.delivery.delivery import RecordHolder
@@ -83,7 +83,7 @@ class DeliveryReports:
             kept: the records, one for each, where the user wants them (`keep_failed_records`) and they are at hand.
             errors: the error of each, where they are not all like `error`.
         """
-        if isinstance(error, TransactionAbortedError):
+        if isinstance(error, TransactionAbortedError | ProducerFencedError):
             return  # the end of the transaction tells it, once for all its records
         self._effects.later(partial(self._unhandled.report, error, count, kept, errors))
 

@@ -360,6 +360,62 @@ def test_a_close_behind_an_unknown_abort_has_its_bound(mode: Mode) -> None:
 
 
 @both
+def test_an_id_that_was_forgotten_is_taken_again_and_the_abort_is_done(mode: Mode) -> None:
+    made = desk(mode, "end_abort")
+    asked = told(made.answer(Request.END, 49))
+    assert [(action.producer_id, action.epoch) for action in asked if isinstance(action, SendInitProducerId)] == [WHO]
+    assert made.machine.state is State.ABORTING
+    again = (99, 0)
+    out = told(made.answer(Request.INIT_PRODUCER_ID, 0, again))
+    assert out == [Ended(1, Outcome.ABORTED, Cause(Reason.ID_GONE, 49)), TakeIdentity(*again)]
+    assert made.machine.state is State.READY
+    begun = made.did(made.machine.begin(mode, made.now))
+    assert not any(isinstance(action, SendInitProducerId) for action in begun), "nothing more is renewed"
+
+
+@both
+@pytest.mark.parametrize("code", [47, 90, 49])
+def test_an_id_that_another_instance_has_is_a_fence(mode: Mode, code: int) -> None:
+    made = desk(mode, "end_abort")
+    made.answer(Request.END, 49)
+    out = told(made.answer(Request.INIT_PRODUCER_ID, code))
+    assert out == [Ended(1, Outcome.ABORTED, Cause(Reason.FENCED, code)), LostId(Cause(Reason.FENCED, code))]
+    assert made.machine.state is State.FENCED
+
+
+@both
+def test_a_commit_of_an_id_that_is_gone_is_refused_and_its_abort_finds_out(mode: Mode) -> None:
+    made = desk(mode, "end_commit")
+    refused = told(made.answer(Request.END, 49))
+    assert CommitRefused(1, Cause(Reason.ID_GONE, 49)) in refused
+    made.abort()
+    made.answer(Request.END, 49)
+    made.answer(Request.INIT_PRODUCER_ID, 0, (99, 0))
+    assert (made.machine.state, made.machine.outcome) == (State.READY, Outcome.ABORTED)
+
+
+@both
+def test_behind_an_unknown_commit_a_forgotten_id_leaves_the_outcome_unknown(mode: Mode) -> None:
+    made = desk(mode, "end_commit", "expire", "commit")
+    made.answer(Request.END, 49)
+    made.answer(Request.INIT_PRODUCER_ID, 0, (99, 0))
+    assert (made.machine.state, made.machine.outcome) == (State.FAILED, Outcome.UNKNOWN)
+    assert made.machine.cause == Cause(Reason.UNUSABLE, 49)
+
+
+@both
+def test_the_owner_of_an_id_is_asked_for_beyond_the_deadline(mode: Mode) -> None:
+    made = desk(mode, "end_abort")
+    made.answer(Request.END, 49)
+    made.lose(Request.INIT_PRODUCER_ID)
+    assert told(made.expire())[0] == Ended(1, Outcome.UNKNOWN, Cause(Reason.DEADLINE))
+    made.wait(200.0)
+    found = made.answer(Request.INIT_PRODUCER_ID, 0, (99, 0))
+    assert FoundOut(1, Outcome.ABORTED, Cause(Reason.ID_GONE, 49)) in found
+    assert made.machine.state is State.READY
+
+
+@both
 def test_a_record_that_fails_refuses_the_commit_with_the_first_cause(mode: Mode) -> None:
     # faults: X11, X24
     made = desk(mode, "stamp", "commit")

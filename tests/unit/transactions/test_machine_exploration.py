@@ -11,7 +11,7 @@ import os
 
 import pytest
 import transaction_variants as variants
-from transaction_world import KINDS, Kind, check, exhaust, run, survey
+from transaction_world import IDS_LOST, KINDS, Kind, check, exhaust, run, survey
 
 from aiokprod.transactions.machine import TransactionMachine
 
@@ -74,7 +74,12 @@ def test_no_random_schedule_is_bad() -> None:
     assert not bad, f"replay with run(seed, kind): {bad[:5]}"
 
 
-@pytest.mark.parametrize("each", KINDS, ids=lambda each: each.name)
+def test_no_random_schedule_is_bad_where_the_id_is_lost() -> None:
+    bad = list(survey(range(FIRST_SEED, FIRST_SEED + SEEDS), kinds=IDS_LOST))
+    assert not bad, f"replay with run(seed, kind): {bad[:5]}"
+
+
+@pytest.mark.parametrize("each", [*KINDS, *IDS_LOST], ids=lambda each: each.name)
 def test_no_schedule_of_one_transaction_is_bad_or_stuck(each: Kind) -> None:
     states, bad, example = exhaust(each, [(1, 0, True)], FAULTS)
     assert set(bad) == {"ends"}, example

@@ -109,6 +109,7 @@ class Brokers:
     instance: int = 0
     decided: dict[int, Verdict] = field(default_factory=dict)
     is_wedged: bool = False
+    next_producer_id: int = 7
     started: float = 0.0
     now: float = 0.0
     unknown: set[int] = field(default_factory=set)  # partitions that the coordinator does not know yet
@@ -119,6 +120,8 @@ class Brokers:
         none = (-1, -1)
         if self.is_wedged or self.status is Status.PREPARE:
             return BUSY, none
+        if self.who == none:  # never seen, or forgotten: it has a new producer id for all (broker: 9.6)
+            who = none
         is_current = who == self.who
         if who != none and not is_current and who != self.before:
             return FENCED, none
@@ -156,6 +159,8 @@ class Brokers:
             self.is_wedged = True
             return UNSUPPORTED, none
         is_repetition = version == 5 and who == self.before and who != self.who
+        if who[0] != self.who[0] and not is_repetition:
+            return UNKNOWN_PID, none
         if who != self.who and not is_repetition:
             return FENCED, none
         if is_repetition and self.status is Status.ONGOING:
@@ -184,6 +189,11 @@ class Brokers:
             self._end(Verdict.ABORT, bump=True)
             self.before = old if self.version == 2 else None
 
+    def expire(self) -> None:
+        """Forget the id, which is idle."""
+        if self.status is Status.EMPTY or self.status is Status.COMPLETE:
+            self.who, self.before, self.status = (-1, -1), None, Status.EMPTY
+
     def write_marker(self, index: int = 0) -> None:
         if self.to_mark:
             partition = self.to_mark.pop(index % len(self.to_mark))
@@ -202,10 +212,9 @@ class Brokers:
 
     def _bump(self) -> None:
         producer_id, epoch = self.who
-        if producer_id < 0:
-            self.who = (7, 0)
-        elif epoch >= self.last_epoch:
-            self.who = (producer_id + 1, 0)
+        if producer_id < 0 or epoch >= self.last_epoch:
+            self.who = (self.next_producer_id, 0)
+            self.next_producer_id += 1
         else:
             self.who = (producer_id, epoch + 1)
 

@@ -264,6 +264,17 @@ def _prepare_offsets(desk: Desk) -> None:
     desk.answer(Request.OFFSET_COMMIT, 0)
 
 
+def _abort_forgotten(desk: Desk) -> None:
+    desk.end_abort()
+    desk.answer(Request.END, 49)
+
+
+def _abort_forgotten_behind_a_commit(desk: Desk) -> None:
+    for name in ("end_commit", "expire", "abort"):
+        getattr(desk, name)()
+    desk.answer(Request.END, 49)
+
+
 def _lose_unknown_abort(desk: Desk) -> None:
     desk.end_abort()
     desk.expire()
@@ -314,6 +325,8 @@ SITUATIONS: Final = (
     Situation(State.COMMITTING, "ending what was prepared", _steps("stamp", "prepare", "flush", "commit")),
     Situation(State.ABORTING, "ending what was prepared", _steps("stamp", "prepare", "flush", "abort")),
     Situation(State.ABORTING, "ending, behind a commit", _steps("end_commit", "expire", "abort"), V2),
+    Situation(State.ABORTING, "the id is gone", _abort_forgotten),
+    Situation(State.ABORTING, "the id is gone, behind a commit", _abort_forgotten_behind_a_commit, V2),
     Situation(State.UNKNOWN, "behind a commit", _steps("end_commit", "expire")),
     Situation(State.UNKNOWN, "behind an abort", _steps("end_abort", "expire")),
     Situation(State.UNKNOWN, "behind an abort, an EndTxn was lost", _lose_unknown_abort),

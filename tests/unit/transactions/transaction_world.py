@@ -107,6 +107,7 @@ class Kind:
     second: bool = False
     timeouts: bool = False
     short_epochs: bool = False
+    forgets: bool = False
 
 
 KINDS = (
@@ -121,6 +122,17 @@ KINDS = (
     Kind("end of the epochs", 2, short_epochs=True, timeouts=True),
     Kind("end of the epochs, version 1", 1, short_epochs=True),
 )
+
+
+IDS_LOST = (
+    Kind("version 2, the id is forgotten", 2, forgets=True),
+    Kind("version 1, the id is forgotten", 1, forgets=True),
+    Kind("version 2, forgotten or taken", 2, forgets=True, second=True),
+    Kind("version 0, forgotten or taken", 0, forgets=True, second=True),
+    Kind("end of the epochs, two instances", 2, short_epochs=True, second=True),
+    Kind("end of the epochs, version 1, two instances", 1, short_epochs=True, second=True),
+)
+"""Worlds in which the coordinator has another producer id for the id, or none."""
 
 
 def two_steps(failures: int) -> float:
@@ -451,6 +463,10 @@ class World:
         brokers.now = self.now
         match request:
             case SendInitProducerId(_, producer_id, epoch):
+                if producer_id >= 0 and brokers.who == NONE:
+                    self.excuses.add(
+                        "taken"
+                    )  # if the answer is lost, the next attempt cannot be told from another instance
                 return brokers.initialise((producer_id, epoch))
             case SendAddPartitions(_, producer_id, epoch, partitions):
                 numbers = {number for _, number in partitions}
@@ -580,6 +596,11 @@ class World:
         if self.brokers.status is Status.ONGOING:
             self.brokers.time_out()
             self.excuses.add("timed out")
+
+    def forget(self) -> None:
+        """Let the coordinator forget the id, if nothing is open: it was idle for days."""
+        if self.machine.state is State.READY and not self.ghosts and not self.flights:
+            self.brokers.expire()
 
     def take(self) -> None:
         """Let a second instance take the id, write and go."""
@@ -742,6 +763,8 @@ def _misfortune(world: World, rng: random.Random, impatient: bool) -> None:
             world.take()
     elif dice < 0.9 and world.kind.timeouts:
         world.time_out()
+    elif world.kind.forgets:
+        world.forget()
 
 
 def survey(
@@ -851,6 +874,8 @@ def moves(world: World, budget: int) -> Iterator[tuple[int, str, tuple[object, .
         yield 1, "time_out", ()
     if world.kind.second and world.brokers.who != NONE:
         yield 1, "take", ()
+    if world.kind.forgets and state is State.READY:
+        yield 1, "forget", ()
 
 
 def _waits_only(world: World) -> bool:
@@ -878,11 +903,11 @@ def mark(world: World, budget: int) -> str:
             sorted(adds.added), list(adds.waiting), list(adds.gathering), adds.ticket is None, sorted(work.groups), jobs,
             end and (end.verdict, end.ticket is None), init and (init.current, init.ticket is None), machine._next,
             machine._is_used_below_2, markers and (markers.verdict, markers.former, markers.ticket is None), world.is_held,
-            machine._undrained, work.flushed, work.is_touched, work.is_stamped, work.is_haunted, work.commit_may_be_done,
+            machine._undrained, work.flushed, work.is_touched, work.is_gone, work.is_stamped, work.is_haunted, work.commit_may_be_done,
             flights, [_plain(request) for request in world.ghosts], world.identity, world.next_sequence, world.queues,
             world.stamped, world.allowed, world.turn, world.flushing, world.draining, world.orphans, world.told,
             world.excuses, world.others, brokers.version, brokers.who, brokers.before, brokers.status, brokers.verdict,
-            brokers.added, brokers.to_mark, brokers.marker, brokers.instance, brokers.is_wedged, brokers.logs,
+            brokers.added, brokers.to_mark, brokers.marker, brokers.instance, brokers.next_producer_id, brokers.is_wedged, brokers.logs,
         )
     )  # fmt: skip
 

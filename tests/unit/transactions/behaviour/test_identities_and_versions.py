@@ -7,11 +7,13 @@ import asyncio
 import pytest
 from txn_rig import CLUSTERS, ID, committed, run
 
-from aiokprod import Producer
+from aiokprod import Producer, TransactionOutcome
+from aiokprod.errors import ProducerFencedError, TransactionAbortedError
 from aiokprod.testing import MockCluster
 from aiokprod.testing.mock.transactions.metadata import LAST_EPOCH
 from aiokprod.wire.messages.find_coordinator import FindCoordinatorResponse
 
+EVERY = pytest.mark.parametrize("version", CLUSTERS)
 PRODUCE, END_TXN, ADD_PARTITIONS, OFFSET_COMMIT = 0, 26, 24, 28
 
 
@@ -145,6 +147,93 @@ def test_the_markers_before_the_change_do_not_end_the_first_transaction_behind_i
         await (producer.commit_transaction() if commits else producer.abort_transaction())
         assert await committed(cluster) == ([b"0", b"1"] if commits else [b"0"])
         assert cluster.committed_offsets("g")["t", 0].offset == (2 if commits else 1)
+
+    run(scenario, CLUSTERS[version])
+
+
+@EVERY
+@pytest.mark.parametrize("form", ["block", "long"])
+def test_an_id_that_the_coordinator_has_forgotten_is_taken_again(version: str, form: str) -> None:
+    """faults: I15, broker: 9.6"""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        await one(producer, b"0")
+        await asyncio.sleep(1)
+        cluster.lose_transaction(ID)  # idle for seven days
+        if form == "block":
+            with pytest.raises(TransactionAbortedError):
+                await one(producer, b"1")
+        else:
+            producer.begin_transaction()
+            with pytest.raises(TransactionAbortedError):
+                await producer.send("t", b"1", partition=0)
+            with pytest.raises(TransactionAbortedError):
+                await producer.commit_transaction()
+            assert await producer.abort_transaction() is TransactionOutcome.ABORTED
+        assert producer.health().live and producer.health().ready
+        await one(producer, b"2")
+        assert await committed(cluster) == [b"0", b"2"]
+
+    run(scenario, CLUSTERS[version])
+
+
+async def taken_over(producer: Producer, new: Producer) -> None:
+    """Write a record; another instance takes the id, and again: it has another producer id then."""
+    await producer.send("t", b"old", partition=0)
+    async with Producer(producer.config):
+        pass
+    await new.start()
+
+
+@EVERY
+@pytest.mark.parametrize("form", ["block", "block awaits", "long"])
+def test_an_instance_behind_the_last_epoch_is_fenced(version: str, form: str) -> None:
+    """broker: 9.10"""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        cluster._transactions.coordinator.ids[ID].epoch = LAST_EPOCH - 2
+        await producer.close()
+        await producer.start()
+        new = Producer(producer.config)
+        with pytest.raises(ProducerFencedError):
+            if form == "long":
+                producer.begin_transaction()
+                await taken_over(producer, new)
+                with pytest.raises(TransactionAbortedError):
+                    await producer.commit_transaction()
+                await producer.abort_transaction()
+            else:
+                async with producer.transaction():
+                    await taken_over(producer, new)
+                    if form == "block awaits":
+                        await producer.send("t", b"more", partition=1)
+        async with new:
+            with pytest.raises(ProducerFencedError):
+                producer.begin_transaction()
+            await one(new, b"new")
+        assert await committed(cluster) == [b"new"]
+
+    run(scenario, CLUSTERS[version])
+
+
+@EVERY
+@pytest.mark.parametrize("place", ["send", "offsets", "commit", "own"])
+def test_a_zombie_is_told_that_it_is_fenced(version: str, place: str) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        with pytest.raises(ZeroDivisionError if place == "own" else ProducerFencedError) as raised:
+            async with producer.transaction() as transaction:
+                await producer.send("t", b"0", partition=0)
+                async with Producer(producer.config):
+                    pass
+                if place == "send":
+                    await producer.send("t", b"1", partition=1)
+                elif place == "offsets":
+                    await transaction.send_offsets({("in", 0): 1}, "g")
+                elif place == "own":
+                    raise ZeroDivisionError
+        assert (place == "own") == any("ProducerFencedError" in note for note in raised.value.__notes__)
+        assert not producer.health().live
+        assert await committed(cluster) == []
 
     run(scenario, CLUSTERS[version])
 
