@@ -113,8 +113,8 @@ def _error_of(cause: Cause, transactional_id: str, partition: Partition | None) 
             return TransactionTimeoutError("the time of the call was over before the coordinator was asked to commit")
         case Reason.ID_GONE:
             return TransactionAbortedError(
-                f"the coordinator has forgotten the transactional id {transactional_id!r}, which was not used for longer than the"
-                " brokers' transactional.id.expiration.ms (7 days by default), or another instance has taken it"
+                f"the coordinator has forgotten the transactional id {transactional_id!r}, which was not used for longer than"
+                " the brokers' transactional.id.expiration.ms (7 days by default), or another instance has taken it"
             )
         case Reason.FENCED:
             return ProducerFencedError(

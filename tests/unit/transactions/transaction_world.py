@@ -903,11 +903,13 @@ def mark(world: World, budget: int) -> str:
             sorted(adds.added), list(adds.waiting), list(adds.gathering), adds.ticket is None, sorted(work.groups), jobs,
             end and (end.verdict, end.ticket is None), init and (init.current, init.ticket is None), machine._next,
             machine._is_used_below_2, markers and (markers.verdict, markers.former, markers.ticket is None), world.is_held,
-            machine._undrained, work.flushed, work.is_touched, work.is_gone, work.is_stamped, work.is_haunted, work.commit_may_be_done,
+            machine._undrained, work.flushed, work.is_touched,
+            work.is_gone, work.is_stamped, work.is_haunted, work.commit_may_be_done,
             flights, [_plain(request) for request in world.ghosts], world.identity, world.next_sequence, world.queues,
             world.stamped, world.allowed, world.turn, world.flushing, world.draining, world.orphans, world.told,
             world.excuses, world.others, brokers.version, brokers.who, brokers.before, brokers.status, brokers.verdict,
-            brokers.added, brokers.to_mark, brokers.marker, brokers.instance, brokers.next_producer_id, brokers.is_wedged, brokers.logs,
+            brokers.added, brokers.to_mark, brokers.marker, brokers.instance,
+            brokers.next_producer_id, brokers.is_wedged, brokers.logs,
         )
     )  # fmt: skip
 
