@@ -119,7 +119,7 @@ def on_real_brokers(wheel: Wheel, shard: Shard, log: Path) -> list[PytestResult]
 
 def shard_run(wheel: Wheel, shard: Shard) -> PytestRun:
     """Return one shard of the long tests, on the compiled wheel."""
-    select = ("-m", "slow", "-n", "2", "--dist", "loadfile", "--durations", "12", "-q")
+    select = ("-m", "slow", "-n", "2", "--dist", "loadfile", "--durations", "12")
     env = {**wheel.env(), **WITHOUT_DOCKER, SHARD: str(shard)}
     return PytestRun(f"long tests {shard.number} of {shard.of}", wheel.python, select, env=env, cwd=ROOT / "tests")
 
@@ -154,8 +154,11 @@ def in_containers(wheel: Wheel) -> list[PytestResult]:
         "TESTCONTAINERS_RYUK_DISABLED": "true",
         "AIOKPROD_REQUIRE_DOCKER": "1",
     }
-    select = ("containers", "-m", "slow or not slow", "-q")
-    return [play(PytestRun("containers", wheel.python, select, env={**wheel.env(), **env}, cwd=ROOT / "tests"))]
+    select = ("containers", "-m", "slow or not slow")
+    try:
+        return [play(PytestRun("containers", wheel.python, select, env={**wheel.env(), **env}, cwd=ROOT / "tests"))]
+    finally:
+        call("python3", "tests/containers/engine", "down")
 
 
 def commit() -> str:

@@ -40,15 +40,14 @@ def close(results: Sequence[PytestResult], play_once: Play = play) -> bool:
             failed.append(f"FAILED {failure.test}: at the second try as well")
         else:
             passed.append(failure)
-    _say_all([*failed, *closing_lines(passed)], _summaries([*again, *results]))
+    _say_all([*failed, *closing_lines(passed)], _summaries([*results, *again]))
     return not failed
 
 
 def _summaries(results: Sequence[PytestResult]) -> list[str]:
-    """Return the summary line of each run, the one of the first run last: with failures if there were any."""
-    return [f"{result.run.name}: {result.summary}" for result in results[1:]] + [
-        result.summary for result in results[:1]
-    ]
+    """Return the summary line of each run; the last one stands alone, as pytest writes it."""
+    named = [f"{result.run.name}: {result.summary}" for result in results[:-1]]
+    return named + [result.summary for result in results[-1:]]
 
 
 def _say_all(*groups: Sequence[str]) -> None:
