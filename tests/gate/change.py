@@ -21,7 +21,7 @@ from gate.plugin_variables import FIRST_OF_EACH_FILE, SHARD
 from gate.pytest_step import PytestResult, PytestRun, play
 from gate.second_try import close
 from gate.shards import Shard, shard_of_commit
-from gate.steps import ROOT, Beside, StepFailedError, Steps, call, say, status_of
+from gate.steps import LOGS, ROOT, Beside, StepFailedError, Steps, call, say, status_of
 
 SHARDS: Final = 6
 """So many that one takes about ten minutes on two quiet cores, with two processes."""
@@ -43,7 +43,9 @@ def run_change() -> bool:
     """Run the gate of every change; return whether it passed."""
     steps = Steps()
     results: list[PytestResult] = []
-    with steps.step("lint, types, layers"):
+    wheels: list[Wheel] = []  # one compiler runs for minutes on one processor: it begins first, beside the next steps
+    compiler = Beside("wheel", lambda log: wheels.append(compiled_wheel(pythons()[0], log)))
+    with steps.step("lint, types, layers, workflows; beside them and the next steps the compiled wheel is built"):
         lint()
     with steps.step("a browser, a database, shells and valgrind"):
         programs_of_the_system()
@@ -52,10 +54,10 @@ def run_change() -> bool:
         results.append(play(readme_tests()))
     with steps.step("README: Run it"):
         call("bash", "-c", line_of("Run it"), env=WITHOUT_DOCKER)
-    with steps.step("the compiled wheel of one Python; beside it a Docker engine and an image of Kafka"):
-        engine = Beside("engine", start_engine)
-        wheel = compiled_wheel(pythons()[0])
-        engine.join()
+    with steps.step("a Docker engine and an image of Kafka; what is left of the compiled wheel"):
+        start_engine(LOGS / "engine.log")
+        compiler.join(tail=1)
+        wheel = wheels[0]
     with steps.step("instructions of the hot paths, against their baseline"):
         words = ("bench/instructions.py", "--check", "--counter", "callgrind", "--compiled", wheel.python)
         call(ROOT / ".venv/bin/python", *words)
