@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from gate.change import run_change
@@ -20,6 +21,7 @@ def main(words: list[str]) -> int:
     else:
         say(USAGE)
         return 2
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of its pytest runs would compile all tests again
     try:
         return 0 if work() else 1
     except StepFailedError as error:
