@@ -32,7 +32,7 @@ from gate.second_try import close
 from gate.shards import Shard
 from gate.steps import LOGS, ROOT, StepFailedError, Steps, call, say
 
-RECORDS: Final = Path(os.environ.get("AIOKPROD_LONG_RECORD") or Path.home() / ".cache/aiokprod/long")
+RECORDS: Final = Path(os.environ.get("AIOKPROD_TEST_LONG_RECORD") or Path.home() / ".cache/aiokprod/long")
 """Outside the checkout, so that another clone of the same commit goes on."""
 OLDER_KAFKA: Final = ("3.9.1", "2.8.2")
 OLDEST_PYSPARK: Final = "4.1"

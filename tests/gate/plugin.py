@@ -4,7 +4,7 @@
 |---|---|
 | `AIOKPROD_TEST_SHARD=3/12` | of the tests marked slow only those of this shard |
 | `AIOKPROD_TEST_FIRST_OF_EACH_FILE=2` | of each file only that many tests of each release of Kafka |
-| `AIOKPROD_GATE_FAILURES=FILE` | each failed test is appended to this file, as a line of JSON |
+| `AIOKPROD_TEST_FAILURES=FILE` | each failed test is appended to this file, as a line of JSON |
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from gate import plugin_variables
+
 from aiokprod import ProducerConfig
 from aiokprod.config.environment import NOT_OPTION_STARTS
 
@@ -20,6 +22,7 @@ OPTIONS = {f"AIOKPROD_{name.upper()}" for name in ProducerConfig.names()}
 
 def found() -> set[str]:
     names = set(SET_BY_SHELL.findall((ROOT / ".ci" / "run").read_text(encoding="utf-8")))
+    names |= {value for name, value in vars(plugin_variables).items() if name.isupper()}
     files = [ROOT / "noxfile.py", *(ROOT / "bench").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
     for file in files:
         if "config" not in file.parts and "cli" not in file.parts:  # those write wrong variables on purpose
