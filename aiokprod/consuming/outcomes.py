@@ -141,7 +141,9 @@ def outcome_of(error: BaseException, runs: int, ended: TransactionOutcome | None
 
 
 def _meaning(error: BaseException, runs: int) -> Outcome:
-    if isinstance(error, TransactionAbortedError) and isinstance(error.__cause__, AiokprodError):
+    # With a code of its own it is about the transaction, not about a record: the same batch may succeed in the next one.
+    is_bare = isinstance(error, TransactionAbortedError) and error.code is None
+    if is_bare and isinstance(error.__cause__, AiokprodError):
         return _meaning(error.__cause__, runs)  # it says why
     if isinstance(error, TransactionOutcomeUnknownError):
         return Outcome.UNKNOWN

@@ -29,6 +29,7 @@ from aiokprod.wire.codes import ErrorCode, name_of
 MOST_NAMED: Final = 3
 """Partitions that the text of an error names."""
 _FENCES: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+_NOT_THE_PARTITION: Final = frozenset({ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTION_ABORTABLE})
 _USAGE: Final = {
     Refusal.NOT_INITIALISED: "the transactional id is not taken yet: await start() first",
     Refusal.ALREADY_INITIALISED: "the transactional id is taken already",
@@ -102,8 +103,11 @@ def _error_of(cause: Cause, transactional_id: str, partition: Partition | None) 
             return OffsetCommitRefusedError(f"the group has moved on since the records were read: {answer}")
         case Reason.TIMED_OUT:
             return TransactionTimeoutError(
-                "the coordinator has aborted the transaction, which was open for longer than transaction_timeout_ms"
+                "the coordinator has aborted the transaction: it was open for longer than transaction_timeout_ms, or an"
+                " administrator has aborted it"
             )
+        case Reason.TOLD_TO_ABORT:
+            return TransactionAbortedError(f"a broker asks for the abort of the transaction: {answer}")
         case Reason.MAY_OPEN_AGAIN:
             return TransactionAbortedError(
                 "the transaction cannot be prepared: a request that adds to it had no answer, and brokers below"
@@ -150,8 +154,8 @@ def _error_of(cause: Cause, transactional_id: str, partition: Partition | None) 
 
 def _refused_partition(answer: str, code: int | None, partition: Partition | None) -> AiokprodError:
     topic, number = (None, None) if partition is None else partition
-    if code == ErrorCode.INVALID_PRODUCER_ID_MAPPING:  # not the fault of the partition, or of its records
-        text = f"the coordinator does not know the producer id of this transaction: {answer}"
+    if code in _NOT_THE_PARTITION:
+        text = f"the coordinator takes nothing more into this transaction: {answer}"
         return TransactionAbortedError(text, topic=topic, partition=number)
     text = f"the partition was not taken into the transaction: {answer}"
     kind = TopicAuthorizationError if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else BrokerRejectedError

@@ -88,7 +88,10 @@ class Reason(Enum):
     GROUP_MOVED_ON = "group moved on"
     """The group has another generation, member or instance than the offsets were sent with."""
     TIMED_OUT = "timed out"
-    """The coordinator has aborted the transaction (EndTxn(commit) answered INVALID_TXN_STATE)."""
+    """The coordinator has aborted the transaction (EndTxn(commit) answered INVALID_TXN_STATE): by its timeout, or for an
+    administrator."""
+    TOLD_TO_ABORT = "told to abort"
+    """The broker answered TRANSACTION_ABORTABLE: abort, and go on (KIP-1050)."""
     MAY_OPEN_AGAIN = "may open again"
     """Version 1: a request that opens the transaction had no answer; a late copy could open it again behind its end, and the
     processes that end a prepared one would be told two outcomes."""

@@ -99,6 +99,7 @@ TABLE: Final[dict[Request, dict[int, Kind]]] = {
         **_COMMON,
         ErrorCode.INVALID_TRANSACTION_TIMEOUT: Kind.FATAL,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING: Kind.FENCED,
+        ErrorCode.TRANSACTION_ABORTABLE: Kind.AGAIN,  # nothing of this producer is open
     },
     Request.ADD_PARTITIONS: {
         **_COMMON,
@@ -151,6 +152,8 @@ def _reason(request: Request, kind: Kind, code: int) -> Reason:
         return Reason.FENCED
     if kind is Kind.GONE or (kind is Kind.ABORTABLE and code == ErrorCode.INVALID_PRODUCER_ID_MAPPING):
         return Reason.ID_GONE
+    if kind is Kind.ABORTABLE and code == ErrorCode.TRANSACTION_ABORTABLE:
+        return Reason.TOLD_TO_ABORT
     if kind is Kind.ABORTABLE:
         if request is Request.ADD_PARTITIONS:
             return Reason.PARTITION_REFUSED

@@ -193,6 +193,8 @@ class PartitionErrors:
                 return TopicAuthorizationError(text)
             case ErrorKind.CLUSTER_AUTHORIZATION:
                 return ClusterAuthorizationError(f"{text}: idempotent writes are not allowed to this principal")
+            case ErrorKind.TRANSACTION:
+                return TransactionAbortedError(f"the broker takes no more records of this transaction: {text}")
             case ErrorKind.INVALID_RECORD:
                 if position >= 0:
                     return InvalidRecordError(text)

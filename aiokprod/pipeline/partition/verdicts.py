@@ -44,6 +44,8 @@ class ErrorKind(Enum):
     TOPIC_AUTHORIZATION = "TopicAuthorizationError"
     CLUSTER_AUTHORIZATION = "ClusterAuthorizationError"
     INVALID_RECORD = "InvalidRecordError"
+    TRANSACTION = "TransactionAbortedError"
+    """The fault is none of the records: the transaction can only be aborted."""
     REJECTED = "BrokerRejectedError"
 
 
@@ -121,6 +123,7 @@ TABLE: dict[int, Verdict] = {
 _ERRORS = {
     10: ErrorKind.TOO_LARGE, 18: ErrorKind.TOO_LARGE, 29: ErrorKind.TOPIC_AUTHORIZATION,
     31: ErrorKind.CLUSTER_AUTHORIZATION, 32: ErrorKind.INVALID_RECORD, 87: ErrorKind.INVALID_RECORD,
+    48: ErrorKind.TRANSACTION, 90: ErrorKind.TRANSACTION, 120: ErrorKind.TRANSACTION,
 }  # fmt: skip
 
 

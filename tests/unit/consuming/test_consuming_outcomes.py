@@ -8,7 +8,13 @@ import pytest
 
 from aiokprod import TransactionOutcome, errors
 from aiokprod.consuming.outcomes import MOST_RUNS, REFUSED_FOR_GOOD, TABLE, Next, Outcome, Step, outcome_of
-from aiokprod.errors import AiokprodError, DeliveryError, OffsetCommitRefusedError, TransactionAbortedError
+from aiokprod.errors import (
+    AiokprodError,
+    BrokerAnswerError,
+    DeliveryError,
+    OffsetCommitRefusedError,
+    TransactionAbortedError,
+)
 from aiokprod.transactions.machine_codes import GROUP_MOVED_ON
 
 ABORTED, COMMITTED = TransactionOutcome.ABORTED, TransactionOutcome.COMMITTED
@@ -60,6 +66,13 @@ def test_other_exceptions_are_broken() -> None:
     by_other = TransactionAbortedError("aborted")
     by_other.__cause__ = KeyError()
     assert outcome_of(by_other, 1) is Outcome.PASSING
+
+
+@pytest.mark.parametrize("code", [47, 48, 49, 90, 120])
+def test_an_answer_about_the_transaction_passes(code: int) -> None:
+    by_answer = TransactionAbortedError("the broker takes no more records of this transaction", code=code)
+    by_answer.__cause__ = BrokerAnswerError("the broker's text", code=code)
+    assert (outcome_of(by_answer, 1), outcome_of(by_answer, MOST_RUNS)) == (Outcome.PASSING, Outcome.LASTING)
 
 
 @pytest.mark.parametrize("code", range(-1, 135))

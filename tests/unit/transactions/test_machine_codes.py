@@ -74,3 +74,20 @@ def test_offsets_of_a_missing_partition_are_refused_for_good() -> None:
 def test_a_broker_cannot_send_a_code_of_ours(code: int) -> None:
     assert not -(2**15) <= NO_ANSWER < 2**15 and not -(2**15) <= NO_SUCH_PARTITION < 2**15
     assert judge(Request.OFFSET_COMMIT, code) == judge(Request.OFFSET_COMMIT, 9999)
+
+
+@pytest.mark.parametrize(
+    "request_", [Request.ADD_PARTITIONS, Request.ADD_OFFSETS, Request.OFFSET_COMMIT, Request.END], ids=str
+)
+def test_a_broker_that_asks_for_an_abort_gets_one(request_: Request) -> None:
+    """KIP-1050"""
+    expected = Judgement(Kind.ABORTABLE, Reason.TOLD_TO_ABORT)
+    assert judge(request_, ErrorCode.TRANSACTION_ABORTABLE) == expected
+
+
+def test_another_producer_id_is_found_out_by_the_end_and_is_a_fence_where_the_id_is_taken() -> None:
+    # faults: I15
+    assert judge(Request.END, 49).kind is Kind.GONE
+    assert judge(Request.INIT_PRODUCER_ID, 49).kind is Kind.FENCED
+    for request in (Request.ADD_PARTITIONS, Request.ADD_OFFSETS, Request.OFFSET_COMMIT):
+        assert judge(request, 49) == Judgement(Kind.ABORTABLE, Reason.ID_GONE)

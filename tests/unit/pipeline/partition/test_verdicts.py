@@ -112,6 +112,7 @@ def test_each_code_has_one_error_for_the_caller(code: int) -> None:
     expected = {
         10: ErrorKind.TOO_LARGE, 18: ErrorKind.TOO_LARGE, 29: ErrorKind.TOPIC_AUTHORIZATION,
         31: ErrorKind.CLUSTER_AUTHORIZATION, 32: ErrorKind.INVALID_RECORD, 87: ErrorKind.INVALID_RECORD,
+        48: ErrorKind.TRANSACTION, 90: ErrorKind.TRANSACTION, 120: ErrorKind.TRANSACTION,
     }  # fmt: skip
     assert error_kind(code) is expected.get(code, ErrorKind.REJECTED)
     assert is_topic_refused(code) is (code in (17, 29))

@@ -775,3 +775,26 @@ def test_offsets_that_are_refused_by_a_fence_are_not_blamed_on_the_group(code: i
     assert ("another member of the group" in error.advice) is not of_a_fence
     assert error.__notes__ == [error.advice] == error.clone().__notes__
     assert error.clone().advice == error.advice
+
+
+@pytest.mark.parametrize("api", ["Produce", "EndTxn", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit"])
+@EVERY
+def test_a_broker_that_asks_for_an_abort_gets_one_and_the_producer_goes_on(version: str, api: str) -> None:
+    """KIP-1050"""
+
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        if api.startswith("Add") and version == "TV2":
+            return  # has no such request
+        cluster.fail_next(api, "TRANSACTION_ABORTABLE")
+        with pytest.raises(TransactionAbortedError) as raised:
+            async with producer.transaction() as transaction:
+                await producer.send("t", b"first", partition=0)
+                await transaction.send_offsets({("t", 1): 1}, "g")
+        first = raised.value if raised.value.code == 120 else raised.value.__cause__
+        assert isinstance(first, TransactionAbortedError) and first.code == 120
+        assert "TRANSACTION_ABORTABLE" in str(first) and "Correct" not in "".join(first.__notes__)
+        async with producer.transaction():
+            producer.send("t", b"second", partition=0)
+        assert await committed(cluster) == [b"second"]
+
+    on(version, scenario)
