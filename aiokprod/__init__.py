@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from aiokprod.hooks import ProducerInterceptor as ProducerInterceptor
     from aiokprod.model import CloseReport as CloseReport
     from aiokprod.model import Health as Health
+    from aiokprod.model import InTransaction as InTransaction
     from aiokprod.model import Persistence as Persistence
     from aiokprod.model import ProducerState as ProducerState
     from aiokprod.model import Record as Record
@@ -85,6 +86,7 @@ _WHERE = {
     "Delivery": "pipeline.delivery.delivery",
     "RecordMetadata": "record_metadata",
     "Record": "model",
+    "InTransaction": "model",
     "Persistence": "model",
     "TimestampType": "model",
     "TransactionOutcome": "model",
@@ -128,6 +130,7 @@ __all__ = [
     "GroupMetadata",
     "HeadersColumn",
     "Health",
+    "InTransaction",
     "IntColumn",
     "OAuthToken",
     "Persistence",

@@ -36,7 +36,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from aiokprod.model import Persistence, Record
+from aiokprod.model import InTransaction, Persistence, Record
 
 TRY_LATER = "Try again in some seconds; if it stays so, the brokers' logs say why."
 """what to do about a topic that is there and cannot be used now, as LEADER_NOT_AVAILABLE says"""
@@ -48,6 +48,8 @@ class AiokprodError(Exception):
 
     advice: str = ""
     default_persistence: Persistence | None = None
+    in_transaction: InTransaction = InTransaction.CONTINUE
+    """What the error asks of the transaction in which it came; of a producer with a `transactional_id`."""
     record: Record | None = None
     """The record, set only in calls of `on_delivery_error`, with the option `keep_failed_records`, if it is still in memory."""
 
@@ -164,6 +166,7 @@ class ProducerNotStartedError(UsageError):
 class ProducerClosedError(UsageError):
     """The producer is closing or closed."""
 
+    in_transaction = InTransaction.CLOSE
     advice = "Send before close(), or open the producer again with `await start()`."
 
 
@@ -227,6 +230,7 @@ class BufferFullError(AiokprodError):
 class DeliveryError(AiokprodError):
     """A record was accepted and could not be delivered."""
 
+    in_transaction = InTransaction.ABORT
     advice = "Send it again if persistence is NOT_PERSISTED; else it may be in the log already."
 
     @property
@@ -256,6 +260,7 @@ class RetriesExhaustedError(DeliveryError):
 class RecordRecalledError(DeliveryError):
     """`recall()` took the record back before it was sent."""
 
+    in_transaction = InTransaction.CONTINUE
     advice = "Nothing is wrong: the record was not sent. Send it again if it is wanted after all."
     default_persistence = Persistence.NOT_PERSISTED
 
@@ -333,6 +338,7 @@ class RecordOvertakenError(DeliveryError):
 class UndeliveredAtCloseError(DeliveryError):
     """`close()` ended before the record was delivered."""
 
+    in_transaction = InTransaction.CLOSE
     advice = "Give close() more time, or keep the record for the next start."
 
 
@@ -370,6 +376,7 @@ class TransactionAbortedError(DeliveryError):
 class ProducerFailedError(DeliveryError):
     """The producer crashed and sends nothing more; the cause says why."""
 
+    in_transaction = InTransaction.CLOSE
     advice = "close() it and start() it again; report the cause if it is a bug of aiokprod."
 
 
@@ -389,6 +396,7 @@ class TransactionTimeoutError(AiokprodError, TimeoutError):
     """The transaction took longer than `transaction_timeout_ms`, or its end or offsets took too long: it is not committed."""
 
     default_persistence = Persistence.NOT_PERSISTED
+    in_transaction = InTransaction.ABORT
     advice = "Call abort_transaction(), then run the transaction again: smaller, or with a larger timeout."
 
 
@@ -396,6 +404,7 @@ class TransactionOutcomeUnknownError(AiokprodError):
     """The coordinator did not say in time how the transaction ended: it is committed as a whole, or aborted as a whole."""
 
     default_persistence = Persistence.POSSIBLY_PERSISTED
+    in_transaction = InTransaction.ASK_AGAIN
     advice = "Call commit_transaction() or abort_transaction() again: both go on asking, and tell what happened."
 
 
@@ -403,6 +412,7 @@ class OffsetCommitRefusedError(AiokprodError):
     """The offsets were not taken: the group has moved on, or may not be written, or a partition does not exist. See `code`."""
 
     default_persistence = Persistence.NOT_PERSISTED
+    in_transaction = InTransaction.ABORT
     advice = "Abort, and read the records again: another member of the group may have them."
 
 
@@ -486,6 +496,7 @@ class ColumnsReport:
 class SendManyError(AiokprodError):
     """Some records of a `send_many` failed."""
 
+    in_transaction = InTransaction.ABORT
     advice = "Look at report.failures: (index of the record, its error); the other records are in the log."
 
     def __init__(self, report: SendReport) -> None:
@@ -501,6 +512,7 @@ class SendManyError(AiokprodError):
 class SendColumnsError(AiokprodError):
     """Some records of a `send_columns` failed, or were not taken."""
 
+    in_transaction = InTransaction.ABORT
     advice = (
         "Look at report.partitions: how many failed in each, how many of these may be in the log, the first one and why; the"
         " others are in the log."

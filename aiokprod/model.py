@@ -20,6 +20,20 @@ class Persistence(Enum):
     """Only the log itself can tell: sending the record again may write it twice."""
 
 
+class InTransaction(Enum):
+    """What an error asks of the transaction in which it came."""
+
+    CONTINUE = "continue"
+    """Nothing: the transaction is as it was, and so is the producer."""
+    ABORT = "abort"
+    """Abort, then run the whole transaction again, if the cause allows it. A block has aborted it; in the long form call
+    `abort_transaction()`, which does no harm where it was aborted already."""
+    ASK_AGAIN = "ask again"
+    """It is committed, or it is not: call `commit_transaction()` or `abort_transaction()`, until one of them tells."""
+    CLOSE = "close"
+    """Nothing works with this producer any more: `close()` it."""
+
+
 class TransactionOutcome(Enum):
     """The end of a transaction."""
 

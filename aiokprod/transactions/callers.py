@@ -50,6 +50,10 @@ class EndCallers:
         seen, self._unseen = self._unseen, None
         return seen
 
+    def keep(self, result: EndResult) -> None:
+        """Tell an end to the next call too."""
+        self._unseen = result
+
     def forget_unseen(self) -> None:
         """Drop it: the next calls are told otherwise, or another transaction begins."""
         self._unseen = None

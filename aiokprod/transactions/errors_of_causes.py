@@ -22,7 +22,7 @@ from aiokprod.errors import (
     UsageError,
     advise,
 )
-from aiokprod.model import Persistence
+from aiokprod.model import InTransaction, Persistence
 from aiokprod.transactions.machine_actions import Cause, Partition, Reason, Refusal
 from aiokprod.wire.codes import ErrorCode, name_of
 
@@ -55,13 +55,21 @@ _USAGE: Final = {
     Refusal.FAILED: "the coordinator refuses the transactional id: close() this producer",
     Refusal.CLOSED: "the producer is closed, or is being closed",
 }
+_STEPS: Final = {
+    Refusal.ABORTABLE: InTransaction.ABORT,
+    Refusal.UNKNOWN: InTransaction.ASK_AGAIN,
+    Refusal.FENCED: InTransaction.CLOSE,
+    Refusal.FAILED: InTransaction.CLOSE,
+}
 
 
 def usage_error(refusal: Refusal) -> UsageError:
     """Return the error of a call that means nothing in the state of the transaction."""
     if refusal is Refusal.CLOSED:
         return ProducerClosedError(_USAGE[refusal])
-    return UsageError(_USAGE[refusal])
+    error = UsageError(_USAGE[refusal])
+    error.in_transaction = _STEPS.get(refusal, InTransaction.CONTINUE)
+    return error
 
 
 def error_of(cause: Cause, transactional_id: str, partition: Partition | None = None) -> AiokprodError:

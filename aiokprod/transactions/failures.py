@@ -11,7 +11,7 @@ from aiokprod.errors import (
     TransactionTimeoutError,
     advise,
 )
-from aiokprod.model import Persistence
+from aiokprod.model import InTransaction, Persistence
 from aiokprod.transactions.callers import EndResult
 from aiokprod.transactions.errors_of_causes import error_of, not_in_time, usage_error
 from aiokprod.transactions.machine import TransactionMachine
@@ -65,8 +65,12 @@ class TransactionFailures:
         """Return why the transaction can only be aborted."""
         cause = self._machine.cause
         if self.first is not None and (cause is None or cause.reason in WITH_FIRST):
-            return self.first.clone()
-        return error_of(Cause(Reason.ASKED) if cause is None else cause, self._id)
+            error = self.first.clone()
+        else:
+            error = error_of(Cause(Reason.ASKED) if cause is None else cause, self._id)
+        if error.in_transaction is InTransaction.CONTINUE:  # of its class, which is not about transactions
+            error.in_transaction = InTransaction.ABORT
+        return error
 
     def why_aborted(self, cause: Cause) -> AiokprodError:
         """Return the error of the records that fail with their transaction."""
@@ -98,7 +102,7 @@ class TransactionFailures:
             f"the coordinator has not said in time how the transaction of {self._id!r} ended"
         )
         if not self._machine.may_be_committed:
-            error.persistence = Persistence.NOT_PERSISTED
+            error.persistence, error.in_transaction = Persistence.NOT_PERSISTED, InTransaction.ABORT
             advise(
                 error,
                 "It is not committed. The producer goes on asking for its abort, and the next block begins behind that; or call"

@@ -32,7 +32,7 @@ from aiokprod.errors import (
 )
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
-from aiokprod.model import TransactionOutcome
+from aiokprod.model import InTransaction, TransactionOutcome
 from aiokprod.transactions.callers import LATE, EndCallers, EndResult
 from aiokprod.transactions.coordinator import CoordinatorKind, Coordinators, RetryPace
 from aiokprod.transactions.early import EarlyTransaction, TransactionHandle
@@ -286,6 +286,8 @@ class Transactor:
         """Send what is left, then commit. See `Producer.commit_transaction`."""
         result = await self._end(Verdict.COMMIT, timeout_s)
         if result.outcome is not Outcome.COMMITTED:
+            if result.outcome is Outcome.ABORTED:
+                self._callers.keep(result)  # an abort is what many callers do then: it does no harm
             raise self._failures.of_result(result)
 
     async def abort(self, timeout_s: float | None) -> TransactionOutcome:
@@ -813,6 +815,7 @@ class Transactor:
 
     def _lost_id(self, cause: Cause) -> None:
         error = self._failures.fatal = self._failures.of_cause(cause)
+        error.in_transaction = InTransaction.CLOSE
         if self._machine.outcome is Outcome.UNKNOWN:
             error.persistence = TransactionOutcomeUnknownError.default_persistence
         if not self._is_starting:

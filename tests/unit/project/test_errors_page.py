@@ -12,7 +12,7 @@ import pytest
 
 from aiokprod import Producer, errors
 from aiokprod.errors import AiokprodError, ColumnsReport, SendColumnsError, SendManyError, SendReport
-from aiokprod.model import Persistence
+from aiokprod.model import InTransaction, Persistence
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, AiokprodError)]
@@ -39,12 +39,18 @@ def row(kind: type[AiokprodError]) -> str:
     always = made(kind, Persistence.POSSIBLY_PERSISTED).retriable
     if_not_persisted = made(kind, Persistence.NOT_PERSISTED).retriable
     again = "yes" if always else "if `NOT_PERSISTED`" if if_not_persisted else "no"
-    return f"| `{kind.__name__}` | {parents} | {meaning} | {persistence} | {again} |"
+    step = f"`{kind.in_transaction.name}`"
+    return f"| `{kind.__name__}` | {parents} | {meaning} | {persistence} | {again} | {step} |"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_page_says_of_each_error_what_the_code_says(kind: type[AiokprodError]) -> None:
     assert row(kind) in (DOCS / "errors.md").read_text(encoding="utf-8").splitlines()
+
+
+def test_the_page_says_what_each_step_in_a_transaction_is() -> None:
+    page = (DOCS / "errors.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `([A-Z_]+)` \|", page, re.MULTILINE) == [step.name for step in InTransaction]
 
 
 def test_the_page_has_no_error_that_is_not_there() -> None:
