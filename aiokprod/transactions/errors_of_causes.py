@@ -30,6 +30,7 @@ MOST_NAMED: Final = 3
 """Partitions that the text of an error names."""
 _FENCES: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 _NOT_THE_PARTITION: Final = frozenset({ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTION_ABORTABLE})
+_FINAL: Final = frozenset({Reason.NOT_AUTHORIZED, Reason.BAD_TIMEOUT, Reason.UNUSABLE})
 _USAGE: Final = {
     Refusal.NOT_INITIALISED: "the transactional id is not taken yet: await start() first",
     Refusal.ALREADY_INITIALISED: "the transactional id is taken already",
@@ -83,6 +84,8 @@ def error_of(cause: Cause, transactional_id: str, partition: Partition | None = 
     error = _error_of(cause, transactional_id, partition)
     if error.code is None:
         error.code = cause.code
+    if error.in_transaction is InTransaction.CONTINUE:  # of its class, which is not about transactions
+        error.in_transaction = InTransaction.CLOSE if cause.reason in _FINAL else InTransaction.ABORT
     return error
 
 
