@@ -103,6 +103,9 @@ class AiokafkaSource(Source):
                 self._consumer.seek(tp, offset)
         return True
 
+    def close(self) -> None:
+        """Do nothing: calls need nothing."""
+
     def position_of(self, record: Any) -> tuple[Partition, Offset]:
         """Return the partition of a record, and the next offset."""
         return (record.topic, record.partition), Offset(record.offset + 1)

@@ -1,8 +1,9 @@
 """`ConfluentSource`: confluent-kafka's `Consumer`, or its `AIOConsumer`, as a `Source`.
 
-Its calls block, so each runs in a thread; one at a time, and to its end, even if the task that waits is cancelled: a `consume`
-that went on beside a `seek` would move the position again. Partitions are taken away only within `consume`. The generation
-changes in the background, so it is compared after each `consume` with the one from before.
+Its calls block, so they run in a thread of this consumer, which ends with the loop (`AIOConsumer` has threads itself): one at a
+time, and each to its end, even if the task that waits is cancelled. A `consume` that went on beside a `seek` would move the
+position again. So that its end comes soon, a wait for records is made of short ones. Partitions are taken away only within
+`consume`. The generation changes in the background, so it is compared after each `consume` with the one from before.
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from math import ceil
 from typing import Any, Final, TypeVar
 
 from aiokprod.consuming.source import Place, Reading, Source
@@ -20,6 +25,8 @@ from aiokprod.transactions.offsets import GroupMetadata, Offset
 T = TypeVar("T")
 
 NEEDED: Final = ("consume", "consumer_group_metadata", "assignment", "seek", "store_offsets")
+LONGEST_WAIT_S: Final = 0.2
+"""The longest wait of one `consume`: after that it is seen that the task which waits for records was cancelled."""
 MOST_MESSAGES: Final = 1_000_000
 """The most messages that `consume` can be asked for."""
 INVALID_ARGUMENT: Final = -186
@@ -53,6 +60,8 @@ class ConfluentSource(Source):
         self._consumer = consumer
         self._is_async = inspect.iscoroutinefunction(consumer.consume)
         self._running: asyncio.Task[Any] | None = None  # the last call; the next one waits for its end
+        self._is_waited_for = False  # a task waits for records
+        self._thread: ThreadPoolExecutor | None = None  # from the first call to `close`
 
     async def check(self) -> None:
         """Check that it does not commit by itself, and has subscribed."""
@@ -118,11 +127,20 @@ class ConfluentSource(Source):
 
     async def read(self, max_records: int, timeout_s: float) -> Reading:
         """Wait for one record, then take what is there; also serve rebalances."""
-        return await self._alone(lambda: self._read(max_records, timeout_s))
+        self._is_waited_for = True
+        try:
+            return await self._alone(lambda: self._read(max_records, timeout_s))
+        finally:
+            self._is_waited_for = False
 
     async def _read(self, max_records: int, timeout_s: float) -> Reading:
+        messages: list[Any] = []
+        waits = ceil(timeout_s / LONGEST_WAIT_S)
         try:
-            messages = list(await self._ask("consume", 1, timeout_s))
+            for _ in range(waits):
+                messages += await self._ask("consume", 1, timeout_s / waits)
+                if messages or not self._is_waited_for:
+                    break
         except NotImplementedError as error:
             raise RecordTypeError(
                 f"{type(self._consumer).__name__} has no consume(): pass a Consumer, and deserialize in the loop"
@@ -164,7 +182,12 @@ class ConfluentSource(Source):
         call = getattr(self._consumer, name)
         if self._is_async:
             return await call(*arguments, **named)
-        return await asyncio.to_thread(call, *arguments, **named)
+        if self._thread is None:
+            # Not the loop's executor, which has few threads: with more consumers than threads each would wait for the others,
+            # and the application for them.
+            self._thread = ThreadPoolExecutor(1, "aiokprod-confluent-consumer")
+        call = partial(copy_context().run, call, *arguments, **named)  # callbacks of the user run in it
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     async def _alone(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run the work after the one before it, and to its end."""
@@ -178,6 +201,18 @@ class ConfluentSource(Source):
         task = self._running = asyncio.create_task(run(), name="aiokprod-confluent-consumer")
         task.add_done_callback(_retrieve)
         return await asyncio.shield(task)
+
+    def close(self) -> None:
+        """Let the thread end; after the calls that still run, if there are any."""
+        if self._running is None or self._running.done():
+            self._end_thread()
+        else:
+            self._running.add_done_callback(self._end_thread)
+
+    def _end_thread(self, _: object = None) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.shutdown(wait=False)
 
 
 def code_of(error: BaseException) -> int | None:

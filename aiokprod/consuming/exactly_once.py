@@ -158,7 +158,11 @@ class ExactlyOnceBatches:
         transactor = transactor_of(self._producer)
         await transactor.ended_in_background()
         transactor.check_idle()
-        await self._source.check()
+        try:
+            await self._source.check()
+        except BaseException:
+            self._source.close()
+            raise
         self._is_entered = self._is_open = True
         return self
 
@@ -227,6 +231,8 @@ class ExactlyOnceBatches:
             if error is None:
                 raise
             error.add_note(f"exactly_once could not undo what was read ({type(trouble).__name__}): {trouble}")
+        finally:
+            self._source.close()
 
     # ------------------------------------------------------------------ the next batch
     async def _next(self) -> list[Any]:

@@ -81,5 +81,9 @@ class Source(ABC):
         """
 
     @abstractmethod
+    def close(self) -> None:
+        """Let go what calls needed; the consumer is the user's, and stays as it is."""
+
+    @abstractmethod
     def position_of(self, record: Any) -> tuple[Partition, Offset]:
         """Return the partition of a record and the place of a group that has read it: its offset plus 1."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,5 +88,56 @@ def test_a_member_that_lost_its_session_during_the_body_is_taken_for_the_next_lo
                 await copy(cluster, consumer, producer)
             output = sorted(record.value or b"" for record in cluster.records(f"{TOPIC}-out", committed=True))
             assert output == [b"%d" % number for number in range(COUNT)]
+
+    played(scenario)
+
+
+class Noted:
+    """A consumer whose calls note the thread in which they run."""
+
+    def __init__(self, consumer: Any) -> None:
+        self.threads: set[threading.Thread] = set()
+        self._consumer = consumer
+
+    def __getattr__(self, name: str) -> Any:
+        def noted(*arguments: Any, **named: Any) -> Any:
+            self.threads.add(threading.current_thread())
+            return getattr(self._consumer, name)(*arguments, **named)
+
+        return noted
+
+
+@pytest.mark.parametrize("end", [asyncio.CancelledError, ValueError, None], ids=["cancelled", "raises", "stopped"])
+def test_a_consumer_has_a_thread_of_its_own_which_ends_with_the_loop(end: type[BaseException] | None) -> None:
+    async def scenario() -> None:
+        async with (
+            filled() as cluster,
+            CONSUMERS["confluent"](cluster.bootstrap_servers, TOPIC, SESSION_MS) as consumer,
+        ):
+            noted = Noted(consumer)
+
+            async def loop() -> None:
+                async with (
+                    Producer(cluster.bootstrap_servers, transactional_id="tx") as producer,
+                    exactly_once(noted, producer, max_records=3, timeout=30) as batches,
+                ):
+                    async for records in batches:
+                        if end is ValueError:
+                            raise ValueError
+                        if records[-1].offset() == COUNT - 1:
+                            if end is None:
+                                batches.stop()
+                            else:  # in the wait for records that do not come
+                                asyncio.get_running_loop().call_later(0.1, task.cancel)
+
+            task = asyncio.create_task(loop())
+            await asyncio.wait([task], timeout=20)
+            assert task.done(), "the wait for records was not ended"
+            with suppress(*[end] if end else []):
+                await task
+            (thread,) = noted.threads
+            assert thread.name.startswith("aiokprod-confluent-consumer")  # not one of the loop's executor
+            thread.join(10)
+            assert not thread.is_alive()
 
     played(scenario)
