@@ -152,7 +152,9 @@ def _meaning(error: BaseException, runs: int) -> Outcome:
             return Outcome.GROUP_MOVED_ON
         # Others are about the producer's epoch or its transaction: what they mean is known after the abort.
         return Outcome.LASTING if error.code in REFUSED_FOR_GOOD or runs >= MOST_RUNS else Outcome.PASSING
-    if isinstance(error, PASSES):
+    # A broker says 120 where an abort, and the same again, is what helps (KIP-890, KIP-1050).
+    is_abortable = isinstance(error, AiokprodError) and error.code == ErrorCode.TRANSACTION_ABORTABLE
+    if is_abortable or isinstance(error, PASSES):
         return Outcome.PASSING if runs < MOST_RUNS else Outcome.LASTING
     if isinstance(error, DeliveryError) and not isinstance(error, ProducerFailedError):
         return Outcome.LASTING

@@ -60,6 +60,16 @@ def test_each_error_has_its_meaning(kind: type[AiokprodError]) -> None:
     assert outcome_of(made(kind), 1, ABORTED) is (expected if stays else Outcome.ABORTED)
 
 
+@pytest.mark.parametrize("kind", [errors.BrokerRejectedError, errors.BrokerAnswerError, errors.TransactionAbortedError])
+def test_what_a_broker_calls_abortable_passes(kind: type[AiokprodError]) -> None:
+    error = made(kind)
+    error.code = 120
+    assert (outcome_of(error, 1), outcome_of(error, MOST_RUNS)) == (Outcome.PASSING, Outcome.LASTING)
+    by_abort = TransactionAbortedError("aborted")
+    by_abort.__cause__ = error
+    assert outcome_of(by_abort, 1) is Outcome.PASSING
+
+
 def test_other_exceptions_are_broken() -> None:
     for error in (KeyError(), KeyboardInterrupt(), RuntimeError()):
         assert outcome_of(error, 1) is Outcome.BROKEN

@@ -350,6 +350,20 @@ def test_a_refusal_because_the_group_has_moved_on_runs_the_batch_again(code: int
     run(scenario)
 
 
+@pytest.mark.parametrize("api", ["Produce", "TxnOffsetCommit", "EndTxn"])
+def test_a_transaction_that_a_broker_calls_abortable_is_run_again(api: str) -> None:
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        rule = rig.cluster.fail_next(api, "TRANSACTION_ABORTABLE")
+        async with rig.producer() as producer:
+            await copy(rig, consumer, producer, until=23)
+        assert rule.is_spent
+        assert await rig.output() == rig.group.input
+        await consumer.stop()
+
+    run(scenario)
+
+
 def test_a_refusal_for_good_is_raised_and_the_consumer_goes_back() -> None:
     async def scenario(rig: Rig) -> None:
         consumer = rig.member()
