@@ -45,6 +45,8 @@ from aiokprod.transactions.transactor import Transactor
 MOST_SECONDS: Final = 3600.0
 LONG_S: Final = 5.0
 """After so long a wait for committed offsets is told."""
+GRACE_S: Final = 0.5
+"""So long a task that was cancelled waits for the end of its batch, which then goes on without it."""
 ENDED: Final = (TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED)
 PAUSE_S: Final = 0.05
 """Between two looks at a consumer that has no place in its group."""
@@ -150,6 +152,7 @@ class ExactlyOnceBatches:
             UsageError: the producer is not started or inside a transaction; the consumer is not started, or has no member in
                 the group; this object was used before.
             ConfigError: the consumer commits by itself.
+            TransactionTimeoutError: the batch whose end was cancelled had no end within `max_block_ms`.
 
         Cancellation: nothing has changed.
         """
@@ -221,16 +224,21 @@ class ExactlyOnceBatches:
             TransactionOutcomeUnknownError, ProducerFencedError, ClusterError: this was not possible; told as a note if the
                 block has raised an exception.
 
-        Cancellation: stops waiting; the end of the transaction goes on, and the consumer is put to the first records that were
-            read and are not known to be committed. The next `exactly_once` begins at committed offsets.
+        Cancellation: of the block: waits for half a second at most, whatever the cluster does; of this call: stops waiting at
+            once. The end of the transaction goes on, and the consumer is put to the first records that were read and are not
+            known to be committed. The next `exactly_once` waits for that end, and begins at committed offsets.
         """
         self._is_open = False
+        # A task that is cancelled is to end now, as its time limit is over, for example; an outage would hold it for minutes.
+        scope = asyncio.timeout(GRACE_S if isinstance(error, asyncio.CancelledError) else None)
         try:
-            await self._leave(error is not None)
+            async with scope:
+                await self._leave(error is not None)
         except Exception as trouble:  # also of the consumer: the exception of the body is the one that is told
             if error is None:
                 raise
-            error.add_note(f"exactly_once could not undo what was read ({type(trouble).__name__}): {trouble}")
+            if not scope.expired():
+                error.add_note(f"exactly_once could not undo what was read ({type(trouble).__name__}): {trouble}")
         finally:
             self._source.close()
 
