@@ -112,6 +112,9 @@ class ColumnsSend(BatchListener):
         """Check all rows: nothing is taken of a table with a row that cannot be sent."""
         table, encoder = self._table, self._encoder
         count = len(await self._parking.partitions_for(self._topic, None))
+        if table.timestamps is not None and table.count:
+            (time,) = table.timestamps.rows(0, 1)  # one row is enough: all have the same unit
+            self._checks.look_at_unit(time or 0, self._topic)
         for first in range(0, table.count, MOST_ROWS):
             last = min(table.count, first + MOST_ROWS)
             larger = encoder.first_larger(table, first, last, self._checks.largest_record_bytes)

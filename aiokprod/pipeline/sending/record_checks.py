@@ -37,6 +37,11 @@ from aiokprod.serializers import HeaderList, checked, three_arguments
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # broker: 8.6
 LAST_TIMESTAMP_MS = 2**63 - 1
 KNOWN_TOPICS = 10_000  # names remembered as valid
+YEAR_MS = 31_556_952_000
+SECONDS_FROM, SECONDS_BELOW = (
+    10**9,
+    10**11,
+)  # as seconds since 1970, a time from 2001 on; as milliseconds, one before 1973
 LONGEST_TIMEOUT_S = 1e9  # thirty years: what a timer of every event loop takes
 
 
@@ -64,6 +69,7 @@ class RecordChecks:
         self.largest_record_bytes = min(
             config.max_request_size - BATCH_OVERHEAD_BYTES, config.buffer_memory - RECORD_OVERHEAD_BYTES
         )
+        self._has_told_seconds = False
         self._last_bytes = 0  # of the last record whose serializer was awaited: what the next one may come to
         self.valid_topics: set[str] = set()
 
@@ -173,8 +179,7 @@ class RecordChecks:
             )
         return partition
 
-    @staticmethod
-    def checked_timestamp(timestamp_ms: object, topic: str) -> int:
+    def checked_timestamp(self, timestamp_ms: object, topic: str) -> int:
         """Return the timestamp, if it is in whole milliseconds since 1970."""
         if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int):
             raise RecordTypeError(
@@ -183,7 +188,19 @@ class RecordChecks:
             )
         if not 0 <= timestamp_ms <= LAST_TIMESTAMP_MS:
             raise InvalidTimestampError(f"timestamp_ms {timestamp_ms} is not between 0 and 2**63 - 1", topic=topic)
+        if timestamp_ms < SECONDS_BELOW:
+            self.look_at_unit(timestamp_ms, topic)
         return timestamp_ms
+
+    def look_at_unit(self, timestamp_ms: int, topic: str) -> None:
+        """Warn, once for the producer, of a timestamp that is a time of today in seconds."""
+        if SECONDS_FROM <= timestamp_ms < SECONDS_BELOW and not self._has_told_seconds:
+            self._has_told_seconds = True
+            self._log.warned(
+                "timestamp in seconds",
+                f"timestamp_ms={timestamp_ms} of a record for {topic!r} is a day of {1970 + timestamp_ms // YEAR_MS}, and"
+                " retention deletes such a record: it looks like seconds; give milliseconds: int(time.time() * 1000)",
+            )
 
     @staticmethod
     def checked_timeout(timeout: object, topic: str) -> float:

@@ -155,6 +155,21 @@ def test_everything_a_record_may_have_arrives() -> None:
     run(scenario())
 
 
+def test_a_column_of_timestamps_that_looks_like_seconds_is_a_warning_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with started() as (cluster, producer):
+            cluster.create_topic("t")
+            for _ in range(2):
+                await producer.send_columns(
+                    "t", column([b"v"] * 2), timestamps_ms=array("q", [1_785_000_000, 1_785_000_001])
+                )
+
+    run(scenario())
+    assert [record.levelname for record in caplog.records if "it looks like seconds" in record.getMessage()] == [
+        "WARNING"
+    ]
+
+
 def test_where_the_partition_is_null_the_partitioner_chooses() -> None:
     async def scenario() -> None:
         async with started("t", partitions=3, batch_size=1_000) as (cluster, producer):

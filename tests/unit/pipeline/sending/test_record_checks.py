@@ -199,6 +199,18 @@ def test_a_timestamp_at_either_end_is_taken(timestamp: int) -> None:
     assert frozen(checks_with(), timestamp_ms=timestamp)[3] == timestamp
 
 
+@pytest.mark.parametrize(("timestamp", "lines"), [(1_785_000_000, 1), (10**9, 1), (10**11 - 1, 1), (7, 0), (10**11, 0)])
+def test_a_timestamp_that_looks_like_seconds_is_a_warning_once(
+    timestamp: int, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    checks = checks_with()
+    for _ in range(3):
+        assert frozen(checks, timestamp_ms=timestamp)[3] == timestamp
+    told = [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
+    assert len(told) == lines
+    assert all(f"WARNING producer: timestamp_ms={timestamp} of a record for 't' is" in line for line in told)
+
+
 @pytest.mark.parametrize("wrong", [0, -1, float("nan"), "1", True, -0.0])
 def test_a_timeout_is_a_number_of_seconds_above_0(wrong: object) -> None:
     with pytest.raises(RecordTypeError, match="timeout"):
