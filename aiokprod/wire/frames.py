@@ -109,6 +109,16 @@ class FrameReader:
             return ProtocolError(
                 "the peer answered with a TLS alert: this is a TLS port; set security_protocol to SSL or SASL_SSL"
             )
+        if start.startswith(
+            b"E\0\0\0"
+        ):  # an ErrorResponse, of a server that took our first bytes for a startup message
+            return ProtocolError(
+                "the peer answers as PostgreSQL does, not as Kafka: this is the port of another program"
+            )
+        if start.isascii() and start.decode().strip().isprintable() and len(start) == 8:
+            return ProtocolError(
+                f"the peer answered with a text ({start!r}...), not as Kafka: this is the port of another program"
+            )
         return ProtocolError(f"a frame of {length} bytes; between {SMALLEST_FRAME} and {most} are accepted")
 
 

@@ -51,6 +51,9 @@ AUTHENTICATION: Final = "SASL authentication"
 
 SASL_AUTHENTICATION_FAILED: Final = int(ErrorCode.SASL_AUTHENTICATION_FAILED)
 
+BROKER_REGISTRATION: Final = 62
+"""An API that only the listeners of KRaft controllers have."""
+
 SOFTWARE_NAME: Final = "aiokprod"
 
 
@@ -344,6 +347,11 @@ def _usable(answer: ApiVersionsResponse) -> ApiVersions:
     if answer.error_code:
         raise UnsupportedVersionError(f"ApiVersions was answered with {name_of(answer.error_code)}")
     versions = ApiVersions.from_response(answer)
+    if MetadataRequest.API_KEY not in versions.ranges and BROKER_REGISTRATION in versions.ranges:
+        raise UnsupportedVersionError(
+            "this is a listener of a KRaft controller, which takes no records: name the listener of a broker (controllers often"
+            " listen on 9093, brokers on 9092)"
+        )
     versions.pick(MetadataRequest.API_KEY, LOWEST_METADATA, MetadataRequest.MAX_VERSION)
     versions.pick(ProduceRequest.API_KEY, ProduceRequest.MIN_VERSION, ProduceRequest.MAX_VERSION)
     return versions

@@ -31,7 +31,7 @@ from aiokprod.model import Persistence
 from aiokprod.pipeline.partition.ledger_actions import Outcome, Reason, Settle
 from aiokprod.pipeline.partition.outcomes import Segment
 from aiokprod.pipeline.partition.verdicts import ErrorKind, Refusal, error_kind
-from aiokprod.wire.codes import name_of
+from aiokprod.wire.codes import ErrorCode, name_of
 
 BY_VERDICT = (Reason.REJECTED, Reason.FATAL)
 """Reasons of the ledger that are the broker's answer to the batch itself."""
@@ -80,11 +80,12 @@ class NamedSegment(Segment):
 class PartitionErrors:
     """The errors of records of one partition, with what the cluster last said."""
 
-    def __init__(self, topic: str, partition: int, *, is_transactional: bool = False) -> None:
+    def __init__(self, topic: str, partition: int, *, is_transactional: bool = False, codec: str = "none") -> None:
         self.topic = topic
         self.partition = partition
         self.aborted: AiokprodError | None = None  # why the transaction at hand was aborted, if it was
         self._is_transactional = is_transactional
+        self._codec = codec
         self.crash: BaseException | None = None
         self.gone: str | None = None  # why the partition does not exist any more
         self._cause: BaseException | None = None
@@ -205,7 +206,16 @@ class PartitionErrors:
                     f"{text}: the broker refused the batch, and named none of its {count} records as the cause"
                 )
             case _:
-                return BrokerRejectedError(text)
+                return BrokerRejectedError(text + self._of_codec(code))
+
+    def _of_codec(self, code: int) -> str:
+        """Return the option behind a refusal of compressed batches; Azure Event Hubs refuses them with the first code."""
+        if self._codec == "none" or code not in (
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ):
+            return ""
+        return f": the broker may not take batches with compression_type={self._codec!r}; try another one, or 'none'"
 
     def _last(self) -> str:
         return f"; last: {self._cause}" if self._cause is not None else ""

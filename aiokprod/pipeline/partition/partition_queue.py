@@ -228,7 +228,7 @@ class PartitionQueue(ExplainedQueue):
         # chaser left, and when it asked for a producer id (loop time). All of it is written only when something goes wrong.
         self.timeline: Timeline | None = None
         self._led_since = self._chased_at = self._asked_at = context.loop.time()
-        self.texts = PartitionErrors(topic, partition, is_transactional=scope is not None)
+        self.texts = PartitionErrors(topic, partition, is_transactional=scope is not None, codec=context.settings.codec)
         self._scope = scope
         self._entered = 0  # the number of the last transaction that it was let into
         self._stamped = 0  # of the last one of which it has written something

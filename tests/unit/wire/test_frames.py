@@ -155,6 +155,20 @@ def test_a_web_server_is_recognised(start: bytes) -> None:  # faults: H3
     assert not told.value.message.endswith(("?", "."))  # an advice follows, after a full stop
 
 
+@pytest.mark.parametrize(
+    ("start", "says"),
+    [
+        (b"-ERR unknown command", r"a text \(b'-ERR unk'\.\.\.\)"),  # Redis
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "a text"),
+        (b"220 mail ESMTP\r\n", "a text"),
+        (b"E\0\0\0\x8dSFATAL\0", "as PostgreSQL does"),
+    ],
+)
+def test_a_server_of_another_kind_is_recognised(start: bytes, says: str) -> None:
+    with pytest.raises(ProtocolError, match=f"{says}.*this is the port of another program"):
+        FrameReader(LIMIT).feed(start)
+
+
 def test_a_tls_alert_is_recognised() -> None:
     with pytest.raises(ProtocolError, match=r"TLS alert.*security_protocol"):
         FrameReader(LIMIT).feed(b"\x15\x03\x03\x00\x02\x02\x28")

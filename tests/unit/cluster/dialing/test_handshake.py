@@ -308,8 +308,12 @@ def test_a_broker_that_never_makes_sense_is_unsupported(run: Run, answer: bytes)
 
 @pytest.mark.parametrize(
     ("offered", "named"),
-    [([ApiVersion(3, 0, 12)], "API 0"), ([ApiVersion(0, 3, 9), ApiVersion(3, 0, 3)], "API 3")],
-    ids=["no Produce", "Metadata without its version 4"],
+    [
+        ([ApiVersion(3, 0, 12)], "API 0"),
+        ([ApiVersion(0, 3, 9), ApiVersion(3, 0, 3)], "API 3"),
+        ([ApiVersion(1, 4, 18), ApiVersion(62, 0, 4)], "a listener of a KRaft controller, which takes no records"),
+    ],
+    ids=["no Produce", "Metadata without its version 4", "a controller"],
 )
 @both_loops
 def test_a_broker_without_what_a_producer_needs_is_unsupported(

@@ -175,3 +175,13 @@ def test_errors_of_one_pattern_are_not_shared_between_settlements() -> None:
     """faults: M13"""
     texts = PartitionErrors("t", 0)
     assert texts.error_of(settle(Reason.DEADLINE), 0.0) is not texts.error_of(settle(Reason.DEADLINE), 0.0)
+
+
+@pytest.mark.parametrize("code", [43, 76])
+def test_a_refusal_of_compressed_batches_names_the_option(code: int) -> None:
+    refused = settle(Reason.REJECTED, code=code)
+    of_gzip = PartitionErrors("t", 0, codec="gzip").error_of(refused, 0.0)
+    assert "compression_type='gzip'" in of_gzip.message and of_gzip.code == code
+    assert "compression_type" not in PartitionErrors("t", 0).error_of(refused, 0.0).message
+    other = PartitionErrors("t", 0, codec="gzip").error_of(settle(Reason.REJECTED, code=87), 0.0)
+    assert "compression_type" not in other.message
