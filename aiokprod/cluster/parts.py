@@ -158,7 +158,8 @@ class ClusterParts:
                 connection,
                 topics,
                 cluster_id=snapshot.cluster_id,
-                allow_auto_topic_creation=self._config.allow_auto_create_topics,
+                allow_auto_topic_creation=self._config.allow_auto_create_topics
+                and all(map(self.cache.is_awaited, topics)),
                 timeout_s=timeout_s,
             )
         except AiokprodError as error:

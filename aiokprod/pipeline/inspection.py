@@ -150,7 +150,7 @@ def keep_house(
     for dispatcher in topics.values():
         waiting = [0] * dispatcher.count
         stuck: list[int] = []
-        has_records = False
+        has_records = has_waiting = False
         for number, queue in dispatcher.queues.items():
             if queue.is_used:
                 queue.is_used = False
@@ -158,12 +158,14 @@ def keep_house(
             oldest = queue.oldest_opened_at()
             if oldest is None:
                 continue
-            has_records = True
+            has_records = has_waiting = True
             if number < dispatcher.count:
                 waiting[number] = queue.pending_bytes()
                 if patience_s and oldest < stuck_since:
                     stuck.append(number)
-        if has_records:
+        if has_waiting:
+            client.want(dispatcher.topic)  # if it was deleted meanwhile, it may be created for them
+        elif has_records:
             client.topic(dispatcher.topic)  # marks it as used: a topic without metadata would miss a new leader
         if dispatcher.is_known:
             dispatcher.partitioner.update_load(waiting, stuck)

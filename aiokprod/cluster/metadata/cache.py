@@ -20,6 +20,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from math import inf
 from random import Random
 from typing import Final, TypeAlias
 
@@ -99,6 +101,10 @@ class MetadataCache:
         self._schedule = RefreshSchedule(backoff, max_age_s if max_age_s >= 0 else None)
         self._interest: dict[str, float] = {}  # topic -> when it was last used
         self._wanted: set[str] = set()  # asked for again although their last answer settled them (faults: T4)
+        # Records wait for these, so brokers may create them: topic -> when that was last said, and it is true for the longest
+        # that a record may wait. Any other topic of interest that is deleted must stay so.
+        self._awaited: dict[str, float] = {}
+        self._awaited_s = config.max_block_ms / 1000
         self._begun = 0  # number of requests sent
         self._answered_by: dict[str, int] = {}  # topic of interest -> number of the last request answered about it
         self._failures = 0  # in a row
@@ -141,6 +147,14 @@ class MetadataCache:
         since = self.failing_since
         return None if since is None else self._clock() - since
 
+    def is_awaited(self, name: str) -> bool:
+        """Return whether a record may wait for this topic, so that brokers may create it."""
+        return self._clock() - self._awaited.get(name, -inf) <= self._awaited_s
+
+    def _is_settled(self, name: str) -> bool:
+        known = self.snapshot.topics.get(name)
+        return (known is not None and known.is_usable) or not self.is_awaited(name)
+
     # ------------------------------------------------------------------ wishes
 
     def want(self, name: str) -> None:
@@ -149,6 +163,7 @@ class MetadataCache:
         self._interest[name] = self._clock()
         known = self.snapshot.topics.get(name)
         if known is None or not known.is_usable:
+            self._awaited[name] = self._clock()
             self._wanted.add(name)
             self._schedule.want(full=False)
             if is_new:
@@ -211,8 +226,13 @@ class MetadataCache:
         self._begun += 1
         number = self._begun
         timeout_s = min(self._request_timeout_s, self._first_timeout_s * 2 ** min(self._failures, 16))
+        awaited = [name for name in names if self.is_awaited(name)]
+        others = [name for name in names if not self.is_awaited(name)]
         try:
-            answer = await self._fetch(names, timeout_s)
+            answer = await self._fetch(others or awaited, timeout_s)
+            if others and awaited:  # a request has one flag for all its topics: may they be created?
+                of_awaited = await self._fetch(awaited, timeout_s)
+                answer = replace(of_awaited, topics=[*answer.topics, *of_awaited.topics])
         except AiokprodError as failure:
             self._failures += 1
             self.last_failure = failure
@@ -233,6 +253,8 @@ class MetadataCache:
         for name in self._answered_by.keys() - self._interest.keys():
             del self._answered_by[name]
         self._swap(merged)
+        for name in [name for name in self._awaited if self._is_settled(name)]:
+            del self._awaited[name]
         if self.snapshot.unsettled(self._interest):
             self._schedule.want(full=False)
         self._answered()

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from rig import run, run_in_virtual_time, started, until, values
+from virtual_rig import run as run_virtually
 
-from aiokprod import Persistence
+from aiokprod import Persistence, Producer
 from aiokprod.errors import (
     AiokprodError,
     BufferFullError,
@@ -18,6 +19,7 @@ from aiokprod.errors import (
     UnknownTopicError,
 )
 from aiokprod.testing import MockCluster
+from aiokprod.testing.virtual import VirtualNetwork
 from aiokprod.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -27,6 +29,7 @@ from aiokprod.wire.messages.metadata import (
 )
 
 QUICK_LOOKS: dict[str, Any] = {"metadata_max_age_ms": 100}
+SOON_OLD: dict[str, Any] = {"metadata_max_age_ms": 10_000}
 
 
 def telling(cluster: MockCluster, topic: str, leaders: Sequence[int] | None, *, error_code: int = 0) -> Any:
@@ -246,3 +249,56 @@ def test_a_partition_without_a_leader_holds_up_no_other_and_expires_by_its_budge
             assert producer.health().buffered_bytes == 0
 
     run_in_virtual_time(scenario())
+
+
+# ---------------------------------------------------------------------- deleted topics
+def is_there(cluster: MockCluster, topic: str) -> bool:
+    try:
+        cluster.topic_id(topic)
+    except KeyError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("how", ["metadata ages", "a broker restarts"])
+def test_a_topic_that_was_deleted_stays_so_while_no_record_waits_for_it(how: str) -> None:
+    """Each refresh asked for all topics of the last minutes with creation: deleted topics were back after a minute.
+
+    faults: T5
+    """
+
+    async def scenario(network: VirtualNetwork) -> None:
+        cluster = MockCluster(brokers=3, network=network, seed=1, auto_create_topics=True)
+        async with cluster, Producer(cluster.bootstrap_servers, dialer=network.dial, **SOON_OLD) as producer:
+            await asyncio.gather(producer.send("kept", b"x"), producer.send("gone", b"x"))
+            cluster.delete_topic("gone")
+            if how == "a broker restarts":
+                cluster.stop_broker(1)
+                await asyncio.sleep(5)
+                cluster.start_broker(1)
+            for _ in range(60):
+                await producer.send("kept", b"y")
+                await asyncio.sleep(1)
+            assert not is_there(cluster, "gone")
+            await asyncio.gather(producer.send("new", b"x"), producer.send("kept", b"x"))
+            assert not is_there(cluster, "gone")
+            assert (await producer.send("gone", b"again")).offset == 0  # a record waits: it is created
+
+    run_virtually(scenario)
+
+
+def test_a_topic_that_was_deleted_while_a_record_is_sent_again_is_created_for_it() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        cluster = MockCluster(brokers=1, network=network, seed=1, auto_create_topics=True)
+        async with cluster, Producer(cluster.bootstrap_servers, dialer=network.dial) as producer:
+            await producer.send("gone", b"0")
+            rule = cluster.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", times=None)
+            delivery = producer.send("gone", b"1")
+            await asyncio.sleep(1)
+            cluster.delete_topic("gone")
+            rule.cancel()
+            async with asyncio.timeout(60):
+                await delivery
+            assert is_there(cluster, "gone")
+
+    run_virtually(scenario)
