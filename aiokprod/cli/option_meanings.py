@@ -41,7 +41,7 @@ MEANINGS: Final = {
     "metadata_max_idle_ms": "A topic to which nothing is sent for this long is forgotten.",
     "metadata_recovery_strategy": "If no known broker answers: start again from bootstrap_servers, or not (KIP-899).",
     "metadata_recovery_rebootstrap_trigger_ms": "How long no broker may answer before that (KIP-1102).",
-    "allow_auto_create_topics": "Ask the brokers to create missing topics. They do so if auto.create.topics.enable is on, with their default number of partitions. The first answer that a topic is missing is logged as a WARNING. (The Reader never asks for this.)",
+    "allow_auto_create_topics": "Ask the brokers to create missing topics. They do so if auto.create.topics.enable is on, with their default number of partitions. They are asked only while a record waits for the topic, so a topic that is deleted stays so. The first answer that a topic is missing is logged as a WARNING. (The Reader never asks for this.)",
     "client_dns_lookup": "Try all addresses of a name; or resolve bootstrap names to canonical names first (Kerberos).",
     "send_buffer_bytes": "SO_SNDBUF. Left out: the system's default. (-1 and 0 from other clients are treated as left out.)",
     "receive_buffer_bytes": "SO_RCVBUF. Left out: the system's default. (-1 and 0 from other clients are treated as left out.)",
