@@ -93,7 +93,8 @@ class ClusterClient:
 
         Raises:
             BootstrapError: no bootstrap server led to a cluster in time; the error names each with its cause.
-            AuthenticationError: a server refuses the credentials (at once, because repetition locks accounts).
+            AuthenticationError: a server refuses the credentials (at once, because repetition locks accounts; a token, once
+                all servers have refused it for `REFUSALS_PASS_S`).
             TlsError, UnsupportedVersionError: all servers fail so (at once).
             ConfigError: a certificate or key cannot be loaded.
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Final
 
@@ -53,6 +53,7 @@ class ControlRoute:
         may_rebootstrap: `metadata_recovery_strategy` is "rebootstrap".
         random: shuffles the brokers, so that clients spread their requests.
         patience_s: seconds that dials of known brokers get before the bootstrap servers are dialled too.
+        may_pass: whether a refused authentication may be accepted by another server, or later, and locks no account.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class ControlRoute:
         may_rebootstrap: bool,
         random: Random,
         patience_s: float = 1.0,
+        may_pass: Callable[[AiokprodError], bool] = lambda error: False,
     ) -> None:
         self.may_rebootstrap = may_rebootstrap
         self._pool = pool
@@ -70,6 +72,7 @@ class ControlRoute:
         self._random = random
         self._is_beginning = True  # no broker is known yet, or the known ones are no longer trusted
         self._patience_s = patience_s
+        self._may_pass = may_pass
         self._suspect: int | None = None  # the broker that failed the last request, or whose answer is doubted
         self._informant: BrokerConnection | None = None  # where the last Metadata answer came from
         self._silences = 0  # unanswered requests in a row
@@ -198,7 +201,7 @@ class ControlRoute:
             error = future.exception()
             if error is None:
                 found = future.result()
-            elif isinstance(error, AuthenticationError) and self._is_beginning:
+            elif isinstance(error, AuthenticationError) and self._is_beginning and not self._may_pass(error):
                 raise error
         return found
 

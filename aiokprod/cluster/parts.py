@@ -48,6 +48,9 @@ from aiokprod.metrics import Metrics
 from aiokprod.wire.codes import ErrorCode
 from aiokprod.wire.messages.metadata import MetadataResponse
 
+REFUSALS_PASS_S: Final = 10.0
+"""How long a `start` goes on while servers refuse a token: those of MSK refuse logins above their rate so (`# faults: S8`)."""
+
 HOPELESS: Final = (AuthenticationError, TlsError, UnsupportedVersionError)
 """Errors that end a `start` at once, if no bootstrap server fails with any other (`# faults: S1, S8`)."""
 
@@ -94,6 +97,7 @@ class ClusterParts:
         # Of the newest epoch: brokers that are told of a change later than others still answer with the former one.
         self.finalized_features: Mapping[str, int] = {}
         self._features_epoch = -1
+        self._refused_since: float | None = None  # servers refuse our token, and none has answered since
         self._strange_since: float | None = None  # another cluster answered, and ours has not since (faults: T18, T22)
         self.arrived: asyncio.Future[None] = loop.create_future()  # done at the first answer; fails if none will come
         self.tasks = OwnedTasks(self._crashed)
@@ -117,6 +121,7 @@ class ClusterParts:
             may_rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
             random=random,
             patience_s=min(LONGEST_PATIENCE_S, delivery_timeout_s(config) / 16),
+            may_pass=self._may_pass,
         )
         self._slow_after_s = min(config.request_timeout_ms / 2000, delivery_timeout_s(config) / 8)
         self._missed: list[str] = []  # topics that are unknown since the newest answer
@@ -209,7 +214,7 @@ class ClusterParts:
 
     def _answered(self) -> None:
         """Note that a Metadata answer came and was accepted."""
-        self._strange_since = None
+        self._strange_since = self._refused_since = None
         self._metrics.metadata_refreshes.add()
         self.route.succeeded(self.cache.snapshot.brokers.values())
         self._tell_unknown()
@@ -226,7 +231,7 @@ class ClusterParts:
             self._give_up_strangers(error, self._strange_since)
         self.log.warned(f"metadata {type(error).__name__}", f"metadata could not be refreshed: {error}")
         hopeless = _hopeless(error)
-        if hopeless is not None:
+        if hopeless is not None and not self._will_be_asked_again(hopeless, error):
             self._give_up_start(hopeless)
         failing_since = self.cache.failing_since
         if error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
@@ -235,6 +240,20 @@ class ClusterParts:
             failing_s = self._clock() - failing_since
             if failing_s >= self._config.metadata_recovery_rebootstrap_trigger_ms / 1000:
                 self.route.rebootstrap(f"no metadata came for {failing_s:.0f} s")
+
+    def _may_pass(self, error: AiokprodError) -> bool:
+        """Return whether a server that refuses us may accept us later: it has refused a token, and those lock no account."""
+        return self._config.sasl_mechanism == "OAUTHBEARER" and error.code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+    def _will_be_asked_again(self, hopeless: AiokprodError, error: AiokprodError) -> bool:
+        """Return whether a refusal may pass, and has not lasted for long at all servers."""
+        if not self._may_pass(hopeless):
+            return False
+        if self._refused_since is None:
+            self._refused_since = self._clock()
+        causes = [cause for _, _, cause in error.tried] if isinstance(error, BootstrapError) else [error]
+        are_all = all(isinstance(cause, HOPELESS) for cause in causes)
+        return not are_all or self._clock() - self._refused_since < REFUSALS_PASS_S
 
     def _give_up_strangers(self, error: ClusterIdMismatchError, since: float) -> None:
         """End the producer if another cluster has taken the place of ours for long enough.

@@ -305,7 +305,7 @@ class BrokerPool:
         # producer. (faults: L14)
         except AiokprodError as error:
             if isinstance(error, AuthenticationError):  # servers lock accounts after a few attempts (faults: S8)
-                pace.refused(self._clock())
+                pace.refused(self._clock(), self._random.random())
             pace.failed(self._clock(), self._random.random())
             self._dial_failed(key, dial, error)
         except Exception as bug:

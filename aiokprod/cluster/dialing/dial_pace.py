@@ -81,10 +81,11 @@ class DialPace:
         self.failures += 1
         self._not_before = now + self._backoff.delay_s(self.failures, random01)
 
-    def refused(self, now: float) -> None:
+    def refused(self, now: float, random01: float = 0.0) -> None:
         """Note that either side refused the authentication; the caller calls `failed` as well."""
         self._refusals += 1
-        self._refused_until = now + self._refused_s()
+        # Up to 20 % later: many clients that start together would be refused together, above the rate of a server's logins.
+        self._refused_until = now + self._refused_s() * (1 + SETUP_JITTER * random01)
 
     def accepted(self) -> None:
         """Note that a connection was opened: earlier refusals no longer count."""

@@ -157,6 +157,38 @@ def test_a_token_that_the_broker_refuses_is_told_by_its_status() -> None:
     run_in_virtual_time(scenario())
 
 
+def too_many_connects(answer: Any, version: int) -> Any:
+    answer.error_code, answer.error_message, answer.auth_bytes = 58, "[9f]: Too many connects", b""
+    return answer
+
+
+@pytest.mark.parametrize("refused", [1, 2, 7])
+def test_a_start_outlives_servers_that_refuse_logins_for_a_while(refused: int) -> None:  # faults: S8
+    """One refusal of one of three servers ended the start at once."""
+
+    async def scenario() -> None:
+        async with guarded(identities := Identities(lifetime_s=3_600.0), brokers=3) as cluster:
+            cluster.create_topic("t")
+            rule = cluster.rewrite_answer("SaslAuthenticate", too_many_connects, times=refused)
+            async with producer_of(cluster, sasl_oauth_token_provider=identities, **OAUTH) as producer:
+                assert (await producer.send("t", b"v")).offset == 0
+            assert rule.hits == refused
+
+    run_in_virtual_time(scenario())
+
+
+def test_a_start_that_all_servers_refuse_ends_before_its_time() -> None:
+    async def scenario() -> None:
+        async with mock_cluster(brokers=3, sasl_mechanisms=["OAUTHBEARER"], users={"alice": "right"}) as cluster:
+            producer = producer_of(cluster, sasl_oauth_token_provider=lambda: ("wrong", 4_000_000_000_000), **OAUTH)
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(AuthenticationError, match="the broker refused the token"):
+                await producer.start(600.0)
+            assert 10.0 <= asyncio.get_running_loop().time() - began < 30.0
+
+    run_in_virtual_time(scenario())
+
+
 def test_a_revoked_token_is_replaced_at_the_next_connection() -> None:  # faults: S17
     async def scenario() -> None:
         identities = Identities(lifetime_s=3_600.0)
