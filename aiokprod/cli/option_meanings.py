@@ -36,6 +36,7 @@ MEANINGS: Final = {
     "reconnect_backoff_max_ms": "Longest pause before a broker is dialled again.",
     "socket_connection_setup_timeout_ms": "Time limit for TCP, TLS and SASL of one connection; doubles with each failure (KIP-601).",
     "socket_connection_setup_timeout_max_ms": "Upper bound of that limit.",
+    "connections_keepalive_ms": "After this time without traffic the system probes a connection (TCP keepalive), six times, a sixth of it apart: balancers and NATs keep an idle connection that they would drop silently after some minutes, and one whose peer is gone ends. In whole seconds, where the system has the settings (Linux, macOS, Windows); not with a dialer. -1: as the system has it, on Linux the first probe after two hours.",
     "connections_max_idle_ms": "An idle connection is closed after this time. (librdkafka's 0 is our -1; converted.)",
     "metadata_max_age_ms": "How often leaders and partitions are refreshed when nothing fails.",
     "metadata_max_idle_ms": "A topic to which nothing is sent for this long is forgotten.",

@@ -57,6 +57,7 @@ class _Options(TypedDict, total=False):
     reconnect_backoff_max_ms: float
     socket_connection_setup_timeout_ms: float
     socket_connection_setup_timeout_max_ms: float
+    connections_keepalive_ms: float
     connections_max_idle_ms: float
     metadata_max_age_ms: float
     metadata_max_idle_ms: float

@@ -121,6 +121,7 @@ class ProducerConfig:
     reconnect_backoff_max_ms: float = _option(1_000, milliseconds(0))
     socket_connection_setup_timeout_ms: float = _option(10_000, milliseconds(1))
     socket_connection_setup_timeout_max_ms: float = _option(30_000, milliseconds(1))
+    connections_keepalive_ms: float = _option(60_000, milliseconds(1_000, -1, "as the system has it"))
     connections_max_idle_ms: float = _option(540_000, milliseconds(1, -1, "never"))
     metadata_max_age_ms: float = _option(300_000, milliseconds(0, -1, "never"))
     metadata_max_idle_ms: float = _option(300_000, milliseconds(1))

@@ -57,6 +57,7 @@ class ConnectionSettings:
     max_frame_bytes: int = 100 * 1024 * 1024
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
+    keepalive_s: float | None = None
     ssl_context: ssl.SSLContext | None = None
     new_mechanism: Callable[[], Mechanism] | None = None
     tokens: TokenSource | None = None
@@ -93,6 +94,7 @@ class ConnectionSettings:
             max_frame_bytes=config.max_frame_bytes,
             send_buffer_bytes=config.send_buffer_bytes or -1,
             receive_buffer_bytes=config.receive_buffer_bytes or -1,
+            keepalive_s=None if config.connections_keepalive_ms == -1 else config.connections_keepalive_ms / 1000,
             ssl_context=_ssl_context(config) if uses_tls else None,
             new_mechanism=_mechanisms(config) if uses_sasl and not uses_tokens else None,
             tokens=_tokens(config) if uses_tokens else None,

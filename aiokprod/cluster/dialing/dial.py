@@ -34,6 +34,9 @@ With an `ssl_context` it must do TLS with it, for the server name `host`, and th
 _HUNG_UP: Final = (ssl.SSLError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 """Errors of a TLS handshake; connecting TCP raises others (a refused connection, no route, a timeout)."""
 
+PROBES: Final = 6
+"""TCP keepalive: the probes without an answer that end a connection."""
+
 
 async def dial(
     host: str,
@@ -44,8 +47,9 @@ async def dial(
     *,
     send_buffer_bytes: int,
     receive_buffer_bytes: int,
+    keepalive_s: float | None = None,
 ) -> None:
-    """Connect a protocol to an address; a buffer size of -1 leaves the choice to the system.
+    """Connect a protocol to an address; a buffer size of -1, and None for the keepalive, leave the choice to the system.
 
     Cancellation: the socket is closed.
 
@@ -67,7 +71,7 @@ async def dial(
             f"{address_of(host, port)}: cannot connect{where}: {reason_of(error)}", host=host, port=port
         ) from error
     try:
-        _set_options(transport.get_extra_info("socket"), send_buffer_bytes, receive_buffer_bytes)
+        _set_options(transport.get_extra_info("socket"), send_buffer_bytes, receive_buffer_bytes, keepalive_s)
     except OSError as error:
         transport.abort()
         raise ConnectionLostError(
@@ -122,14 +126,36 @@ async def dial_by(
         raise TlsError(f"{address_of(host, port)}: the dialer returned a transport without TLS, and TLS is required")
 
 
-def _set_options(sock: socket.socket | None, send_buffer_bytes: int, receive_buffer_bytes: int) -> None:
+def _set_options(
+    sock: socket.socket | None, send_buffer_bytes: int, receive_buffer_bytes: int, keepalive_s: float | None
+) -> None:
     if sock is None:
         return
     with contextlib.suppress(OSError):  # both loops set it already, and it fails if the peer has reset the connection
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with contextlib.suppress(OSError):  # not essential: it finds idle connections whose peer is gone (faults: N7)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # Else the first probe comes after two hours, long after the connection was closed as idle; and a balancer drops an
+        # idle connection silently after some minutes, which costs the next record a request timeout.
+        for name, value in _probes(keepalive_s):
+            sock.setsockopt(socket.IPPROTO_TCP, name, value)
     if send_buffer_bytes > 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
     if receive_buffer_bytes > 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+
+
+def _probes(keepalive_s: float | None) -> list[tuple[int, int]]:
+    """Return the options of TCP keepalive that this platform has."""
+    if keepalive_s is None:
+        return []
+    idle_s = min(max(1, round(keepalive_s)), 32_767)  # the most that Linux takes
+    wanted = (
+        (
+            "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE",
+            idle_s,
+        ),  # macOS has its own name for it
+        ("TCP_KEEPINTVL", max(1, idle_s // PROBES)),
+        ("TCP_KEEPCNT", PROBES),
+    )
+    return [(getattr(socket, name), value) for name, value in wanted if hasattr(socket, name)]

@@ -259,6 +259,7 @@ class _Attempt:
             (lambda: self._connection) if settings.ssl_context is None else lambda: StreamedReads(self._connection),
             send_buffer_bytes=settings.send_buffer_bytes,
             receive_buffer_bytes=settings.receive_buffer_bytes,
+            keepalive_s=settings.keepalive_s,
         )
 
     async def _call(self, kind: type[RequestMessage], version: int, body: bytes) -> memoryview:

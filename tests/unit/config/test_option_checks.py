@@ -85,7 +85,7 @@ def test_minus_one_is_special_where_it_says_so_and_only_there() -> None:
     special = {item.name: item.metadata["check"].meaning for item in NUMBERS if item.metadata["check"].special == -1}
     assert special == {
         "connections_max_idle_ms": "never", "metadata_max_age_ms": "never", "start_timeout_ms": "no bound",
-        "close_timeout_ms": "no bound",
+        "close_timeout_ms": "no bound", "connections_keepalive_ms": "as the system has it",
     }  # fmt: skip
     for option, meaning in special.items():
         assert accepted(option, -1) == -1

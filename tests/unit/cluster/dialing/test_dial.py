@@ -17,8 +17,11 @@ import pytest
 from both_loops import Run, both_loops
 from handshakes import tls_settings
 
-from aiokprod.cluster.dialing.dial import dial, dial_by
+from aiokprod.cluster.dialing import dial as dial_module
+from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
+from aiokprod.cluster.dialing.dial import _probes, dial, dial_by
 from aiokprod.cluster.dialing.dns import Address
+from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError, ConnectionLostError, TlsError
 
 DEFAULT: dict[str, Any] = {"send_buffer_bytes": -1, "receive_buffer_bytes": -1}
@@ -277,3 +280,31 @@ def test_an_address_of_one_link_names_the_link() -> None:
     assert Address(socket.AF_INET6, ("fe80::1%eth0", 9092, 0, 3)).numeric_host == "fe80::1%eth0"
     assert Address(socket.AF_INET6, ("::1", 9092, 0, 0)).numeric_host == "::1"
     assert at(9092).numeric_host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("keepalive_s", "names", "expected"),
+    [
+        (None, {"TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT"}, []),
+        (60.0, {"TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT"}, [("KEEPIDLE", 60), ("KEEPINTVL", 10), ("KEEPCNT", 6)]),
+        (1.4, {"TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT"}, [("KEEPIDLE", 1), ("KEEPINTVL", 1), ("KEEPCNT", 6)]),
+        (60.0, {"TCP_KEEPALIVE", "TCP_KEEPINTVL"}, [("KEEPALIVE", 60), ("KEEPINTVL", 10)]),  # older macOS
+        (60.0, set(), []),
+    ],
+)
+def test_keepalive_is_set_where_the_platform_has_it(
+    keepalive_s: float | None, names: set[str], expected: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Platform:
+        def __init__(self) -> None:
+            for name in names:
+                setattr(self, name, name.removeprefix("TCP_"))
+
+    monkeypatch.setattr(dial_module, "socket", Platform())
+    assert _probes(keepalive_s) == expected
+
+
+def test_the_option_says_after_how_many_seconds() -> None:
+    config = ProducerConfig(bootstrap_servers="a:1")
+    assert ConnectionSettings.from_config(config).keepalive_s == 60.0
+    assert ConnectionSettings.from_config(config.replace(connections_keepalive_ms=-1)).keepalive_s is None

@@ -62,11 +62,16 @@ def test_a_current_broker_is_connected_to(run: Run) -> None:
 @both_loops
 def test_socket_options_are_set(run: Run) -> None:
     async def scenario() -> None:
-        settings = ConnectionSettings(send_buffer_bytes=50_000, receive_buffer_bytes=60_000)
+        settings = ConnectionSettings(send_buffer_bytes=50_000, receive_buffer_bytes=60_000, keepalive_s=60.0)
         async with ScriptedBroker(modern) as broker, opened(broker, settings) as connection:
             sock = cast(asyncio.Transport, connection._transport).get_extra_info("socket")
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert (
+                sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+            )  # the first probe came after two hours
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 10
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT) == 6
             assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 100_000  # Linux doubles it
             assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 120_000
 
