@@ -52,6 +52,7 @@ class Instance:
     ) -> None:
         self.name = name
         self.fences: list[str] = []
+        self.failures: list[str] = []  # for good, and no fences
         self.aborts: list[str] = []  # of transactions that were to be committed
         self.leaked_bytes = 0
         self._id = options["transactional_id"]
@@ -65,6 +66,8 @@ class Instance:
         self._is_ending = False
         self._has_begun = False
         self._current: TransactionRun | None = None
+        self._end = ""
+        self._is_unknown = False  # the last block said that its outcome is not known
         self._asides: list[asyncio.Task[None]] = []
 
     # ------------------------------------------------------------------ a life
@@ -87,6 +90,9 @@ class Instance:
             if await self._up():
                 run = await self._one("block", is_plain=True)
                 if run.outcome is TransactionOutcome.COMMITTED:
+                    health = self._producer.health()
+                    if not health.ready:
+                        self._journal.wrongs.append(f"not ready: {self.name} behind a commit: {health}")
                     break
             await asyncio.sleep(1.0)
         await self._close()
@@ -115,7 +121,8 @@ class Instance:
         number = next(self._journal.numbers)
         run = self._current = TransactionRun(f"{self.name}:{number}", session=self._id)
         self._journal.runs.append(run)
-        self._is_ending = self._has_begun = False
+        self._is_ending = self._has_begun = self._is_unknown = False
+        self._end = end
         transaction = self._producer.transaction()
         block = asyncio.ensure_future(self._block(transaction, run, number, end, is_plain=is_plain))
         if end == "cancel":
@@ -127,7 +134,8 @@ class Instance:
         except ProducerFailedError as error:
             self._ended_for_good(error)
         except AiokprodError as error:
-            if end == "block" and not isinstance(error, TransactionOutcomeUnknownError):
+            self._is_unknown = isinstance(error, TransactionOutcomeUnknownError)
+            if end == "block" and not self._is_unknown:
                 self.aborts.append(f"{error!r}, because of {error.__cause__!r}")
         self._is_ending = True
         if end == "close":
@@ -212,6 +220,8 @@ class Instance:
             self.fences.append(f"{error!r:.200}")
             # A timeout cannot be told from a successor below version 2: it may take the id again, once.
             self._is_over = len(self.fences) > 2
+        else:
+            self.failures.append(f"{error!r:.200}, because of {error.__cause__!r:.200}")
 
     # ------------------------------------------------------------------ inside
     async def _step(self, run: TransactionRun) -> None:

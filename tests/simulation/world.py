@@ -63,6 +63,8 @@ def explore(seed: int) -> Run:
 class World:
     """A cluster, a producer, a nemesis and the books."""
 
+    brokers = 3
+
     def __init__(self, run: Run, network: VirtualNetwork, random: Random) -> None:
         self.run = run
         self.network = network
@@ -80,7 +82,7 @@ class World:
 
     def _make_cluster(self, **options: Any) -> MockCluster:
         return MockCluster(
-            brokers=3,
+            brokers=self.brokers,
             network=self.network,
             now_ms=lambda: int(1000 * self.loop.wall_s()),  # type: ignore[attr-defined]
             auto_create_topics=False,
