@@ -1,4 +1,4 @@
-"""Transactional producers over upgrades, forgotten ids and long outages: a tenth of AIOKPROD_TEST_SEEDS worlds, each another one.
+"""Transactional producers over upgrades, forgotten ids and long outages: a tenth of AIOKPROD_TEST_SEEDS worlds.
 
 What was mended in the producer is taken out, one thing at a time, and found.
 """
