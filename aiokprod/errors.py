@@ -49,7 +49,7 @@ class AiokprodError(Exception):
     advice: str = ""
     default_persistence: Persistence | None = None
     in_transaction: InTransaction = InTransaction.CONTINUE
-    """What the error asks of the transaction in which it came; of a producer with a `transactional_id`."""
+    """The next step with the transaction in which it came; of a producer with a `transactional_id`."""
     record: Record | None = None
     """The record, set only in calls of `on_delivery_error`, with the option `keep_failed_records`, if it is still in memory."""
 

@@ -21,7 +21,7 @@ class Persistence(Enum):
 
 
 class InTransaction(Enum):
-    """What an error asks of the transaction in which it came."""
+    """The next step with a transaction, by the error that came in it."""
 
     CONTINUE = "continue"
     """Nothing: the transaction is as it was, and so is the producer."""

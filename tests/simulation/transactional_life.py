@@ -1,9 +1,9 @@
 """Transactional worlds of a year in production: upgrades in mid-life, ids that are forgotten, long outages, small clusters.
 
 As `TransactionalWorld`, and: the feature `transaction.version` changes, an idle id is forgotten, all brokers are away for
-longer than a transaction or its end may take, and one broker may be all. The program around a block does what the documentation says,
-and no more: it calls nothing behind a block but after `TransactionOutcomeUnknownError`. Soon after the last fault each producer
-has to commit, and to be ready.
+longer than a transaction or its end may take, and one broker may be all. The program around a block does what the
+documentation says, and no more: it calls nothing behind a block but after `TransactionOutcomeUnknownError`. Soon after the
+last fault each producer has to commit, and to be ready.
 
     python tests/simulation/transactional_life.py SEED     prints what happens in one world
 """
