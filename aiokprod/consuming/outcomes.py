@@ -14,6 +14,7 @@ from typing import Final
 
 from aiokprod.errors import (
     AiokprodError,
+    BrokerAnswerError,
     DeliveryError,
     DeliveryTimeoutError,
     IdentityLostError,
@@ -144,7 +145,10 @@ def _meaning(error: BaseException, runs: int) -> Outcome:
     # With a code of its own it is about the transaction, not about a record: the same batch may succeed in the next one.
     is_bare = isinstance(error, TransactionAbortedError) and error.code is None
     if is_bare and isinstance(error.__cause__, AiokprodError):
-        return _meaning(error.__cause__, runs)  # it says why
+        # It says why. A broker that refuses the producer's epoch does not: the coordinator may have aborted the transaction, or
+        # it is a fence, which is known after the abort.
+        if not isinstance(error.__cause__, BrokerAnswerError):
+            return _meaning(error.__cause__, runs)
     if isinstance(error, TransactionOutcomeUnknownError):
         return Outcome.UNKNOWN
     if isinstance(error, OffsetCommitRefusedError):
