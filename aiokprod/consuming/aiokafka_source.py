@@ -104,7 +104,7 @@ class AiokafkaSource(Source):
         return True
 
     def close(self) -> None:
-        """Do nothing: calls need nothing."""
+        """Ignore the call: nothing is held."""
 
     def position_of(self, record: Any) -> tuple[Partition, Offset]:
         """Return the partition of a record, and the next offset."""

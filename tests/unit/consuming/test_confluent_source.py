@@ -122,7 +122,7 @@ def test_partitions_by_hand_are_refused(shape: Any) -> None:
 @EVERY
 @pytest.mark.parametrize("events", [0, 1])
 def test_a_member_that_was_thrown_out_during_the_body_is_taken_for_the_next_loop(shape: Any, events: int) -> None:
-    """It keeps its partitions until the next poll, as librdkafka does: they look like partitions by assign()."""
+    """The partitions are kept until the next poll, as librdkafka does: they look like partitions by assign()."""
 
     async def scenario(rig: Rig) -> None:
         member = shape(rig.group)
