@@ -480,6 +480,8 @@ class Producer(_Base):
         if not isinstance(placements, bool):
             raise InvalidColumnError(f"placements is True or False, not {type(placements).__name__}", topic=topic)
         table = table_of(values, keys, headers, partitions, timestamps_ms)
+        if self._path is not None:
+            self._path.check_caller()
         report = await self._make_columns_send(pipeline, topic, table, placements).run()
         if report.failed or report.untaken:
             raise SendColumnsError(report)

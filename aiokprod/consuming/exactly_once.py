@@ -16,10 +16,11 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from aiokprod.backoff import Backoff
 from aiokprod.consuming.aiokafka_source import AiokafkaSource, is_aiokafka
+from aiokprod.consuming.batch import Batch
 from aiokprod.consuming.confluent_source import ConfluentSource, is_confluent
 from aiokprod.consuming.outcomes import TABLE, Next, Outcome, Step, outcome_of
 from aiokprod.consuming.positions import Jump, Positions
@@ -36,6 +37,8 @@ from aiokprod.errors import (
 )
 from aiokprod.logs import StateLog
 from aiokprod.model import TransactionOutcome
+from aiokprod.pipeline.sending.owned_path import TICKET, OwnedPath, Ticket
+from aiokprod.pipeline.sending.send_path import SendPath
 from aiokprod.producer import Producer
 from aiokprod.transactions.machine_actions import Partition
 from aiokprod.transactions.offsets import GroupMetadata, Offset
@@ -62,9 +65,11 @@ def exactly_once(
     """Return the batches of a consumer, each in a transaction with what is made of it; see docs/exactly_once.md.
 
         async with exactly_once(consumer, producer) as batches:
-            async for records in batches:
-                for record in records:
-                    producer.send("out", transform(record.value), key=record.key)
+            async for batch in batches:
+                for record in batch:
+                    batch.send("out", transform(record.value), key=record.key)
+
+    A batch is a list of records; its `send` and `send_many` are those of the producer, and are refused once it is over.
 
     When the loop asks for the next batch, the offsets of this one are sent and the transaction is committed. If the body
     raises, the transaction is aborted, the consumer goes back to the last committed offsets, and the exception goes on. After a
@@ -111,11 +116,14 @@ def _source_of(consumer: object) -> Source:
     )
 
 
-class _Batch:
+class _OpenBatch:
     """The batch at hand."""
 
-    def __init__(self, transaction: Transaction, member: GroupMetadata, offsets: dict[Partition, Offset]) -> None:
+    def __init__(
+        self, transaction: Transaction, member: GroupMetadata, offsets: dict[Partition, Offset], ticket: Ticket
+    ) -> None:
         self.transaction = transaction
+        self.ticket = ticket
         self.member = member  # when its records were read
         self.offsets = offsets
         self.is_committing = False
@@ -136,13 +144,16 @@ class ExactlyOnceBatches:
         self._is_entered = self._is_open = self._is_iterated = self._is_stopped = False
         self._is_moving = False  # a task waits for the next batch
         self._has_read = self._has_begun = False
-        self._batch: _Batch | None = None
+        self._batch: _OpenBatch | None = None
         self._place: Place | None = None  # in which the consumer was put to stable offsets, and has not left them since
         self._positions = Positions()  # of the consumer in this place
         self._jumps: dict[Partition, int] = {}  # back, one after the other
         self._again = 0  # so many records are looked at a second time
         self._starts: dict[Partition, int] = {}  # the first offsets that were read and not committed
         self._runs = 0  # of batches, since the last commit
+        self._path: OwnedPath | None = None  # of the producer, while the loop owns its transactions
+        self._path_before: SendPath | None = None
+        self._ticket_before: Ticket | None = None  # of the task that runs the block
 
     # ------------------------------------------------------------------ calls of the user
     async def __aenter__(self) -> Self:
@@ -167,6 +178,7 @@ class ExactlyOnceBatches:
             self._source.close()
             raise
         self._is_entered = self._is_open = True
+        self._own()
         return self
 
     def __aiter__(self) -> Self:
@@ -182,8 +194,8 @@ class ExactlyOnceBatches:
         self._is_iterated = True
         return self
 
-    async def __anext__(self) -> list[Any]:
-        """Commit the batch at hand, and return the next one: records as the consumer has them, those of a partition in order.
+    async def __anext__(self) -> Batch:
+        """Commit the batch at hand, and return the next one: a list of records, as the consumer has them.
 
         Raises:
             StopAsyncIteration: after `stop()`.
@@ -204,6 +216,7 @@ class ExactlyOnceBatches:
         self._is_moving = True
         try:
             if self._batch is not None:
+                self._batch.ticket.is_over = True
                 await self._finish(self._batch)
             return await self._next()
         finally:
@@ -240,10 +253,27 @@ class ExactlyOnceBatches:
             if not scope.expired():
                 error.add_note(f"exactly_once could not undo what was read ({type(trouble).__name__}): {trouble}")
         finally:
+            self._disown()
             self._source.close()
 
+    def _own(self) -> None:
+        """Let records of the producer go the way of batches."""
+        self._ticket_before = TICKET.get()
+        path = path_of(self._producer)
+        if path is not None:
+            self._path, self._path_before = OwnedPath(path, self._producer), path
+            use_path(self._producer, self._path)
+
+    def _disown(self) -> None:
+        """Undo that; not of a producer that was closed meanwhile."""
+        # Tasks that this one starts from now on are of no batch.
+        TICKET.set(self._ticket_before)
+        path, self._path = self._path, None
+        if path is not None and path_of(self._producer) is path:
+            use_path(self._producer, self._path_before)
+
     # ------------------------------------------------------------------ the next batch
-    async def _next(self) -> list[Any]:
+    async def _next(self) -> Batch:
         """Read until there are records of the place in which the consumer was put to stable offsets."""
         while self._is_open and not self._is_stopped:
             if self._place is None and not await self._go_back():
@@ -265,9 +295,11 @@ class ExactlyOnceBatches:
             if offsets and not self._is_stopped and self._is_open:
                 transaction = self._producer.transaction()
                 await transaction.__aenter__()
-                self._batch = _Batch(transaction, place.member, offsets)
+                ticket = Ticket(self._producer)
+                TICKET.set(ticket)  # for the body, and for the tasks that it starts
+                self._batch = _OpenBatch(transaction, place.member, offsets, ticket)
                 self._runs += 1
-                return reading.records
+                return Batch(reading.records, self._producer, ticket)
             if offsets:
                 self._place = None  # read, and not handed over
         raise StopAsyncIteration
@@ -336,7 +368,7 @@ class ExactlyOnceBatches:
         return True
 
     # ------------------------------------------------------------------ the end of a batch
-    async def _finish(self, batch: _Batch) -> None:
+    async def _finish(self, batch: _OpenBatch) -> None:
         """Commit the batch, or abort it where the loop can go on after that."""
         if batch.transaction.outcome is not None:
             # A producer that is closed or has failed during the body ends its transaction too, and says why.
@@ -371,7 +403,7 @@ class ExactlyOnceBatches:
                     await asyncio.sleep(pause_s)
                     return
 
-    async def _take(self, step: Step, batch: _Batch) -> Outcome:
+    async def _take(self, step: Step, batch: _OpenBatch) -> Outcome:
         batch.is_committing = step is Step.COMMIT
         match step:
             case Step.OFFSETS:
@@ -390,6 +422,7 @@ class ExactlyOnceBatches:
         try:
             try:
                 if batch is not None:
+                    batch.ticket.is_over = True
                     self._place = None
                     if not is_raising:
                         self._log.warned(
@@ -413,7 +446,7 @@ class ExactlyOnceBatches:
         if self._has_read and place is not None:
             await self._source.seek(place, self._starts, fetched_only=True)
 
-    async def _end(self, batch: _Batch) -> None:
+    async def _end(self, batch: _OpenBatch) -> None:
         try:
             await self._commit_or_abort(batch)
         except asyncio.CancelledError:
@@ -422,7 +455,7 @@ class ExactlyOnceBatches:
                 batch.transaction.end_in_background(commits=batch.is_committing)
             raise
 
-    async def _commit_or_abort(self, batch: _Batch) -> None:
+    async def _commit_or_abort(self, batch: _OpenBatch) -> None:
         if batch.is_committing and batch.transaction.outcome not in ENDED:
             try:
                 await self._producer.commit_transaction()  # goes on with the one that was cancelled
@@ -462,3 +495,13 @@ class ExactlyOnceBatches:
 def transactor_of(producer: Producer) -> Transactor:
     """Return the transactions of a producer that is started."""
     return producer._transactor()  # pyright: ignore[reportPrivateUsage] - of this package; users have no need of it
+
+
+def path_of(producer: Producer) -> SendPath | None:
+    """Return the way of records of a producer; None: nothing can be sent."""
+    return producer._path  # pyright: ignore[reportPrivateUsage] - of this package
+
+
+def use_path(producer: Producer, path: SendPath | None) -> None:
+    """Let records of a producer go this way."""
+    producer._use_path(path)  # pyright: ignore[reportPrivateUsage] - of this package

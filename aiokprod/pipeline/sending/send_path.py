@@ -257,6 +257,9 @@ class SendPath:
         finally:
             self.parking.patience = WAITS_IF_IT_MAY
 
+    def check_caller(self) -> None:
+        """Check that the task which runs may send; any may here."""
+
     # ------------------------------------------------------------------ many
     def take(self, bulk: SendMany, topic: str, values: Iterator[object], timeout: object, most: int) -> bool:
         """Take values (or `Record`s) while there is room, `most` at once; True when there are no more.

@@ -125,6 +125,25 @@ def test_the_programs_copy(title: str, shape: Any, options: dict[str, Any]) -> N
     run(scenario)
 
 
+def test_the_program_that_awaits_what_it_sends_goes_on_after_an_error_that_passes() -> None:
+    names = names_of("What follows which outcome")
+
+    async def scenario(rig: Rig) -> None:
+        consumer = rig.member()
+        rig.cluster.fail_next("Produce", "TRANSACTION_ABORTABLE")
+        async with rig.producer() as producer:
+            copying = asyncio.create_task(names["copy_and_wait"](consumer, producer))
+            while len(await rig.output()) < 20 and not copying.done():
+                pass
+            copying.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await copying
+        assert await rig.output() == rig.group.input
+        await consumer.stop()
+
+    run(scenario)
+
+
 # ---------------------------------------------------------------------- the outbox
 CHILD = """
 import asyncio, sys
