@@ -38,6 +38,7 @@ COMPILED = (
     "aiokprod/cluster/connection/connection.py",
     "aiokprod/cluster/connection/streamed_reads.py",
     "aiokprod/cluster/connection/throttle.py",
+    "aiokprod/liveness.py",
     "aiokprod/metrics.py",
     "aiokprod/record_metadata.py",
     "aiokprod/pipeline/**/*.py",

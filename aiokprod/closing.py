@@ -70,10 +70,11 @@ class Closing:
             return
         deadline = self._loop.time() + max(0.0, timeout)
         if deadline < self._deadline:
-            self._deadline = deadline
-            if self._timer is not None:
-                self._timer.cancel()
+            former = self._timer
             self._timer = self._loop.call_at(deadline, self._ring)
+            self._deadline = deadline  # behind the call: a later bound that is earlier is set again
+            if former is not None:
+                former.cancel()
 
     async def report(self) -> CloseReport:
         """Wait for the report of undelivered records, which is the same for every caller.

@@ -31,6 +31,7 @@ from aiokprod.cluster.parts import ClusterParts
 from aiokprod.cluster.pool import DialState, Purpose
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import ClusterError, ConnectionLostError, RequestTimeoutError, UsageError
+from aiokprod.liveness import Stall
 from aiokprod.metrics import Metrics
 from aiokprod.randomness import new_random
 
@@ -176,6 +177,16 @@ class ClusterClient:
         """Ask again about all topics of interest, soon; any number of calls leads to one request."""
         if self._parts is not None:
             self._parts.cache.refresh(why)
+
+    @property
+    def is_asking(self) -> bool:
+        """True while a Metadata request is under way, or another one will be sent."""
+        return self._parts is not None and self._parts.cache.is_asking
+
+    def stalls(self, now: float) -> list[Stall | None]:
+        """Return what stands still in the cluster layer; None: something moves, or has nothing to do. `now`: loop time."""
+        parts = self._parts
+        return [] if parts is None else [parts.cache.stall(now), *parts.pool.stalls(now)]
 
     @property
     def trouble(self) -> tuple[float, str] | None:

@@ -37,9 +37,19 @@ class OwnedTasks:
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Start a task; after `close` has begun it is cancelled before its first step."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        try:
+            task = asyncio.get_running_loop().create_task(work, name=name)
+        except BaseException:
+            work.close()  # else Python warns of a coroutine that was never awaited
+            raise
+        try:
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+        except BaseException:
+            # The caller takes it for one that was not started. Its end is not waited for, and is told to nothing.
+            self._tasks.discard(task)
+            task.cancel()
+            raise
         if self._is_closing:
             self.cancel(task)
         return task

@@ -35,6 +35,7 @@ from aiokprod.cluster.metadata.snapshot import BrokerNode
 from aiokprod.cluster.owned_tasks import OwnedTasks
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError, AuthenticationError, ConnectionLostError
+from aiokprod.liveness import Stall
 
 CLOSING_KEPT_S: Final = 3.0
 """Seconds. The socket of a closed connection is gone within about one; `close` waits for those closed more recently."""
@@ -263,9 +264,11 @@ class BrokerPool:
     def _begin_dial(self, key: Key) -> PendingDial:
         dial = self._dials.get(key)
         if dial is None:
-            dial = self._dials[key] = PendingDial()
+            dial = PendingDial()
             name = f"dial-{key[0]}" if key[1] is Purpose.PRODUCE else f"dial-{key[0]}-control"
+            # Noted behind the call: all that want the connection later would wait for a dial that has no task.
             dial.task = self._tasks.spawn(self._run_dial(key, dial), name)
+            self._dials[key] = dial
         return dial
 
     async def _run_dial(self, key: Key, dial: PendingDial) -> None:
@@ -419,10 +422,28 @@ class BrokerPool:
         if not looks or self._is_closed:
             return
         soonest = min(looks)
-        if self._look_timer is None or soonest < self._look_timer.when():
-            if self._look_timer is not None:
-                self._look_timer.cancel()
+        former = self._look_timer
+        if former is None or soonest < former.when():
             self._look_timer = asyncio.get_running_loop().call_at(soonest, self._look)
+            if former is not None:
+                former.cancel()
+
+    # ------------------------------------------------------------------ watched
+
+    def stalls(self, now: float) -> list[Stall | None]:
+        """Return what stands still here; None: something moves, or has nothing to do. `now`: the loop's clock."""
+        found: list[Stall | None] = []
+        for lease in (*self._leases.values(), *self._drained):
+            found += lease.connection.stalls(now)
+        for key, dial in self._dials.items():
+            if dial.task is None or dial.task.done():
+                again = partial(self._dial_again, key, dial)
+                found.append(Stall("a connection is waited for, and no task opens it", self, dial, again))
+        return found
+
+    def _dial_again(self, key: Key, dial: PendingDial) -> None:
+        if self._dials.get(key) is dial:
+            dial.task = self._tasks.spawn(self._run_dial(key, dial), f"dial-{key[0]}-again")
 
     async def close(self, cause: ConnectionLostError) -> None:
         """Close all connections and wait until the sockets are gone.

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from aiokprod.forms import mypyc_attr
+from aiokprod.liveness import Stall
 
 
 @mypyc_attr(native_class=False)
@@ -88,6 +89,20 @@ class Effects:
                     self.crashed(bug)
         finally:
             self._is_running = False
+
+    def stall(self) -> Stall | None:
+        """Return a stall if effects are left in the line between two turns of the loop. Ask from outside of them."""
+        if not self._line and not self.room_is_due and not self._depth:
+            return None
+        what = "what a state change leads to was not carried out"
+        return Stall(what, self, self._line[0] if self._line else None, self._catch_up)
+
+    def _catch_up(self) -> None:
+        # An exception between `begin` and the `try` behind it (KeyboardInterrupt comes anywhere) leaves the mark of a state
+        # change that is over, and all effects would wait for its end.
+        self._depth = 0
+        if not self._is_running and (self.room_is_due or self._line):
+            self._run()
 
     # ------------------------------------------------------------------ the guard of the tests
     def entered(self, what: str) -> None:

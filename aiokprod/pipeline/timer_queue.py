@@ -13,6 +13,8 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Generic, TypeVar
 
+from aiokprod.liveness import STALLED_S, Stall
+
 T = TypeVar("T")
 
 
@@ -29,17 +31,22 @@ class TimerQueue(Generic[T]):
 
     def set(self, at: float, item: T) -> None:
         """Look at `item` at time `at` (the loop's clock, seconds)."""
-        heappush(self._heap, (at, next(self._order), item))
         if self._timer is None or at < self._timer_at:
-            self._arm()
+            self._arm_at(at)  # first: if the loop does not take the timer, there is no item that waits for it
+        heappush(self._heap, (at, next(self._order), item))
+
+    def _arm_at(self, at: float) -> None:
+        former = self._timer
+        self._timer, self._timer_at = self._loop.call_at(at, self._wake), at
+        if former is not None:
+            former.cancel()  # behind the call: until then it rings
 
     def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if self._heap:
-            self._timer_at = self._heap[0][0]
-            self._timer = self._loop.call_at(self._timer_at, self._wake)
+            self._arm_at(self._heap[0][0])
+        elif self._timer is not None:
+            former, self._timer = self._timer, None
+            former.cancel()
 
     def _wake(self) -> None:
         self._timer = None
@@ -49,6 +56,12 @@ class TimerQueue(Generic[T]):
                 self._due(heappop(self._heap)[2])
         finally:
             self._arm()  # the call may have set it already
+
+    def stall(self, what: str, now: float) -> Stall | None:
+        """Return a stall if the timer of the first item is missing, or has not rung; `what`: that stands still then."""
+        if not self._heap or (self._timer is not None and self._timer_at > now - STALLED_S):
+            return None
+        return Stall(what, self, self._timer, self._arm)
 
     def stop(self) -> None:
         """Forget everything."""

@@ -87,10 +87,11 @@ class TelemetryPusher:
             return
         schedule = PushSchedule(self._make_random().random)
         figures = Figures(self._metrics.kinds(), self._zero, self._began_at)
-        self._session = PushSession(
+        session = PushSession(
             self._client, schedule, figures, self._measured, self._log, self._wall, self._timeout_s, self._attributes
         )
-        self._spawn(self._session.run(), "aiokprod-telemetry")
+        self._spawn(session.run(), "aiokprod-telemetry")
+        self._session = session
 
     def _measured(self) -> Snapshot:
         self._measure()

@@ -62,9 +62,10 @@ class EarlyTransaction:
 
     def commit(self, deadline: float) -> None:
         """Keep the wish to commit; of several deadlines the latest counts."""
-        self.commit_deadline = max(self.commit_deadline, deadline)
+        latest = max(self.commit_deadline, deadline)
+        timer = self._loop.call_at(latest, self._late)
         self.stop()
-        self._timer = self._loop.call_at(self.commit_deadline, self._late)
+        self._timer, self.commit_deadline = timer, latest
 
     async def until_begun(self) -> None:
         """Wait until it is begun for good; raises the error of its end if it is ended before that."""

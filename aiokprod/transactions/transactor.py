@@ -30,6 +30,7 @@ from aiokprod.errors import (
     TransactionOutcomeUnknownError,
     TransactionTimeoutError,
 )
+from aiokprod.liveness import STALLED_S, Stall
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
 from aiokprod.model import InTransaction, TransactionOutcome
@@ -138,7 +139,7 @@ class Transactor:
         self._is_stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
-        self._turn_is_ending = False
+        self._turn_end: asyncio.Handle | None = None  # of the loop, while the end of a turn is to be told
         self._initialised: asyncio.Future[None] | None = None
         self._is_starting = False  # `start` waits for the id, and fails if that is refused
         self._early: EarlyTransaction | None = (
@@ -625,6 +626,22 @@ class Transactor:
         if self._timer is not None:
             self._timer.cancel()
 
+    def stalls(self, now: float) -> list[Stall]:
+        """Return what stands still though nothing would move it; `now`: loop time."""
+        found: list[Stall] = []
+        if self._is_stopped:
+            return found
+        if self._turn_end is not None:
+            found.append(
+                Stall("the end of a turn is not told to the transaction", self, self._turn_end, self._end_turn)
+            )
+        if self._timer is not None and self._timer_at <= now - STALLED_S:
+            found.append(Stall("a step of a transaction is due, and is not taken", self, self._timer, self._wake))
+        if self._actions and not self._is_applying:
+            what = "a transaction has decided something, and it is not done"
+            found.append(Stall(what, self, self._actions[0], partial(self._apply, [])))
+        return found
+
     # ------------------------------------------------------------------ told by the pipeline
     def enter(self, partition: Partition) -> Entrance | Refusal:
         """Ask whether batches of the partition may be stamped; see `TransactionMachine.send_partition`."""
@@ -635,12 +652,11 @@ class Transactor:
 
     def _end_turn_later(self) -> None:
         """Tell the machine the end of this turn of the loop: what came in one turn is added by one request."""
-        if not self._turn_is_ending:
-            self._turn_is_ending = True
-            self._loop.call_soon(self._end_turn)
+        if self._turn_end is None:
+            self._turn_end = self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
-        self._turn_is_ending = False
+        self._turn_end = None
         self._apply(self._machine.turn_ended(self._loop.time()))
 
     def failed(self, error: AiokprodError) -> None:
@@ -785,12 +801,13 @@ class Transactor:
 
     def _wake_at(self, at: float) -> None:
         # The newest time is the one that counts: the machine says it when it has changed, and not again.
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        former = self._timer
         if at != inf:
-            self._timer_at = at
-            self._timer = self._loop.call_at(at, self._wake)
+            self._timer, self._timer_at = self._loop.call_at(at, self._wake), at
+        else:
+            self._timer = None
+        if former is not None:
+            former.cancel()
 
     def _wake(self) -> None:
         self._timer = None

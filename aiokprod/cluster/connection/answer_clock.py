@@ -17,6 +17,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Final
 
+from aiokprod.liveness import STALLED_S, Stall
 from aiokprod.wire.exchange import Entry, Exchange
 
 QUIET_PASSES: Final = 2
@@ -106,8 +107,20 @@ class AnswerClock:
         if self._timer is None:
             self._arm(due)
         elif due < self._fires_at:
-            self._timer.cancel()
+            former = self._timer
             self._arm(due)
+            former.cancel()
+
+    def stall(self, now: float) -> Stall | None:
+        """Return a stall if a request is unanswered and no timer would end the wait for it."""
+        is_armed = self._timer is not None and self._fires_at > now - STALLED_S
+        if self._stopped or is_armed or self._judged is not None or self._exchange.deadline() is None:
+            return None
+        return Stall("a request has no answer, and no timer ends the wait for it", self, self._timer, self._arm_again)
+
+    def _arm_again(self) -> None:
+        self._timer = None
+        self.look()
 
     def bytes_came(self) -> None:
         """Note that the socket had something to read."""
@@ -122,9 +135,9 @@ class AnswerClock:
             self._timer = None
 
     def _arm(self, when: float) -> None:
-        self._token += 1
-        self._fires_at = when
-        self._timer = self._loop.call_at(when, self._fired, self._token)
+        # Its mark behind the call: a clock with a mark and without a timer would never fire again.
+        self._timer = self._loop.call_at(when, self._fired, self._token + 1)
+        self._token, self._fires_at = self._token + 1, when
 
     def _fired(self, token: int) -> None:
         if token != self._token:
@@ -140,8 +153,8 @@ class AnswerClock:
             return
         if now < deadline:
             # Armed before `slow` is called: that may close the connection, and `stop` must find the timer to cancel.
-            self._told_slow = head
             self._arm(deadline)
+            self._told_slow = head
             if self._slow is not None:
                 self._slow()
             return
@@ -152,8 +165,8 @@ class AnswerClock:
             self.look()
             return
         self._bytes_came = False
-        self._judged = head
         self._loop.call_soon(self._judge, self._token, 0, READ_PASSES)
+        self._judged = head
 
     def _judge(self, token: int, quiet: int, passes: int) -> None:
         head = self._judged

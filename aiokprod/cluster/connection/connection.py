@@ -30,6 +30,7 @@ from aiokprod.cluster.connection.throttle import Throttle
 from aiokprod.cluster.hosts import address_of
 from aiokprod.errors import ConnectionLostError, ProtocolError
 from aiokprod.forms import mypyc_attr
+from aiokprod.liveness import Stall
 from aiokprod.logs import StateLog
 from aiokprod.wire.exchange import ANY_SIZE, NO_BODY, Entry, Exchange, Settled
 from aiokprod.wire.frames import encode_request_header, response_header_flexible
@@ -302,6 +303,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def tell_slow(self, after_s: float, slow: Callable[[], None]) -> None:
         """Call `slow()` once for each request that has been the oldest unanswered one for `after_s`."""
         self._clock.tell_slow(after_s, slow)
+
+    def stalls(self, now: float) -> list[Stall | None]:
+        """Return what stands still here; None: something moves, or has nothing to do. `now`: the loop's clock."""
+        return [self._clock.stall(now), self._throttle.stall(now)]
 
     # ------------------------------------------------------------------ control requests
 

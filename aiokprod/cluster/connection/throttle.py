@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from aiokprod.liveness import STALLED_S, Stall
+
 
 class Throttle:
     """The throttle of one connection: off at first, on from `last_until` until the time given there.
@@ -17,21 +19,29 @@ class Throttle:
         ended: called when a throttle has ended by itself, not when it is stopped.
     """
 
-    __slots__ = ("_ended", "_loop", "_timer", "_waiting", "is_on")
+    __slots__ = ("_ended", "_ends_at", "_loop", "_timer", "_waiting", "is_on")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:
         self.is_on = False
         self._loop = loop
         self._ended = ended
         self._timer: asyncio.TimerHandle | None = None
+        self._ends_at = 0.0
         self._waiting: list[asyncio.Future[None]] = []
 
     def last_until(self, end: float) -> None:
         """Turn the throttle on until `end`, which replaces an earlier end."""
-        self.is_on = True
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_at(end, self._end)
+        former = self._timer
+        self._timer = self._loop.call_at(end, self._end)  # first: without it the throttle would last for ever
+        self.is_on, self._ends_at = True, end
+        if former is not None:
+            former.cancel()
+
+    def stall(self, now: float) -> Stall | None:
+        """Return a stall if the throttle is over, and nothing ends it."""
+        if not self.is_on or (self._timer is not None and self._ends_at > now - STALLED_S):
+            return None
+        return Stall("a throttle is over, and the connection still obeys it", self, self._timer, self._end)
 
     def stop(self) -> None:
         """Turn the throttle off because the connection has ended: waiters wake, and `ended` is not called."""

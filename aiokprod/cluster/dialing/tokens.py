@@ -148,7 +148,7 @@ class TokenSource:
         """Return the outcome of the call that is under way, or of a new one."""
         call = self._call
         if call is None:
-            call = self._call = asyncio.get_running_loop().create_future()
+            call = asyncio.get_running_loop().create_future()
             work = self._run(call)
             if self._spawn is not None:
                 self._spawn(work, "oauth-token")
@@ -156,6 +156,8 @@ class TokenSource:
                 task = asyncio.get_running_loop().create_task(work, name="oauth-token")
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+            if not call.done():  # an eager task may be at its end
+                self._call = call  # behind the calls: the next caller would wait for a task that was not started
         return call
 
     async def _run(self, call: asyncio.Future[OAuthToken | Failure]) -> None:

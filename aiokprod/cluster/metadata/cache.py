@@ -31,6 +31,7 @@ from aiokprod.cluster.metadata.slices import in_slices
 from aiokprod.cluster.metadata.snapshot import ClusterSnapshot, LeaderHint, TopicSnapshot, merge_answer, merge_in_slices
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError, ClusterError
+from aiokprod.liveness import STALLED_S, SoonCall, Stall
 from aiokprod.wire.messages.metadata import MetadataResponse
 
 logger = logging.getLogger(__name__)
@@ -109,7 +110,11 @@ class MetadataCache:
         self._answered_by: dict[str, int] = {}  # topic of interest -> number of the last request answered about it
         self._failures = 0  # in a row
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []  # with the number of the request that each waits for
+        self._is_renewing = False
         self._woken = asyncio.Event()
+        # The event is not set where the wish comes from: in a deep stack `set` may mark its waiter as done and fail before the
+        # task is scheduled, which no later call would do.
+        self._wake: SoonCall | None = None  # made on the running loop
 
     # ------------------------------------------------------------------ what is known
 
@@ -168,14 +173,20 @@ class MetadataCache:
             self._schedule.want(full=False)
             if is_new:
                 self._schedule.hurry()
-            self._woken.set()
+            self._wake_task()
 
     def refresh(self, why: str) -> None:
         """Ask again about all topics of interest, as soon as the backoff allows, because the snapshot is out of date."""
         if not self._schedule.is_wanted:
             logger.debug("metadata: refresh wanted because %s", why)
         self._schedule.want(full=True)
-        self._woken.set()
+        self._wake_task()
+
+    def _wake_task(self) -> None:
+        wake = self._wake
+        if wake is None:
+            wake = self._wake = SoonCall(asyncio.get_running_loop(), self._woken.set)
+        wake.set()
 
     async def refreshed(self) -> None:
         """Wait for the answer to a request that is sent after this call.
@@ -203,7 +214,28 @@ class MetadataCache:
         """Refresh the snapshot for ever; the body of the cache's task."""
         while True:
             await self._until_due()
-            await self._renew()
+            self._is_renewing = True
+            try:
+                await self._renew()
+            finally:
+                self._is_renewing = False
+
+    @property
+    def is_asking(self) -> bool:
+        """True while a request is under way, or another one will be sent."""
+        return self._is_renewing or self._schedule.is_wanted
+
+    def stall(self, now: float) -> Stall | None:
+        """Return a stall if a request has been due for some time, and its task sleeps."""
+        if self._is_renewing or self._schedule.due_at() > now - STALLED_S:
+            return None
+        what = "a request for metadata is due, and is not sent"
+        return Stall(what, self, None if self._wake is None else self._wake.handle, self._wake_again)
+
+    def _wake_again(self) -> None:
+        self._wake_task()
+        if self._wake is not None:
+            self._wake.set_again()
 
     async def _until_due(self) -> None:
         while True:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from aiokprod.liveness import Stall
 from aiokprod.pipeline.partition.ledger import Entry
 from aiokprod.pipeline.partition.partition_queue import PartitionQueue
 
@@ -28,10 +29,10 @@ class BrokerAggregator:
 
     def ready(self, queue: PartitionQueue) -> None:
         """Put the partition into the ready set: something changed there."""
+        self._wake(False)  # first: a set with a member that is never looked at would take the member for one that is
         if queue not in self._members:
             self._members.add(queue)
             self._ready.append(queue)
-        self._wake(False)
 
     def urged(self, queue: PartitionQueue) -> None:
         """Note that a task waits for its open batch: it goes when nothing is in flight, or with the next answer."""
@@ -48,6 +49,21 @@ class BrokerAggregator:
     def has_work(self) -> bool:
         """Return whether there is anything to look at."""
         return bool(self._ready) or bool(self._urged)
+
+    def is_due(self, queue: PartitionQueue) -> bool:
+        """Return whether the partition will be looked at."""
+        return queue in self._members or queue in self._urged
+
+    def stall(self) -> Stall | None:
+        """Return a stall if a partition counts as ready, and is not in the line of those that are looked at."""
+        if len(self._ready) == len(self._members):
+            return None
+        return Stall("a partition counts as ready, and is not looked at", self, None, self._line_up)
+
+    def _line_up(self) -> None:
+        self._ready = deque(dict.fromkeys([*self._ready, *self._members]))
+        self._members = set(self._ready)
+        self._wake(False)
 
     def waiting(self) -> list[PartitionQueue]:
         """Return the partitions to look at."""

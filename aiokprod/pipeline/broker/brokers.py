@@ -12,6 +12,7 @@ from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.errors import AiokprodError
 from aiokprod.explanation import EventKind
+from aiokprod.liveness import Stall
 from aiokprod.pipeline.broker.flusher import BrokerFlusher
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.partition_queue import Destination, PartitionQueue, TransactionScope
@@ -92,6 +93,19 @@ class Brokers(Destination):
             # dials, so waking at once is no busy loop (faults: N16).
             self._client.refresh(f"broker {node_id} cannot be reached")
             flusher.wake(False)
+
+    # ------------------------------------------------------------------ watched
+    def is_due(self, queue: PartitionQueue) -> bool:
+        flusher = self.flushers.get(queue.node)
+        return flusher is not None and flusher.aggregator.is_due(queue)
+
+    def stalls(self, now: float) -> list[Stall | None]:
+        """Return what stands still here; None: something moves, or has nothing to do."""
+        found = [self._wakes.stall("linger or backoff is over, and nothing looks at the partition", now)]
+        for flusher in self.flushers.values():
+            found.append(flusher.aggregator.stall())
+            found.append(flusher.stall())
+        return found
 
     # ------------------------------------------------------------------ asking
     def wait_at(self, node: int, now: float) -> Wait | None:

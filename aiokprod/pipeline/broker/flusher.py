@@ -21,6 +21,7 @@ from aiokprod.cluster.metadata.snapshot import BrokerNode, LeaderHint
 from aiokprod.errors import AiokprodError, ConnectionLostError, ProtocolError, UnsupportedVersionError
 from aiokprod.explanation import EventKind, WaitsFor
 from aiokprod.hooks import Server
+from aiokprod.liveness import SoonCall, Stall
 from aiokprod.pipeline.broker.aggregator import BrokerAggregator
 from aiokprod.pipeline.partition.batch import Encoded
 from aiokprod.pipeline.partition.context import PipelineContext
@@ -104,14 +105,15 @@ class BrokerFlusher(ConnectionListener):
         self._loop = context.loop
         self._metrics = context.metrics
         self._hooks = context.batch_hooks
-        self._is_woken = False  # a look is scheduled: a thousand partitions that become ready in one turn cost one
+        # A look: a thousand partitions that become ready in one turn cost one.
+        self._look = SoonCall(context.loop, self._woken)
         self._ended = False
         self.since = self._loop.time()  # when it last had a connection, or was made: for explanations
 
     # ------------------------------------------------------------------ waking
     def wake(self, somebody_waits: bool) -> None:
         """Look for work on the next turn of the loop; for a waiter only if nothing is in flight there."""
-        if self._is_woken or self._ended:
+        if self._look.handle is not None or self._ended:
             return
         connection = self.connection
         if somebody_waits and connection is not None and connection.in_flight:
@@ -119,11 +121,9 @@ class BrokerFlusher(ConnectionListener):
             # a task awaits would be a request of its own.
             return
         # Never from within the call: it may come from `send`, and the records of the same turn go into the same request.
-        self._is_woken = True
-        self._loop.call_soon(self._woken)
+        self._look.set()
 
     def _woken(self) -> None:
-        self._is_woken = False
         self._guard(self._pump, False)
 
     def attach(self, connection: BrokerConnection) -> None:
@@ -520,6 +520,19 @@ class BrokerFlusher(ConnectionListener):
 
     def writable(self, connection: BrokerConnection) -> None:
         self._guard(self._pump, True)
+
+    def stall(self) -> Stall | None:
+        """Return a stall if there is work, nothing is in flight, and no look at the work is due."""
+        if self._ended or not self.aggregator.has_work():
+            return None
+        connection = self.connection
+        if connection is None or not connection.is_open:
+            if self._client.dial_state(self.node_id).is_pending:
+                return None  # it ends in `attach`, or in `dial_failed`, which looks again
+        elif connection.in_flight or not connection.is_writable:
+            return None  # an answer, the end of a throttle or an empty buffer looks again
+        what = "partitions are ready, nothing is in flight to their broker, and no look at them comes"
+        return Stall(what, self, self._look.handle, self._look.set_again)
 
     # ------------------------------------------------------------------ explaining
     def wait_here(self, now: float) -> Wait | None:

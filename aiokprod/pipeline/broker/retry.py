@@ -11,9 +11,11 @@ identity: a partition in backoff carries its not-before time itself.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from aiokprod.cluster.client import ClusterClient
+from aiokprod.liveness import Stall
 from aiokprod.pipeline.broker.flusher import BrokerFlusher
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.partition_queue import PartitionQueue, Retries
@@ -41,7 +43,7 @@ class RetryHandler(Retries):
         self.identity: tuple[int, int] | None = None
         self._without_identity: list[PartitionQueue] = []  # they send nothing until `identity_came`
         # Requests for a producer id are not counted: whatever number of partitions ask, one id serves them all.
-        self._is_asking = False
+        self._asking: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------ chasers
     def chase(self, queue: PartitionQueue, node: int) -> None:
@@ -76,16 +78,17 @@ class RetryHandler(Retries):
 
     def ask_identity(self) -> None:
         """Ask the cluster for a fresh producer id, unless that is under way."""
-        if not self._is_asking:
-            self._is_asking = True
-            self._tasks.spawn(self._fetch_identity(), "aiokprod-identity")
+        if not self.is_asking:
+            self._asking = self._tasks.spawn(self._fetch_identity(), "aiokprod-identity")
+
+    @property
+    def is_asking(self) -> bool:
+        """True while a request for a producer id is under way."""
+        return self._asking is not None and not self._asking.done()
 
     async def _fetch_identity(self) -> None:
-        try:
-            identity = await self._keeper.fresh()
-        finally:
-            # Also if it fails: its error ends the producer, and a flag that stays would be a request that never ends.
-            self._is_asking = False
+        identity = await self._keeper.fresh()
+        self._asking = None  # a grant may lead to another request
         self.identity_came(identity)
 
     def identity_came(self, identity: tuple[int, int]) -> None:
@@ -99,6 +102,13 @@ class RetryHandler(Retries):
                 queue.granted(identity)
         finally:
             self._effects.end()
+
+    def stall(self) -> Stall | None:
+        """Return a stall if partitions wait for a producer id, and none is asked for."""
+        if not self._without_identity or self.is_asking:
+            return None
+        what = "partitions wait for a producer id, and none is asked for"
+        return Stall(what, self, None, self.ask_identity)
 
     # ------------------------------------------------------------------ leaders
     def rerouted(self, queue: PartitionQueue) -> None:

@@ -44,8 +44,8 @@ class DeliveryReports:
     def settled(self, holder: RecordHolder, first: int, last: int) -> None:
         """Tell the interceptors, on the next turn of the loop, that records `first` to `last` (exclusive) are settled."""
         if self._has_interceptors and self._interceptors.has_seen(holder) and holder.has_shown_records():
-            self._untold += 1
             self._loop.call_soon(self._tell_interceptors, holder, first, last)
+            self._untold += 1  # behind the call: the end of a transaction waits until it is 0 again
 
     def _tell_interceptors(self, holder: RecordHolder, first: int, last: int) -> None:
         interceptors, batch, server = self._interceptors, holder.batch_number(), holder.written_to()

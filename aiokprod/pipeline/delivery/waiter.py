@@ -85,11 +85,9 @@ class Waiter(Listener):
         """Cancel the wait, as its task or its handle was; False if the task is about to run anyway."""
         if self.is_over:
             return False
-        self.is_over = True
-        self._is_cancelled = True
-        self._cancel_message = msg
         alone: list[Wakeable] = [self]
-        self._loop.call_soon(wake, alone)
+        self._loop.call_soon(wake, alone)  # first: a waiter that is over is not woken by anything else
+        self._is_cancelled, self._cancel_message, self.is_over = True, msg, True
         return True
 
     def result(self) -> None:

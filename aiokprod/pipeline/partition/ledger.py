@@ -439,6 +439,10 @@ class Ledger:
         """True while any batch is in flight."""
         return any(entry.is_flying for entry in self._sent())
 
+    def head(self) -> Entry | None:
+        """Return the oldest batch without an outcome."""
+        return self._head()
+
     def _head(self) -> Entry | None:
         return next((entry for entry in self.entries if entry.is_open_ended), None)
 

@@ -22,6 +22,7 @@ from typing import Final, TypeAlias, assert_never
 from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 from aiokprod.errors import AiokprodError, RecordRecalledError
 from aiokprod.explanation import EventKind, WaitsFor
+from aiokprod.liveness import STALLED_S, Stall
 from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState
 from aiokprod.pipeline.partition.batch import BatchOwner, Encoded, ProducerBatch, Segment, SettledOwner
 from aiokprod.pipeline.partition.batch_fill import BatchFill
@@ -74,6 +75,10 @@ class Destination:
 
     def urged(self, queue: PartitionQueue) -> None:
         """Send its open batch as soon as nothing is in flight there: a task waits for it."""
+        raise AssertionError("abstract")
+
+    def is_due(self, queue: PartitionQueue) -> bool:
+        """Return whether the partition will be looked at: now, or when its broker takes requests again."""
         raise AssertionError("abstract")
 
     def wait_at(self, node: int, now: float) -> Wait | None:
@@ -311,14 +316,14 @@ class PartitionQueue(ExplainedQueue):
         generation = self._flushes.generation
         timeout_s = self._settings.delivery_timeout_s
         batch = ColumnBatch(self, now, timeout_s, generation, section, rows, charge_bytes, listener)
+        self._on_new_batch(self.partition)
+        self._opened(now)
+        self._destination.ready(self)
         batch.entry = self.ledger.open(batch)
         # Sealed at once, and never the open batch: a record appended to it would have no cell in its section.
         self.ledger.seal()
         self._sealed(batch)
-        self._on_new_batch(self.partition)
         self._flushes.began(generation)
-        self._opened(now)
-        self._destination.ready(self)
 
     def _open(self, timestamp_ms: int, now: float, generation: int) -> ProducerBatch:
         if self._effects.is_guarded:
@@ -329,16 +334,17 @@ class PartitionQueue(ExplainedQueue):
         batch = ProducerBatch(
             self, now, self._settings.delivery_timeout_s, generation, RECORD_OVERHEAD_BYTES, timestamp_ms
         )
-        batch.entry = self.ledger.open(batch)
-        self.open_batch = batch
-        self._batch_bytes = self._fill.limit_bytes
+        # First what calls out, and may fail: later records join a batch that is open, and trust that its alarms are set.
         self._on_new_batch(self.partition)
-        self._flushes.began(generation)
         self._opened(now)
         if generation < self._flushes.generation or self._room.is_short:
             # A flush has ended the generation of this late record, or records wait for room (faults: M8). No later event
             # would cut the linger: both looked at the batches that were open when the flush or the waiting began.
             self._destination.ready(self)
+        batch.entry = self.ledger.open(batch)
+        self.open_batch = batch
+        self._batch_bytes = self._fill.limit_bytes
+        self._flushes.began(generation)
         return batch
 
     def _opened(self, since: float) -> None:
@@ -359,12 +365,12 @@ class PartitionQueue(ExplainedQueue):
         """Let the open batch take no more records; it is ready."""
         batch = self.open_batch
         if batch is not None:
-            self.open_batch = None
+            self._destination.ready(self)  # a look on the next turn of the loop: asked for first, as the call may fail
             self.ledger.seal()
+            self.open_batch = None
             self._sealed(batch)
             if len(self.ledger.entries) > MOST_AWAKE:
                 batch.rest()
-            self._destination.ready(self)
 
     def _sealed(self, batch: ProducerBatch) -> None:
         batch.sealed_at = self.loop.time()
@@ -501,9 +507,9 @@ class PartitionQueue(ExplainedQueue):
             entry.encoded = encoded = Encoded(section, "none")
             return encoded
         if len(section) >= OFFLOAD_BYTES:
-            self.compressing = entry
             # A copy of the ranges: a recall or a deadline may take records out of the entry meanwhile.
             self._compress(self, entry, list(entry.ranges), section)
+            self.compressing = entry  # behind the call: the partition waits for the answer of the thread
             return None
         packed = compress(settings.codec, settings.codec_level, section)
         self._packed(len(section), len(packed))
@@ -657,8 +663,8 @@ class PartitionQueue(ExplainedQueue):
 
     def _look_at(self, deadline: float) -> None:
         if deadline < self._looks_at:
-            self._looks_at = deadline
             self._expiries.set(deadline, self)
+            self._looks_at = deadline  # behind the call: each later batch would trust a timer that is not set
 
     def expire(self) -> None:
         """Fail the records whose deadline has come."""
@@ -669,6 +675,42 @@ class PartitionQueue(ExplainedQueue):
         """Settle everything now: the producer closes or has failed, or the partition does not exist any more."""
         now = self.loop.time()
         self.apply(self.ledger.purge(now), now)
+
+    # ------------------------------------------------------------------ watched
+    def stall(self, now: float) -> Stall | None:
+        """Return a stall if its records have no alarm for their expiry, or a batch may go and no look at it is due.
+
+        Every wait that `candidate` knows is left alone: something answers it, which others watch.
+        """
+        ledger = self.ledger
+        head = ledger.head()
+        deadline = ledger.next_deadline()
+        if head is None or deadline is None:
+            return None
+        looks_at = self._looks_at
+        if looks_at > max(deadline, now) + STALLED_S or looks_at < now - STALLED_S:
+            return Stall("records have no alarm for the end of their delivery_timeout_ms", self, None, self._look_again)
+        if ledger.is_flying:
+            return None  # an answer comes, or the loss of the connection
+        if self.node != ledger.node:
+            return Stall("a partition does not follow its leader", self, head, self._reroute)
+        if self.node < 0 or not ledger.flowing or now < ledger.not_before + STALLED_S:
+            return None
+        if ledger.idempotent and ledger.identity is None:
+            return None
+        scope = self._scope
+        if self.compressing is not None or (scope is not None and self._entered != scope.number):
+            return None
+        batch = self.open_batch
+        if batch is not None and batch.entry is head and now < batch.opened_at + self._settings.linger_s + STALLED_S:
+            return None
+        if self._destination.is_due(self):
+            return None
+        return Stall("a batch may be sent, and no look at it comes", self, head, partial(self._destination.ready, self))
+
+    def _look_again(self) -> None:
+        self._looks_at = inf
+        self._look_at(self.loop.time())
 
     # ------------------------------------------------------------------ transactions
     def entered(self, number: int, identity: tuple[int, int]) -> None:

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from aiokprod.liveness import Stall
 from aiokprod.pipeline.delivery.delivery import Delivery
 from aiokprod.pipeline.partition.parked_record import ParkedRecord
 from aiokprod.pipeline.partition.ports import Room
@@ -315,6 +316,19 @@ class AdmissionGate(Room):
         finally:
             self._is_granting = False
         self._wake_next()
+
+    def stall(self) -> Stall | None:
+        """Return a stall if there is room for what is first in the line, and nothing grants it."""
+        for waiting in self._line:
+            if not waiting.in_line:
+                continue
+            if self.used_bytes + waiting.charge_bytes > self.limit_bytes:
+                break  # what is freed is granted
+            return Stall("there is room for a record that waits for it, and it is not given", self, waiting, self.grant)
+        if self._ready and self.has_room_now():
+            what = "there is room that a task waits for, and the task is not woken"
+            return Stall(what, self, self._ready[0], self._wake_next)
+        return None
 
     def _wake_next(self) -> None:
         # One task, not all: each of them would see the same room, and all but the first would be refused. It wakes the next

@@ -227,6 +227,10 @@ class TopicDispatcher:
             return record
         return None
 
+    def newest(self) -> ParkedRecord | None:
+        """Return the record that came last; None: none waits."""
+        return next(reversed(self.waiting)) if self.waiting else None
+
     def oldest_sent_at(self) -> float | None:
         """Return when the record that has waited longest was sent; asked from another thread too (health)."""
         try:

@@ -33,6 +33,7 @@ from aiokprod.errors import (
     advise,
 )
 from aiokprod.explanation import readable
+from aiokprod.liveness import STALLED_S, Stall
 from aiokprod.model import Persistence, Record
 from aiokprod.pipeline.delivery.delivery import Delivery, fire, is_watched, position_of
 from aiokprod.pipeline.partition.batch import ProducerBatch, Segment
@@ -113,6 +114,7 @@ class Parking:
         self._make_queue = make_queue
         self._room_is_short = room_is_short
         self._lines: dict[str, SerializingLine] = {}
+        self._checks: RecordChecks | None = None  # of the last record with a serializer
         self._reason = self.reason_of  # one bound method for all records
         self._timeouts = SendTimeouts(context.loop, self._send_timed_out)
         self._blocked: TimerQueue[TopicDispatcher] = TimerQueue(context.loop, self._unblock)
@@ -221,6 +223,7 @@ class Parking:
         """Take a record that serializers see; one that must be awaited waits in the queue of its topic."""
         topic = record.topic
         assert topic is not None
+        self._checks = checks
         timeout_s = checks.checked_options(record)
         patience, self.patience = self.patience, WAITS_IF_IT_MAY  # a serializer may call `send`, too
         estimated_bytes = checks.estimated_bytes(record)
@@ -257,19 +260,15 @@ class Parking:
         delivery = self._taken(parked, timeout_s)
         if patience == ALWAYS_WAITS:
             delivery.add_done_callback(heard)
+        dispatcher = self.dispatcher(topic)
+        self._watch(dispatcher, parked)  # first: it may fail
         parked.draft = record
         parked.partition = record.partition
-        dispatcher = self.dispatcher(topic)
         dispatcher.keep(parked, Waits.SERIALIZER)
-        self._watch(dispatcher, parked)
         if line is not None:
             line.waiting.append(parked)
         else:
-            line = self._lines[topic] = SerializingLine(
-                checks.finish, partial(self._serialized, checks), self.fail_parked, self._too_late
-            )
-            line.waiting.append(parked)  # before its task is made: an eager one begins at once
-            self._tasks.spawn(self._run_line(topic, line), f"aiokprod-serialize-{topic}")
+            self._begin_line(checks, dispatcher)
         return delivery
 
     async def _run_line(self, topic: str, line: SerializingLine) -> None:
@@ -302,8 +301,8 @@ class Parking:
 
     def _line_up(self, record: ParkedRecord) -> None:
         dispatcher = self.dispatcher(record.topic)
+        self._watch(dispatcher, record)  # first: it may fail
         dispatcher.keep(record, Waits.ROOM)
-        self._watch(dispatcher, record)
         if not dispatcher.is_known:  # both waits go on at once, or max_block_ms would end the second before it began
             self._client.want(record.topic)
         is_first = self.gate.waiting_count == self.gate.waiting_tasks
@@ -328,24 +327,28 @@ class Parking:
         # them clears the flag, so the bytes are freed once.
         record.is_charged = True
         dispatcher = self.dispatcher(record.topic)
-        if dispatcher.accept(record):
-            self.parked_for_topics += 1
+        if not dispatcher.is_known or not dispatcher.in_range(record.partition):
+            # It will wait. First what ends that, as these calls may fail.
+            self._watch(dispatcher, record)
             # Only an answer to a request after this one may refuse the topic or leave out the partition: an older one may
             # have been on its way since before the topic was created (broker: 8.1, faults: T1).
             record.asked = self._client.next_request
-            self._watch(dispatcher, record)
             self._client.want(record.topic)
-            if record.waits is Waits.PARTITION:
+            if dispatcher.is_known:
                 self._client.refresh(f"a record for partition {record.partition} of {record.topic}")
+        if dispatcher.accept(record):
+            self.parked_for_topics += 1
 
     def _watch(self, dispatcher: TopicDispatcher, record: ParkedRecord) -> None:
         """Set the timer that ends the waiting for this topic after max.block.ms, if it is not set."""
         if not dispatcher.has_alarm:
-            dispatcher.has_alarm = True
             if self._clock() < record.block_deadline:
                 self._blocked.set(record.block_deadline, dispatcher)
             else:  # max.block.ms is 0: not before a task made of `wait()` awaits the Delivery
                 self._loop.call_soon(self._blocked.set, record.block_deadline, dispatcher)
+            dispatcher.has_alarm = (
+                True  # behind the calls: what waits for the topic later would trust an alarm that is not set
+            )
 
     def _room_is_free(self) -> None:
         self.effects.room_is_due = True
@@ -375,8 +378,11 @@ class Parking:
         """Return the dispatcher of this topic, made when it is first asked for."""
         dispatcher = self.topics.get(topic)
         if dispatcher is None:
-            dispatcher = self.topics[topic] = self._new_dispatcher(topic)
+            dispatcher = self._new_dispatcher(topic)
             dispatcher.learn(self._client.topic(topic), self._clock())
+            self.topics[topic] = (
+                dispatcher  # knows the topic by now: nothing would let it learn what has not changed since
+            )
         return dispatcher
 
     def _new_dispatcher(self, topic: str) -> TopicDispatcher:
@@ -566,6 +572,76 @@ class Parking:
             self.effects.crashed(bug)
         finally:
             self.effects.end()
+
+    # ------------------------------------------------------------------ watched
+    def stalls(self, now: float) -> list[Stall | None]:
+        """Return what stands still here; None: something moves, or has nothing to do. `now`: loop time."""
+        found = [
+            self.gate.stall(),
+            self._timeouts.stall(now),
+            self._blocked.stall("max_block_ms of records is over, and nothing looks at them", now),
+        ]
+        for dispatcher in self.topics.values():
+            oldest = dispatcher.oldest()
+            if oldest is None:
+                continue
+            if not dispatcher.has_alarm or oldest.block_deadline < now - STALLED_S:
+                what = "records wait for their topic, for room or a serializer, without an alarm for max_block_ms"
+                found.append(Stall(what, dispatcher, oldest, partial(self._watch_again, dispatcher)))
+            found.append(self._stall_of_topic(dispatcher, oldest))
+            found.append(self._stall_of_line(dispatcher))
+        return found
+
+    def _watch_again(self, dispatcher: TopicDispatcher) -> None:
+        dispatcher.has_alarm = False
+        oldest = dispatcher.oldest()
+        if oldest is not None:
+            self._watch(dispatcher, oldest)
+
+    def _stall_of_topic(self, dispatcher: TopicDispatcher, oldest: ParkedRecord) -> Stall | None:
+        """Return a stall if records wait for metadata that is here, or that nothing asks for."""
+        if oldest.waits is not Waits.METADATA and oldest.waits is not Waits.PARTITION:
+            return None
+        topic = dispatcher.topic
+        if not dispatcher.is_known and self._client.topic(topic) is not None:
+            what = "records wait for a topic whose metadata is here"
+            return Stall(what, dispatcher, oldest, partial(self._learn_again, dispatcher))
+        if self._client.is_asking:
+            return None
+        what = "records wait for the metadata of their topic, and it is not asked for"
+        return Stall(what, dispatcher, oldest, partial(self._want_again, topic))
+
+    def _learn_again(self, dispatcher: TopicDispatcher) -> None:
+        self.effects.begin()
+        try:
+            topic = dispatcher.topic
+            dispatcher.learn(self._client.topic(topic), self._clock(), self._client.last_answered(topic))
+        finally:
+            self.effects.end()
+
+    def _want_again(self, topic: str) -> None:
+        self._client.want(topic)
+        self._client.refresh(f"records wait for {topic}")
+
+    def _stall_of_line(self, dispatcher: TopicDispatcher) -> Stall | None:
+        """Return a stall if records wait for their serializers, and no task awaits these."""
+        newest = dispatcher.newest()
+        if newest is None or newest.waits is not Waits.SERIALIZER or dispatcher.topic in self._lines:
+            return None
+        checks = self._checks
+        if checks is None:
+            return None
+        what = "records wait for their serializers, and no task awaits these"
+        return Stall(what, dispatcher, newest, partial(self._begin_line, checks, dispatcher))
+
+    def _begin_line(self, checks: RecordChecks, dispatcher: TopicDispatcher) -> None:
+        """Make the line of a topic, and its task, for the records of the topic that wait for their serializers."""
+        topic = dispatcher.topic
+        line = SerializingLine(checks.finish, partial(self._serialized, checks), self.fail_parked, self._too_late)
+        # Before its task is made: an eager one begins at once.
+        line.waiting.extend([record for record in dispatcher.waiting if record.waits is Waits.SERIALIZER])
+        self._tasks.spawn(self._run_line(topic, line), f"aiokprod-serialize-{topic}")
+        self._lines[topic] = line  # behind the call: later records of the topic would join a line without a task
 
     def refuse_topic(self, dispatcher: TopicDispatcher, answered: int) -> None:
         """Fail the records that had asked before the cluster refused their topic. Only inside a state change."""

@@ -15,8 +15,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from heapq import heappop, heappush
+from math import inf
 from typing import Final
 
+from aiokprod.liveness import STALLED_S, Stall
 from aiokprod.pipeline.delivery.delivery import Delivery
 
 LOOKED_AT: Final = 2  # for each delivery that comes: the old heap is through before the young one is as long
@@ -49,11 +51,12 @@ class SendTimeouts:
         if len(self) >= KEPT:
             self._look(LOOKED_AT)
         due_at = sent_at + timeout_s
+        if self._timer is None or due_at < self._timer_at or (len(self) >= KEPT and not self._looks_on):
+            # One that is over at once is told two turns of the loop later, when a task made of `wait()` awaits the Delivery.
+            # First: if the loop does not take the timer, nothing waits for it.
+            self._arm(self._arm, due_at)
         self._number += 1
         heappush(self._young, (due_at, self._number, delivery))
-        if self._timer is None or due_at < self._timer_at or (len(self) > KEPT and not self._looks_on):
-            # One that is over at once is told two turns of the loop later, when a task made of `wait()` awaits the Delivery.
-            self._arm(self._arm)
 
     def _look(self, count: int) -> None:
         """Look at `count` of the timeouts, and drop those of settled records."""
@@ -72,24 +75,26 @@ class SendTimeouts:
             return self._old
         return self._young
 
-    def _arm(self, is_due: Callable[[], None] | None = None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _arm(self, is_due: Callable[[], None] | None = None, next_at: float = inf) -> None:
+        """Set the timer; `next_at`: when what comes next is due."""
+        former = self._timer
         first = self._first()
-        if not first:
-            return
-        now = self._loop.time()
-        self._timer_at = first[0][0]
-        self._looks_on = len(self) > KEPT
-        if self._looks_on:
-            self._timer_at = min(self._timer_at, now + LOOK_EVERY_S)
-        if is_due is not None and self._timer_at < now + SHORTEST_S:
-            self._timer = self._loop.call_soon(is_due)
-        elif self._timer_at <= now:
-            self._timer = self._loop.call_soon(self._ring)  # the next slice
+        if first or next_at < inf:
+            now, at = self._loop.time(), min(first[0][0], next_at) if first else next_at
+            looks_on = len(self) + (next_at < inf) > KEPT
+            if looks_on:
+                at = min(at, now + LOOK_EVERY_S)
+            if is_due is not None and at < now + SHORTEST_S:
+                self._timer = self._loop.call_soon(is_due)
+            elif at <= now:
+                self._timer = self._loop.call_soon(self._ring)  # the next slice
+            else:
+                self._timer = self._loop.call_at(at, self._ring)
+            self._timer_at, self._looks_on = at, looks_on
         else:
-            self._timer = self._loop.call_at(self._timer_at, self._ring)
+            self._timer = None
+        if former is not None:
+            former.cancel()  # behind the call: if the loop does not take the new one, this one still rings
 
     def _ring(self) -> None:
         self._timer = None
@@ -107,6 +112,12 @@ class SendTimeouts:
                     self._timed_out(delivery)
         finally:
             self._arm()
+
+    def stall(self, now: float) -> Stall | None:
+        """Return a stall if the timer of the first timeout is missing, or has not rung."""
+        if not len(self) or (self._timer is not None and self._timer_at > now - STALLED_S):
+            return None
+        return Stall("the timeout of a send is over, and nothing looks at it", self, self._timer, self._arm)
 
     def stop(self) -> None:
         """Stop: nothing times out any more."""
