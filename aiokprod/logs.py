@@ -198,6 +198,15 @@ class StateLog:
         self._remember(printable(text))
         self._emit(logging.ERROR, "%s: %s", self.subject, self.last_error)
 
+    def healed(self, what: str) -> None:
+        """Write that the object stood still by a defect of aiokprod, and was moved on. Callers write each kind once."""
+        self._remember(f"a defect of aiokprod: {what}")
+        text = (
+            "%s: aiokprod has a defect: %s. The producer (client_id %s) has put that right and goes on; neither your"
+            " program nor your cluster is at fault. Please report this line to the project, with what happened before it"
+        )
+        self._emit(logging.ERROR, text, self.subject, what, self._extra["kafka_client_id"])
+
     def hook_failed(self, hook: str, error: BaseException) -> None:
         """Write that a hook of the user raised; the exception cannot reach the pipeline."""
         told = self._limiter.pass_on(f"hook {hook}", monotonic())

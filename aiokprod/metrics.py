@@ -164,6 +164,8 @@ class Metrics:
         # retry
         self.chaser_rounds = Counter()
         self.epoch_bumps = Counter()
+        # the watch
+        self.stalls_healed = Counter()
         # transactions
         self.transactions_committed = Counter()
         self.transactions_aborted = Counter()

@@ -14,6 +14,7 @@ import selectors
 import signal
 import time
 import warnings
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -24,8 +25,10 @@ from hypothesis import HealthCheck, settings
 
 import aiokprod
 from aiokprod.pipeline.effects import Guard
+from aiokprod.pipeline.watch import Heals
 
 Guard.is_on = True  # a state change inside another one fails the test
+Heals.kept = []  # what stands still, and is healed, fails the test
 
 # A slow machine is no finding.
 settings.register_profile("aiokprod", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -162,6 +165,24 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def heals() -> Iterator[list[str]]:
+    """Return what the watches have healed: for a test that plants what stands still, and looks at this."""
+    assert Heals.kept is not None
+    yield Heals.kept
+    Heals.kept.clear()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_healed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test in which the watch of a producer had to heal something: a defect, which no user would see as an error."""
+    assert Heals.kept is not None
+    Heals.kept.clear()  # of producers that were left behind by the test before
+    yield
+    if "heals" not in request.fixturenames:
+        assert not Heals.kept, f"healed: {Heals.kept}"
 
 
 def pytest_unconfigure() -> None:

@@ -6,9 +6,13 @@ get their outcome, is the matter of its backend, which is made with the context 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.explanation import Obstacle
+from aiokprod.liveness import Stall
 from aiokprod.model import Persistence
+from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.sending.parking import Parking
 from aiokprod.telemetry.pusher import TelemetryPusher
 from aiokprod.transactions.transactor import Transactor
@@ -43,6 +47,15 @@ class Backend:
     def end(self) -> None:
         """Stop all timers and write nothing more; after the last `purge`."""
         raise AssertionError("abstract")
+
+    def stalls(self, busy: Sequence[RecordQueue], now: float) -> list[Stall]:
+        """Return what stands still though nothing would move it: docs/design.md, "The watch".
+
+        Args:
+            busy: the partitions with records.
+            now: loop time.
+        """
+        return []
 
     def unsettled(self) -> dict[tuple[str, int | None, Persistence], int]:
         """Count the records that a partition has and that have no outcome yet. From any thread while the loop stands."""

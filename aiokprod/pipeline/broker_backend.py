@@ -10,13 +10,15 @@ cluster (metadata, connections).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from aiokprod.backoff import Backoff
 from aiokprod.cluster.client import ClusterClient, ClusterListener
 from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.cluster.metadata.snapshot import ClusterSnapshot, TopicSnapshot
 from aiokprod.explanation import Obstacle
+from aiokprod.liveness import Stall
 from aiokprod.model import Persistence
 from aiokprod.pipeline.backend import Backend
 from aiokprod.pipeline.broker.brokers import Brokers
@@ -28,6 +30,7 @@ from aiokprod.pipeline.partition.batch_fill import BatchFill
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.ledger import Ledger
 from aiokprod.pipeline.partition.partition_queue import PartitionQueue, TransactionScope
+from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.partition.verdicts import is_topic_refused
 from aiokprod.pipeline.sending.parking import Parking
 from aiokprod.pipeline.timer_queue import TimerQueue
@@ -127,9 +130,9 @@ class BrokerBackend(Backend, ClusterListener):
             snapshot.incarnation,
             self._scope,
         )
-        self.partitions.append(queue)
         if settings.idempotent and identity is None and not is_transactional:
             self.retry.need_identity(queue, None, False)
+        self.partitions.append(queue)
         return queue
 
     def _retry_delay(self, attempt: int) -> float:
@@ -162,6 +165,26 @@ class BrokerBackend(Backend, ClusterListener):
         self._is_ended = True
         self._expiries.stop()
         self.brokers.end()
+
+    def stalls(self, busy: Sequence[RecordQueue], now: float) -> list[Stall]:
+        found: list[Stall | None] = [self._effects.stall(), self.retry.stall()]
+        found.append(self._expiries.stall("records are due to expire, and nothing looks at them", now))
+        found += self.brokers.stalls(now)
+        found += self.parking.stalls(now)
+        found += self.client.stalls(now)
+        if self.transactor is not None:
+            found += self.transactor.stalls(now)
+        leaderless: PartitionQueue | None = None
+        for queue in busy:
+            assert isinstance(queue, PartitionQueue)
+            found.append(queue.stall(now))
+            if queue.ledger.node < 0 and queue.ledger.head() is not None:
+                leaderless = queue
+        if leaderless is not None and not self.client.is_asking:
+            what = "a partition with records has no leader, and metadata is not asked for"
+            why = f"{leaderless.topic}-{leaderless.partition} has no leader"
+            found.append(Stall(what, self, None, partial(self.client.refresh, why)))
+        return [stall for stall in found if stall is not None]
 
     def unsettled(self) -> dict[tuple[str, int | None, Persistence], int]:
         return unsettled(self.partitions)

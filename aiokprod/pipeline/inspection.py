@@ -15,6 +15,7 @@ from aiokprod.logs import StateLog
 from aiokprod.metrics import INFINITY, Metrics
 from aiokprod.model import Health, Persistence, ProducerState
 from aiokprod.pipeline.partition.partition_queue import PartitionQueue
+from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.partition.settings import PipelineSettings
 from aiokprod.pipeline.sending.dispatcher import TopicDispatcher
 from aiokprod.pipeline.sending.parking import Parking
@@ -140,13 +141,17 @@ def keep_house(
     client: ClusterClient,
     settings: PipelineSettings,
     now: float,
-) -> None:
+) -> list[RecordQueue]:
     """Keep topics with records in the metadata, and give each partitioner the bytes that wait for each partition.
 
     A partition that has accepted nothing for `partitioner_availability_timeout_ms` is reported as stuck (KIP-794).
+
+    Returns:
+        The partitions with records.
     """
     patience_s = settings.availability_timeout_s
     stuck_since = now - settings.linger_s - patience_s
+    busy: list[RecordQueue] = []
     for dispatcher in topics.values():
         waiting = [0] * dispatcher.count
         stuck: list[int] = []
@@ -159,6 +164,7 @@ def keep_house(
             if oldest is None:
                 continue
             has_records = has_waiting = True
+            busy.append(queue)
             if number < dispatcher.count:
                 waiting[number] = queue.pending_bytes()
                 if patience_s and oldest < stuck_since:
@@ -169,3 +175,4 @@ def keep_house(
             client.topic(dispatcher.topic)  # marks it as used: a topic without metadata would miss a new leader
         if dispatcher.is_known:
             dispatcher.partitioner.update_load(waiting, stuck)
+    return busy

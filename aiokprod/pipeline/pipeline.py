@@ -34,6 +34,7 @@ from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.flushes import Flushes
 from aiokprod.pipeline.partition.parked_record import ParkedRecord, Waits
 from aiokprod.pipeline.partition.settings import PipelineSettings
+from aiokprod.pipeline.watch import Watch
 from aiokprod.randomness import new_random
 
 KEEP_HOUSE_EVERY_S = 0.5  # how often topics are kept in use, and the partitioners told the queue sizes (KIP-794)
@@ -94,6 +95,7 @@ class Pipeline:
         self.transactor = self.backend.transactor
         if self.transactor is not None:
             self.transactor.flush = self.flush
+        self._watch = Watch(self.loop, metrics, log, self.backend.stalls, self.crashed)
         self.column_tickets = Tickets()  # of `send_columns`, by topic
 
     def _grant(self) -> None:
@@ -145,6 +147,7 @@ class Pipeline:
         if self.failure is not None or self._is_ending:
             return
         self.failure = cause
+        self._watch.stop()
         self.reports.is_ending = True
         self._log.failed(cause)
         if not self.is_closing:
@@ -227,6 +230,7 @@ class Pipeline:
         self.backend.end()
         if self._house_timer is not None:
             self._house_timer.cancel()
+        self._watch.stop()
 
     async def gone(self) -> None:
         """Cancel the tasks, close the sockets, and wait until they are gone; after `end`.
@@ -273,9 +277,14 @@ class Pipeline:
 
     # ------------------------------------------------------------------ housekeeping and health
     def _keep_house(self) -> None:
-        """Keep topics in use that have records; tell the partitioners how much waits where, and what does not drain."""
+        """Keep topics in use that have records; tell the partitioners how much waits where, and what does not drain.
+
+        Then look for what stands still.
+        """
         self._house_timer = self.loop.call_later(KEEP_HOUSE_EVERY_S, self._keep_house)
-        keep_house(self.parking.topics, self.client, self.context.settings, self.loop.time())
+        busy = keep_house(self.parking.topics, self.client, self.context.settings, self.loop.time())
+        if self.failure is None:
+            self._watch.look(busy)
 
     @property
     def is_refusing(self) -> bool:

@@ -22,7 +22,7 @@ DETERMINISTIC: Final = re.compile(
 
 RECORDS: Final = re.compile(
     r"\b(lost|loses?|missing|duplicated?s?|doubled?|twice|repeated|reordered|out of order|overtook|phantoms?|torn|gaps?|ghosts?"
-    r"|acknowledged|persisted|NOT_PERSISTED|Finding)\b|Finding\(",
+    r"|acknowledged|persisted|NOT_PERSISTED|healed|Finding)\b|Finding\(",
     re.IGNORECASE,
 )
 """Words of a verdict about records."""

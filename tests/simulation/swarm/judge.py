@@ -30,6 +30,10 @@ PATIENCE_S = 30.0  # beside a request that was lost before all was well: it take
 
 def judge(scene: Scene) -> None:
     """Judge the whole world."""
+    for life in scene.lives:
+        healed = life.producer.metrics()["stalls_healed"]
+        if healed:
+            scene.books.wrong("stood still and was healed", f"{healed} times, producer {life.index}")
     if scene.world.is_transactional:
         judge_transactions(scene)
         return
