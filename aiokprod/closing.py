@@ -106,7 +106,14 @@ class Closing:
             await self._carry_through(pipeline.flush, "aiokprod-drain", self._due)
         if pipeline.failure is None and pipeline.has_last_push:
             await self._carry_through(pipeline.push_last, "aiokprod-last-push", self._due)
-        pipeline.end()
+        for _ in range(2):
+            try:
+                pipeline.end()
+                break
+            except (
+                Exception
+            ) as bug:  # of ours: what it has not done it does again, and the tasks are ended all the same
+                self._log.failed(bug)
         late: asyncio.Future[None] = self._loop.create_future()
         timer = self._loop.call_later(GONE_S, late.set_result, None)
         if not await self._carry_through(pipeline.gone, "aiokprod-gone", late):

@@ -44,6 +44,20 @@ class Backend:
         """
         raise AssertionError("abstract")
 
+    def fail(self, cause: BaseException) -> None:
+        """Give every record that has no outcome yet one, though a step of ours did not come to its end. May be called again.
+
+        It tries all partitions, and raises what the last of those raised that could not do it.
+
+        Args:
+            cause: why the pipeline has failed.
+        """
+        self.purge(cause)
+
+    def half_done(self) -> str | None:
+        """Return the name of a partition with a step that did not come to its end; None: there is none. Between two steps."""
+        return None
+
     def end(self) -> None:
         """Stop all timers and write nothing more; after the last `purge`."""
         raise AssertionError("abstract")

@@ -154,12 +154,27 @@ class BrokerBackend(Backend, ClusterListener):
             queue.seal()  # what is sent from now on goes into another batch, for which this flush does not wait
 
     def purge(self, cause: BaseException | None) -> None:
+        self._each(cause, PartitionQueue.purge)
+
+    def fail(self, cause: BaseException) -> None:
+        self._each(cause, PartitionQueue.fail)
+
+    def half_done(self) -> str | None:
+        for queue in self.partitions:
+            if queue.is_torn:
+                return f"{queue.topic}-{queue.partition}"
+        return None
+
+    def _each(self, cause: BaseException | None, step: Callable[[PartitionQueue], None]) -> None:
+        broken: BaseException | None = None
         for queue in self.partitions:
             queue.texts.crash = cause
             try:
-                queue.purge()
-            except Exception as bug:
-                self._context.log.failed(bug)
+                step(queue)
+            except BaseException as bug:
+                broken = bug
+        if broken is not None:
+            raise broken
 
     def end(self) -> None:
         self._is_ended = True
@@ -200,8 +215,10 @@ class BrokerBackend(Backend, ClusterListener):
         self._effects.begin()
         try:
             self._learn(old, new)
-        except Exception as bug:
+        except BaseException as bug:
             self.crashed(bug)
+            if not isinstance(bug, Exception):
+                raise
         finally:
             self._effects.end()
 

@@ -56,7 +56,8 @@ class Effects:
 
     def end(self) -> None:
         """End a state change; the outermost one is followed by its effects."""
-        self._depth -= 1
+        if self._depth:  # else `recover` has closed all books
+            self._depth -= 1
         if not self._depth and not self._is_running and (self.room_is_due or self._line):
             self._run()
 
@@ -73,8 +74,8 @@ class Effects:
         self.end()
 
     def _run(self) -> None:
-        self._is_running = True
         try:
+            self._is_running = True
             while True:
                 if self._line:
                     effect = self._line.popleft()
@@ -85,8 +86,10 @@ class Effects:
                     return
                 try:
                     effect()
-                except Exception as bug:
+                except BaseException as bug:
                     self.crashed(bug)
+                    if not isinstance(bug, Exception):
+                        raise
         finally:
             self._is_running = False
 
@@ -102,6 +105,14 @@ class Effects:
         # change that is over, and all effects would wait for its end.
         self._depth = 0
         if not self._is_running and (self.room_is_due or self._line):
+            self._run()
+
+    def recover(self) -> None:
+        """Run what is in the line, wherever a step of ours has ended: after a crash no state change is under way any more."""
+        self._depth = 0
+        self._is_running = False
+        self._changing = ""
+        if self.room_is_due or self._line:
             self._run()
 
     # ------------------------------------------------------------------ the guard of the tests

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from aiokprod.cluster.owned_tasks import OwnedTasks, cancelled_from_outside
 from aiokprod.config import ProducerConfig
@@ -37,6 +38,7 @@ from aiokprod.pipeline.partition.settings import PipelineSettings
 from aiokprod.pipeline.watch import Watch
 from aiokprod.randomness import new_random
 
+ATTEMPTS = 3  # at giving everything its outcome, where a bug strikes in that, too
 KEEP_HOUSE_EVERY_S = 0.5  # how often topics are kept in use, and the partitioners told the queue sizes (KIP-794)
 
 
@@ -68,6 +70,8 @@ class Pipeline:
         self.loop = asyncio.get_running_loop()
         self.failure: BaseException | None = None
         self.is_closing = False
+        self._bugs: list[BaseException] = []  # what steps of the end raised
+        self._crash_step = 0  # of a crash: the number of the step under way
         self._is_ending = False  # the flush of close() is over: what ends now ends because we end it
         self._log = log
         self._unhandled = unhandled
@@ -144,23 +148,71 @@ class Pipeline:
 
     def crashed(self, cause: BaseException) -> None:
         """Fail every Delivery with the cause, a bug or a fatal answer; sends raise from now on, a close ends at once."""
-        if self.failure is not None or self._is_ending:
+        if self.failure is not None:
+            return
+        if self._is_ending:
+            self._bugs.append(cause)
             return
         self.failure = cause
         self._watch.stop()
-        self.reports.is_ending = True
-        self._log.failed(cause)
-        if not self.is_closing:
-            self._on_failed(cause)
-        self._fail_everything(cause)
-        self._unhandled.tell_held()
+        self._carry_out_crash()
 
-    def _fail_everything(self, cause: BaseException | None) -> None:
+    def _carry_out_crash(self) -> None:
+        """Take the steps of the crash that have not come to their end. The housekeeping calls it, too."""
+        steps = [self._tell_crash, self._tell_life, self._fail_everything, self._unhandled.tell_held]
+        while self._crash_step < len(steps):
+            if not self._take(steps[self._crash_step]):
+                self._take(steps[self._crash_step])  # once more: without it the state of the producer would be wrong
+            self._crash_step += 1
+
+    def _tell_crash(self) -> None:
+        self.reports.is_ending = True
+        if self.failure is not None:
+            self._log.failed(self.failure)
+
+    def _tell_life(self) -> None:
+        if self.failure is not None and not self.is_closing:
+            self._on_failed(self.failure)
+
+    def _fail_everything(self) -> None:
+        """Give everything its outcome.
+
+        After a bug no step of ours is known to have come to its end, this one included. Then the outcomes are settled from the
+        books of the batches, and what is left of a step that raises is done again.
+        """
+        failure = self.failure
+        self._bugs.clear()
+        if failure is None or isinstance(failure, AiokprodError):
+            self._fail_all_but_batches()
+            self._take(partial(self.backend.purge, failure))
+            if failure is None and not self._bugs:
+                return
+        for _ in range(ATTEMPTS):
+            cause = self._bugs[-1] if failure is None else failure
+            self._bugs.clear()
+            self._fail_all_but_batches()
+            self._take(partial(self.backend.fail, cause))
+            self._take(self.context.effects.recover)
+            self._take(self.context.flushes.end)
+            self._take(partial(self.parking.gate.end, self.closed_error))
+            if not self._bugs:
+                return
+            failure = cause
+
+    def _fail_all_but_batches(self) -> None:
         if self.transactor is not None:
-            self.transactor.fail(self.closed_error())
-        self.parking.close(self.closed_error)
-        self.parking.fail_all(self._error_of_parked)
-        self.backend.purge(cause)
+            self._take(partial(self.transactor.fail, self.closed_error()))
+        self._take(partial(self.parking.close, self.closed_error))
+        self._take(partial(self.parking.fail_all, self._error_of_parked))
+
+    def _take(self, step: Callable[[], object]) -> bool:
+        """Take a step of the end; False if it raises, which keeps no other step from being taken."""
+        try:
+            step()
+        except BaseException as bug:
+            self._bugs.append(bug)
+            return False
+        return True
 
     def closed_error(self, topic: str | None = None) -> AiokprodError:
         """Return the error of a `send` from now on, and of a record that was never sent."""
@@ -222,12 +274,12 @@ class Pipeline:
         self._is_ending = True
         if self.transactor is not None:
             self.reports.transaction = self.transactor.outcome_at_close()
-        self._fail_everything(self.failure)
+        self._fail_everything()
         if self.transactor is not None:
-            self.transactor.stop()
-        self._unhandled.tell_held()
-        self.parking.stop()
-        self.backend.end()
+            self._take(self.transactor.stop)
+        self._take(self._unhandled.tell_held)
+        self._take(self.parking.stop)
+        self._take(self.backend.end)
         if self._house_timer is not None:
             self._house_timer.cancel()
         self._watch.stop()
@@ -282,6 +334,12 @@ class Pipeline:
         Then look for what stands still.
         """
         self._house_timer = self.loop.call_later(KEEP_HOUSE_EVERY_S, self._keep_house)
+        # An exception can come where nothing of ours catches it, and from `crashed`, too.
+        half_done = self.backend.half_done()
+        if self.failure is not None:
+            self._carry_out_crash()
+        elif half_done is not None:
+            self.crashed(AssertionError(f"a step of {half_done} has ended half done"))
         busy = keep_house(self.parking.topics, self.client, self.context.settings, self.loop.time())
         if self.failure is None:
             self._watch.look(busy)

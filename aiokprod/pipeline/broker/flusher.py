@@ -142,10 +142,13 @@ class BrokerFlusher(ConnectionListener):
     def _guard(self, step: Callable[[bool], None], urgent: bool) -> None:
         try:
             step(urgent)
-        except Exception as bug:
+        except BaseException as bug:
             # The callers are the loop and the connection, and neither fails the producer: it would go on with a ledger that
-            # heard half of an answer, and its records would never settle (faults: L15).
+            # heard half of an answer, and its records would never settle (faults: L15). Nor does a KeyboardInterrupt end
+            # every program: a notebook's loop goes on.
             self._effects.crashed(bug)
+            if not isinstance(bug, Exception):
+                raise
 
     # ------------------------------------------------------------------ writing
     def _pump(self, urgent: bool) -> None:
@@ -227,6 +230,7 @@ class BrokerFlusher(ConnectionListener):
             metrics.batch_bytes.record(encoded.size_bytes)
             queue.counters.batches_sent.add(1)
             queue.counters.sent_bytes.add(encoded.size_bytes)
+            batch.is_written = True
             batch.last_sent_at = now
             batch.server = server
             if not batch.first_sent_at:
@@ -460,14 +464,14 @@ class BrokerFlusher(ConnectionListener):
 
     def lost(self, connection: BrokerConnection, tokens: list[tuple[object, bool]], cause: Exception) -> None:
         """Tell each ledger of all its batches on a connection that ended, at once; then the chasers return."""
+        self._guard(lambda _: self._lost(connection, tokens, cause), False)
+
+    def _lost(self, connection: BrokerConnection, tokens: list[tuple[object, bool]], cause: Exception) -> None:
         # Not if another connection has been attached meanwhile, and not yet for an answer that could not be read: then the
         # connection is closed right after, and tells its other requests by another call of this.
         if self.connection is connection and not connection.is_open:
             self.connection = None
             self.since = self._loop.time()
-        self._guard(lambda _: self._lost(tokens, cause), False)
-
-    def _lost(self, tokens: list[tuple[object, bool]], cause: Exception) -> None:
         # By partition: up to five batches of one may be in flight, in as many requests (faults: N3). Told request by request,
         # a chaser could come back between two of them, to a ledger with batches in flight.
         fates: dict[PartitionQueue, list[tuple[Entry, int, bool]]] = {}

@@ -414,20 +414,28 @@ class Delivery:
 
     def _fire(self, woken: list[Wakeable] | None = None) -> None:
         """Wake the waiters and run the callbacks soon, as the outcome is known; the caller does it if it passes `woken`."""
+        # Each is dropped once it is among those that are woken: one that is in neither place would wait for ever.
         together: list[Wakeable] = [] if woken is None else woken
-        first, self._first = self._first, None
+        first = self._first
         if first is not None:
             first.settle(self, together)
+            self._first = None
         watch = self._watch
         if watch is not None:
-            others, watch.others = watch.others, None
+            others = watch.others
             if others is not None:
                 for other in others:
                     other.settle(self, together)
-            callbacks, watch.callbacks = watch.callbacks, None
+                watch.others = None
+            callbacks = watch.callbacks
             if callbacks is not None:
-                for callback in callbacks:
-                    callback.settle(self, together)
+                joined = 0
+                try:
+                    for callback in callbacks:
+                        callback.settle(self, together)
+                        joined += 1
+                finally:
+                    watch.callbacks = callbacks[joined:] if joined < len(callbacks) else None
         if woken is None and together:
             self._holder.event_loop().call_soon(wake, together)
 
@@ -519,22 +527,31 @@ def fire_all(deliveries: list[Delivery], woken: list[Wakeable]) -> None:
     """Add what waits for these records to those that are woken next, as their outcomes are known."""
     shared: DoneCallback | None = None
     called: list[object] = []  # one after another, each with `shared` as its only listener: they are added together
-    for delivery in deliveries:
-        first = delivery._first  # pyright: ignore[reportPrivateUsage] - of this module
-        is_alone = first is not None and delivery._watch is None  # pyright: ignore[reportPrivateUsage]
-        if is_alone:
-            delivery._first = None  # pyright: ignore[reportPrivateUsage]
-            if first is shared:
+    try:
+        for delivery in deliveries:
+            first = delivery._first  # pyright: ignore[reportPrivateUsage] - of this module
+            is_alone = first is not None and delivery._watch is None  # pyright: ignore[reportPrivateUsage]
+            if is_alone and first is shared:
                 called.append(delivery)
+                delivery._first = None  # pyright: ignore[reportPrivateUsage]
                 continue
+            if shared is not None:
+                shared.settle_all(called, woken)
+                shared = None
+            if not is_alone or first is None:
+                delivery._fire(woken)  # pyright: ignore[reportPrivateUsage]
+            elif isinstance(first, DoneCallback):
+                shared, called = first, [delivery]
+                delivery._first = None  # pyright: ignore[reportPrivateUsage]
+            else:
+                first.settle(delivery, woken)
+                delivery._first = None  # pyright: ignore[reportPrivateUsage]
         if shared is not None:
             shared.settle_all(called, woken)
-            shared = None
-        if not is_alone or first is None:
-            delivery._fire(woken)  # pyright: ignore[reportPrivateUsage]
-        elif isinstance(first, DoneCallback):
-            shared, called = first, [delivery]
-        else:
-            first.settle(delivery, woken)
-    if shared is not None:
-        shared.settle_all(called, woken)
+    except BaseException:
+        # A crash of ours: what was taken from a Delivery and joined no list goes back, for `BatchOutcomes._wake_all`.
+        if shared is not None and not shared.is_last_of(called[-1], woken):
+            for each in called:
+                assert isinstance(each, Delivery)
+                each._first = shared  # pyright: ignore[reportPrivateUsage] - of this module
+        raise

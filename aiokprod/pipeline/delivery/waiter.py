@@ -99,8 +99,8 @@ class Waiter(Listener):
     # ------------------------------------------------------------------ the Delivery's side
     def settle(self, handle: object, woken: list[Wakeable]) -> None:
         if not self.is_over:
-            self.is_over = True
             woken.append(self)
+            self.is_over = True  # last: one that is over and in no list would never be woken
 
     def run(self) -> None:
         callback, self._callback = self._callback, None
@@ -157,6 +157,11 @@ class DoneCallback(Listener):
                 calls.more = handles[1:]
             woken.append(calls)
 
+    def is_last_of(self, handle: object, woken: list[Wakeable]) -> bool:
+        """Return whether this handle joined them last, with this callback."""
+        last = woken[-1] if woken else None
+        return isinstance(last, Calls) and last.callback is self and last.last_handle() is handle
+
 
 @mypyc_attr(acyclic=True)
 class Calls(Wakeable):
@@ -172,6 +177,10 @@ class Calls(Wakeable):
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self.callback.loop
+
+    def last_handle(self) -> object:
+        """Return the handle that joined last."""
+        return self.more[-1] if self.more else self._handle
 
     def run(self) -> None:
         callback = self.callback
@@ -274,11 +283,14 @@ def _is_one_method(known: Callable[[Any], object], current: Callable[[Any], obje
 
 
 def wake(woken: list[Wakeable]) -> None:
-    """Let them know, in their order. Called by the loop."""
-    for position, one in enumerate(woken):
-        try:
-            one.run()
-        except BaseException:  # KeyboardInterrupt, SystemExit: the others are woken all the same
-            if position + 1 < len(woken):
-                one.get_loop().call_soon(wake, woken[position + 1 :])
-            raise
+    """Let them know, in their order. Called by the loop; the list is empty then: after a crash it may be called twice."""
+    try:
+        for position, one in enumerate(woken):
+            try:
+                one.run()
+            except BaseException:  # KeyboardInterrupt, SystemExit: the others are woken all the same
+                if position + 1 < len(woken):
+                    one.get_loop().call_soon(wake, woken[position + 1 :])
+                raise
+    finally:
+        woken.clear()

@@ -170,6 +170,7 @@ class ProducerBatch(BatchOutcomes):
         "generation",
         "headers",
         "is_urgent",
+        "is_written",
         "keys",
         "last_sent_at",
         "marked_at",
@@ -206,6 +207,9 @@ class ProducerBatch(BatchOutcomes):
         self.sealed_at = opened_at
         self.first_sent_at = 0.0  # 0: not written yet
         self.last_sent_at = 0.0  # of a batch that goes in parts: of any of them
+        # Records of it may have been handed to a transport. Written by the flusher before the bytes are: after a crash the
+        # entries of the ledger may be wrong, and this says what is certain.
+        self.is_written = False
         self.server: Server | None = None  # of the last attempt, as `last_sent_at`; for interceptors
         self.number = 0  # given by `BatchHooks`, if there are any; below 0: no interceptor follows it
         self.delivery_timeout_s = delivery_timeout_s
@@ -477,13 +481,7 @@ class ProducerBatch(BatchOutcomes):
         if self.is_finished:
             # All that is left, not the sum of this segment: it is exact by itself, whatever was freed before.
             freed = self.charged_bytes
-            self.values = []
-            self.keys = None
-            self.headers = None
-            self._retained = None
-            self.shared = None  # a Delivery that is kept would keep the function, and what that refers to
-            self.owner = self.owner.settled_owner()
-            self.entry = None  # it has the section, and refers to this batch: both would stay until the collector comes
+            self._let_go()
         else:
             freed = self.bytes_between(segment.first, segment.last)
             freed += self.record_overhead_bytes * (segment.last - segment.first)
@@ -491,6 +489,22 @@ class ProducerBatch(BatchOutcomes):
         self.freed_bytes += freed
         self._wake(segment)
         return freed
+
+    def _let_go(self) -> None:
+        """Drop what a batch needs until all its records have their outcome."""
+        self.values = []
+        self.keys = None
+        self.headers = None
+        self._retained = None
+        self.shared = None  # a Delivery that is kept would keep the function, and what that refers to
+        self.owner = self.owner.settled_owner()
+        self.entry = None  # it has the section, and refers to this batch: both would stay until the collector comes
+
+    def end(self) -> None:
+        """Wake all that waits, wherever `settle` has ended: after a crash, when each record has its outcome."""
+        self._end_rest()
+        self._let_go()
+        self._wake_all()
 
     def unwatched(self, segment: Segment) -> list[int]:
         self._end_rest()

@@ -16,6 +16,7 @@ class Flushes:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.generation = 0
         self._loop = loop
+        self._is_over = False
         self._pending: dict[int, int] = {}
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
@@ -25,6 +26,8 @@ class Flushes:
 
     def finished(self, generation: int) -> None:
         """Count work of this generation that has its outcome."""
+        if self._is_over:
+            return
         left = self._pending[generation] - 1
         if left:
             self._pending[generation] = left
@@ -46,6 +49,15 @@ class Flushes:
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append((until, future))
         return future
+
+    def end(self) -> None:
+        """Let all flushes end, after a crash: everything has its outcome, though it may not have been counted."""
+        self._is_over = True
+        self._pending.clear()
+        waiting, self._waiting = self._waiting, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     def forget(self, future: asyncio.Future[None]) -> None:
         """Drop a future that no task waits for any more."""

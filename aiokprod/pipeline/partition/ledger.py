@@ -415,6 +415,11 @@ class Ledger:
                 self._expire(entry, Reason.PURGE)
         return self._settled(now, now_ms)
 
+    def forget(self) -> None:
+        """Hold nothing any more: the producer has failed within an event, and the entries may be wrong."""
+        self.entries = deque()
+        self._out = []
+
     # ------------------------------------------------------------------ rounds (R6)
     def _sent(self) -> list[Entry]:
         """Return the batches that were ever sent, all in front. As a list: this is called too often for a generator."""

@@ -65,8 +65,8 @@ class BatchOutcomes(RecordHolder):
     """The settled and the awaited records of one batch."""
 
     __slots__ = (
-        "_settled_before", "_singles", "_told", "_watched_at", "claims", "count", "segments", "settled_count", "shared",
-        "watched", "whole",
+        "_settled_before", "_singles", "_told", "_watched_at", "_woken", "claims", "count", "segments", "settled_count",
+        "shared", "watched", "whole",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -82,6 +82,7 @@ class BatchOutcomes(RecordHolder):
         )
         self.shared: SharedCallback | None = None  # of the records that were given done callbacks
         self.claims: list[Claim] = []  # ascending
+        self._woken: list[Wakeable] | None = None  # taken from their Deliveries, and not given to the loop yet
         self._told: set[int] | None = None  # failures that were told already: per-send timeouts of stamped records
 
     # ------------------------------------------------------------------ outcomes
@@ -155,6 +156,24 @@ class BatchOutcomes(RecordHolder):
         if at < last:
             ranges.append((at, last))
 
+    def counted_again(self) -> list[Range]:
+        """Return what `live_ranges` does, by the outcomes alone: after a crash the counts beside them may be wrong."""
+        ranges: list[Range] = []
+        at = settled = 0
+        while at < self.count:
+            segment = self.segment_of(at)
+            last = at + 1 if segment is None else segment.last
+            if segment is not None:
+                settled += last - at
+            elif ranges and ranges[-1][1] == at:
+                ranges[-1] = (ranges[-1][0], last)
+            else:
+                ranges.append((at, last))
+            at = last
+        self.settled_count = settled
+        self._settled_before = 0
+        return ranges
+
     @property
     def unsettled_count(self) -> int:
         """Records without an outcome."""
@@ -204,16 +223,35 @@ class BatchOutcomes(RecordHolder):
         watched_at = self._watched_at
         if not watched and watched_at is None:
             return
+        # What is taken from a Delivery is in one list or another until the loop has it: `_wake_all` finds it there.
         woken: list[Wakeable] = []
+        self._woken = woken
         if watched_at is None and segment.last - segment.first == self.count:
-            self.watched = []
             fire_all(watched, woken)
+            self.watched = []
         else:
             watched_at = self._watched_by_index()
             for index in _indices(segment, watched_at):
-                fire_all(watched_at.pop(index), woken)
+                fire_all(watched_at[index], woken)
+                del watched_at[index]
         if woken:
             self.event_loop().call_soon(wake, woken)
+        self._woken = None
+
+    def _wake_all(self) -> None:
+        """Wake what still waits for any record, after a crash: they all have their outcomes."""
+        woken = self._woken
+        if woken is None:
+            woken = self._woken = []
+        watched_at = self._watched_at
+        if watched_at is not None:
+            for deliveries in watched_at.values():
+                fire_all(deliveries, woken)
+        fire_all(self.watched, woken)
+        self.watched, self._watched_at = [], None
+        if woken:
+            self.event_loop().call_soon(wake, woken)
+        self._woken = None
 
     def unwatched(self, segment: Segment) -> list[int]:
         """Return the indices of the segment that are not awaited. Ask before `settle`."""

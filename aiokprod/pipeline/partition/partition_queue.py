@@ -20,9 +20,10 @@ from math import inf
 from typing import Final, TypeAlias, assert_never
 
 from aiokprod.cluster.metadata.snapshot import TopicSnapshot
-from aiokprod.errors import AiokprodError, RecordRecalledError
+from aiokprod.errors import AiokprodError, ProducerFailedError, RecordRecalledError
 from aiokprod.explanation import EventKind, WaitsFor
 from aiokprod.liveness import STALLED_S, Stall
+from aiokprod.model import Persistence
 from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState
 from aiokprod.pipeline.partition.batch import BatchOwner, Encoded, ProducerBatch, Segment, SettledOwner
 from aiokprod.pipeline.partition.batch_fill import BatchFill
@@ -37,6 +38,7 @@ from aiokprod.pipeline.partition.ledger import (
     Ledger,
     NeedIdentity,
     Outcome,
+    Reason,
     Settle,
     WantMetadata,
 )
@@ -218,6 +220,11 @@ class PartitionQueue(ExplainedQueue):
         self.node = ledger.node
         # Takes records until it is full, sent, flushed or followed by columns. It is always the last entry of the ledger.
         self.open_batch: ProducerBatch | None = None
+        # Every batch with a record that has no outcome, in the order of their opening, until all that its end leads to is done.
+        # A crash settles from these: it may have come while an entry was out of the ledger.
+        self._batches: dict[ProducerBatch, None] = {}
+        # An event of the ledger, or what it led to, did not come to its end. Its entries may be wrong from then on.
+        self.is_torn = False
         self.compressing: Entry | None = None  # in a worker thread; `candidate` passes it over until that answers
         # The earliest time at which the timer queue of expiries calls `look` (loop time); inf: it does not. Written by
         # `_look_at` and `look` only. Without it each batch would set one more timer for the same partition.
@@ -319,6 +326,7 @@ class PartitionQueue(ExplainedQueue):
         self._on_new_batch(self.partition)
         self._opened(now)
         self._destination.ready(self)
+        self._batches[batch] = None
         batch.entry = self.ledger.open(batch)
         # Sealed at once, and never the open batch: a record appended to it would have no cell in its section.
         self.ledger.seal()
@@ -341,6 +349,7 @@ class PartitionQueue(ExplainedQueue):
             # A flush has ended the generation of this late record, or records wait for room (faults: M8). No later event
             # would cut the linger: both looked at the batches that were open when the flush or the waiting began.
             self._destination.ready(self)
+        self._batches[batch] = None
         batch.entry = self.ledger.open(batch)
         self.open_batch = batch
         self._batch_bytes = self._fill.limit_bytes
@@ -549,6 +558,12 @@ class PartitionQueue(ExplainedQueue):
         return entry
 
     # ------------------------------------------------------------------ outcomes
+    def _begin_event(self) -> None:
+        """Note that an event of the ledger begins; `apply` ends it. After one that was not ended only `fail` may follow."""
+        if self.is_torn:
+            raise AssertionError(f"a step of {self.topic}-{self.partition} has ended half done")
+        self.is_torn = True
+
     def answer(
         self,
         entry: Entry,
@@ -573,6 +588,7 @@ class PartitionQueue(ExplainedQueue):
         if self._hooks is not None and self._settings.acks:
             self._note_answer(entry, attempt, None if code == NO_ANSWER else code, now)
         self._append_time_ms = timestamp_ms if self.ledger.guard.is_log_append_time else -1
+        self._begin_event()
         self.apply(self.ledger.answer(entry, attempt, code, base_offset, named, now, now_ms), now)
 
     def lost(self, fates: list[tuple[Entry, int, bool]]) -> None:
@@ -585,6 +601,7 @@ class PartitionQueue(ExplainedQueue):
                 self._note_answer(entry, attempt, None, now)
         if self._scope is not None and any(written for _, _, written in fates):
             self._scope.lost()  # before the ledger's actions: they may end the transaction
+        self._begin_event()
         self.apply(self.ledger.lost(fates, now), now)
 
     def _note_answer(self, entry: Entry, attempt: int, code: int | None, now: float) -> None:
@@ -609,6 +626,7 @@ class PartitionQueue(ExplainedQueue):
         # Nothing of the partition is in flight here. A batch that still was could be appended late, under numbers that the
         # rewind has given to another batch (faults: I7, B5).
         now = self.loop.time()
+        self._begin_event()
         self.apply(self.ledger.returned(now, wall_ms()), now)
 
     def learn(self, snapshot: TopicSnapshot) -> None:
@@ -626,6 +644,7 @@ class PartitionQueue(ExplainedQueue):
         now = self.loop.time()
         # The ledger drops older leader epochs (faults: T10), but those of a topic that was made again begin at 0.
         is_new_topic, self._incarnation = incarnation != self._incarnation, incarnation
+        self._begin_event()
         self.apply(self.ledger.leader(node, leader_epoch, topic_id, now, wall_ms(), is_new_topic=is_new_topic), now)
 
     def left_out(self, partition_count: int, topic_id: bytes, incarnation: int) -> None:
@@ -644,6 +663,7 @@ class PartitionQueue(ExplainedQueue):
         # The ledger adopts it only while it holds nothing stamped (R2.4): under two identities at once, the broker would
         # fence the older one, and its batches in flight would be refused (broker: 1.3).
         now = self.loop.time()
+        self._begin_event()
         self.apply(self.ledger.granted(identity, now), now)
 
     def look(self) -> None:
@@ -655,11 +675,13 @@ class PartitionQueue(ExplainedQueue):
             # The loop only logs what a timer raises: the records would never settle, and the producer would not fail
             # (faults: L15).
             self.expire()
-        except Exception as bug:
+            deadline = self.ledger.next_deadline()
+            if deadline is not None:
+                self._look_at(max(deadline, self.loop.time() + LOOK_AGAIN_S))
+        except BaseException as bug:
             self._effects.crashed(bug)
-        deadline = self.ledger.next_deadline()
-        if deadline is not None:
-            self._look_at(max(deadline, self.loop.time() + LOOK_AGAIN_S))
+            if not isinstance(bug, Exception):
+                raise
 
     def _look_at(self, deadline: float) -> None:
         if deadline < self._looks_at:
@@ -669,12 +691,68 @@ class PartitionQueue(ExplainedQueue):
     def expire(self) -> None:
         """Fail the records whose deadline has come."""
         now = self.loop.time()
+        self._begin_event()
         self.apply(self.ledger.tick(now, wall_ms()), now)
 
     def purge(self) -> None:
         """Settle everything now: the producer closes or has failed, or the partition does not exist any more."""
         now = self.loop.time()
+        self._begin_event()
         self.apply(self.ledger.purge(now), now)
+        for batch in self._batches:
+            if not batch.is_finished:
+                raise AssertionError(
+                    f"records of {self.topic}-{self.partition} have left its ledger without an outcome"
+                )
+
+    def fail(self) -> None:
+        """Settle everything, wherever a step of ours has ended. What was ever written may be in the log.
+
+        The entries of the ledger, which know more, may be wrong; so each batch is settled from its own books. May be called
+        again; it raises what it could not do.
+        """
+        if not self._batches and not self.is_torn:
+            return
+        self.open_batch = self.compressing = None
+        self.ledger.forget()
+        self.is_torn = False  # an empty ledger is whole
+        self._abandoned = []
+        broken: BaseException | None = None
+        for batch in list(self._batches):
+            try:
+                try:
+                    self._fail_batch(batch, self.loop.time())
+                except BaseException as bug:
+                    broken = bug
+                    self._fail_plainly(batch, bug)
+            except BaseException as bug:
+                broken = bug
+        if broken is not None:
+            raise broken
+
+    def _fail_batch(self, batch: ProducerBatch, now: float) -> None:
+        outcome = Outcome.POSSIBLY if batch.is_written else Outcome.NOT
+        entry = batch.entry
+        attempts = entry.attempt if isinstance(entry, Entry) else int(batch.is_written)
+        ranges = batch.counted_again()
+        if ranges:
+            self._effects.begin()
+            try:
+                self._settle(Settle(batch, ranges, outcome, None, Reason.PURGE, None, attempts), now)
+            finally:
+                self._effects.end()
+        batch.end()
+        self._reports.settled(batch, 0, batch.count)
+        self._batches.pop(batch, None)
+
+    def _fail_plainly(self, batch: ProducerBatch, bug: BaseException) -> None:
+        """Settle what `_fail_batch` could not: its tasks wake, and nothing else is told of it."""
+        persistence = Persistence.POSSIBLY_PERSISTED if batch.is_written else Persistence.NOT_PERSISTED
+        text = f"the producer failed: {bug}"
+        error = ProducerFailedError(text, topic=self.topic, partition=self.partition, persistence=persistence)
+        for first, last in batch.counted_again():
+            batch.settle(Segment(first, last, -1, -1, error, int(batch.is_written), self.loop.time()))
+        batch.end()
 
     # ------------------------------------------------------------------ watched
     def stall(self, now: float) -> Stall | None:
@@ -747,6 +825,7 @@ class PartitionQueue(ExplainedQueue):
         """Fail everything with this error: the transaction is aborted. True: the answers to some of it are due."""
         now = self.loop.time()
         self.texts.aborted = error
+        self._begin_event()
         actions, flying = self.ledger.abandon(now)
         self._abandoned += flying
         self.apply(actions, now)
@@ -808,6 +887,7 @@ class PartitionQueue(ExplainedQueue):
                 effects.later(self._reroute)
             elif self.ledger.entries:
                 self._destination.ready(self)
+            self.is_torn = False
         finally:
             if effects.is_guarded:
                 effects.left()
@@ -901,6 +981,8 @@ class PartitionQueue(ExplainedQueue):
         # Only counted: the room is granted as the last effect. Granted here, it could admit a record into the open batch
         # that the next action settles.
         self._room.free(freed)
+        if batch.is_finished:
+            self._batches.pop(batch, None)
 
     def _measure_delivery(self, batch: ProducerBatch, now: float) -> None:
         """Note how long the batch, or a part of one that was split, took. Its segments are noted with it: they add up to it."""

@@ -77,6 +77,7 @@ class AdmissionGate(Room):
         # Tasks that want to send something, and go behind all of `_line`: they hold no bytes, and lose nothing but time.
         self._ready: deque[asyncio.Future[None]] = deque()
         self._is_granting = False
+        self._is_over = False
 
     # ------------------------------------------------------------------ bytes
     def try_charge(self, charge_bytes: int) -> bool:
@@ -92,6 +93,8 @@ class AdmissionGate(Room):
         """Take back bytes that were charged; they are granted after the state change under way."""
         # No grant here. The caller settles a batch, or carries out a ledger's actions: a record that is admitted now would
         # go into the open batch that the next action settles, and be neither sent nor settled.
+        if self._is_over:
+            return
         self.used_bytes -= charge_bytes
         if self._line or self._ready:
             self._room_is_free()
@@ -237,16 +240,30 @@ class AdmissionGate(Room):
 
     def abandon(self, error: Callable[[], BaseException]) -> None:
         """Fail the tasks that wait: the producer closes. Records that were accepted keep their places (faults: M5)."""
+        # Each leaves its line when its future is done: a crash in between finds it there.
         for waiting in self._line:
             if isinstance(waiting, RoomWaiter) and waiting.in_line:
-                self._forget(waiting)
                 if not waiting.future.done():
                     waiting.future.set_exception(error())
+                self._forget(waiting)
         while self._ready:
-            future = self._ready.popleft()
+            future = self._ready[0]
             if not future.done():
                 future.set_exception(error())
+            self._ready.popleft()
         self._room_is_free()
+
+    def end(self, error: Callable[[], BaseException]) -> None:
+        """Hold nothing any more, after a crash: everything has its outcome, though not all of it may have been freed."""
+        self._is_over = True
+        self._is_granting = False
+        for future in [each.future for each in self._line if isinstance(each, RoomWaiter)] + list(self._ready):
+            if not future.done():
+                future.set_exception(error())
+        self._line.clear()
+        self._ready.clear()
+        self.used_bytes = self.waiting_bytes = self.waiting_count = self.waiting_tasks = 0
+        self.open_bytes = self.limit_bytes
 
     def _forget(self, waiting: ParkedRecord | RoomWaiter) -> None:
         waiting.in_line = False
@@ -301,12 +318,13 @@ class AdmissionGate(Room):
                 if self.used_bytes + head.charge_bytes > self.limit_bytes:
                     return  # those behind it wait, too, though they may fit (faults: M2)
                 # Charged before it is admitted: a user's partitioner may send meanwhile, and would find the same room.
-                self._line.popleft()
                 self.used_bytes += head.charge_bytes
                 if isinstance(head, RoomWaiter):
                     self._forget(head)
                     head.future.set_result(None)
+                    self._line.popleft()
                 else:
+                    self._line.popleft()
                     head.in_line = head.is_waiting = False
                     try:
                         self._admit(head)
@@ -334,11 +352,13 @@ class AdmissionGate(Room):
         # One task, not all: each of them would see the same room, and all but the first would be refused. It wakes the next
         # when it has sent. A future that is done was cancelled, and its task has not run yet.
         while self._ready and self.has_room_now():
-            future = self._ready.popleft()
+            future = self._ready[0]  # it leaves the line when it is done, so that a crash in between finds it there
             if not future.done():
                 self.wanted_bytes = 1
                 future.set_result(None)
+                self._ready.popleft()
                 return
+            self._ready.popleft()
 
     def __repr__(self) -> str:
         return f"<AdmissionGate {self.used_bytes}/{self.limit_bytes} bytes, {self.waiting_count} waiting>"

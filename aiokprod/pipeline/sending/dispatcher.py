@@ -135,8 +135,8 @@ class TopicDispatcher:
         queue = self.queues.get(partition)
         if queue is None:
             queue = self._open(partition)
-        self.waiting.pop(record, None)
         queue.append_parked(record)
+        self.waiting.pop(record, None)  # behind it: a crash finds the record here or there
         self._passed_on(record)
 
     def _open(self, partition: int) -> RecordQueue:

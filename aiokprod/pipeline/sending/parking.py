@@ -471,8 +471,8 @@ class Parking:
             self.effects.end()
 
     def _fail_parked(self, record: ParkedRecord, error: AiokprodError) -> None:
-        record.is_over = True
         record.failure = error
+        record.is_over = True
         record.settled_at = self._clock()
         self._left_topic(record)
         # Its bytes are in one of three places: the line, the estimates, or what is charged (below). Each leads to a grant, so
@@ -776,7 +776,17 @@ class Parking:
         try:
             for dispatcher in list(self.topics.values()):
                 for record in list(dispatcher.waiting):
-                    self.fail_parked(record, of_record(record))
+                    if record.is_over:
+                        dispatcher.forget(record)  # a bug has struck when it failed
+                        continue
+                    delivery = record.delivery
+                    try:
+                        self.fail_parked(record, of_record(record))
+                    except Exception:
+                        # A bug of ours, of which the caller hears. What waits for the record does not wait any longer.
+                        if delivery is not None and record.failure is not None:
+                            fire(delivery)
+                        raise
         finally:
             self.effects.end()
 

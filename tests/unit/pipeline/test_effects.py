@@ -142,6 +142,37 @@ def test_a_state_change_that_raises_is_followed_by_its_effects_too() -> None:
     assert desk.done == ["noted before"]
 
 
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_effect_that_is_interrupted_is_a_crash_too_and_the_interrupt_goes_on(interrupt: type[BaseException]) -> None:
+    """A notebook's loop goes on after Ctrl-C: a state change that was left halfway must not go unnoticed."""
+    desk = Desk()
+
+    def broken() -> None:
+        raise interrupt
+
+    desk.effects.begin()
+    desk.effects.later(broken)
+    with pytest.raises(interrupt):
+        desk.effects.end()
+    assert [type(crash) for crash in desk.crashes] == [interrupt]
+
+
+def test_after_a_crash_effects_run_though_a_state_change_was_never_ended() -> None:
+    desk = Desk()
+    effects = desk.effects
+    effects.begin()
+    effects.entered("books that a fault has left open")
+    effects.later(desk.step("noted before"))
+    effects.recover()
+    assert desk.done == ["noted before"]
+    effects.check_outside("another step")
+    effects.end()  # of a state change around the crash
+    effects.begin()
+    effects.later(desk.step("noted afterwards"))
+    effects.end()
+    assert desk.done == ["noted before", "noted afterwards"]
+
+
 # ---------------------------------------------------------------------- the guard
 def test_the_guard_is_on_in_these_tests_and_off_for_users() -> None:
     assert Guard.is_on

@@ -8,14 +8,17 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from rig import run, started, until
+from rig import backend_of, run, run_in_virtual_time, started, until
 
 from aiokprod import Producer
 from aiokprod.errors import AiokprodError, ProducerFailedError
-from aiokprod.model import ProducerState
+from aiokprod.metrics import Metrics
+from aiokprod.model import Persistence, ProducerState
 from aiokprod.pipeline import broker_backend
 from aiokprod.pipeline.broker import compressing, flusher
+from aiokprod.pipeline.delivery.delivery_reports import DeliveryReports
 from aiokprod.pipeline.partition.ledger import Abort, Action
+from aiokprod.pipeline.partition.partition_errors import PartitionErrors
 from aiokprod.testing import MockCluster
 
 REPLACES = pytest.mark.pure("replaces what compiled modules call without looking it up")
@@ -85,6 +88,62 @@ def test_a_bug_fails_every_delivery_with_its_cause_and_close_returns(
             assert (await producer.send("t", b"v", partition=0)).offset is not None
 
     run(scenario())
+
+
+@REPLACES
+@pytest.mark.parametrize("place", ["PartitionErrors.error_of", "DeliveryReports.undelivered", "Metrics.topic"])
+def test_a_bug_that_strikes_each_time_a_record_fails_leaves_no_delivery_open(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # faults: L15
+    """The crash has a way to end records that needs nothing of what tells about them."""
+    owners: dict[str, type] = {
+        "PartitionErrors": PartitionErrors,
+        "DeliveryReports": DeliveryReports,
+        "Metrics": Metrics,
+    }
+
+    async def scenario() -> None:
+        async with started("t", partitions=2) as (cluster, producer):
+            await producer.send("t", b"0", partition=0)
+            cluster.freeze_broker(cluster.leader("t", 0))
+            deliveries = [producer.send("t", b"v", partition=0), producer.send("t", b"w", partition=0)]
+            flush = asyncio.ensure_future(producer.flush())
+            await asyncio.sleep(0.1)  # until it is written
+            owner, name = place.split(".")
+            monkeypatch.setattr(owners[owner], name, raising)
+            backend_of(producer).crashed(Bug("the first"))
+            outcomes = await asyncio.wait_for(asyncio.gather(*deliveries, return_exceptions=True), 60)
+            await asyncio.wait_for(flush, 60)
+            for outcome in outcomes:
+                assert isinstance(outcome, ProducerFailedError)
+                assert outcome.persistence is Persistence.POSSIBLY_PERSISTED
+            assert producer.health().buffered_bytes == 0
+            monkeypatch.undo()
+            await asyncio.wait_for(producer.close(timeout=1), 60)
+
+    run_in_virtual_time(scenario())
+
+
+@REPLACES
+def test_an_exception_that_nothing_catches_within_a_step_is_found_by_the_housekeeping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # faults: L15
+    async def scenario() -> None:
+        async with started("t") as (_, producer):
+            await producer.send("t", b"0")
+            queue = backend_of(producer).partitions[0]
+            with monkeypatch.context() as broken, pytest.raises(Bug):
+                broken.setattr(broker_backend.Ledger, "tick", raising)
+                queue.expire()
+            delivery = producer.send("t", b"1", partition=0)
+            await asyncio.sleep(1)
+            assert producer.health().state is ProducerState.FAILED
+            assert delivery.done()
+            assert "a step of t-0 has ended half done" in str(
+                producer._life.pipeline and producer._life.pipeline.failure
+            )
+
+    run_in_virtual_time(scenario())
 
 
 @REPLACES
