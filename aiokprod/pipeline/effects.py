@@ -46,24 +46,35 @@ class Effects:
         self._grant = grant
         self.crashed = crashed  # a bug of ours: everything fails, nothing hangs
         self._line: deque[Callable[[], object]] = deque()
-        self._depth = 0
+        # State changes under way, one inside the other. Taking a record is one, too, and writes this itself: it has no effects.
+        # Above 0 our code is at work: what sends then (a finalizer, a log handler, a hook) interrupts it.
+        self.depth = 0
         self._is_running = False
         self._changing = ""  # only while guarded
 
     def begin(self) -> None:
         """Begin a state change; they may stand inside each other. `end` is called in any case."""
-        self._depth += 1
+        self.depth += 1
 
     def end(self) -> None:
         """End a state change; the outermost one is followed by its effects."""
-        if self._depth:  # else `recover` has closed all books
-            self._depth -= 1
-        if not self._depth and not self._is_running and (self.room_is_due or self._line):
+        if self.depth:  # else `recover` has closed all books
+            self.depth -= 1
+        if not self.depth and not self._is_running and (self.room_is_due or self._line):
             self._run()
+
+    def begin_turn(self) -> None:
+        """Take in that the loop calls us, so that nothing of ours is at work: an exception can have left a mark behind.
+
+        KeyboardInterrupt comes between any two lines, also between `begin` and the `try` whose end would be `end`.
+        """
+        if self.depth and not self._is_running:
+            self.depth = 1
+            self.end()
 
     def later(self, effect: Callable[[], object]) -> None:
         """Call this once the state change is over. Only between `begin` and `end`."""
-        if self.is_guarded and not self._depth and not self._is_running:
+        if self.is_guarded and not self.depth and not self._is_running:
             raise ReentryError("an effect outside of a state change would wait for the next one")
         self._line.append(effect)
 
@@ -95,7 +106,7 @@ class Effects:
 
     def stall(self) -> Stall | None:
         """Return a stall if effects are left in the line between two turns of the loop. Ask from outside of them."""
-        if not self._line and not self.room_is_due and not self._depth:
+        if not self._line and not self.room_is_due and not self.depth:
             return None
         what = "what a state change leads to was not carried out"
         return Stall(what, self, self._line[0] if self._line else None, self._catch_up)
@@ -103,13 +114,13 @@ class Effects:
     def _catch_up(self) -> None:
         # An exception between `begin` and the `try` behind it (KeyboardInterrupt comes anywhere) leaves the mark of a state
         # change that is over, and all effects would wait for its end.
-        self._depth = 0
+        self.depth = 0
         if not self._is_running and (self.room_is_due or self._line):
             self._run()
 
     def recover(self) -> None:
         """Run what is in the line, wherever a step of ours has ended: after a crash no state change is under way any more."""
-        self._depth = 0
+        self.depth = 0
         self._is_running = False
         self._changing = ""
         if self.room_is_due or self._line:
@@ -131,4 +142,4 @@ class Effects:
             raise ReentryError(f"{what} inside {self._changing}")
 
     def __repr__(self) -> str:
-        return f"<Effects depth {self._depth}, {len(self._line)} in line, {'room due' if self.room_is_due else 'no room due'}>"
+        return f"<Effects depth {self.depth}, {len(self._line)} in line, {'room due' if self.room_is_due else 'no room due'}>"

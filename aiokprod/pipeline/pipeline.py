@@ -340,7 +340,12 @@ class Pipeline:
             self._carry_out_crash()
         elif half_done is not None:
             self.crashed(AssertionError(f"a step of {half_done} has ended half done"))
-        busy = keep_house(self.parking.topics, self.client, self.context.settings, self.loop.time())
+        effects = self.context.effects
+        effects.begin()  # what sends meanwhile is put off: the queues of all topics are walked
+        try:
+            busy = keep_house(self.parking.topics, self.client, self.context.settings, self.loop.time())
+        finally:
+            effects.end()
         if self.failure is None:
             self._watch.look(busy)
 

@@ -165,9 +165,13 @@ class BrokerFlusher(ConnectionListener):
         # `is_writable` is False while the broker throttles us (KIP-219, faults: P25) or the transport is full (faults: N5).
         # Records stay in their batches meanwhile, where they can still be recalled or expire unsent.
         while connection.is_writable and connection.in_flight < settings.requests_in_flight:
-            taken = self.aggregator.collect(
-                self._loop.time(), wall_ms(), urgent or connection.in_flight == 0, settings.max_request_bytes
-            )
+            self._effects.begin()  # our ledgers are walked: what sends meanwhile is put off
+            try:
+                taken = self.aggregator.collect(
+                    self._loop.time(), wall_ms(), urgent or connection.in_flight == 0, settings.max_request_bytes
+                )
+            finally:
+                self._effects.end()
             if not taken:
                 return
             # Stamped by now: no return, no await and no call of user code until they are in the transport.

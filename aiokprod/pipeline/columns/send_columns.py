@@ -67,8 +67,9 @@ class ColumnsSend(BatchListener):
         self._encoder: Encoder = PlainEncoder()  # until `run` knows a better one
         self._closed_error = closed_error
         self._keeps_placements = keeps_placements
-        self._taken = 0
-        self._unsettled = 0
+        self.unused_bytes = 0
+        self.taken = 0
+        self.unsettled = 0
         self._all_settled: asyncio.Future[None] | None = None
         # Failures of one kind together, with an error that stands for them: those that may be in the log and those that are
         # certainly not are told apart, also in one partition.
@@ -91,16 +92,16 @@ class ColumnsSend(BatchListener):
                 await ticket.wait()
                 await self.take()
             except AiokprodError as refused:
-                if not self._taken:
+                if not self.taken:
                     raise
-                self.report.untaken = self._table.count - self._taken
+                self.report.untaken = self._table.count - self.taken
                 self.report.untaken_error = refused
             finally:
                 ticket.end()
-            if self._unsettled:
+            if self.unsettled:
                 self._all_settled = asyncio.get_running_loop().create_future()
                 await self._all_settled
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled; or nothing was taken; or an exception that came between two lines
             self.is_listening = False
             for error, count in self._failures.values():
                 self._reports.failed_outside(error, count)
@@ -147,7 +148,7 @@ class ColumnsSend(BatchListener):
     # ------------------------------------------------------------------ taking
     async def take(self) -> None:
         """Take all rows, chunk by chunk, as fast as there is room."""
-        while self._taken < self._table.count:
+        while self.taken < self._table.count:
             await self._take_chunk()
             await asyncio.sleep(0)
 
@@ -164,7 +165,7 @@ class ColumnsSend(BatchListener):
             if not chunk_bytes:
                 wanted = max(self._encoder.chunk_bytes, self._batch_bytes * partition_count)
                 chunk_bytes = max(1, min(wanted, MOST_CHUNK_BYTES, gate.limit_bytes // CHUNKS_IN_BUFFER))
-            rows = self._encoder.rows(table, self._taken, chunk_bytes)
+            rows = self._encoder.rows(table, self.taken, chunk_bytes)
             self._check_partitions(rows, partition_count)
             partitions = choose_partitions(dispatcher.partitioner, table, rows, self._batch_bytes)
             cuts = rows.cut(partitions, self._batch_bytes)
@@ -174,11 +175,16 @@ class ColumnsSend(BatchListener):
                 chunk_bytes = max(1, chunk_bytes // 2)  # a small buffer and many partitions
                 continue
             await parking.room(charged)
-            is_open = parking.is_open and parking.opening == self._opening
-            if dispatcher.is_known and dispatcher.count == partition_count and is_open:
-                break
-            parking.not_taken(charged)
-        self._append(dispatcher, rows, cuts, charges, partitions is not None)
+            try:
+                self.unused_bytes = charged
+                is_open = parking.is_open and parking.opening == self._opening
+                if dispatcher.is_known and dispatcher.count == partition_count and is_open:
+                    self._append(dispatcher, rows, cuts, charges, partitions is not None)
+                    return
+            finally:
+                unused, self.unused_bytes = self.unused_bytes, 0
+                if unused:
+                    parking.not_taken(unused)
 
     async def _known_dispatcher(self) -> TopicDispatcher:
         """Return the topic's dispatcher, while its partitions are known."""
@@ -213,24 +219,15 @@ class ColumnsSend(BatchListener):
     ) -> None:
         """Encode the chunk, for which there is room, and give it to its partitions."""
         partitioner = dispatcher.partitioner
-        unused = sum(charges)
-        try:
-            sections = rows.encode(wall_ms())
-            for number, (cut, section) in enumerate(zip(cuts, sections, strict=True)):
-                partition = cut.partition
-                if partition == ANY_PARTITION:
-                    is_last = number == len(cuts) - 1
-                    size_bytes = cut.bound_bytes if is_last else self._batch_bytes
-                    partition = partitioner.choose(None, size_bytes + BATCH_OVERHEAD_BYTES)
-                charge_bytes = min(charges[number], self._charge(cut, len(section.records), has_numbers))
-                unused -= charge_bytes
-                count = cut.last - cut.first
-                self._taken += count
-                self._unsettled += count
-                dispatcher.queue_of(partition).append_columns(section, rows.numbers(cut), charge_bytes, self)
-        finally:
-            if unused:
-                self._parking.not_taken(unused)
+        sections = rows.encode(wall_ms())
+        for number, (cut, section) in enumerate(zip(cuts, sections, strict=True)):
+            partition = cut.partition
+            if partition == ANY_PARTITION:
+                is_last = number == len(cuts) - 1
+                size_bytes = cut.bound_bytes if is_last else self._batch_bytes
+                partition = partitioner.choose(None, size_bytes + BATCH_OVERHEAD_BYTES)
+            charge_bytes = min(charges[number], self._charge(cut, len(section.records), has_numbers))
+            dispatcher.queue_of(partition).append_columns(section, rows.numbers(cut), charge_bytes, self)
 
     # ------------------------------------------------------------------ outcomes
     def settled(self, batch: ColumnBatch, segment: Segment, size_bytes: int) -> None:
@@ -283,8 +280,8 @@ class ColumnsSend(BatchListener):
         return partition
 
     def _count_out(self, count: int) -> None:
-        self._unsettled -= count
-        if not self._unsettled and self._all_settled is not None and not self._all_settled.done():
+        self.unsettled -= count
+        if not self.unsettled and self._all_settled is not None and not self._all_settled.done():
             self._all_settled.set_result(None)
 
     def _keep_placement(self, batch: ColumnBatch, segment: Segment) -> None:

@@ -20,7 +20,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextvars import Context
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 from weakref import ref
 
 from aiokprod.errors import AiokprodError
@@ -122,6 +122,18 @@ class RecordHolder:
             return None
         self.watch(delivery)
         return SharedCallback().of(function, self.event_loop())
+
+
+class NotTaken(RecordHolder):
+    """The holder of a Delivery whose record is being taken. If that fails, nothing waits for it and nothing looks at it."""
+
+    __slots__ = ()
+
+    def is_settled(self, index: int) -> bool:
+        return True
+
+
+NOT_TAKEN: Final = NotTaken()
 
 
 class Watch:
@@ -276,8 +288,8 @@ class Delivery:
                 return metadata
         if not self.done():
             waiter = Waiter(self._holder.event_loop())
-            self._add(waiter)
             try:
+                self._add(waiter)
                 yield waiter
             except BaseException:
                 self._forget(waiter)
@@ -458,8 +470,8 @@ class Delivery:
         watch = self._watched()
         first = self._first
         if isinstance(first, DoneCallback):  # tasks are woken before the callbacks run
-            watch.callbacks = [first] if watch.callbacks is None else [first, *watch.callbacks]
-            self._first = waiter
+            callbacks = [first] if watch.callbacks is None else [first, *watch.callbacks]
+            self._first, watch.callbacks = waiter, callbacks
         elif watch.others is None:
             watch.others = {waiter: None}
         else:

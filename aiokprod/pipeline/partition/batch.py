@@ -9,6 +9,10 @@ all alike: timestamps while they are in one millisecond, sizes while they are eq
 
     append ... append -> seal -> encode -> release_columns (stamped) -> settle, settle, ...
 
+A record is taken in two steps. `write` makes its cells, which may fail anywhere; `count` then takes it in, on one line with
+all other books of the record, where nothing can fail or come between (`PartitionQueue`). Cells behind `count` are of a record
+that was not taken: `trim` takes them out.
+
 Invariants: cells are appended and never moved; a record is settled once; charged bytes are released exactly once;
 columns are dropped only when the encoded section that holds the same records is kept.
 """
@@ -253,7 +257,21 @@ class ProducerBatch(BatchOutcomes):
         size_bytes: int,
         now: float,
     ) -> int:
-        """Add one record; its index. The hot path: no allocation but the cells."""
+        """Add one record that no gate is charged for; its index."""
+        self.write(value, key, headers, timestamp_ms, size_bytes, now)
+        self.count, self.size_bytes = self.count + 1, self.size_bytes + size_bytes
+        return self.count - 1
+
+    def write(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: bytes | None,
+        timestamp_ms: int,
+        size_bytes: int,
+        now: float,
+    ) -> None:
+        """Write the cells of the next record, which the caller takes in. The hot path: no allocation but the cells."""
         index = self.count
         self.values.append(value)
         keys = self.keys
@@ -278,18 +296,21 @@ class ProducerBatch(BatchOutcomes):
             sizes.append(size_bytes)
         elif size_bytes != self.size_of_each:
             self._add_other_size(index, size_bytes)
-        self.size_bytes += size_bytes
         # One time for all records of some milliseconds: a time for each would be one more column.
         if now - self.marked_at >= MARK_EVERY_S:
-            self.marked_at = now
             self.marks.append((index, now))
-        self.count = index + 1
-        return index
+            self.marked_at = now
 
     def extend(
         self, values: list[bytes | None], sizes: list[int], total_bytes: int, timestamp_ms: int, now: float
     ) -> int:
-        """Add records without keys and headers, with one timestamp; the index of the first."""
+        """Add records without keys and headers, with one timestamp, that no gate is charged for; the index of the first."""
+        self.write_many(values, sizes, timestamp_ms, now)
+        self.count, self.size_bytes = self.count + len(values), self.size_bytes + total_bytes
+        return self.count - len(values)
+
+    def write_many(self, values: list[bytes | None], sizes: list[int], timestamp_ms: int, now: float) -> None:
+        """Write the cells of records without keys and headers, with one timestamp; the caller takes them in."""
         index, count = self.count, len(values)
         self.values += values
         if self.keys is not None:
@@ -307,20 +328,54 @@ class ProducerBatch(BatchOutcomes):
             if self.sizes is None:
                 self.sizes = [self.size_of_each] * index
             self.sizes += sizes
-        self.size_bytes += total_bytes
         if now - self.marked_at >= MARK_EVERY_S:
-            self.marked_at = now
             self.marks.append((index, now))
-        self.count = index + count
-        return index
+            self.marked_at = now
+
+    def trim(self) -> None:
+        """Take out the cells of a record that was not taken, after an exception.
+
+        Without a call: where the stack has come to its end, a call would fail as well.
+        """
+        count = self.count
+        del self.values[count:]
+        if self.keys is not None:
+            del self.keys[count:]
+        if self.headers is not None:
+            del self.headers[count:]
+        if self.sizes is not None:
+            del self.sizes[count:]
+        newest_ms = self.base_timestamp_ms
+        if self.timestamp_deltas is not None:
+            del self.timestamp_deltas[count:]
+            for delta in self.timestamp_deltas:
+                if delta > newest_ms - self.base_timestamp_ms:
+                    newest_ms = self.base_timestamp_ms + delta
+        self.max_timestamp_ms = newest_ms
+        if count and self.marks[-1][0] >= count:
+            del self.marks[-1]
+        self.marked_at = self.marks[-1][1]
+
+    def check(self) -> None:
+        """Check that each column has a cell for each record: what is encoded otherwise would be other records.
+
+        Raises:
+            AssertionError: a defect of ours. Nothing of the batch was sent.
+        """
+        count = self.count
+        columns = (self.keys, self.headers, self.timestamp_deltas, self.sizes)
+        lengths = [len(self.values), *[len(column) for column in columns if column is not None]]
+        if lengths.count(count) != len(lengths):
+            raise AssertionError(f"a batch of {count} records has columns of {lengths} cells: nothing of it is sent")
 
     def _add_other_size(self, index: int, size_bytes: int) -> None:
         """Note the size of the first record, or of one that has another size than all before it."""
         if index == 0:
             self.size_of_each = size_bytes
         else:
-            self.sizes = [self.size_of_each] * index
-            self.sizes.append(size_bytes)
+            sizes = [self.size_of_each] * index
+            sizes.append(size_bytes)
+            self.sizes = sizes
 
     @property
     def charged_bytes(self) -> int:
@@ -336,8 +391,10 @@ class ProducerBatch(BatchOutcomes):
         cost a collection a tenth of a second.
         """
         columns = (self.values, self.keys, self.headers, self.timestamp_deltas, self.sizes, self.watched)
-        self._resting = tuple([None if column is None else tuple(column) for column in columns])
-        self.values, self.keys, self.headers, self.timestamp_deltas, self.sizes = [], None, None, None, None
+        resting = tuple([None if column is None else tuple(column) for column in columns])
+        no_values: list[bytes | None] = []
+        self._resting, self.values, self.keys, self.headers = resting, no_values, None, None
+        self.timestamp_deltas = self.sizes = None
         self.watched = []
 
     def _end_rest(self) -> None:
@@ -345,15 +402,16 @@ class ProducerBatch(BatchOutcomes):
         resting = self._resting
         if resting is None:
             return
-        self._resting = None
         values, keys, headers, deltas, sizes, watched = resting
         assert values is not None and watched is not None
+        # Until the last line it rests, whatever fails: made again, the lists are the same.
         self.values = list(values)
         self.keys = None if keys is None else list(keys)
         self.headers = None if headers is None else list(headers)
         self.timestamp_deltas = None if deltas is None else list(deltas)
         self.sizes = None if sizes is None else list(sizes)
-        self.watched = [*watched, *self.watched]  # those that came meanwhile are behind
+        awaited = [*watched, *self.watched]  # those that came meanwhile are behind
+        self.watched, self._resting = awaited, None
 
     # ------------------------------------------------------------------ what the ledger asks
     def sealed_view(self) -> tuple[list[Range], int]:
@@ -407,6 +465,7 @@ class ProducerBatch(BatchOutcomes):
             # It was sent before (or is one of columns) and goes as another batch now: a part of it (MESSAGE_TOO_LARGE), or
             # without the records that were refused by name (INVALID_RECORD, broker: 4.10).
             self._restore()
+        self.check()
         values, keys, headers, deltas = self.values, self.keys, self.headers, self.timestamp_deltas
         if ranges == [(0, self.count)]:
             return encode_records(values, keys, headers, deltas)
@@ -554,26 +613,27 @@ class ProducerBatch(BatchOutcomes):
         return segment.settled_at - self.sent_at(index) if segment is not None else 0.0
 
     def watch(self, delivery: Delivery) -> None:
-        self.watched.append(delivery)
         self.urge()
+        self.watched.append(delivery)
 
     def listen(self, delivery: Delivery, function: Callable[[Any], object]) -> DoneCallback | None:
         # For each record with a done callback: no call that can be spared.
         if self.settled_count and self.segment_of(delivery._index) is not None:  # pyright: ignore[reportPrivateUsage]
             return None
-        self.watched.append(delivery)
         if not self.is_urgent:
             self.urge()
         shared = self.shared
         if shared is None:
             shared = self.shared = SharedCallback()
-        return shared.of(function, self.owner.loop)
+        callback = shared.of(function, self.owner.loop)
+        self.watched.append(delivery)  # the last that may fail: without a listener it is watched for nothing
+        return callback
 
     def urge(self) -> None:
         """Note that a task waits: one flag, no counting."""
         if not self.is_urgent:
-            self.is_urgent = True
             self.owner.urge(self)
+            self.is_urgent = True  # behind the call, which may fail: the next one that waits calls it again
 
     def recall(self, index: int) -> bool:
         return self.owner.recall(self, index)

@@ -28,10 +28,16 @@ ROW_NUMBER_BYTES: Final = 8
 class BatchListener:
     """The receiver of the outcomes of a batch of columns."""
 
-    __slots__ = ()
+    __slots__ = ("taken", "unsettled", "unused_bytes")
 
     is_listening: bool
     """True while the caller awaits the report; otherwise failures go to `on_delivery_error`."""
+    unused_bytes: int
+    """charged for the chunk at hand, and not for a batch yet; a partition writes it where it takes a batch, and the next two"""
+    taken: int
+    """rows that are in batches, whatever became of them"""
+    unsettled: int
+    """rows that are in batches and have no outcome"""
 
     def settled(self, batch: ColumnBatch, segment: Segment, size_bytes: int) -> None:
         """Take in the outcome of these records, and their bytes."""

@@ -17,12 +17,19 @@ class Flushes:
         self.generation = 0
         self._loop = loop
         self._is_over = False
-        self._pending: dict[int, int] = {}
+        self._pending: dict[int, int] = {}  # work by generation; 0: prepared for some that has not come
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def prepare(self, generation: int) -> dict[int, int]:
+        """Return the counts, with a place for work of this generation: to add 1 to it can neither fail nor be interrupted."""
+        pending = self._pending
+        if generation not in pending:
+            pending[generation] = 0
+        return pending
 
     def began(self, generation: int) -> None:
         """Count work that a flush of this generation, or of a later one, waits for."""
-        self._pending[generation] = self._pending.get(generation, 0) + 1
+        self.prepare(generation)[generation] += 1
 
     def finished(self, generation: int) -> None:
         """Count work of this generation that has its outcome."""
@@ -34,7 +41,7 @@ class Flushes:
             return
         del self._pending[generation]
         if self._waiting:
-            oldest = min(self._pending, default=self.generation + 1)
+            oldest = min([each for each, count in self._pending.items() if count], default=self.generation + 1)
             for until, future in self._waiting:
                 if until < oldest and not future.done():
                     future.set_result(None)
@@ -44,7 +51,8 @@ class Flushes:
         """Return a future that is done when all work so far has its outcome; None: there is no unfinished work."""
         until = self.generation
         self.generation += 1
-        if not self._pending:
+        if not any(self._pending.values()):
+            self._pending.clear()
             return None
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append((until, future))

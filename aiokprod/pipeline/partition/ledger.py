@@ -137,8 +137,17 @@ class Ledger:
             # behind columns, whose time begins when they have theirs.
             self._falls_due_in_order = False
         self._newest_at = batch.opened_at
-        self.entries.append(entry)
+        self.entries.append(entry)  # the last step: whatever fails before, there is no entry
         return entry
+
+    def drop(self, batch: ProducerBatch) -> None:
+        """Take back the last `open`, if it came to its end: the batch did not get its first record."""
+        entries = self.entries
+        if entries and entries[-1].batch is batch:
+            if isinstance(entries, deque):
+                entries.pop()
+            else:
+                entries.remove(entries[-1])
 
     def seal(self) -> None:
         """Seal the last batch: it takes no more records."""

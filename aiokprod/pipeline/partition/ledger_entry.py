@@ -145,12 +145,11 @@ class Entry:
     def seal(self) -> None:
         """Take no more records."""
         if self.state is OPEN:
-            self.state = QUEUED
-            self._ranges, self.newest_ms = self.batch.sealed_view()
+            ranges, newest_ms = self.batch.sealed_view()
             count = 0
-            for first, last in self._ranges:
+            for first, last in ranges:
                 count += last - first
-            self.count = count
+            self._ranges, self.newest_ms, self.count, self.state = ranges, newest_ms, count, QUEUED
 
     def fly(self) -> None:
         """Begin an attempt; the caller hands the entry to the transport in the same synchronous step."""
@@ -346,12 +345,11 @@ class Entries:
         last = self._last
         entry.line = self
         entry.before = last
+        # On one line: an exception that comes between two would leave an entry that is found from one end only.
         if last is None:
-            self._first = entry
+            self._first, self._last, self._count = entry, entry, self._count + 1
         else:
-            last.behind = entry
-        self._last = entry
-        self._count += 1
+            last.behind, self._last, self._count = entry, entry, self._count + 1
 
     def insert(self, position: int, entry: Entry) -> None:
         """Put it before what is at the position now. Walks there."""

@@ -204,7 +204,8 @@ class BatchOutcomes(RecordHolder):
 
     def disclaim(self, claim: Claim) -> None:
         """Drop a claim: its `send_many` has ended early, and nothing waits for these records any more."""
-        self.claims.remove(claim)
+        if claim in self.claims:  # not of a record behind which an exception came at once
+            self.claims.remove(claim)
 
     def is_heard(self, index: int) -> bool:
         """Return whether a `send_many` waits for this record."""

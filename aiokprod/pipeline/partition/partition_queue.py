@@ -264,6 +264,9 @@ class PartitionQueue(ExplainedQueue):
         self._settled_owner = SettledOwner(topic, partition, self.loop)
 
     # ------------------------------------------------------------------ filling
+    # Records are taken on one line, behind all that allocates, calls or fails: their cells count, their bytes are charged, a
+    # flush waits for their batch. Before it nothing has changed but cells behind `count`, which `trim` takes out, and alarms
+    # that find nothing. Meanwhile `Effects.depth` says that we are at work: what sends then would write cells between ours.
     def append(
         self,
         value: bytes | None,
@@ -273,34 +276,92 @@ class PartitionQueue(ExplainedQueue):
         size_bytes: int,
         now: float,
     ) -> Delivery:
-        """Take a record that has its room and its partition."""
         # Called for each record, so the guard of the tests is asked only where a batch is opened.
         batch = self.open_batch
         if batch is None or batch.size_bytes + size_bytes > self._batch_bytes:
-            batch = self._open(timestamp_ms, self.loop.time(), self._flushes.generation)
-        return Delivery(batch, batch.append(value, key, headers, timestamp_ms, size_bytes, now))
+            generation, charge_bytes = self._flushes.generation, size_bytes + RECORD_OVERHEAD_BYTES
+            return self._append_first(
+                value, key, headers, timestamp_ms, size_bytes, charge_bytes, self.loop.time(), generation, None
+            )
+        effects, room = self._effects, self._room
+        index = batch.count
+        try:
+            effects.depth = 1
+            delivery = Delivery(batch, index)
+            batch.write(value, key, headers, timestamp_ms, size_bytes, now)
+            batch.count, batch.size_bytes, room.used_bytes, effects.depth = (
+                index + 1,
+                batch.size_bytes + size_bytes,
+                room.used_bytes + size_bytes + RECORD_OVERHEAD_BYTES,
+                0,
+            )
+        except BaseException:
+            effects.depth = 0
+            batch.trim()
+            raise
+        return delivery
 
     def append_to(self, bulk: SendMany, value: bytes, timestamp_ms: int, size_bytes: int, now: float) -> None:
         batch = self.open_batch
         if batch is None or batch.size_bytes + size_bytes > self._batch_bytes:
-            batch = self._open(timestamp_ms, self.loop.time(), self._flushes.generation)
-        bulk.add_cell(batch, batch.append(value, None, None, timestamp_ms, size_bytes, now))
+            generation, charge_bytes = self._flushes.generation, size_bytes + RECORD_OVERHEAD_BYTES
+            self._append_first(
+                value, None, None, timestamp_ms, size_bytes, charge_bytes, self.loop.time(), generation, bulk
+            )
+            return
+        effects, room = self._effects, self._room
+        index = batch.count
+        try:
+            effects.depth = 1
+            batch.write(value, None, None, timestamp_ms, size_bytes, now)
+            batch.count, batch.size_bytes, room.used_bytes, effects.depth = (
+                index + 1,
+                batch.size_bytes + size_bytes,
+                room.used_bytes + size_bytes + RECORD_OVERHEAD_BYTES,
+                0,
+            )
+        except BaseException:
+            effects.depth = 0
+            batch.trim()
+            raise
+        bulk.add_cell(batch, index)
 
     def append_run(self, bulk: SendMany, run: ValueRun, timestamp_ms: int, now: float, stay_bytes: int) -> None:
+        effects = self._effects
+        effects.begin()
         batch = self.open_batch
-        if batch is None or batch.size_bytes + run.first_bytes() > self._batch_bytes:
-            batch = self._open(timestamp_ms, self.loop.time(), self._flushes.generation)
-        run.cut(self._batch_bytes - batch.size_bytes, stay_bytes)
-        bulk.add_cells(batch, batch.extend(run.cells, run.sizes, run.total_bytes, timestamp_ms, now), len(run.cells))
+        try:
+            if batch is None or batch.size_bytes + run.first_bytes() > self._batch_bytes:
+                batch = self._new_batch(timestamp_ms, self.loop.time(), self._flushes.generation)
+            run.cut(self._batch_bytes - batch.size_bytes, stay_bytes)
+            index, count, total_bytes, charge_bytes = batch.count, len(run.cells), run.total_bytes, run.charge_bytes
+            batch.write_many(run.cells, run.sizes, timestamp_ms, now)
+            if batch is not self.open_batch:
+                self._take_first(batch, count, total_bytes, charge_bytes)
+            else:
+                room = self._room
+                batch.count, batch.size_bytes, room.used_bytes = (
+                    index + count,
+                    batch.size_bytes + total_bytes,
+                    room.used_bytes + charge_bytes,
+                )
+        except BaseException:
+            if batch is not None:
+                batch.trim()
+            raise
+        finally:
+            effects.end()
+        bulk.add_cells(batch, index, count)
 
     def append_parked(self, record: ParkedRecord) -> None:
-        """Take a record that was parked; its Delivery moves into the batch."""
+        """Take a record that was parked, whose bytes are charged; its Delivery moves into the batch."""
         if self._effects.is_guarded:
             self._effects.check_outside("a waiting record is appended")
+        assert record.delivery is not None
         batch = self.open_batch
         if batch is None or batch.size_bytes + record.size_bytes > self._batch_bytes:
             # With the times of the record, not the current one: its delivery timeout and its linger began with its `send`.
-            batch = self._open(record.timestamp_ms, record.sent_at, record.generation)
+            batch = self._new_batch(record.timestamp_ms, record.sent_at, record.generation)
             batch.waited = record.waited(self.loop.time())
         elif record.generation < batch.generation:
             # The record was sent before a flush, waited, and meets a batch that was opened after it. The flush has to
@@ -309,31 +370,80 @@ class PartitionQueue(ExplainedQueue):
             self._flushes.finished(batch.generation)
             batch.generation = record.generation
             self._destination.ready(self)  # the batch belongs to a flush now, so it does not linger any longer
-        index = batch.append(
-            record.value, record.key, record.headers, record.timestamp_ms, record.size_bytes, record.sent_at
-        )
-        assert record.delivery is not None
+        index, size_bytes = batch.count, record.size_bytes
+        try:
+            batch.write(record.value, record.key, record.headers, record.timestamp_ms, size_bytes, record.sent_at)
+            if batch is not self.open_batch:
+                self._take_first(batch, 1, size_bytes, 0)
+            else:
+                batch.count, batch.size_bytes = index + 1, batch.size_bytes + size_bytes
+        except BaseException:
+            batch.trim()
+            raise
         record.delivery._move_to(batch, index)  # pyright: ignore[reportPrivateUsage] - users are not shown it
 
     def append_columns(self, section: Section, rows: Sequence[int], charge_bytes: int, listener: BatchListener) -> None:
         """Take a batch that is full and encoded from the beginning; the open one goes before it."""
-        # Records that `send` took before these columns must not go behind them: the open batch ends here.
-        self.seal()
-        now = self.loop.time()
-        generation = self._flushes.generation
-        timeout_s = self._settings.delivery_timeout_s
-        batch = ColumnBatch(self, now, timeout_s, generation, section, rows, charge_bytes, listener)
-        self._on_new_batch(self.partition)
-        self._opened(now)
-        self._destination.ready(self)
-        self._batches[batch] = None
-        batch.entry = self.ledger.open(batch)
-        # Sealed at once, and never the open batch: a record appended to it would have no cell in its section.
-        self.ledger.seal()
-        self._sealed(batch)
-        self._flushes.began(generation)
+        effects, ledger = self._effects, self.ledger
+        effects.begin()
+        try:
+            # Records that `send` took before these columns must not go behind them: the open batch ends here.
+            self.seal()
+            now, count = self.loop.time(), len(rows)
+            generation = self._flushes.generation
+            timeout_s = self._settings.delivery_timeout_s
+            batch = ColumnBatch(self, now, timeout_s, generation, section, rows, charge_bytes, listener)
+            self._on_new_batch(self.partition)
+            self._opened(now)
+            self._destination.ready(self)
+            pending = self._flushes.prepare(generation)
+            try:
+                self._batches[batch] = None
+                batch.entry = ledger.open(batch)
+                # Sealed at once, and never the open batch: a record appended to it would have no cell in its section.
+                ledger.seal()
+                pending[generation], listener.unused_bytes, listener.taken, listener.unsettled = (
+                    pending[generation] + 1,
+                    listener.unused_bytes - charge_bytes,
+                    listener.taken + count,
+                    listener.unsettled + count,
+                )
+            except BaseException:
+                self._batches.pop(batch, None)
+                ledger.drop(batch)
+                raise
+            self._sealed(batch)
+        finally:
+            effects.end()
 
-    def _open(self, timestamp_ms: int, now: float, generation: int) -> ProducerBatch:
+    def _append_first(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: bytes | None,
+        timestamp_ms: int,
+        size_bytes: int,
+        charge_bytes: int,
+        now: float,
+        generation: int,
+        bulk: SendMany | None,
+    ) -> Delivery:
+        """Take the first record of a batch; for `send_many`, if there is one."""
+        effects = self._effects
+        effects.begin()
+        try:
+            batch = self._new_batch(timestamp_ms, now, generation)
+            delivery = Delivery(batch, 0)
+            batch.write(value, key, headers, timestamp_ms, size_bytes, now)
+            self._take_first(batch, 1, size_bytes, charge_bytes)
+        finally:
+            effects.end()
+        if bulk is not None:
+            bulk.add_cell(batch, 0)
+        return delivery
+
+    def _new_batch(self, timestamp_ms: int, now: float, generation: int) -> ProducerBatch:
+        """Return a batch for the next record, which is not open before it has that (`_take_first`)."""
         if self._effects.is_guarded:
             # While a ledger's actions are carried out the next of them may settle this batch: it would be sealed with
             # records that are about to fail, and the one that opened it would never settle.
@@ -342,6 +452,7 @@ class PartitionQueue(ExplainedQueue):
         batch = ProducerBatch(
             self, now, self._settings.delivery_timeout_s, generation, RECORD_OVERHEAD_BYTES, timestamp_ms
         )
+        self._batch_bytes = self._fill.limit_bytes
         # First what calls out, and may fail: later records join a batch that is open, and trust that its alarms are set.
         self._on_new_batch(self.partition)
         self._opened(now)
@@ -349,12 +460,27 @@ class PartitionQueue(ExplainedQueue):
             # A flush has ended the generation of this late record, or records wait for room (faults: M8). No later event
             # would cut the linger: both looked at the batches that were open when the flush or the waiting began.
             self._destination.ready(self)
-        self._batches[batch] = None
-        batch.entry = self.ledger.open(batch)
-        self.open_batch = batch
-        self._batch_bytes = self._fill.limit_bytes
-        self._flushes.began(generation)
         return batch
+
+    def _take_first(self, batch: ProducerBatch, count: int, size_bytes: int, charge_bytes: int) -> None:
+        """Open the batch with its first records, whose cells are there. An open batch without a record would be sent empty."""
+        room, generation = self._room, batch.generation
+        pending = self._flushes.prepare(generation)
+        try:
+            self._batches[batch] = None
+            batch.entry = self.ledger.open(batch)
+            self.open_batch, batch.count, batch.size_bytes, room.used_bytes, pending[generation] = (
+                batch,
+                count,
+                batch.size_bytes + size_bytes,
+                room.used_bytes + charge_bytes,
+                pending[generation] + 1,
+            )
+        except BaseException:
+            if self.open_batch is not batch:
+                self._batches.pop(batch, None)
+                self.ledger.drop(batch)
+            raise
 
     def _opened(self, since: float) -> None:
         """Set linger and expiry of a batch that was opened for a record that was sent at `since` (loop time)."""
@@ -422,17 +548,17 @@ class PartitionQueue(ExplainedQueue):
         entry = batch.entry
         if not isinstance(entry, Entry):
             return False  # all of it is settled
-        if batch is self.open_batch:
-            if batch.settled_count + 1 == batch.count:
-                # Its last record leaves, and the entry leaves the ledger with it. A record that is appended to the batch
-                # afterwards would be in no entry: never sent, never settled.
-                self.open_batch = None
-        if not self.ledger.recall(entry, index):
-            return False
-        if not is_told:
-            self.tell_withdrawn(batch, index, error, self.loop.time())
         self._effects.begin()
         try:
+            if batch is self.open_batch:
+                if batch.settled_count + 1 == batch.count:
+                    # Its last record leaves, and the entry leaves the ledger with it. A record that is appended to the batch
+                    # afterwards would be in no entry: never sent, never settled.
+                    self.open_batch = None
+            if not self.ledger.recall(entry, index):
+                return False
+            if not is_told:
+                self.tell_withdrawn(batch, index, error, self.loop.time())
             self._settle_segment(batch, Segment(index, index + 1, -1, -1, error, 0, self.loop.time()), is_told)
         finally:
             self._effects.end()
@@ -509,6 +635,7 @@ class PartitionQueue(ExplainedQueue):
             self.open_batch = None
             self.ledger.seal()
             self._sealed(batch)
+        entry.seal()  # as a rule it is: not if an exception came between the two steps of a seal
         section = entry.batch.encode(entry.ranges)
         settings = self._settings
         self.metrics.batch_uncompressed_bytes.add(len(section))
@@ -627,7 +754,11 @@ class PartitionQueue(ExplainedQueue):
         # rewind has given to another batch (faults: I7, B5).
         now = self.loop.time()
         self._begin_event()
-        self.apply(self.ledger.returned(now, wall_ms()), now)
+        self._effects.begin()
+        try:
+            self.apply(self.ledger.returned(now, wall_ms()), now)
+        finally:
+            self._effects.end()
 
     def learn(self, snapshot: TopicSnapshot) -> None:
         """Take in new metadata of the topic: the leader of the partition, or that the partition is not listed any more."""
@@ -664,7 +795,11 @@ class PartitionQueue(ExplainedQueue):
         # fence the older one, and its batches in flight would be refused (broker: 1.3).
         now = self.loop.time()
         self._begin_event()
-        self.apply(self.ledger.granted(identity, now), now)
+        self._effects.begin()
+        try:
+            self.apply(self.ledger.granted(identity, now), now)
+        finally:
+            self._effects.end()
 
     def look(self) -> None:
         """Fail what has expired, and look again when the next record does. The timer queue of expiries calls this."""
@@ -692,13 +827,21 @@ class PartitionQueue(ExplainedQueue):
         """Fail the records whose deadline has come."""
         now = self.loop.time()
         self._begin_event()
-        self.apply(self.ledger.tick(now, wall_ms()), now)
+        self._effects.begin()
+        try:
+            self.apply(self.ledger.tick(now, wall_ms()), now)
+        finally:
+            self._effects.end()
 
     def purge(self) -> None:
         """Settle everything now: the producer closes or has failed, or the partition does not exist any more."""
         now = self.loop.time()
         self._begin_event()
-        self.apply(self.ledger.purge(now), now)
+        self._effects.begin()
+        try:
+            self.apply(self.ledger.purge(now), now)
+        finally:
+            self._effects.end()
         for batch in self._batches:
             if not batch.is_finished:
                 raise AssertionError(
@@ -826,9 +969,13 @@ class PartitionQueue(ExplainedQueue):
         now = self.loop.time()
         self.texts.aborted = error
         self._begin_event()
-        actions, flying = self.ledger.abandon(now)
-        self._abandoned += flying
-        self.apply(actions, now)
+        self._effects.begin()
+        try:
+            actions, flying = self.ledger.abandon(now)
+            self._abandoned += flying
+            self.apply(actions, now)
+        finally:
+            self._effects.end()
         return self.has_abandoned()
 
     def has_abandoned(self) -> bool:

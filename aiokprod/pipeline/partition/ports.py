@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aiokprod.explanation import Explanation
-from aiokprod.pipeline.delivery.delivery import Delivery
+from aiokprod.pipeline.delivery.delivery import Delivery, position_of
 from aiokprod.pipeline.partition.batch import BatchOwner
 from aiokprod.pipeline.partition.column_batch import BatchListener
 from aiokprod.pipeline.partition.parked_record import ParkedRecord
@@ -31,15 +31,33 @@ class RecordQueue(BatchOwner):
         size_bytes: int,
         now: float,
     ) -> Delivery:
-        """Take a record that has its room and its partition."""
+        """Take a record for which there is room, and charge for it.
+
+        Raises:
+            BaseException: whatever comes between two lines: the record was not taken, or it was taken with all its books.
+        """
         raise AssertionError("abstract")
 
+    def append_for(
+        self,
+        delivery: Delivery,
+        value: bytes | None,
+        key: bytes | None,
+        headers: bytes | None,
+        timestamp_ms: int,
+        size_bytes: int,
+        now: float,
+    ) -> None:
+        """Take a record as `append` does, for a Delivery that was made before."""
+        holder, index = position_of(self.append(value, key, headers, timestamp_ms, size_bytes, now))
+        delivery._move_to(holder, index)  # pyright: ignore[reportPrivateUsage] - users are not shown it
+
     def append_to(self, bulk: SendMany, value: bytes, timestamp_ms: int, size_bytes: int, now: float) -> None:
-        """Append, as `append` does, a record of `send_many`: no Delivery is needed."""
+        """Append and charge, as `append` does, a record of `send_many`: no Delivery is needed."""
         bulk.add(self.append(value, None, None, timestamp_ms, size_bytes, now), has_timeout=False)
 
     def append_run(self, bulk: SendMany, run: ValueRun, timestamp_ms: int, now: float, stay_bytes: int) -> None:
-        """Append the next of these values, which fits, and those behind it that go into the same batch.
+        """Append and charge the next of these values, which fits, and those behind it that go into the same batch.
 
         `stay_bytes`: bytes behind the first value after which the partitioner is to be asked again.
         """
@@ -53,7 +71,7 @@ class RecordQueue(BatchOwner):
         raise AssertionError("abstract")
 
     def append_columns(self, section: Section, rows: Sequence[int], charge_bytes: int, listener: BatchListener) -> None:
-        """Take a batch of `send_columns`, which is encoded and charged for."""
+        """Take a batch of `send_columns`, which is encoded and charged for; the listener counts its rows as taken."""
         raise AssertionError("abstract")
 
     def pending_bytes(self) -> int:
@@ -75,6 +93,9 @@ class RecordQueue(BatchOwner):
 
 class Room:
     """The AdmissionGate as a partition sees it, which stands below it."""
+
+    used_bytes: int
+    """charged; a partition adds to it on the line that takes a record"""
 
     @property
     def is_short(self) -> bool:

@@ -78,8 +78,11 @@ class SendMany:
             if claim.last == index and span.number + index - claim.first == number:  # no record between was refused
                 claim.last = index + 1
                 return
-        span = self._span = Span(batch, batch.claim(index), number)
+        # `release` finds a claim by its span, so that comes first.
+        claim = Claim(index, index + 1)
+        span = self._span = Span(batch, claim, number)
         self.spans.append(span)
+        batch.claims.append(claim)
 
     def add_cells(self, batch: ProducerBatch, index: int, count: int) -> None:
         """Note that the next records were accepted, and are in a batch from this index on."""

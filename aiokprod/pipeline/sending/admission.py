@@ -110,26 +110,6 @@ class AdmissionGate(Room):
         # Together they may exceed the limit: real sizes are charged without regard to the reservations of others.
         return min(self.limit_bytes, self.used_bytes + self.reserved_bytes)
 
-    def try_reserve(self, record: ParkedRecord, *, must_wait: bool, may_wait: bool) -> bool:
-        """Make room for a record whose size is estimated (`charge_bytes`): in the buffer, or else among what waits.
-
-        Args:
-            must_wait: however full the waiting line is.
-            may_wait: False: in the buffer, or not at all.
-        """
-        charge_bytes = record.charge_bytes
-        if not self.waiting_count and self.used_bytes + charge_bytes <= self.open_bytes:
-            record.is_reserved = True
-            self.open_bytes -= charge_bytes
-            return True
-        if not may_wait or not (must_wait or self.may_wait(charge_bytes)):
-            return False
-        # It counts as waiting, and is not in the line: it has no size to be granted yet, and at the head it would hold up
-        # those behind it for as long as its serializer takes.
-        record.is_waiting = True
-        self.waiting_bytes += charge_bytes
-        return True
-
     def release(self, record: ParkedRecord) -> None:
         """Drop the estimate: the real size is known, or the record has failed."""
         if record.is_reserved:
@@ -161,9 +141,13 @@ class AdmissionGate(Room):
 
     def wait(self, record: ParkedRecord) -> None:
         """Put the record at the end of the line."""
+        self.prepare(record)
         record.in_line = record.is_waiting = True
         self.waiting_bytes += record.charge_bytes
         self.waiting_count += 1
+
+    def prepare(self, record: ParkedRecord) -> None:
+        """Put the record at the end of the line, where it is passed over until it waits (`in_line`)."""
         self._line.append(record)
 
     def leave(self, record: ParkedRecord) -> None:

@@ -76,6 +76,22 @@ class TopicDispatcher:
             queue = self._open(partition)
         return queue.append(value, key, headers, timestamp_ms, size_bytes, now)
 
+    def append_for(
+        self,
+        delivery: Delivery,
+        value: bytes | None,
+        key: bytes | None,
+        headers: bytes | None,
+        partition: int | None,
+        timestamp_ms: int,
+        size_bytes: int,
+        now: float,
+    ) -> None:
+        """Append a record whose Delivery was made before, as it has a timeout."""
+        if partition is None:
+            partition = self.partitioner.choose(key, size_bytes)
+        self.queue_of(partition).append_for(delivery, value, key, headers, timestamp_ms, size_bytes, now)
+
     def append_to(self, bulk: SendMany, value: bytes, timestamp_ms: int, size_bytes: int, now: float) -> None:
         """Append a record of `send_many`, which has no Delivery of its own."""
         partition = self.partitioner.choose(None, size_bytes)
@@ -141,7 +157,10 @@ class TopicDispatcher:
 
     def _open(self, partition: int) -> RecordQueue:
         assert self.snapshot is not None
-        queue = self.queues[partition] = self._by_number[partition] = self._make_queue(self.snapshot, partition)
+        queue = self.queues.get(partition)
+        if queue is None:
+            queue = self.queues[partition] = self._make_queue(self.snapshot, partition)
+        self._by_number[partition] = queue
         return queue
 
     def forget(self, record: ParkedRecord) -> None:

@@ -14,6 +14,7 @@ charged from the grant of the gate until a batch takes them over or the record f
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -35,7 +36,7 @@ from aiokprod.errors import (
 from aiokprod.explanation import readable
 from aiokprod.liveness import STALLED_S, Stall
 from aiokprod.model import Persistence, Record
-from aiokprod.pipeline.delivery.delivery import Delivery, fire, is_watched, position_of
+from aiokprod.pipeline.delivery.delivery import NOT_TAKEN, Delivery, fire, is_watched, position_of
 from aiokprod.pipeline.partition.batch import ProducerBatch, Segment
 from aiokprod.pipeline.partition.batch_fill import BatchFill
 from aiokprod.pipeline.partition.context import PipelineContext
@@ -115,6 +116,8 @@ class Parking:
         self._room_is_short = room_is_short
         self._lines: dict[str, SerializingLine] = {}
         self._checks: RecordChecks | None = None  # of the last record with a serializer
+        # Records, and their timeouts, that came while code of ours was at work: they are taken on the next turn of the loop.
+        self._put_off: deque[tuple[ParkedRecord, float | None]] = deque()
         self._reason = self.reason_of  # one bound method for all records
         self._timeouts = SendTimeouts(context.loop, self._send_timed_out)
         self._blocked: TimerQueue[TopicDispatcher] = TimerQueue(context.loop, self._unblock)
@@ -142,28 +145,37 @@ class Parking:
         Raises:
             BufferFullError: the waiting line is full too.
             PartitionerError: the user's partitioner raised, or named no partition.
+            BaseException: whatever comes between two lines; the record was not taken, or it was taken with all its books.
         """
-        charge_bytes = size_bytes + self.overhead_bytes
         gate = self.gate
-        if gate.waiting_count == 0 and gate.used_bytes + charge_bytes <= gate.open_bytes:
-            if dispatcher is not None and dispatcher.is_known and (partition is None or partition < dispatcher.count):
-                self.patience = WAITS_IF_IT_MAY  # a user's partitioner may send, too
-                gate.used_bytes += charge_bytes  # before the partition is chosen: a user's partitioner may send, too
-                try:
-                    if partition is None and dispatcher.partitioner.is_users:
-                        partition = dispatcher.partitioner.choose(key, size_bytes)
-                        self.check_open()
-                    delivery = dispatcher.append(value, key, headers, partition, timestamp_ms, size_bytes, now)
-                except BaseException:
-                    self.not_taken(charge_bytes)
-                    raise
-                if timeout_s is not None:
-                    self._timeouts.set(self._clock(), timeout_s, delivery)
-                return delivery
+        if (
+            dispatcher is not None
+            and gate.waiting_count == 0
+            and gate.used_bytes + size_bytes + self.overhead_bytes <= gate.open_bytes
+            and dispatcher.is_known
+            and (partition is None or partition < dispatcher.count)
+            and not self.effects.depth
+        ):
+            if partition is None and dispatcher.partitioner.is_users:
+                patience, self.patience = self.patience, WAITS_IF_IT_MAY  # a user's partitioner may send, too
+                partition = dispatcher.partitioner.choose(key, size_bytes)
+                self.check_open()
+                self.patience = patience
+                if gate.waiting_count or gate.used_bytes + size_bytes + self.overhead_bytes > gate.open_bytes:
+                    # It has sent, and its records have the room.
+                    return self._park(topic, value, key, headers, partition, timestamp_ms, size_bytes, timeout_s)
+            self.patience = WAITS_IF_IT_MAY
+            if timeout_s is None:
+                return dispatcher.append(value, key, headers, partition, timestamp_ms, size_bytes, now)
+            # The timer first: once the record is taken, nothing fails any more.
+            delivery = Delivery(NOT_TAKEN, 0)
+            self._timeouts.set(self._clock(), timeout_s, delivery)
+            dispatcher.append_for(delivery, value, key, headers, partition, timestamp_ms, size_bytes, now)
+            return delivery
         return self._park(topic, value, key, headers, partition, timestamp_ms, size_bytes, timeout_s)
 
     def not_taken(self, charge_bytes: int) -> None:
-        """Free what was charged for a record (or for columns) that was not taken."""
+        """Free what was charged for columns that were not taken."""
         self.effects.begin()
         self.gate.free(charge_bytes)
         self.effects.end()
@@ -179,45 +191,135 @@ class Parking:
         size_bytes: int,
         timeout_s: float | None,
     ) -> Delivery:
+        """Take a record that has to wait: for room, for its topic, for its partition, or for the next turn of the loop."""
         charge_bytes = size_bytes + self.overhead_bytes
         gate = self.gate
         patience, self.patience = self.patience, WAITS_IF_IT_MAY
-        has_room = gate.try_charge(charge_bytes)
+        is_put_off = self.effects.depth > 0 or bool(self._put_off)
+        # What was put off before counts as waiting, and takes no turn from this one, which is put off, too. Not past one that
+        # has no room, even if this one fits.
+        has_room = gate.waiting_count == len(self._put_off) and gate.used_bytes + charge_bytes <= gate.open_bytes
+        if is_put_off and gate.waiting_bytes:
+            has_room = False
         if not has_room and (
             patience == NEVER_WAITS or (patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))
         ):
             gate.refused(charge_bytes)
             raise self.buffer_full(topic, charge_bytes)
-        self.effects.begin()
-        try:
-            record = self._parked(topic)
-            delivery = self._taken(record, timeout_s)
-            if patience == ALWAYS_WAITS:  # `send_many` waits for it, though it fails before the call has the Delivery
-                delivery.add_done_callback(heard)
-            record.value, record.key, record.headers, record.partition = value, key, headers, partition
-            record.timestamp_ms, record.size_bytes, record.charge_bytes = timestamp_ms, size_bytes, charge_bytes
-            if has_room:
-                self._admitted(record)
-            else:
-                self._line_up(record)
-        finally:
-            self.effects.end()
+        record = self._parked(topic)
+        delivery = record.delivery
+        assert delivery is not None
+        if patience == ALWAYS_WAITS:  # `send_many` waits for it, though it fails before the call has the Delivery
+            delivery.add_done_callback(heard)
+        record.value, record.key, record.headers, record.partition = value, key, headers, partition
+        record.timestamp_ms, record.size_bytes, record.charge_bytes = timestamp_ms, size_bytes, charge_bytes
+        if is_put_off:
+            self._put_it_off(record, timeout_s, has_room)
+            return delivery
+        dispatcher = self.dispatcher(topic)
+        if has_room and dispatcher.is_known and dispatcher.in_range(partition):
+            # The first record of a topic that is known by now.
+            self.patience = patience
+            return self.accept(
+                topic, dispatcher, value, key, headers, partition, timestamp_ms, size_bytes, timeout_s, record.sent_at
+            )
+        # All that calls or may fail comes first. For a record that is not taken then, an alarm finds nothing to do, and
+        # metadata is asked for needlessly.
+        if timeout_s is not None:
+            self._timeouts.set(record.sent_at, timeout_s, delivery)
+        self._watch(dispatcher, record)
+        waiting, pending, generation = dispatcher.waiting, self._flushes.prepare(record.generation), record.generation
+        if not has_room:
+            if not dispatcher.is_known:
+                self._client.want(
+                    topic
+                )  # both waits go on at once, or max_block_ms would end the second before it began
+            if gate.waiting_count == gate.waiting_tasks:
+                self._room_is_short()
+            gate.prepare(record)
+            record.is_waiting = True
+            waiting[record], pending[generation], gate.waiting_bytes, gate.waiting_count, record.in_line, record.is_over = (
+                None, pending[generation] + 1, gate.waiting_bytes + charge_bytes, gate.waiting_count + 1, True, False,
+            )  # fmt: skip
+            return delivery
+        record.waits = Waits.PARTITION if dispatcher.is_known else Waits.METADATA
+        record.is_charged = True
+        self._ask_for(record)
+        waiting[record], pending[generation], gate.used_bytes, self.parked_for_topics, record.is_over = (
+            None, pending[generation] + 1, gate.used_bytes + charge_bytes, self.parked_for_topics + 1, False,
+        )  # fmt: skip
         return delivery
 
     def _parked(self, topic: str) -> ParkedRecord:
-        """Return a record sent now, whose content the caller fills in."""
+        """Return a record sent now, whose content the caller fills in. It is over until it is taken."""
         now = self._clock()
         block_deadline, generation = now + self._block_s, self._flushes.generation
-        return ParkedRecord(self._loop, topic, now, block_deadline, generation, self.fail_parked, self._reason)
+        record = ParkedRecord(self._loop, topic, now, block_deadline, generation, self.fail_parked, self._reason)
+        record.is_over = True
+        return record
 
-    def _taken(self, record: ParkedRecord, timeout_s: float | None) -> Delivery:
-        """Accept the record; return its Delivery."""
-        delivery = record.delivery
-        assert delivery is not None
-        self._flushes.began(record.generation)
-        if timeout_s is not None:
-            self._timeouts.set(record.sent_at, timeout_s, delivery)
-        return delivery
+    def _ask_for(self, record: ParkedRecord) -> None:
+        """Ask the cluster for what the record waits for: its topic, or its partition."""
+        # Only an answer to a request after this one may refuse the topic or leave out the partition: an older one may
+        # have been on its way since before the topic was created (broker: 8.1, faults: T1).
+        record.asked = self._client.next_request
+        self._client.want(record.topic)
+        if record.waits is Waits.PARTITION:
+            self._client.refresh(f"a record for partition {record.partition} of {record.topic}")
+
+    # ------------------------------------------------------------------ records that come while we are at work
+    def _put_it_off(self, record: ParkedRecord, timeout_s: float | None, has_room: bool) -> None:
+        """Take a record on the next turn of the loop, behind those that were put off before.
+
+        What sends it interrupts code of ours, whose queues may be half changed. Numbers may be changed all the same: no code
+        comes between reading and writing one.
+        """
+        gate, charge_bytes = self.gate, record.charge_bytes
+        pending, generation = self._flushes.prepare(record.generation), record.generation
+        if not self._put_off:
+            self._loop.call_soon(self._take_put_off)
+        record.is_charged, record.is_waiting = has_room, not has_room
+        used_bytes, waiting_bytes = (charge_bytes, 0) if has_room else (0, charge_bytes)
+        self._put_off.append((record, timeout_s))  # passed over, unless it is taken now
+        # The line has one more from now on, so that what is sent in this turn goes behind it.
+        pending[generation], gate.waiting_count, gate.used_bytes, gate.waiting_bytes, record.is_over = (
+            pending[generation] + 1, gate.waiting_count + 1, gate.used_bytes + used_bytes,
+            gate.waiting_bytes + waiting_bytes, False,
+        )  # fmt: skip
+
+    def _take_put_off(self) -> None:
+        """Let the records that were put off go on: this turn of the loop begins with us."""
+        self.effects.begin_turn()
+        record: ParkedRecord | None = None
+        self.effects.begin()
+        try:
+            for _ in range(len(self._put_off)):  # what a partitioner of the user sends meanwhile goes behind
+                record, timeout_s = self._put_off.popleft()
+                # One that is over has failed meanwhile; without a failure it was not taken, and was not counted.
+                if not record.is_over or record.failure is not None:
+                    self.gate.waiting_count -= 1
+                if not record.is_over:
+                    self._go_on(record, timeout_s)
+        except Exception as bug:
+            self.effects.crashed(bug)  # fails the others
+            if record is not None:
+                self.fail_parked(record, self._refusal())
+        finally:
+            if self._put_off:
+                self._loop.call_soon(self._take_put_off)
+            self.effects.room_is_due = True
+            self.effects.end()
+
+    def _go_on(self, record: ParkedRecord, timeout_s: float | None) -> None:
+        """Let a record that was put off go the way of any other."""
+        if timeout_s is not None and record.delivery is not None:
+            self._timeouts.set(record.sent_at, timeout_s, record.delivery)
+        if not record.is_charged:
+            self.gate.release(record)
+            if not self.gate.try_charge(record.charge_bytes):
+                self._line_up(record)
+                return
+        self._admitted(record)
 
     def accept_dressed(self, checks: RecordChecks, record: Record) -> Delivery:
         """Take a record that serializers see; one that must be awaited waits in the queue of its topic."""
@@ -251,24 +353,56 @@ class Parking:
                 timeout_s,
                 self._clock(),
             )
-        parked = self._parked(topic)
-        parked.charge_bytes = min(estimated_bytes + self.overhead_bytes, self.gate.limit_bytes)
-        if not self.gate.try_reserve(parked, must_wait=patience == ALWAYS_WAITS, may_wait=patience != NEVER_WAITS):
+        if self.effects.depth:
             let_go(record)
-            self.gate.refused(parked.charge_bytes)
-            raise self.buffer_full(topic, parked.charge_bytes)
-        delivery = self._taken(parked, timeout_s)
+            raise _at_work(topic)
+        if self._put_off:
+            self._take_put_off()  # before this one, which would stand in front of them in the queue of the topic
+        return self._await_serializer(checks, record, line, estimated_bytes, timeout_s, patience)
+
+    def _await_serializer(
+        self,
+        checks: RecordChecks,
+        record: Record,
+        line: SerializingLine | None,
+        estimated_bytes: int,
+        timeout_s: float | None,
+        patience: int,
+    ) -> Delivery:
+        """Take a record whose serializer, or that of a record before it in the topic, has to be awaited."""
+        topic, gate = record.topic, self.gate
+        assert topic is not None
+        parked = self._parked(topic)
+        delivery = parked.delivery
+        assert delivery is not None
+        charge_bytes = parked.charge_bytes = min(estimated_bytes + self.overhead_bytes, gate.limit_bytes)
+        has_room = not gate.waiting_count and gate.used_bytes + charge_bytes <= gate.open_bytes
+        if not has_room and (
+            patience == NEVER_WAITS or (patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))
+        ):
+            let_go(record)
+            gate.refused(charge_bytes)
+            raise self.buffer_full(topic, charge_bytes)
         if patience == ALWAYS_WAITS:
             delivery.add_done_callback(heard)
-        dispatcher = self.dispatcher(topic)
-        self._watch(dispatcher, parked)  # first: it may fail
         parked.draft = record
         parked.partition = record.partition
-        dispatcher.keep(parked, Waits.SERIALIZER)
-        if line is not None:
-            line.waiting.append(parked)
-        else:
-            self._begin_line(checks, dispatcher)
+        dispatcher = self.dispatcher(topic)
+        # All that calls or may fail comes first, as in `_park`.
+        if timeout_s is not None:
+            self._timeouts.set(parked.sent_at, timeout_s, delivery)
+        self._watch(dispatcher, parked)
+        if line is None:
+            line = self._begin_line(checks, dispatcher)
+        waiting, pending, generation = dispatcher.waiting, self._flushes.prepare(parked.generation), parked.generation
+        line.waiting.append(parked)  # passed over, unless it is taken now
+        # It reserves room in the buffer, or counts as waiting without being in the line: it has no size to be granted yet, and
+        # at the head it would hold up those behind it for as long as its serializer takes.
+        parked.waits, parked.is_reserved, parked.is_waiting = Waits.SERIALIZER, has_room, not has_room
+        reserved_bytes, waiting_bytes = (charge_bytes, 0) if has_room else (0, charge_bytes)
+        waiting[parked], pending[generation], gate.open_bytes, gate.waiting_bytes, parked.is_over = (
+            None, pending[generation] + 1, gate.open_bytes - reserved_bytes, gate.waiting_bytes + waiting_bytes, False,
+        )  # fmt: skip
         return delivery
 
     async def _run_line(self, topic: str, line: SerializingLine) -> None:
@@ -278,7 +412,8 @@ class Parking:
             await asyncio.sleep(0)
             await line.run()
         finally:
-            self._lines.pop(topic, None)
+            if self._lines.get(topic) is line:
+                del self._lines[topic]
 
     def _serialized(self, checks: RecordChecks, parked: ParkedRecord, record: Record) -> None:
         """Let a record go on as any other: its bytes are known."""
@@ -330,12 +465,8 @@ class Parking:
         if not dispatcher.is_known or not dispatcher.in_range(record.partition):
             # It will wait. First what ends that, as these calls may fail.
             self._watch(dispatcher, record)
-            # Only an answer to a request after this one may refuse the topic or leave out the partition: an older one may
-            # have been on its way since before the topic was created (broker: 8.1, faults: T1).
-            record.asked = self._client.next_request
-            self._client.want(record.topic)
-            if dispatcher.is_known:
-                self._client.refresh(f"a record for partition {record.partition} of {record.topic}")
+            record.waits = Waits.PARTITION if dispatcher.is_known else Waits.METADATA
+            self._ask_for(record)
         if dispatcher.accept(record):
             self.parked_for_topics += 1
 
@@ -439,7 +570,11 @@ class Parking:
     # ------------------------------------------------------------------ parked records that end
     def parked_counts(self) -> dict[str, int]:
         """Count the records that wait for room, metadata or a serializer, by topic. Called from other threads, too."""
-        return {topic: count for topic, dispatcher in list(self.topics.items()) if (count := len(dispatcher.waiting))}
+        counts = {topic: count for topic, dispatcher in list(self.topics.items()) if (count := len(dispatcher.waiting))}
+        for record, _ in list(self._put_off):
+            if not record.is_over:
+                counts[record.topic] = counts.get(record.topic, 0) + 1
+        return counts
 
     def passed_on(self, record: ParkedRecord) -> None:
         """Take in that a batch has taken the record: its bytes are the batch's now."""
@@ -634,7 +769,7 @@ class Parking:
         what = "records wait for their serializers, and no task awaits these"
         return Stall(what, dispatcher, newest, partial(self._begin_line, checks, dispatcher))
 
-    def _begin_line(self, checks: RecordChecks, dispatcher: TopicDispatcher) -> None:
+    def _begin_line(self, checks: RecordChecks, dispatcher: TopicDispatcher) -> SerializingLine:
         """Make the line of a topic, and its task, for the records of the topic that wait for their serializers."""
         topic = dispatcher.topic
         line = SerializingLine(checks.finish, partial(self._serialized, checks), self.fail_parked, self._too_late)
@@ -642,6 +777,7 @@ class Parking:
         line.waiting.extend([record for record in dispatcher.waiting if record.waits is Waits.SERIALIZER])
         self._tasks.spawn(self._run_line(topic, line), f"aiokprod-serialize-{topic}")
         self._lines[topic] = line  # behind the call: later records of the topic would join a line without a task
+        return line
 
     def refuse_topic(self, dispatcher: TopicDispatcher, answered: int) -> None:
         """Fail the records that had asked before the cluster refused their topic. Only inside a state change."""
@@ -787,6 +923,8 @@ class Parking:
                         if delivery is not None and record.failure is not None:
                             fire(delivery)
                         raise
+            for record, _ in list(self._put_off):
+                self.fail_parked(record, of_record(record))
         finally:
             self.effects.end()
 
@@ -804,6 +942,19 @@ def _unanswered(topic: str, elapsed_s: float, cause: Exception | None) -> Unknow
         advice = cause.advice if isinstance(cause, AiokprodError) and cause.advice else advice
     error = UnknownTopicError(f"no broker has answered for topic {topic!r} within {elapsed_s:.1f} s{why}")
     advise(error, f"The topic may well exist. {advice}")
+    return error
+
+
+def _at_work(topic: str) -> UsageError:
+    """Return the error of a `send` that interrupts code of the producer, and whose record cannot be put off."""
+    error = UsageError(
+        f"send() to topic {topic!r} interrupted the producer at work, and the serializer of its record must be awaited, so the"
+        " record is not taken. Finalizers (`__del__`), which the garbage collector runs in the middle of other code, and log"
+        " handlers that they call interrupt it so",
+        topic=topic,
+        persistence=Persistence.NOT_PERSISTED,
+    )
+    advise(error, "Give the logger a QueueHandler, or call send_threadsafe() there.")
     return error
 
 

@@ -48,6 +48,7 @@ class SendPath:
     ) -> None:
         """Make the path; `refusal`: why nothing can be sent now."""
         self.parking = parking
+        self._effects = parking.effects
         self._checks = checks
         self._is_plain = checks.is_plain  # or for a while: nothing is counted then
         # Of a producer whose interceptor takes samples: so many records go the plain way until the next one that it sees.
@@ -126,13 +127,9 @@ class SendPath:
                 size_bytes <= self._largest_bytes
                 and gate.waiting_count == 0
                 and gate.used_bytes + charge_bytes <= gate.open_bytes
+                and not self._effects.depth
             ):
-                gate.used_bytes += charge_bytes
-                try:
-                    return dispatcher.append(value, None, None, None, int(wall * 1000), size_bytes, self._now)
-                except BaseException:
-                    parking.not_taken(charge_bytes)
-                    raise
+                return dispatcher.append(value, None, None, None, int(wall * 1000), size_bytes, self._now)
         value_size = key_size = -1
         plain_value: bytes | None = None
         if value is not None:
@@ -251,8 +248,8 @@ class SendPath:
         timeout: object,
     ) -> Delivery:
         """Send one record if there is room, as `Producer.try_send` says."""
-        self.parking.patience = NEVER_WAITS
         try:
+            self.parking.patience = NEVER_WAITS
             return self.send(topic, value, key, partition, headers, timestamp_ms, timeout)
         finally:
             self.parking.patience = WAITS_IF_IT_MAY
@@ -271,6 +268,7 @@ class SendPath:
         gate = self.parking.gate
         dispatcher = self.parking.topics.get(topic)
         is_fast = timeout is None and dispatcher is not None and not dispatcher.partitioner.is_users
+        effects = self._effects
         try:
             running: object = self._running()
         except RuntimeError:
@@ -295,13 +293,13 @@ class SendPath:
                     size_bytes <= self._largest_bytes
                     and not gate.waiting_count
                     and gate.used_bytes + charge_bytes <= gate.open_bytes
+                    and not effects.depth
                 ):
                     wall = self._wall.seconds()
                     if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
                         self._read_clock(wall)
                     if not self._is_plain:
                         self._unseen -= 1
-                    gate.used_bytes += charge_bytes
                     dispatcher.append_to(bulk, value, int(wall * 1000), size_bytes, self._now)
                 else:
                     self._take_one(bulk, topic, value, timeout)
@@ -332,6 +330,7 @@ class SendPath:
             and (is_plain or self._unseen > 0)
             and timeout is None
             and running is self._loop
+            and not self._effects.depth
         ):
             run_end = end if is_plain else min(end, at + self._unseen)
             run = ValueRun(values, at, run_end, parking.overhead_bytes, self._largest_bytes)
@@ -346,7 +345,6 @@ class SendPath:
                     if not 0.0 <= wall - self._read_at < CLOCK_READ_EVERY_S:
                         self._read_clock(wall)
                     dispatcher.append_run(bulk, run, int(wall * 1000), self._now)
-                    gate.used_bytes += run.charge_bytes
             if not is_plain:
                 self._unseen -= run.at - at
             at = run.at
@@ -358,8 +356,8 @@ class SendPath:
 
     def _take_one(self, bulk: SendMany, topic: str, value: object, timeout: object) -> None:
         parking = self.parking
-        parking.patience = ALWAYS_WAITS  # one record may; `Producer.send_many` waits for room before the next
         try:
+            parking.patience = ALWAYS_WAITS  # one record may; `Producer.send_many` waits for room before the next
             if isinstance(value, Record):
                 own = timeout if value.timeout is None else value.timeout
                 delivery = self.send(

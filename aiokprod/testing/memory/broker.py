@@ -37,13 +37,14 @@ class MemoryBroker:
 
     def look_at(self, at: float) -> None:
         """Look at the records at that time (loop time, seconds), when one may have its outcome; never within this call."""
-        if self._timer is not None:
-            if self._timer_at <= at:
-                return
-            self._timer.cancel()
-        self._timer_at = at
+        before = self._timer
+        if before is not None and self._timer_at <= at:
+            return
         soon = at <= self._loop.time()
-        self._timer = self._loop.call_soon(self._next_turn) if soon else self._loop.call_at(at, self.pump)
+        timer: asyncio.Handle = self._loop.call_soon(self._next_turn) if soon else self._loop.call_at(at, self.pump)
+        self._timer, self._timer_at = timer, at
+        if before is not None:
+            before.cancel()
 
     def _next_turn(self) -> None:
         """Let tasks that were made behind `send` take their first step: else their failures would count as not awaited."""

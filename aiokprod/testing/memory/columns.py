@@ -58,8 +58,8 @@ class MemoryColumnsSend(ColumnsSend):
             delivery: Delivery = self._send(
                 self._topic, values[row], keys[row], partition=partitions[row], headers=pairs, timestamp_ms=times[row]
             )
-            self._taken += 1
-            self._unsettled += 1
+            self.taken += 1
+            self.unsettled += 1
             delivery.add_done_callback(
                 partial(self._heard, row)
             )  # the Delivery is a watched one: its failure comes here

@@ -73,12 +73,28 @@ class MemoryPartition(RecordQueue):
         size_bytes: int,
         now: float,
     ) -> Delivery:
-        record = self._take(value, key, headers, timestamp_ms, size_bytes, now, self._flushes.generation)
+        record = self._made(value, key, headers, timestamp_ms, size_bytes, now, self._flushes.generation)
         delivery = record.delivery = Delivery(record, 0)
+        self._take(record, size_bytes + RECORD_OVERHEAD_BYTES)
         return delivery
 
+    def append_for(
+        self,
+        delivery: Delivery,
+        value: bytes | None,
+        key: bytes | None,
+        headers: bytes | None,
+        timestamp_ms: int,
+        size_bytes: int,
+        now: float,
+    ) -> None:
+        record = self._made(value, key, headers, timestamp_ms, size_bytes, now, self._flushes.generation)
+        record.delivery = delivery
+        self._take(record, size_bytes + RECORD_OVERHEAD_BYTES)
+        delivery._move_to(record, 0)  # pyright: ignore[reportPrivateUsage] - users are not shown it
+
     def append_parked(self, record: ParkedRecord) -> None:
-        pending = self._take(
+        pending = self._made(
             record.value,
             record.key,
             record.headers,
@@ -89,9 +105,10 @@ class MemoryPartition(RecordQueue):
         )
         pending.delivery = record.delivery
         assert record.delivery is not None
+        self._take(pending, 0)
         record.delivery._move_to(pending, 0)  # pyright: ignore[reportPrivateUsage] - users are not shown it
 
-    def _take(
+    def _made(
         self,
         value: bytes | None,
         key: bytes | None,
@@ -125,9 +142,17 @@ class MemoryPartition(RecordQueue):
         record.deadline = sent_at + self._settings.delivery_timeout_s
         if delay_s:
             record.waits_for = f"the end of a delay of {delay_s:g} s"
-        self._flushes.began(generation)
-        self._pending[record.number] = record
         return record
+
+    def _take(self, record: PendingRecord, charge_bytes: int) -> None:
+        """Take a record that is complete: all its books on one line, behind what may fail."""
+        generation, room = record.generation, self._room
+        pending = self._flushes.prepare(generation)
+        self._pending[record.number], pending[generation], room.used_bytes = (
+            record,
+            pending[generation] + 1,
+            room.used_bytes + charge_bytes,
+        )
 
     def _is_held(self) -> bool:
         return self._script.is_held

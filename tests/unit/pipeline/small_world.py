@@ -264,7 +264,7 @@ class SmallWorld:
         gate = pipeline.parking.gate
         assert (gate.used_bytes, gate.reserved_bytes) == (0, 0)
         assert (gate.waiting_bytes, gate.waiting_count, gate.waiting_tasks) == (0, 0, 0)
-        assert not pipeline.context.flushes._pending
+        assert not any(pipeline.context.flushes._pending.values())
         assert not any(dispatcher.waiting for dispatcher in pipeline.parking.topics.values())
         places = self._places()
         for sent in self.sent:

@@ -14,6 +14,7 @@ from aiokprod.errors import (
     AiokprodError,
     BrokerRejectedError,
     PartitionerError,
+    PartitionOutOfRangeError,
     ProducerClosedError,
     RecordRecalledError,
     RecordTooLargeError,
@@ -289,18 +290,16 @@ def test_what_a_partitioner_sends_while_send_many_takes_a_record_is_reported() -
 
     async def scenario() -> None:
         def choose(key: bytes | None, partitions: Sequence[int], available: Sequence[int]) -> int:
-            if key is None:
-                producer.send("other", b"nested", key=b"k")
-                return partitions[0]
-            raise ValueError("never")
+            producer.send("other", b"nested", partition=9)
+            return partitions[0]
 
         async with started("t", "other", partitioner=choose, on_delivery_error=told.append) as (_, producer):
             await producer.partitions_for("t")
             await producer.partitions_for("other")
             await producer.send("t", b"-", partition=0)
             assert (await producer.send_many("t", [Record(value=b"0")])).delivered == 1
-            await asyncio.sleep(0.01)
-            assert [type(error) for error in told] == [PartitionerError]
+            await asyncio.sleep(10)
+            assert [type(error) for error in told] == [PartitionOutOfRangeError]
 
     run_in_virtual_time(scenario())
 

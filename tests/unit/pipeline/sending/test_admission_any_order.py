@@ -96,13 +96,16 @@ class GateMachine(RuleBasedStateMachine):
     def send_to_be_serialized(self, size: int, must_wait: bool, may_wait: bool) -> None:
         fits = not self.line and sum(self.held) + self._reserved_bytes() + size <= LIMIT
         waits = may_wait and (must_wait or self._waiting_bytes() + size <= WAITING_LIMIT)
-        record = parked(self.loop, charge_bytes=size)
-        assert self.gate.try_reserve(record, must_wait=must_wait, may_wait=may_wait) == (fits or waits)
+        record, gate = parked(self.loop, charge_bytes=size), self.gate
+        # As `Parking` does, which changes the numbers itself, on one line with its own.
+        assert (not gate.waiting_count and gate.used_bytes + size <= gate.open_bytes) == fits
         if fits:
+            gate.open_bytes, record.is_reserved = gate.open_bytes - size, True
             self.reserved.append(record)
         elif waits:
+            assert must_wait or gate.may_wait(size)
+            gate.waiting_bytes, record.is_waiting = gate.waiting_bytes + size, True
             self.estimated.append(record)
-        assert (record.is_reserved, record.is_waiting) == (fits, waits and not fits)
 
     def _taken_out(self, which: int) -> ParkedRecord:
         number = which % (len(self.reserved) + len(self.estimated))
