@@ -200,7 +200,9 @@ class Unclosed:
         else:
             lost = self._left()
             how, why = "", at_exit.why(was_interrupted) if pipeline.loop.is_running() else ""
-        untaken = sum(not future.done() for future in tuple(self._untaken))
+        untaken = 0
+        if not at_exit.has_begun and not self._ended.is_set():  # else they came later: the loop refuses them
+            untaken = sum(not future.done() for future in tuple(self._untaken))
         if at_exit.had_failed:  # its records have failed with their errors
             lost.clear()
         where = [named(lost)] if lost else []
@@ -281,8 +283,8 @@ class Watch:
         for each in left:
             try:
                 each.report_exit(was_interrupted=was_interrupted)
-            except Exception:  # of a warning that is an error: the next one is reported all the same
-                sys.excepthook(*sys.exc_info())
+            except Exception as error:  # of a warning that is an error: the next one is reported all the same
+                sys.excepthook(type(error), error, error.__traceback__)
 
 
 WATCH = Watch()

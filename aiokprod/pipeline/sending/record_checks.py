@@ -193,7 +193,7 @@ class RecordChecks:
         return timestamp_ms
 
     def look_at_unit(self, timestamp_ms: int, topic: str) -> None:
-        """Warn, once for the producer, of a timestamp that is a time of today in seconds."""
+        """Warn, once for the producer, of a timestamp that is a recent time in seconds."""
         if SECONDS_FROM <= timestamp_ms < SECONDS_BELOW and not self._has_told_seconds:
             self._has_told_seconds = True
             self._log.warned(

@@ -5,16 +5,16 @@ from __future__ import annotations
 from .needs import ends, fills_the_buffer, has, has_hook
 from .patching import Change, Defect
 
-_CLOSES = '            self._move(ProducerState.CLOSING, "close() was called")\n'
+_CLOSES = '            self._begin_close(self.pipeline, "close() was called")\n'
 
 
 def _gives_up_on(condition: str) -> str:
     return (
-        f"{_CLOSES}            if {condition}:\n"
+        f"            if {condition}:\n"
         "                self.pipeline = None\n"
         "                self.use_path(None)\n"
         '                self._move(ProducerState.CLOSED, "close() is done")\n'
-        '                raise TypeError("a timeout that is none")\n'
+        f'                raise TypeError("a timeout that is none")\n{_CLOSES}'
     )
 
 
