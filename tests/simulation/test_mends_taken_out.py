@@ -7,6 +7,8 @@ from swarm.without.defects import DEFECTS, EVERY, NOTHING, SHOWN_ELSEWHERE
 from swarm.without.hunting import hunt
 from swarm.without.patching import Change, Defect, StaleError, code_with
 
+pytestmark = pytest.mark.usefixtures("heals")  # the watch may meet what they leave standing
+
 SOON = (
     "bound_of_the_second_close",
     "cancelled_many_is_silent",

@@ -9,7 +9,10 @@ from transactional_world import explore_transactions
 from aiokprod.pipeline import broker_backend
 from aiokprod.transactions import transactor
 
-pytestmark = pytest.mark.pure("a defect subclasses a part of the producer")
+pytestmark = [
+    pytest.mark.pure("a defect subclasses a part of the producer"),
+    pytest.mark.usefixtures("heals"),  # the watch may meet what they leave standing
+]
 
 FOUND_BY: dict[type, set[str]] = {
     planted.CommitsThoughARecordFailed: {"committed with a failure"},

@@ -324,8 +324,8 @@ class AdmissionGate(Room):
         for waiting in self._line:
             if not waiting.in_line:
                 continue
-            if self.used_bytes + waiting.charge_bytes > self.limit_bytes:
-                break  # what is freed is granted
+            if self.used_bytes + waiting.charge_bytes > self.open_bytes:
+                break  # what is freed, or not reserved any more, is granted
             return Stall("there is room for a record that waits for it, and it is not given", self, waiting, self.grant)
         if self._ready and self.has_room_now():
             what = "there is room that a task waits for, and the task is not woken"
