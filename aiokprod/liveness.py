@@ -1,4 +1,4 @@
-"""What keeps a producer alive: a call that is due at most once (`SoonCall`), and what the watch finds standing still (`Stall`).
+"""Links that keep a producer moving: `SoonCall`, a call that is due at most once, and `Stall`, work that stands still.
 
 A mark ("a look is due", "an alarm is set") is written behind the call that makes it true; best of all it is what that call
 has returned. Written before, an exception of the call would leave a mark without anything behind it, and each later call

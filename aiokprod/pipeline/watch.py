@@ -26,7 +26,7 @@ TURNS: Final = 10
 
 @mypyc_attr(native_class=False)
 class Heals:
-    """What the watches of this process have healed. Kept in our tests, which fail if there is any that they did not plant."""
+    """The heals of all watches of this process. Kept in our tests, which fail if there is one that they did not plant."""
 
     kept: ClassVar[list[str] | None] = None
 

@@ -267,7 +267,8 @@ def test_a_cancelled_handle_does_not_end_the_span_and_a_recall_does() -> None:
     sdk = Telemetry()
 
     async def scenario(network: VirtualNetwork) -> None:
-        async with started(network, sdk.hooks(), linger_ms=1_000) as (_, producer):
+        async with started(network, sdk.hooks(), linger_ms=1_000) as (cluster, producer):
+            held = cluster.hold("Produce")  # a task that has begun to wait makes its batch urgent
             detached = producer.send("orders", b"a")
             detached.cancel()
             waiting = asyncio.ensure_future(producer.send("orders", b"b").wait())
@@ -277,6 +278,7 @@ def test_a_cancelled_handle_does_not_end_the_span_and_a_recall_does() -> None:
             assert recalled.recall()
             await asyncio.sleep(0.1)
             assert len(sdk.spans) == 1
+            cluster.release(held)
             await producer.flush()
 
     run(scenario)
