@@ -14,6 +14,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from math import inf
 from time import monotonic
 from typing import NamedTuple
@@ -36,6 +37,56 @@ def printable(text: object, limit: int = TEXT_LIMIT) -> str:
     if not cut.isprintable():
         shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
     return shown + ("..." if len(raw) > limit else "")
+
+
+class GuardedLogger:
+    """A logger that raises nothing: a line is lost if a filter, a handler or a record factory of the application raises.
+
+    The package logs in the middle of its work, and would fail with the line. `SystemExit` and `KeyboardInterrupt` go on, as
+    they do from hooks.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def is_enabled_for(self, level: int) -> bool:
+        """Return whether a line of this level would be written."""
+        return self._logger.isEnabledFor(level)
+
+    def debug(self, text: str, *arguments: object) -> None:
+        self.log(logging.DEBUG, text, *arguments)
+
+    def info(self, text: str, *arguments: object) -> None:
+        self.log(logging.INFO, text, *arguments)
+
+    def warning(self, text: str, *arguments: object) -> None:
+        self.log(logging.WARNING, text, *arguments)
+
+    def error(self, text: str, *arguments: object, exc_info: BaseException | None = None) -> None:
+        self.log(logging.ERROR, text, *arguments, exc_info=exc_info)
+
+    def log(
+        self,
+        level: int,
+        text: str,
+        *arguments: object,
+        extra: Mapping[str, object] | None = None,
+        exc_info: BaseException | None = None,
+    ) -> None:
+        """Write a line, `%`-formatted as with `logging`."""
+        try:
+            # The record names the module that has something to say, not this one.
+            self._logger.log(level, text, *arguments, extra=extra, exc_info=exc_info, stacklevel=3)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException:  # also CancelledError, and the outcomes of a test framework
+            self._tell_broken()
+
+    @staticmethod
+    def _tell_broken() -> None:
+        if logging.raiseExceptions and sys.stderr is not None:  # as handlers do with their own errors
+            with suppress(Exception):  # it may be closed, or a pipe that nothing reads
+                traceback.print_exc()
 
 
 class RateLimiter:
@@ -109,7 +160,7 @@ class StateLog:
         self.subject = printable(subject)  # may hold an address out of a Metadata answer
         self.last_error: str | None = None
         self.last_error_at = 0.0  # monotonic seconds
-        self._logger = logging.getLogger(name)
+        self._logger = GuardedLogger(name)
         self._limiter = RateLimiter() if limiter is None else limiter
         self._losses: dict[
             tuple[str, str | None], tuple[float, int, Loss]
@@ -214,7 +265,7 @@ class StateLog:
             self._emit(logging.ERROR, "%s: %s raised%s", self.subject, hook, told, exc_info=error)
 
     def _write(self, level: int, kind: str, line: str, facts: dict[str, object]) -> None:
-        if not self._logger.isEnabledFor(level):
+        if not self._logger.is_enabled_for(level):
             return
         told = self._limiter.pass_on(f"{self.subject}: {kind}", monotonic())
         if told is not None:
@@ -229,9 +280,4 @@ class StateLog:
         extra: Mapping[str, object] | None = None,
         exc_info: BaseException | None = None,
     ) -> None:
-        """Write a line. The pipeline logs in the middle of its work: what a filter or a record factory raises stays here."""
-        try:
-            self._logger.log(level, text, *arguments, extra=self._extra if extra is None else extra, exc_info=exc_info)
-        except Exception:
-            if logging.raiseExceptions and sys.stderr is not None:  # as handlers do with their own errors
-                traceback.print_exc()
+        self._logger.log(level, text, *arguments, extra=self._extra if extra is None else extra, exc_info=exc_info)

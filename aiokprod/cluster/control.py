@@ -18,7 +18,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Final
@@ -28,8 +27,9 @@ from aiokprod.cluster.metadata.bootstrap import BootstrapServers
 from aiokprod.cluster.metadata.snapshot import BrokerNode
 from aiokprod.cluster.pool import BrokerPool, Purpose
 from aiokprod.errors import AiokprodError, AuthenticationError, ClusterIdMismatchError, ConnectionLostError
+from aiokprod.logs import GuardedLogger
 
-logger = logging.getLogger(__name__)
+logger = GuardedLogger(__name__)
 
 HEAD_START_S: Final = 0.25
 """Seconds until the next broker is dialled beside a pending dial: an address that drops packets costs this, and not the

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -23,9 +22,10 @@ from aiokprod.config.option_checks import shown
 from aiokprod.config.option_texts import named_as_written, typed
 from aiokprod.config.unknown import unknown_option
 from aiokprod.errors import ConfigError
+from aiokprod.logs import GuardedLogger
 
 ConfigT = TypeVar("ConfigT")
-_log = logging.getLogger("aiokprod.config")
+_log = GuardedLogger("aiokprod.config")
 
 
 def build(

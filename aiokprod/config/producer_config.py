@@ -10,7 +10,6 @@ derives again; a secret is never shown.
 
 from __future__ import annotations
 
-import logging
 import os
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -59,6 +58,7 @@ from aiokprod.config.secret import Secret
 from aiokprod.config.servers import parse_servers, same_host
 from aiokprod.config.unknown import unknown_option
 from aiokprod.errors import ConfigError
+from aiokprod.logs import GuardedLogger
 
 CODECS: tuple[str, ...] = get_args(CodecName)
 PARTITIONERS: tuple[str, ...] = get_args(PartitionerName)
@@ -72,7 +72,7 @@ _OBJECTS = frozenset({
     "sasl_oauth_token_provider",
 })  # fmt: skip
 _numbers = count(1)
-_log = logging.getLogger("aiokprod.config")
+_log = GuardedLogger("aiokprod.config")
 
 
 # ruff: noqa: RUF009 - `_option` makes a dataclass field, as `field` does

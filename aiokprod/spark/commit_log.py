@@ -17,9 +17,11 @@ from typing import Any
 from uuid import uuid4
 
 from aiokprod.errors import ConfigError
+from aiokprod.logs import GuardedLogger
 from aiokprod.spark.messages import PartitionRange, TaskMessage
 
 _log = logging.getLogger("aiokprod.spark")
+_lines = GuardedLogger("aiokprod.spark")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,7 @@ def tell(batch: Committed) -> None:
         _log.addHandler(handler)
     if _log.level == logging.NOTSET:
         _log.setLevel(logging.INFO)
-    _log.info("%s", json.dumps(batch.summary(), separators=(",", ":")))
+    _lines.info("%s", json.dumps(batch.summary(), separators=(",", ":")))
 
 
 def _heard_by(logger: logging.Logger | None) -> list[logging.Handler]:
@@ -117,7 +119,7 @@ def tell_claims(batch: Committed, path: str) -> None:
         write_claims(batch, path)
     except Exception as error:  # of any file system
         batch_name = "the job" if batch.batch_id is None else f"batch {batch.batch_id}"
-        _log.error(
+        _lines.error(
             "the claims of %s (query %s) were not written to %s: %s: %s",
             batch_name, batch.query_id, path, type(error).__name__, error,
         )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import logging
 import re
 import subprocess
@@ -12,7 +14,7 @@ import pytest
 
 from aiokprod import logs
 from aiokprod.errors import UndeliveredAtCloseError
-from aiokprod.logs import RateLimiter, StateLog, printable
+from aiokprod.logs import GuardedLogger, RateLimiter, StateLog, printable
 
 
 def test_terminal_escapes_and_line_breaks_of_others_are_escaped() -> None:
@@ -97,12 +99,21 @@ def lost_counts(caplog: pytest.LogCaptureFixture) -> list[int]:
     return [int(record.getMessage().split()[1]) for record in caplog.records if "no caller awaited" in record.msg]
 
 
+class Outcome(BaseException):
+    """What a test framework raises, whose `fail` is no Exception."""
+
+
+@pytest.mark.parametrize("kind", [ValueError, Outcome, asyncio.CancelledError])
 @pytest.mark.parametrize("raises", ["filter", "record factory"])
 def test_what_a_filter_or_a_record_factory_raises_stays_in_the_line(
-    raises: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    raises: str,
+    kind: type[BaseException],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def broken(*_: object, **__: object) -> Any:
-        raise ValueError("broken")
+        raise kind("broken")
 
     logger = logging.getLogger("aiokprod")
     factory = logging.getLogRecordFactory()
@@ -119,7 +130,7 @@ def test_what_a_filter_or_a_record_factory_raises_stays_in_the_line(
         logger.removeFilter(broken)
         logging.setLogRecordFactory(factory)
     assert not caplog.records
-    assert capsys.readouterr().err.count("ValueError: broken") >= 4
+    assert capsys.readouterr().err.count(f"{kind.__name__}: broken") >= 4
     monkeypatch.setattr(logging, "raiseExceptions", False)  # as in production: handlers are silent too
     logger.addFilter(broken)
     try:
@@ -127,6 +138,50 @@ def test_what_a_filter_or_a_record_factory_raises_stays_in_the_line(
     finally:
         logger.removeFilter(broken)
     assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_while_a_line_is_written_goes_on(interrupt: type[BaseException]) -> None:
+    def interrupted(record: logging.LogRecord) -> bool:
+        raise interrupt
+
+    logger = logging.getLogger("aiokprod")
+    logger.addFilter(interrupted)
+    try:
+        with pytest.raises(interrupt):
+            StateLog("producer").failed(ValueError("x"))
+    finally:
+        logger.removeFilter(interrupted)
+
+
+def test_a_line_that_cannot_be_written_when_stderr_is_closed_costs_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(record: logging.LogRecord) -> bool:
+        raise ValueError("broken")
+
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    logger = logging.getLogger("aiokprod")
+    logger.addFilter(broken)
+    try:
+        StateLog("producer").failed(ValueError("x"))
+    finally:
+        logger.removeFilter(broken)
+
+
+def test_a_line_names_the_module_that_has_something_to_say(caplog: pytest.LogCaptureFixture) -> None:
+    log = GuardedLogger("aiokprod.test")
+    log.warning("%d of %s", 1, "two")
+    log.error("broken", exc_info=ValueError("x"))
+    with caplog.at_level(logging.DEBUG, "aiokprod"):
+        log.debug("a detail")
+        log.info("a fact")
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "1 of two"), ("ERROR", "broken"), ("DEBUG", "a detail"), ("INFO", "a fact"),
+    ]  # fmt: skip
+    assert {record.filename for record in caplog.records} == {"test_logs.py"}
 
 
 def test_counts_of_lost_records_add_up_when_what_is_held_back_is_told(caplog: pytest.LogCaptureFixture) -> None:

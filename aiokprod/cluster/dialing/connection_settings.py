@@ -6,7 +6,6 @@ a changed password is used from the next authentication on (`# faults: S17`).
 
 from __future__ import annotations
 
-import logging
 import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,9 +23,9 @@ from aiokprod.cluster.dialing.tls import TlsFiles, accept_context, build_context
 from aiokprod.cluster.dialing.tokens import TokenSource
 from aiokprod.config import ProducerConfig, Secret
 from aiokprod.errors import ConfigError
-from aiokprod.logs import RateLimiter, StateLog
+from aiokprod.logs import GuardedLogger, RateLimiter, StateLog
 
-logger = logging.getLogger(__name__)
+logger = GuardedLogger(__name__)
 
 MECHANISMS: Final[dict[str, type[Plain] | type[ScramSha256] | type[ScramSha512]]] = {
     kind.name: kind for kind in (Plain, ScramSha256, ScramSha512)

@@ -6,7 +6,6 @@ newer; there is no fallback to plaintext; no key or password shows in an error.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import ssl
@@ -21,9 +20,9 @@ from aiokprod.cluster.hosts import address_of, is_ip, without_brackets
 from aiokprod.config import Secret
 from aiokprod.config.option_checks import can_be_encoded
 from aiokprod.errors import ConfigError, TlsError
-from aiokprod.logs import printable
+from aiokprod.logs import GuardedLogger, printable
 
-logger = logging.getLogger(__name__)
+logger = GuardedLogger(__name__)
 
 TEXT_LIMIT: Final = 200
 CERTIFICATE: Final = "-----BEGIN (X509 |TRUSTED )?CERTIFICATE-----"

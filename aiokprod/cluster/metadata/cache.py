@@ -18,7 +18,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from math import inf
@@ -32,9 +31,10 @@ from aiokprod.cluster.metadata.snapshot import ClusterSnapshot, LeaderHint, Topi
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import AiokprodError, ClusterError
 from aiokprod.liveness import STALLED_S, SoonCall, Stall
+from aiokprod.logs import GuardedLogger
 from aiokprod.wire.messages.metadata import MetadataResponse
 
-logger = logging.getLogger(__name__)
+logger = GuardedLogger(__name__)
 
 FIRST_TIMEOUT_S: Final = 5.0
 """Timeout of the first request. Another broker is asked sooner than `request_timeout_ms` (30 s), because metadata matters

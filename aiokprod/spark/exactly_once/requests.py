@@ -10,7 +10,6 @@ EndTxn was answered so.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
 
@@ -25,6 +24,7 @@ from aiokprod.errors import (
     UnsupportedVersionError,
     advise,
 )
+from aiokprod.logs import GuardedLogger
 from aiokprod.randomness import new_random
 from aiokprod.spark.errors import SinkUsageError
 from aiokprod.spark.exactly_once.errors import ExactlyOnceError, missing_right
@@ -91,7 +91,7 @@ from aiokprod.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 
-_log = logging.getLogger("aiokprod.spark")
+_log = GuardedLogger("aiokprod.spark")
 FEATURE: Final = "transaction.version"
 AT_A_TIME: Final = 64
 """Transactions that are ended at the same time; a broker answers the requests of a connection one after the other."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from struct import pack
 from typing import Final, cast
 
 from aiokprod.errors import ProtocolError
+from aiokprod.logs import GuardedLogger
 from aiokprod.testing.mock.answering import Pause, Reply, Step, Then
 from aiokprod.testing.mock.broker_core import BrokerCore
 from aiokprod.testing.mock.handlers.api import Channel, HangUpError, SilenceError
@@ -35,7 +35,7 @@ CRASHES_KEPT: Final = 20
 
 _LINGER_0: Final = pack("ii", 1, 0)
 
-log = logging.getLogger(__name__)
+log = GuardedLogger(__name__)
 
 
 class MockConnection(asyncio.Protocol, Channel):

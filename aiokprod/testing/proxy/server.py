@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import socket
 import threading
 from collections import Counter, deque
@@ -24,6 +23,7 @@ from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import Final, Self
 
+from aiokprod.logs import GuardedLogger
 from aiokprod.testing.faults import FaultRules, FaultVerbs
 from aiokprod.testing.faults.apis import api_key_of
 from aiokprod.testing.own_thread import LoopHome
@@ -40,7 +40,7 @@ CLOSING_TURNS: Final = 5
 CRASHES_KEPT: Final = 20
 """The number of crashes kept, so that a client that keeps trying does not fill the log."""
 
-log = logging.getLogger(__name__)
+log = GuardedLogger(__name__)
 CALL_TIMEOUT_S: Final = 10.0
 
 

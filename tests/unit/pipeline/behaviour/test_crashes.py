@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable
 from typing import Any, cast
@@ -207,3 +208,42 @@ def test_an_error_of_a_dialer_is_named_and_passes_when_the_dialer_can_connect_ag
 
     is_broken = True
     run(scenario())
+
+
+class Outcome(BaseException):
+    """What a test framework raises in a log handler."""
+
+
+@pytest.mark.parametrize("kind", [IndexError, Outcome])
+def test_a_log_handler_that_raises_on_every_line_fails_no_producer(kind: type[BaseException]) -> None:
+    class Broken(logging.Handler):
+        lines = 0
+
+        def handle(self, record: logging.LogRecord) -> bool:
+            self.lines += 1
+            raise kind("broken")
+
+    async def scenario() -> None:
+        async with started("t", partitions=2) as (cluster, producer):
+            await producer.send("t", b"0", partition=0)
+            for node in (1, 2, 3):
+                cluster.kill_broker(node)
+            delivery = producer.send("t", b"1", partition=0)
+            await asyncio.sleep(1)
+            for node in (1, 2, 3):
+                cluster.start_broker(node)
+            assert (await delivery).offset == 1
+            assert producer.health().state is ProducerState.READY
+
+    handler, logger = Broken(), logging.getLogger("aiokprod")
+    level, propagates, raises = logger.level, logger.propagate, logging.raiseExceptions
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = logging.raiseExceptions = False
+    try:
+        run_in_virtual_time(scenario())
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate, logging.raiseExceptions = propagates, raises
+    assert handler.lines > 5
