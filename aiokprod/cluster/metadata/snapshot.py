@@ -291,7 +291,11 @@ def _merge_topic(
         rewinds = known.rewinds + 1
         if rewinds >= REWINDS_BELIEVED:  # a re-creation, as far as epochs can tell
             known, rewinds = replace(known, partitions=(), incarnation=known.incarnation + 1), 0
-    elif topic_id == old_id == ZERO_UUID and _has_two_leaders(known.partitions, given):
+        else:
+            # Brokers may have begun to tell ids while the topic was made again. With its id at once, the next answers would
+            # be about the same id, and would not be counted: partitions that are gone would stay for ever.
+            topic_id = old_id
+    elif old_id == ZERO_UUID and _has_two_leaders(known.partitions, given):
         known = replace(known, partitions=(), incarnation=known.incarnation + 1)
     partitions = yield from _merge_partitions(known.partitions, given, brokers)
     merged = replace(

@@ -686,7 +686,7 @@ class PartitionQueue(ExplainedQueue):
 
     # ------------------------------------------------------------------ outcomes
     def _begin_event(self) -> None:
-        """Note that an event of the ledger begins; `apply` ends it. After one that was not ended only `fail` may follow."""
+        """Note that an event of the ledger begins, which `apply` ends. If it does not, no other event comes than `fail`."""
         if self.is_torn:
             raise AssertionError(f"a step of {self.topic}-{self.partition} has ended half done")
         self.is_torn = True

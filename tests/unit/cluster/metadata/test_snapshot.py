@@ -166,6 +166,43 @@ def test_a_topic_id_is_learned_from_the_first_broker_that_has_one_and_kept() -> 
     assert take(snapshot, answer(topic("t", [(1, 1)], topic_id=NO_ID))).topics["t"].topic_id == ID_A
 
 
+@pytest.mark.parametrize("again", [[(2, 0)], [(2, 0), (2, 0)], [(2, 0), (1, 12)]], ids=str)
+def test_a_topic_made_again_while_brokers_begin_to_tell_ids_is_believed_as_without_ids(
+    again: list[tuple[int, int]],
+) -> None:
+    """With fewer partitions, or lower leader epochs, and an id from the first answer on (brokers 2.7, then 2.8). (faults: T6)"""
+    snapshot = take(EMPTY, answer(topic("t", [(1, 9), (1, 9)], topic_id=NO_ID)))
+    recreated = answer(topic("t", again, topic_id=ID_B))
+    for _ in range(REWINDS_BELIEVED - 1):
+        snapshot = take(snapshot, recreated)
+        assert len(leaders(snapshot)) == 2 and snapshot.topics["t"].incarnation == 0
+    snapshot = take(snapshot, recreated)
+    assert leaders(snapshot) == again
+    assert (snapshot.topics["t"].topic_id, snapshot.topics["t"].incarnation) == (ID_B, 1)
+    assert take(snapshot, recreated).topics["t"] is snapshot.topics["t"]
+
+
+def test_a_first_id_from_a_broker_that_lags_behind_takes_nothing_away() -> None:  # faults: T8, T10
+    snapshot = take(EMPTY, answer(topic("t", [(1, 9), (1, 9)], topic_id=NO_ID)))
+    good, lagging = answer(topic("t", [(1, 9), (1, 9)])), answer(topic("t", [(1, 3)]))
+    for _ in range(REWINDS_BELIEVED - 1):
+        snapshot = take(snapshot, lagging)
+    snapshot = take(snapshot, good)
+    assert (snapshot.topics["t"].topic_id, snapshot.topics["t"].incarnation) == (ID_A, 0)
+    for _ in range(3 * REWINDS_BELIEVED):  # from then on the id says which topic it is
+        snapshot = take(snapshot, lagging)
+    assert leaders(snapshot) == [(1, 9), (1, 9)]
+
+
+def test_a_first_id_with_another_leader_of_the_same_epoch_is_that_of_another_topic() -> None:  # faults: T6
+    snapshot = take(EMPTY, answer(topic("t", [(1, 3), (1, 3)], topic_id=NO_ID)))
+    snapshot = take(snapshot, answer(topic("t", [(1, 3), (2, 3)], topic_id=ID_B)))
+    assert leaders(snapshot) == [(1, 3), (2, 3)]
+    assert (snapshot.topics["t"].topic_id, snapshot.topics["t"].incarnation) == (ID_B, 1)
+    older = answer(topic("t", [(1, 3), (1, 3)], topic_id=NO_ID))  # a broker of before, that lags behind
+    assert take(snapshot, older).topics["t"].incarnation == 1
+
+
 # ---------------------------------------------------------------------- errors
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from rig import run, run_in_virtual_time, started, until, values
+from rig import mock_cluster, producer_of, run, run_in_virtual_time, started, until, values
 from virtual_rig import run as run_virtually
 
 from aiokprod import Persistence, Producer
@@ -112,6 +113,39 @@ def test_a_topic_made_again_with_other_partitions_takes_new_records_and_duplicat
             assert producer.health().buffered_bytes == 0
 
     run(scenario())
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_topic_made_again_while_brokers_begin_to_tell_ids_takes_records_again(partitions: int) -> None:  # faults: T6
+    """Kafka 2.7 is upgraded to 2.8, and meanwhile the topic is made again with fewer partitions, or at lower epochs."""
+
+    async def scenario() -> None:
+        options = {"kafka_version": "2.8", "api_versions": {"Metadata": (0, 9)}, "auto_create_topics": False}
+        async with mock_cluster(brokers=2, **options) as cluster:
+            cluster.create_topic("t", partitions=2, replication_factor=2)
+            for partition in (0, 1):
+                for _ in range(4):  # the former topic has seen elections
+                    cluster.move_leader("t", partition, cluster.leader("t", partition) % 2 + 1)
+            former = [cluster.leader("t", partition) for partition in (0, 1)]
+            budget = {"delivery_timeout_ms": 10_000, "request_timeout_ms": 2_000, "metadata_max_age_ms": 5_000}
+            async with producer_of(cluster, **budget) as producer:
+                for partition in (0, 1):
+                    await producer.send("t", b"before", partition=partition)
+                cluster.recreate_topic("t", partitions)
+                for partition in range(partitions):
+                    cluster.move_leader("t", partition, former[partition] % 2 + 1)
+                for node in (1, 2):
+                    cluster.cap_versions(node, "Metadata", 0, 11)
+                cluster.close_connections()
+                async with asyncio.timeout(120):
+                    while len(await producer.partitions_for("t")) != partitions:
+                        with contextlib.suppress(AiokprodError):
+                            await producer.send("t", b"meanwhile", key=b"1")
+                    await asyncio.sleep(20)
+                for number in range(6):
+                    assert (await producer.send("t", b"after", key=b"%d" % number)).partition < partitions
+
+    run_in_virtual_time(scenario())
 
 
 def test_records_of_a_topic_made_again_while_they_were_on_the_way_arrive_once_or_fail() -> None:
