@@ -18,7 +18,13 @@ from functools import partial
 
 from aiokprod.cluster.owned_tasks import OwnedTasks, cancelled_from_outside
 from aiokprod.config import ProducerConfig
-from aiokprod.errors import AiokprodError, ProducerClosedError, ProducerFailedError, ProducerFencedError
+from aiokprod.errors import (
+    AiokprodError,
+    ProducerClosedError,
+    ProducerFailedError,
+    ProducerFencedError,
+    UndeliveredAtCloseError,
+)
 from aiokprod.explanation import Obstacle, ProducerExplanation
 from aiokprod.interceptor_chain import InterceptorChain
 from aiokprod.logs import StateLog
@@ -230,14 +236,21 @@ class Pipeline:
 
     def _error_of_parked(self, record: ParkedRecord) -> AiokprodError:
         error = self.closed_error(record.topic)
-        if error.__cause__ is None and record.waits in (Waits.METADATA, Waits.PARTITION):
+        if not isinstance(error, ProducerClosedError):
+            return error
+        # It was accepted, so it is not refused now: it fails as those do that have a partition.
+        why, cause = f"it was {record.waits.value}", None
+        if record.waits in (Waits.METADATA, Waits.PARTITION):
             cause = self.parking.unknown_topic(record.topic, self.loop.time() - record.sent_at)
-            error = ProducerClosedError(
-                f"the producer was closed while the record waited: {cause.message}",
-                topic=record.topic,
-                persistence=Persistence.NOT_PERSISTED,
-            )
-            error.__cause__ = cause
+            why = cause.message
+        error = UndeliveredAtCloseError(
+            f"close() ended before the record was delivered: {why}",
+            topic=record.topic,
+            partition=record.partition,
+            persistence=Persistence.NOT_PERSISTED,
+        )
+        error.elapsed_s = self.loop.time() - record.sent_at
+        error.__cause__ = cause
         return error
 
     # `Closing` calls these three and `flush`. No coroutine awaits while an exception is on its way: compiled, such an

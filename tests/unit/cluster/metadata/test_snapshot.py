@@ -170,7 +170,7 @@ def test_a_topic_id_is_learned_from_the_first_broker_that_has_one_and_kept() -> 
 def test_a_topic_made_again_while_brokers_begin_to_tell_ids_is_believed_as_without_ids(
     again: list[tuple[int, int]],
 ) -> None:
-    """With fewer partitions, or lower leader epochs, and an id from the first answer on (brokers 2.7, then 2.8). (faults: T6)"""
+    """With fewer partitions, or lower leader epochs, and an id from the first answer on: 2.7, then 2.8. (faults: T6)"""
     snapshot = take(EMPTY, answer(topic("t", [(1, 9), (1, 9)], topic_id=NO_ID)))
     recreated = answer(topic("t", again, topic_id=ID_B))
     for _ in range(REWINDS_BELIEVED - 1):

@@ -239,7 +239,7 @@ def test_at_close_tasks_that_wait_for_room_hear_of_it_at_once_and_records_keep_t
             assert deliveries[-1].state.why.startswith("waiting for room")
             assert not closing.done()
             report = await closing
-            assert isinstance(deliveries[-1].exception(), ProducerClosedError)
+            assert isinstance(deliveries[-1].exception(), UndeliveredAtCloseError)
             assert report.count == len(deliveries)
 
     run_in_virtual_time(scenario())

@@ -333,7 +333,7 @@ def test_close_has_a_hard_bound_and_accounts_for_every_record_it_leaves() -> Non
             assert loop.time() - began < 1.1
             outcomes = {d: d.exception() for d in (flying, queued, parked)}
             assert isinstance(outcomes[flying], UndeliveredAtCloseError)
-            assert isinstance(outcomes[parked], ProducerClosedError)
+            assert isinstance(outcomes[parked], UndeliveredAtCloseError)
             persistence = [error.persistence for error in outcomes.values() if error is not None]
             assert persistence == [
                 Persistence.POSSIBLY_PERSISTED,

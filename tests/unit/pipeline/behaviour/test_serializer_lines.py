@@ -76,7 +76,7 @@ def test_records_at_their_serializers_that_close_cannot_wait_for_are_in_its_repo
             await asyncio.sleep(0.05)
             report = await producer.close(timeout=1)
             assert report.count == 3
-            assert kinds(await outcomes(deliveries)) == ["ProducerClosedError"] * 3
+            assert kinds(await outcomes(deliveries)) == ["UndeliveredAtCloseError"] * 3
             assert log(cluster) == []
 
     run(scenario)

@@ -10,7 +10,7 @@ import pytest
 from virtual_rig import kinds, outcomes, room, run, waits_for
 
 from aiokprod import Producer
-from aiokprod.errors import AuthenticationError, ProducerClosedError, UnknownTopicError
+from aiokprod.errors import AuthenticationError, UndeliveredAtCloseError, UnknownTopicError
 from aiokprod.reader import Reader
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
@@ -173,7 +173,7 @@ def test_records_that_wait_at_close_fail_with_what_the_cluster_said(caplog: pyte
             await asyncio.sleep(2)
             await producer.close(0)
             with pytest.raises(
-                ProducerClosedError, match=r"topic 'orders' is not there after 2\.0 s: UNKNOWN_TOPIC"
+                UndeliveredAtCloseError, match=r"topic 'orders' is not there after 2\.0 s: UNKNOWN_TOPIC"
             ) as told:
                 await waiting
             assert isinstance(told.value.__cause__, UnknownTopicError)
