@@ -352,7 +352,7 @@ class ProducerBatch(BatchOutcomes):
                 if delta > newest_ms - self.base_timestamp_ms:
                     newest_ms = self.base_timestamp_ms + delta
         self.max_timestamp_ms = newest_ms
-        if count and self.marks[-1][0] >= count:
+        if self.marks[-1][0] >= count and self.marks[-1] is not self.marks[0]:
             del self.marks[-1]
         self.marked_at = self.marks[-1][1]
 

@@ -501,8 +501,10 @@ class PartitionQueue(ExplainedQueue):
         batch = self.open_batch
         if batch is not None:
             self._destination.ready(self)  # a look on the next turn of the loop: asked for first, as the call may fail
-            self.ledger.seal()
+            # An entry that is not sealed is sealed later (`Ledger.open`, `prepare`); an open batch whose entry is sealed
+            # would go on to take records, which are not in the entry.
             self.open_batch = None
+            self.ledger.seal()
             self._sealed(batch)
             if len(self.ledger.entries) > MOST_AWAKE:
                 batch.rest()

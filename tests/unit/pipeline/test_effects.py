@@ -278,3 +278,16 @@ def test_room_that_comes_free_while_actions_are_carried_out_is_granted_after_the
     assert not record.in_line
     assert gate.used_bytes == 100
     assert bench.crashes == []
+
+
+# ---------------------------------------------------------------------- marks that an exception left behind
+def test_a_turn_of_the_loop_begins_with_no_state_change_under_way() -> None:
+    desk = Desk()
+    desk.effects.begin()
+    desk.effects.begin()
+    desk.effects.later(desk.step("late"))
+    assert desk.effects.depth == 2
+    desk.effects.begin_turn()
+    assert desk.effects.depth == 0 and desk.done == ["late"]
+    desk.effects.begin_turn()
+    assert desk.effects.depth == 0 and desk.done == ["late"]

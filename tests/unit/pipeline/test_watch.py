@@ -456,8 +456,8 @@ def test_a_producer_id_that_no_task_asks_for(heals: list[str]) -> None:
 
 def test_effects_that_wait_for_the_end_of_a_state_change_that_is_over(heals: list[str]) -> None:
     async def scenario(cluster: MockCluster, producer: Producer) -> None:
-        backend_of(producer)._context.effects.begin()  # and an exception comes before `end`
         deliveries = [producer.send("t", b"v" * 300) for _ in range(3)]
+        backend_of(producer)._context.effects.begin()  # and an exception comes before `end`
         await delivered(deliveries[-1], 2.0)
         assert heals == ["what a state change leads to was not carried out"]
 

@@ -40,8 +40,10 @@ EXCEPTIONS: Final = {
         "pipeline/partition/partition_queue.py",
         "_opened",
     ): "the mark is for the housekeeping, which forgets it by itself",
-    ("pipeline/sending/parking.py", "accept"): "the charge is given back if the call raises",
-    ("pipeline/sending/parking.py", "accept_dressed"): "the size of the record itself, which is not in any queue yet",
+    ("pipeline/sending/parking.py", "accept"): "how the next record waits; it marks nothing",
+    ("pipeline/sending/parking.py", "_park"): "the content of the record itself, which is not in any queue yet",
+    ("pipeline/sending/parking.py", "_await_serializer"): "as of `_park`",
+    ("pipeline/sending/parking.py", "_take_put_off"): "the count is of one that has left; the call is for others",
     ("pipeline/sending/parking.py", "_admitted"): "the charge is the record's, whatever follows; it is freed with it",
     ("thread_sends.py", "send_from_thread"): "the item is of a dict of the call's own",
 }

@@ -18,12 +18,9 @@ from rig import run_in_virtual_time, started
 from aiokprod import Delivery
 from aiokprod.errors import AiokprodError, RecordRecalledError, UnknownTopicError
 
+# An exception between the two lines of an alarm is set right by the watch, half a second later.
+pytestmark = pytest.mark.usefixtures("heals")
 PURE = pytest.mark.pure("the faults come between lines of the sources")
-APART_FROM = (
-    "broker/aggregator.py",
-    "broker/flusher.py",
-    "pipeline/timer_queue.py",
-)  # alarms, which the watch sets right
 TINY = {"buffer_memory": 500, "max_request_size": 400, "batch_size": 300, "linger_ms": 5}
 SMALL = {"batch_size": 250, "linger_ms": 5}  # a large key ends a batch
 
@@ -82,7 +79,7 @@ def meets_each_fault(case: str, kind: type[BaseException]) -> Coroutine[Any, Any
         async with started("t", **options) as (cluster, producer):
             await producer.partitions_for("t")
             books = Books(cluster, producer)
-            for fault in each_fault(kind, apart_from=APART_FROM):
+            for fault in each_fault(kind):
                 for _ in range(before):
                     books.send()
                 await meet(books, fault, lambda value: producer.send("t", value, **more))
@@ -111,7 +108,7 @@ def test_so_does_a_try_send(is_full: bool) -> None:
         async with started("t", **(TINY if is_full else {"linger_ms": 5})) as (cluster, producer):
             await producer.partitions_for("t")
             books = Books(cluster, producer)
-            for fault in each_fault(KeyboardInterrupt, apart_from=APART_FROM):
+            for fault in each_fault(KeyboardInterrupt):
                 for _ in range(3 if is_full else 1):
                     books.send()
 
@@ -134,7 +131,7 @@ def test_a_topic_that_is_sent_to_for_the_first_time_works_afterwards() -> None:
     async def scenario() -> None:
         async with started("t", linger_ms=5) as (cluster, producer):
             number = 0
-            for fault in each_fault(KeyboardInterrupt, apart_from=APART_FROM):
+            for fault in each_fault(KeyboardInterrupt):
                 topic, number = f"new-{number}", number + 1
                 cluster.create_topic(topic, partitions=1)
                 if number % 2:
@@ -155,7 +152,7 @@ def test_a_record_that_waits_in_vain_does_not_keep_a_flush_waiting(more: dict[st
             await producer.partitions_for("t")
             books = Books(cluster, producer)
             topic = "t" if "partition" in more else "nope"
-            for fault in each_fault(KeyboardInterrupt, apart_from=APART_FROM):
+            for fault in each_fault(KeyboardInterrupt):
                 delivery = None
                 with fault:
                     delivery = producer.send(topic, b"-", **more)
@@ -175,7 +172,7 @@ def test_a_done_callback_is_called_once_and_a_send_works_after_an_interrupt_at_a
             await producer.partitions_for("t")
             books = Books(cluster, producer)
             for listeners in range(2):
-                for fault in each_fault(KeyboardInterrupt, apart_from=APART_FROM):
+                for fault in each_fault(KeyboardInterrupt):
                     called: list[int] = []
                     delivery = books.send()
                     for _ in range(listeners):
@@ -204,7 +201,7 @@ def test_a_failure_is_told_to_somebody_after_an_interrupt_at_any_point_of_an_awa
             await producer.partitions_for("t")
             for node in range(1, 4):
                 cluster.freeze_broker(node)
-            for fault in each_fault(KeyboardInterrupt, apart_from=APART_FROM):
+            for fault in each_fault(KeyboardInterrupt):
                 told.clear()
                 delivery = producer.send("t", b"v")
                 first_step = delivery.__await__()
@@ -227,9 +224,7 @@ def test_send_many_takes_its_records_with_all_their_books_or_not_at_all(is_list:
         async with started("t", linger_ms=5, batch_size=300) as (cluster, producer):
             await producer.partitions_for("t")
             books = Books(cluster, producer)
-            for fault in each_fault(
-                KeyboardInterrupt, "SendPath.take_list" if is_list else "SendPath.take", APART_FROM
-            ):
+            for fault in each_fault(KeyboardInterrupt, "SendPath.take_list" if is_list else "SendPath.take"):
                 books.send()
                 values = [books.value() for _ in range(3)]
                 books.refused.update(values)
@@ -247,7 +242,7 @@ def test_send_columns_takes_a_batch_with_all_its_books_or_not_at_all() -> None:
         async with started("t", partitions=2, linger_ms=5) as (cluster, producer):
             await producer.partitions_for("t")
             books = Books(cluster, producer)
-            for fault in each_fault(KeyboardInterrupt, "ColumnsSend._append", APART_FROM):
+            for fault in each_fault(KeyboardInterrupt, "ColumnsSend._append"):
                 books.send()
                 values = [books.value() for _ in range(4)]
                 books.refused.update(values)

@@ -11,6 +11,7 @@ from rig import run, run_in_virtual_time, started, until, values
 from aiokprod import Delivery, RecordMetadata
 from aiokprod.errors import AiokprodError, BrokerRejectedError, RecordRecalledError, SendTimeoutError
 from aiokprod.model import Persistence
+from aiokprod.pipeline.delivery.delivery import NOT_TAKEN
 
 
 def test_a_delivery_is_a_future_to_asyncio() -> None:
@@ -317,3 +318,7 @@ def test_an_unsettled_delivery_has_no_result_yet() -> None:
             await delivery
 
     run(scenario())
+
+
+def test_a_delivery_whose_record_was_not_taken_is_over_for_what_looks_at_it() -> None:
+    assert Delivery(NOT_TAKEN, 0).done()

@@ -429,3 +429,38 @@ def test_what_happened_to_some_records_is_told_of_these_alone() -> None:
     batch.settle(segment(0, 4, 40))
     assert [event.text for event in batch.explain(1).events] == ["accepted", "refused", "delivered"]
     assert [event.text for event in batch.explain(2).events] == ["accepted", "delivered"]
+
+
+# ---------------------------------------------------------------------- cells of a record that was not taken
+NEXT: list[tuple[bytes | None, bytes | None, int, int, float]] = [
+    (b"k", None, BASE_MS, 10, 0.0),
+    (None, ONE_HEADER, BASE_MS, 10, 0.0),
+    (None, None, BASE_MS + 99, 10, 0.0),
+    (None, None, BASE_MS, 11, 0.0),
+    (b"k", ONE_HEADER, BASE_MS + 99, 11, 2 * MARK_EVERY_S),
+]
+
+
+@pytest.mark.parametrize("key, headers, at_ms, size, now", NEXT)
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_cells_of_a_record_that_was_not_taken_leave_no_trace(
+    count: int, key: bytes | None, headers: bytes | None, at_ms: int, size: int, now: float
+) -> None:
+    def then(batch: ProducerBatch) -> tuple[object, ...]:
+        batch.append(b"next", b"key", ONE_HEADER, BASE_MS + 5, 12, 0.001)
+        batch.check()
+        sizes = [batch.size_of(index) for index in range(batch.count)]
+        return batch.encode(batch.live_ranges()), sizes, batch.size_bytes, batch.max_timestamp_ms, batch.marks
+
+    batch = filled(count)
+    batch.write(b"not taken", key, headers, at_ms, size, now)
+    assert batch.count == count
+    batch.trim()
+    assert then(batch) == then(filled(count))
+
+
+def test_columns_that_disagree_are_not_encoded() -> None:
+    batch = filled(3)
+    batch.write(b"not taken", b"k", None, BASE_MS, 10, 0.0)
+    with pytest.raises(AssertionError, match=r"3 records has columns of \[4, 4, 4\]"):
+        batch.encode([(0, 3)])
