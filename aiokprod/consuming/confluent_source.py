@@ -128,10 +128,22 @@ class ConfluentSource(Source):
     async def read(self, max_records: int, timeout_s: float) -> Reading:
         """Wait for one record, then take what is there; also serve rebalances."""
         self._is_waited_for = True
+        reading = self._begin(lambda: self._read(max_records, timeout_s))
         try:
-            return await self._alone(lambda: self._read(max_records, timeout_s))
-        finally:
+            return await asyncio.shield(reading)
+        except asyncio.CancelledError:
             self._is_waited_for = False
+            self._begin(lambda: self._put_back(reading))  # before any other call
+            raise
+
+    async def _put_back(self, reading: asyncio.Task[Reading]) -> None:
+        """Move the consumer to the records that it has read when nothing waited for them any more."""
+        if reading.cancelled() or reading.exception() is not None:
+            return
+        first: dict[Partition, int] = {}
+        for record in reading.result().records:
+            first.setdefault((record.topic(), record.partition()), record.offset())
+        await self._seek_all(first, fetched_only=True)
 
     async def _read(self, max_records: int, timeout_s: float) -> Reading:
         messages: list[Any] = []
@@ -158,6 +170,9 @@ class ConfluentSource(Source):
         return await self._alone(lambda: self._seek(place, positions, fetched_only))
 
     async def _seek(self, place: Place, positions: Mapping[Partition, int], fetched_only: bool) -> bool:
+        return await self._seek_all(positions, fetched_only) and await self._look() == place
+
+    async def _seek_all(self, positions: Mapping[Partition, int], fetched_only: bool) -> bool:
         for tp in await self._ask("assignment"):
             offset = positions.get((tp.topic, tp.partition))
             if offset is None:
@@ -170,7 +185,7 @@ class ConfluentSource(Source):
                     raise
                 if code == TIMED_OUT or not fetched_only:
                     return False
-        return await self._look() == place
+        return True
 
     def position_of(self, record: Any) -> tuple[Partition, Offset]:
         """Return the partition of a record, and the next offset."""
@@ -191,6 +206,10 @@ class ConfluentSource(Source):
 
     async def _alone(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run the work after the one before it, and to its end."""
+        return await asyncio.shield(self._begin(work))
+
+    def _begin(self, work: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
+        """Let the work run after the one before it."""
         before = self._running
 
         async def run() -> T:
@@ -200,7 +219,7 @@ class ConfluentSource(Source):
 
         task = self._running = asyncio.create_task(run(), name="aiokprod-confluent-consumer")
         task.add_done_callback(_retrieve)
-        return await asyncio.shield(task)
+        return task
 
     def close(self) -> None:
         """Let the thread end; after the calls that still run, if there are any."""

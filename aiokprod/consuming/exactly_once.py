@@ -434,8 +434,9 @@ class ExactlyOnceBatches:
                 await self._go_back_in_time()
                 raise
             await self._go_back_in_time()
-        except asyncio.CancelledError:
-            # Another time: no broker is asked any more. Committed offsets are not stable before the end of the batch is done.
+        except BaseException:
+            # Another time, or in vain: no broker is asked any more. Committed offsets are not stable before the end of the
+            # batch is done, and a group that has none would not come back to these records.
             with suppress(Exception):
                 await self._rewind()
             raise
@@ -483,8 +484,8 @@ class ExactlyOnceBatches:
             if not scope.expired():
                 raise
             raise ClusterError(
-                f"the committed offsets of {self._source.group_id!r} could not be read within {bound_s:g} s: seek the consumer"
-                " to them before it reads on"
+                f"the committed offsets of {self._source.group_id!r} could not be read within {bound_s:g} s: the consumer was"
+                " put to the first records that it has read and that are not known to be committed"
             ) from error
 
     def __repr__(self) -> str:

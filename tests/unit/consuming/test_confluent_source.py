@@ -89,8 +89,34 @@ def test_a_call_goes_on_when_its_task_is_cancelled_and_the_next_one_comes_after_
         with pytest.raises(asyncio.CancelledError):
             await reading
         assert await source.seek(place, {("in", 0): 0})
-        assert member.calls == ["consume", "consume", "seek"]
+        assert member.calls == ["consume", "consume", "seek", "seek"]
         assert [record.offset() for record in (await source.read(2, 1.0)).records] == [0, 1]
+
+    run(scenario)
+
+
+@EVERY
+@pytest.mark.parametrize("turns", range(12))
+def test_records_that_are_read_when_nothing_waits_for_them_any_more_are_read_again(shape: Any, turns: int) -> None:
+    """A group without committed offsets would never come back to them."""
+
+    async def scenario(rig: Rig) -> None:
+        member = shape(rig.group)
+        rig.group.join(member)
+        source = ConfluentSource(member)
+        assert (await source.read(1, 1.0)).records[0].offset() == 0
+        before = source._running
+        reading = asyncio.create_task(source.read(2, 1.0))
+        while source._running is before:
+            await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0.002)
+        if not reading.cancel():
+            assert [record.offset() for record in reading.result().records] == [1, 2]
+            return
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert [record.offset() for record in (await source.read(2, 1.0)).records] == [1, 2]
 
     run(scenario)
 

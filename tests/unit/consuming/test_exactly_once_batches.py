@@ -595,6 +595,30 @@ def test_a_time_limit_is_kept_whatever_the_cluster_does(shape: Any, at: str) -> 
     run(scenario)
 
 
+@pytest.mark.parametrize("shape", [AiokafkaMember, ConfluentMember, AsyncConfluentMember])
+def test_a_loop_that_could_not_read_the_committed_offsets_leaves_nothing_out(shape: Any) -> None:
+    """The group has none yet: nothing but the consumer's position says where it reads on."""
+
+    async def scenario(rig: Rig) -> None:
+        consumer = shape(rig.group)
+        rig.group.join(consumer)
+        async with rig.producer(max_block_ms=2000) as producer:
+            with pytest.raises(ZeroDivisionError) as caught:
+                async with exactly_once(consumer, producer, max_records=3, timeout=0.1) as batches:
+                    async for _ in batches:
+                        for broker in (1, 2, 3):
+                            rig.cluster.kill_broker(broker)
+                        raise ZeroDivisionError
+            assert "could not be read within 2 s: the consumer was put to the first" in caught.value.__notes__[0]
+            for broker in (1, 2, 3):
+                rig.cluster.start_broker(broker)
+            await copy(rig, consumer, producer, until=20)
+        assert await rig.output() == rig.group.input
+        await consumer.stop()
+
+    run(scenario)
+
+
 def test_partitions_by_hand_are_read_without_a_member() -> None:
     async def scenario(rig: Rig) -> None:
         consumer = AiokafkaMember(rig.group)
