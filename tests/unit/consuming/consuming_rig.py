@@ -50,12 +50,14 @@ class Rig:
 Scenario = Callable[[Rig], Awaitable[None]]
 
 
-def run(scenario: Scenario, *, each: int = 10, partitions: int = 2, seed: int = 1, **options: Any) -> None:
-    """Run the scenario on a cluster of three brokers."""
+def run(
+    scenario: Scenario, *, each: int = 10, partitions: int = 2, seed: int = 1, brokers: int = 3, **options: Any
+) -> None:
+    """Run the scenario on a cluster of its own."""
 
     async def whole(network: VirtualNetwork, random: Random) -> None:
         every = {"seed": 1, "auto_create_topics": False, "now_ms": wall_ms, "transaction_completion_ms": 5} | options
-        async with MockCluster(3, network=network, **every) as cluster:
+        async with MockCluster(brokers, network=network, **every) as cluster:
             cluster.create_topic("in", partitions=partitions)
             cluster.create_topic("out", partitions=3)
             rig = Rig(cluster, network, random, each, partitions)
