@@ -17,7 +17,7 @@ from virtual_rig import room, run, started
 
 from aiokprod import Delivery, Producer
 from aiokprod.cluster.parts import ClusterParts
-from aiokprod.errors import DeliveryTimeoutError, SendTimeoutError, UnknownTopicError
+from aiokprod.errors import BufferFullError, DeliveryTimeoutError, SendTimeoutError, UnknownTopicError
 from aiokprod.liveness import Stall
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
@@ -405,23 +405,20 @@ def test_room_that_nothing_grants(heals: list[str]) -> None:
 def test_a_task_that_waits_for_room_and_is_not_woken(heals: list[str]) -> None:
     async def scenario(cluster: MockCluster, producer: Producer) -> None:
         held = cluster.hold("Produce")
-        first = [producer.send("t", b"x" * 300) for _ in range(3)][-1]
+        sent = [producer.send("t", b"x" * 300) for _ in range(2)][-1]
+        with pytest.raises(BufferFullError):
+            producer.try_send("t", b"x" * 300)
         waiting = asyncio.ensure_future(producer.ready())
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
         assert not waiting.done()
         gate = backend_of(producer).parking.gate
-        gate.limit_bytes += 5_000
-        gate.open_bytes += 5_000
-        gate.grant()
-        await waiting
-        second = asyncio.ensure_future(gate.ready())
-        gate.limit_bytes -= 5_000
-        gate.open_bytes -= 5_000
-        await asyncio.sleep(0.01)
+        gate.limit_bytes += 1_000
+        gate.open_bytes += 1_000
+        await asyncio.sleep(HEALED_S)
+        assert waiting.done()
         cluster.release(held)
-        await delivered(first)
-        await second
-        assert heals == []
+        await delivered(sent)
+        assert heals == ["there is room that a task waits for, and the task is not woken"]
 
     on(scenario, **room(1_000))
 

@@ -1,4 +1,4 @@
-"""Stalls of a transaction: what it has scheduled is taken away, as a defect of ours would do; the watch puts it back."""
+"""Stalls of a transaction: something that it has scheduled is taken away, as a defect would do; the watch puts it back."""
 
 from __future__ import annotations
 
