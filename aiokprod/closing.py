@@ -106,6 +106,9 @@ class Closing:
             await self._carry_through(pipeline.flush, "aiokprod-drain", self._due)
         if pipeline.failure is None and pipeline.has_last_push:
             await self._carry_through(pipeline.push_last, "aiokprod-last-push", self._due)
+        if pipeline.failure is None:
+            never: Bound = self._loop.create_future()
+            await self._carry_through(pipeline.give_up, "aiokprod-rest", never)
         for _ in range(2):
             try:
                 pipeline.end()
@@ -120,7 +123,7 @@ class Closing:
             self._log.warned("resists", f"close() leaves tasks behind that do not end: {pipeline.tasks_left()}")
         timer.cancel()
         pipeline.measure()
-        never: asyncio.Future[None] = self._loop.create_future()  # the hooks have a bound of their own
+        never = self._loop.create_future()  # the hooks have a bound of their own
         await self._carry_through(self._run_hooks, "aiokprod-hooks", never)
         self._settle()
 

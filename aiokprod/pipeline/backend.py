@@ -44,6 +44,13 @@ class Backend:
         """
         raise AssertionError("abstract")
 
+    def stop_writing(self) -> None:
+        """Write nothing more: what has no outcome is about to be given up."""
+
+    def purge_some(self, most: int) -> bool:
+        """Begin to do what `purge(None)` does, with so many batches; False: there is nothing left that can be done in parts."""
+        return False
+
     def fail(self, cause: BaseException) -> None:
         """Give every record that has no outcome yet one, though a step of ours did not come to its end. May be called again.
 

@@ -65,9 +65,10 @@ class BrokerBackend(Backend, ClusterListener):
         self._effects = context.effects
         self._compressing = CompressingThreads(settings.codec, settings.codec_level, context.tasks.spawn)
         self.telemetry = self._make_telemetry(context) if config.enable_metrics_push else None
-        self._expiries: TimerQueue[PartitionQueue] = TimerQueue(context.loop, PartitionQueue.look)
+        self._expiries: TimerQueue[PartitionQueue] = TimerQueue(context.loop, PartitionQueue.look, 1)
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._is_ended = False
+        self._purged = 0  # partitions that `purge_some` is done with
 
     def _make_transactor(self, context: PipelineContext) -> Transactor:
         client = self.client
@@ -155,6 +156,18 @@ class BrokerBackend(Backend, ClusterListener):
 
     def purge(self, cause: BaseException | None) -> None:
         self._each(cause, PartitionQueue.purge)
+
+    def stop_writing(self) -> None:
+        self.brokers.end()
+
+    def purge_some(self, most: int) -> bool:
+        left = most
+        while self._purged < len(self.partitions):
+            left -= self.partitions[self._purged].purge_some(left)
+            if left <= 0:
+                return True
+            self._purged += 1
+        return False
 
     def fail(self, cause: BaseException) -> None:
         self._each(cause, PartitionQueue.fail)

@@ -45,6 +45,7 @@ from aiokprod.pipeline.watch import Watch
 from aiokprod.randomness import new_random
 
 ATTEMPTS = 3  # at giving everything its outcome, where a bug strikes in that, too
+MOST_AT_ONCE = 200  # records, or batches, that `close()` gives up in one turn of the loop
 KEEP_HOUSE_EVERY_S = 0.5  # how often topics are kept in use, and the partitioners told the queue sizes (KIP-794)
 
 
@@ -281,6 +282,23 @@ class Pipeline:
         """
         if self.backend.telemetry is not None:
             await self.backend.telemetry.push_last()
+
+    async def give_up(self) -> None:
+        """Fail what has no outcome yet, as `end` does, but a part in each turn of the loop; after the bound of `close()`.
+
+        There may be a hundred thousand batches: `end` alone would hold the loop up for seconds. What a transaction has not
+        written is failed by `end`, as its failures would be told to the transactor here.
+
+        Cancellation: `end` does the rest.
+        """
+        if self.transactor is None:
+            self.backend.stop_writing()
+            is_more = True
+            while is_more:
+                # The parked ones first: the room of the others would let them into batches.
+                is_more = self.parking.fail_some(self._error_of_parked, MOST_AT_ONCE)
+                is_more = is_more or self.backend.purge_some(MOST_AT_ONCE)
+                await asyncio.sleep(0)
 
     def end(self) -> None:
         """Fail what has no outcome yet, with exact persistence; stop timers; cut the work of the connections."""

@@ -21,7 +21,16 @@ T = TypeVar("T")
 class TimerQueue(Generic[T]):
     """A queue of items by the time they are due: it calls `due(item)` for each when that has come."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, due: Callable[[T], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, due: Callable[[T], None], most: int = 0) -> None:
+        """Make an empty queue.
+
+        Args:
+            loop: its clock.
+            due: called with each item.
+            most: of the items that are due together, so many are called in one turn of the loop, and the others in the next
+                turns; 0: all.
+        """
+        self._most = most
         self._loop = loop
         self._due = due
         self._heap: list[tuple[float, int, T]] = []
@@ -51,9 +60,13 @@ class TimerQueue(Generic[T]):
     def _wake(self) -> None:
         self._timer = None
         now = self._loop.time()
+        left = self._most
         try:
             while self._heap and self._heap[0][0] <= now:
                 self._due(heappop(self._heap)[2])
+                left -= 1
+                if not left:
+                    break
         finally:
             self._arm()  # the call may have set it already
 

@@ -37,6 +37,7 @@ from aiokprod.pipeline.partition.verdicts import Kind, is_ambiguous, judge
 SEQUENCES = 2**31  # a sequence number is followed by 0 after the last (broker: 1.1)
 LAST_EPOCH = 32767
 IDLE_S = 1.0  # R5.2: so long without an acknowledgement, and the guard is up again
+NO_LIMIT = 2**31
 AGE_MS = 12 * 3600 * 1000  # R5.3: half of the time after which a broker forgets a producer (broker: 1.12)
 
 __all__ = [
@@ -102,6 +103,10 @@ class Ledger:
         self._falls_due_in_order = (
             True  # no batch is due before one in front of it: deadlines are looked up at the head
         )
+        # Batches are due that the last `tick` has left for the next one. They are not sent meanwhile, nor is what is behind.
+        self._is_overdue = False
+        # The last batch (its ordinal) that a purge ends which goes on in the next turn of the loop; 0: there is none.
+        self._purges_to = 0
         # Rounds that failed one after the other; backoff grows with it. Erased by an OK only: hops between brokers that
         # refuse all the same must not look like success (faults: P7).
         self._failures = 0
@@ -185,7 +190,7 @@ class Ledger:
         return None
 
     def _leave(self, entry: Entry) -> None:
-        """Remove a batch that was never sent and has no record left. In the middle it leaves a linked line, not a deque."""
+        """Remove a batch without numbers that has no record left. In the middle it leaves a linked line, not a deque."""
         entry.die()
         entries = self.entries
         if isinstance(entries, deque):
@@ -202,6 +207,8 @@ class Ledger:
     def candidate(self, now: float, now_ms: int) -> Entry | None:
         """Return the batch that `take` would take, not stamped; of one that is too large the first part, cut off now."""
         if not self.flowing or self.leadership.node < 0 or now < self.not_before or not self.entries:
+            return None
+        if self.is_cut:
             return None
         if self.idempotent and self.identity is None:
             return None
@@ -385,12 +392,21 @@ class Ledger:
                     first = deadline
         return first
 
-    def tick(self, now: float, now_ms: int) -> list[Action]:
-        """Expire what is due."""
+    @property
+    def is_cut(self) -> bool:
+        """True while an expiry or a purge is done in part: nothing is sent until it has come to its end."""
+        return self._is_overdue or self._purges_to > 0
+
+    def tick(self, now: float, now_ms: int, most: int = NO_LIMIT) -> list[Action]:
+        """Expire what is due; at most so many batches, the oldest ones: `is_cut` says whether some are left."""
         due: list[Entry] = []
+        self._is_overdue = False
         for entry in self.entries:
             if entry.is_open_ended:
                 if entry.deadline() <= now:
+                    if len(due) == most:
+                        self._is_overdue = True
+                        break
                     due.append(entry)
                 elif self._falls_due_in_order:
                     break
@@ -416,18 +432,36 @@ class Ledger:
         if is_empty:
             self._leave(entry)
 
-    def purge(self, now: float, now_ms: int = 0) -> list[Action]:
-        """Settle everything now."""
-        for entry in list(self.entries):
+    def purge(self, now: float, now_ms: int = 0, most: int = NO_LIMIT) -> list[Action]:
+        """Settle everything now; at most so many batches, the oldest ones: `purge_on` settles what `is_cut` says is left."""
+        self._purges_to = self._ordinal
+        return self.purge_on(now, now_ms, most)
+
+    def purge_on(self, now: float, now_ms: int = 0, most: int = NO_LIMIT) -> list[Action]:
+        """Settle the next of what was there at the `purge`."""
+        ending: list[Entry] = []
+        is_cut = False
+        for entry in self.entries:
+            if entry.ordinal > self._purges_to:
+                break
             if entry.is_open_ended:
-                entry.seal()
-                self._expire(entry, Reason.PURGE)
+                if len(ending) == most:
+                    is_cut = True
+                    break
+                ending.append(entry)
+        for entry in ending:
+            entry.seal()
+            self._expire(entry, Reason.PURGE)
+        if not is_cut:
+            self._purges_to = 0
         return self._settled(now, now_ms)
 
     def forget(self) -> None:
         """Hold nothing any more: the producer has failed within an event, and the entries may be wrong."""
         self.entries = deque()
         self._out = []
+        self._is_overdue = False
+        self._purges_to = 0
 
     # ------------------------------------------------------------------ rounds (R6)
     def _sent(self) -> list[Entry]:
@@ -804,7 +838,7 @@ class Ledger:
         self._expire_outcome(entry, why)
         entry.die()
         if not entry.is_stamped and not entry.is_flying:
-            self.entries.remove(entry)
+            self._leave(entry)
 
     def _expire_outcome(self, entry: Entry, why: Reason) -> None:
         if not entry.is_flying and not entry.is_ambiguous:

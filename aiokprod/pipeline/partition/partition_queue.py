@@ -60,6 +60,8 @@ from aiokprod.wire.codes import ErrorCode, name_of
 MESSAGE_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 MOST_AWAKE: Final = 10
 """Batches of the partition that are in flight or go soon; what is behind them waits long enough to `rest`."""
+MOST_AT_ONCE: Final = 200
+"""Batches that expire, or are purged, in one turn of the loop: some milliseconds. With `batch_size=0` each record is one."""
 LOOK_AGAIN_S: Final = 0.005
 """The least time between two looks at a deadline (s): one that has passed without effect must not become a busy loop."""
 
@@ -240,6 +242,7 @@ class PartitionQueue(ExplainedQueue):
         # chaser left, and when it asked for a producer id (loop time). All of it is written only when something goes wrong.
         self.timeline: Timeline | None = None
         self._led_since = self._chased_at = self._asked_at = context.loop.time()
+        self._gone = ""  # why the partition went away, for the records that are still to fail of it
         self.texts = PartitionErrors(topic, partition, is_transactional=scope is not None, codec=context.settings.codec)
         self._scope = scope
         self._entered = 0  # the number of the last transaction that it was let into
@@ -788,8 +791,11 @@ class PartitionQueue(ExplainedQueue):
         """
         is_new_topic, self._incarnation = incarnation != self._incarnation, incarnation
         if is_new_topic or self.ledger.is_recreated(topic_id):
-            self.texts.gone = f"the topic was made again with partitions 0 to {partition_count - 1}"
-            self.purge()
+            self._gone = f"the topic was made again with partitions 0 to {partition_count - 1}"
+            self.texts.gone = self._gone
+            self.seal()  # what comes later, if the partition is there again, is not meant
+            self.purge_some(MOST_AT_ONCE)
+            self._purge_on_later()
 
     def granted(self, identity: tuple[int, int]) -> None:
         """Take a producer id and epoch for this partition."""
@@ -814,7 +820,8 @@ class PartitionQueue(ExplainedQueue):
             self.expire()
             deadline = self.ledger.next_deadline()
             if deadline is not None:
-                self._look_at(max(deadline, self.loop.time() + LOOK_AGAIN_S))
+                now = self.loop.time()
+                self._look_at(now if self.ledger.is_cut else max(deadline, now + LOOK_AGAIN_S))
         except BaseException as bug:
             self._effects.crashed(bug)
             if not isinstance(bug, Exception):
@@ -826,12 +833,12 @@ class PartitionQueue(ExplainedQueue):
             self._looks_at = deadline  # behind the call: each later batch would trust a timer that is not set
 
     def expire(self) -> None:
-        """Fail the records whose deadline has come."""
+        """Fail the records whose deadline has come: those of `MOST_AT_ONCE` batches, the oldest ones."""
         now = self.loop.time()
         self._begin_event()
         self._effects.begin()
         try:
-            self.apply(self.ledger.tick(now, wall_ms()), now)
+            self.apply(self.ledger.tick(now, wall_ms(), MOST_AT_ONCE), now)
         finally:
             self._effects.end()
 
@@ -849,6 +856,38 @@ class PartitionQueue(ExplainedQueue):
                 raise AssertionError(
                     f"records of {self.topic}-{self.partition} have left its ledger without an outcome"
                 )
+
+    def purge_some(self, most: int) -> int:
+        """Begin to settle everything: so many batches at most. Return how many; if it is less, all is settled."""
+        before = len(self._batches)
+        if not before:
+            return 0
+        now = self.loop.time()
+        self._begin_event()
+        self.apply(self.ledger.purge(now, 0, most), now)
+        return most if self.ledger.is_cut else before - len(self._batches)
+
+    def _purge_on_later(self) -> None:
+        if self.ledger.is_cut:
+            self.loop.call_soon(self._purge_on)
+
+    def _purge_on(self) -> None:
+        """Settle more of what was there when the partition went away."""
+        if not self.ledger.is_cut:
+            return  # the producer has failed or is closed meanwhile
+        gone = self.texts.gone
+        self.texts.gone = self._gone  # the partition may be there again
+        try:
+            now = self.loop.time()
+            self._begin_event()
+            self.apply(self.ledger.purge_on(now, 0, MOST_AT_ONCE), now)
+            self._purge_on_later()
+        except BaseException as bug:
+            self._effects.crashed(bug)
+            if not isinstance(bug, Exception):
+                raise
+        finally:
+            self.texts.gone = gone
 
     def fail(self) -> None:
         """Settle everything, wherever a step of ours has ended. What was ever written may be in the log.

@@ -53,6 +53,7 @@ def ledger_wait(
         return Wait(WaitsFor.LEADER, _joined("the partition has no leader", last), led_since)
     if now < ledger.not_before:
         return Wait(WaitsFor.BACKOFF, last, chased_at, ledger.not_before, ledger.node)
+    # `is_cut` is not told: it lasts for some turns of the loop.
     if ledger.idempotent and ledger.identity is None:
         return Wait(WaitsFor.PRODUCER_ID, _joined("the partition has no producer id", last), asked_at)
     return None

@@ -906,6 +906,25 @@ class Parking:
             self.is_open = is_open
             self._refusal = refusal
 
+    def fail_some(self, of_record: Callable[[ParkedRecord], AiokprodError], most: int) -> bool:
+        """Fail so many parked records; False: fewer were there."""
+        failing: list[ParkedRecord] = []
+        for dispatcher in self.topics.values():
+            for record in dispatcher.waiting:
+                if len(failing) == most:
+                    break
+                failing.append(record)
+        self.effects.begin()
+        try:
+            for record in failing:
+                self.fail_parked(record, of_record(record))
+                dispatcher = self.topics.get(record.topic)
+                if dispatcher is not None:
+                    dispatcher.forget(record)  # in any case: else the caller would never come to the end
+        finally:
+            self.effects.end()
+        return len(failing) == most
+
     def fail_all(self, of_record: Callable[[ParkedRecord], AiokprodError]) -> None:
         """Fail every parked record, whatever it waits for."""
         self.effects.begin()

@@ -39,10 +39,12 @@ def scenario(play: Scenario) -> Scenario:
 
 
 @asynccontextmanager
-async def unreachable(network: VirtualNetwork, **options: Any) -> AsyncIterator[tuple[MockCluster, Producer]]:
+async def unreachable(
+    network: VirtualNetwork, *, partitions: int = 1, **options: Any
+) -> AsyncIterator[tuple[MockCluster, Producer]]:
     """Yield a producer that knows topic "t", whose leader refuses connections: nothing is ever stamped."""
     async with MockCluster(brokers=1, network=network, seed=1, auto_create_topics=False) as cluster:
-        cluster.create_topic("t", partitions=1)
+        cluster.create_topic("t", partitions=partitions)
         settings: dict[str, Any] = {"buffer_memory": 1_000_000_000, "delivery_timeout_ms": 3_600_000} | options
         producer = Producer(cluster.bootstrap_servers, dialer=network.dial, **settings)
         await producer.start()
@@ -201,6 +203,37 @@ async def deadlines_in_one_batch(network: VirtualNetwork, size: int) -> Counts:
 @scenario
 async def deadlines_of_batches_of_one(network: VirtualNetwork, size: int) -> Counts:
     return await deadlines(network, size, batch_size=0)
+
+
+async def end_together(network: VirtualNetwork, size: int, partitions: int, *, closes: bool) -> Counts:
+    """Let batches of one record expire, or be given up by `close`, all at once."""
+    budget = {"request_timeout_ms": 1_000, "delivery_timeout_ms": 5_000}
+    async with unreachable(network, partitions=partitions, batch_size=0, **budget) as (_, producer):
+        deliveries = [producer.send("t", b"x" * 10, partition=number % partitions) for number in range(size)]
+        await asyncio.sleep(4.0)
+        with Counted() as counted:
+            if closes:
+                report = await producer.close(timeout=0.1)
+                assert report.count == size
+            else:
+                await asyncio.sleep(3.0)
+        assert all(delivery.done() for delivery in deliveries)
+        return {"work": counted.work, "most": counted.most}
+
+
+@scenario
+async def expiry_of_batches_of_one(network: VirtualNetwork, size: int) -> Counts:
+    return await end_together(network, size, 1, closes=False)
+
+
+@scenario
+async def expiry_of_batches_of_one_in_many_partitions(network: VirtualNetwork, size: int) -> Counts:
+    return await end_together(network, size, 4, closes=False)
+
+
+@scenario
+async def close_with_batches_of_one(network: VirtualNetwork, size: int) -> Counts:
+    return await end_together(network, size, 4, closes=True)
 
 
 # ---------------------------------------------------------------------- callers that ask again and again

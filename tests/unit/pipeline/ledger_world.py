@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ledger_states import OUTCOMES, complaints
 
 from aiokprod.pipeline.partition.ledger import (
+    NO_LIMIT,
     Abort,
     Action,
     Chase,
@@ -613,6 +614,8 @@ def run(seed: int, kind: Kind, ledger: type[Ledger] = Ledger) -> World:
         world.limit = sizes.choice((4, 6, 9))
     # In some worlds records waited before they came here, so their time is over before that of those in front.
     waits = random.Random(f"waits {seed}")
+    slices = random.Random(f"slices {seed}")
+    most = slices.choice((1, 2)) if slices.random() < 0.3 else NO_LIMIT  # batches that expire at once
     waited = (0, 0, 40, 120) if waits.random() < 0.3 else (0,)
     unknowns, wide, active = draw() < 0.2, draw() < 0.5, rng.randrange(80, 400)
     faults = FAULTS if unknowns else tuple(fault for fault in FAULTS if not fault.startswith("unknown"))
@@ -624,11 +627,13 @@ def run(seed: int, kind: Kind, ledger: type[Ledger] = Ledger) -> World:
             world.starved, world.limit = False, max(world.limit, 1)
             world.learn()
         deadline = world.ledger.next_deadline()
-        if deadline is not None and deadline <= world.now:
-            world.act(world.ledger.tick(world.now, world.now))
+        if (deadline is not None and deadline <= world.now) or world.ledger._is_overdue:
+            world.act(world.ledger.tick(world.now, world.now, most))
         if step == purge_at:
             world.records = min(world.records, world.sent)
-            world.act(world.ledger.purge(world.now, world.now))
+            world.act(world.ledger.purge(world.now, world.now, most))
+        elif world.ledger._purges_to:
+            world.act(world.ledger.purge_on(world.now, world.now, most))
         world.look()
         dice = draw()
         if dice < 0.16:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heapq import heappop
+
 import pytest
 from stage_rig import ManualLoop
 
@@ -112,3 +114,33 @@ def test_a_stopped_queue_has_no_timer_and_may_be_set_again() -> None:
     timers.set(loop.now + 1, "y")
     loop.advance(1)
     assert called == ["y"]
+
+
+def test_of_many_that_are_due_together_so_many_are_called_in_one_turn_of_the_loop() -> None:
+    loop = ManualLoop()
+    called: list[str] = []
+    timers: TimerQueue[str] = TimerQueue(loop, called.append, 2)
+    for name in "abcde":
+        timers.set(loop.now + 1, name)
+    loop.now += 1
+    for expected in ("ab", "abcd", "abcde"):
+        assert len(loop.armed) == 1
+        heappop(loop.timers)[2]._run()
+        assert "".join(called) == expected
+    assert not loop.armed
+
+
+def test_what_an_item_sets_for_the_same_moment_comes_in_a_later_turn_behind_the_others() -> None:
+    loop = ManualLoop()
+    called: list[str] = []
+
+    def due(name: str) -> None:
+        called.append(name)
+        if len(called) < 4:
+            timers.set(loop.now, name)
+
+    timers: TimerQueue[str] = TimerQueue(loop, due, 1)
+    timers.set(loop.now, "a")
+    timers.set(loop.now, "b")
+    loop.advance(0)
+    assert called == ["a", "b", "a", "b", "a"]

@@ -54,6 +54,15 @@ def test_a_long_line_of_timeouts_does_not_hold_the_loop_for_its_whole_length(sce
     assert many["most"] <= SLACK * some["most"], "the most that is done in one callback"
 
 
+@pytest.mark.parametrize(
+    "scenario", ["expiry_of_batches_of_one", "expiry_of_batches_of_one_in_many_partitions", "close_with_batches_of_one"]
+)
+def test_many_batches_that_end_together_do_not_hold_the_loop_until_all_have_ended(scenario: str) -> None:
+    """A hundred thousand of one record each held it for seconds."""
+    some, many = counts_of(scenario, (1_000, 4_000))
+    assert many["most"] <= SLACK * some["most"], "the most that is done in one callback"
+
+
 def test_timeouts_that_are_all_different_keep_no_settled_record() -> None:
     counts = assert_linear("timeouts_that_are_all_different")
     assert max(count["kept"] for count in counts) <= 200

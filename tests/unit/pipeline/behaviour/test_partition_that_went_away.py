@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from rig import run_in_virtual_time, started, until
+from rig import backend_of, run_in_virtual_time, started, until
 
-from aiokprod.errors import DeliveryError, DeliveryTimeoutError
+from aiokprod.errors import DeliveryError, DeliveryTimeoutError, PartitionOutOfRangeError
 from aiokprod.model import Persistence
 
 
@@ -39,5 +39,34 @@ def test_records_of_a_partition_that_went_away_fail_long_before_their_deadline(a
                 error = delivery.exception()
                 assert isinstance(error, DeliveryError) and not isinstance(error, DeliveryTimeoutError)
             assert {delivery.exception().persistence for delivery in queued} == {Persistence.NOT_PERSISTED}  # type: ignore[union-attr]
+
+    run_in_virtual_time(scenario())
+
+
+def test_many_records_of_a_partition_that_went_away_fail_in_parts_and_those_that_come_when_it_is_back_do_not() -> None:
+    # faults: T6
+    async def scenario() -> None:
+        async with started("t", partitions=3, metadata_max_age_ms=100, batch_size=0, linger_ms=0) as (
+            cluster,
+            producer,
+        ):
+            for partition in range(3):
+                await producer.send("t", b"0", partition=partition)
+            cluster.freeze_broker(cluster.leader("t", 2))
+            queued = [producer.send("t", b"queued", partition=2) for _ in range(1_000)]
+            queue = next(queue for queue in backend_of(producer).partitions if queue.partition == 2)
+            queue.left_out(1, bytes(range(16)), 0)
+            done = [sum(delivery.done() for delivery in queued)]
+            queue.led_by(queue.node, 7, bytes(range(16)))
+            later = producer.send("t", b"later", partition=2)
+            for _ in range(5):
+                await asyncio.sleep(0)
+                done.append(sum(delivery.done() for delivery in queued))
+            assert done == [200, 400, 600, 800, 1_000, 1_000]
+            for delivery in queued:
+                assert isinstance(delivery.exception(), PartitionOutOfRangeError)
+            assert not later.done()
+            later.recall()
+            await producer.close(timeout=0.1)
 
     run_in_virtual_time(scenario())

@@ -245,3 +245,66 @@ def test_a_purge_tells_each_record_what_is_known_of_it() -> None:
     desk.lose(flying[1])
     assert desk.fly() == []
     assert len(desk.told) == 6
+
+
+def test_a_purge_in_parts_ends_the_oldest_first_and_nothing_is_sent_in_between() -> None:
+    desk = Desk()
+    desk.warm()
+    flying = [desk.send(), desk.send()]
+    assert desk.fly() == flying
+    for _ in range(5):
+        desk.send()
+    ledger = desk.ledger
+    desk._keep(ledger.purge(desk.now, desk.now_ms, 3))
+    assert (desk.records(POSSIBLY), desk.records(NOT)) == ([1, 2], [3])
+    assert ledger.is_cut and desk.fly() == []
+    later = desk.send()  # after the purge began: it is not meant
+    desk.answer(flying[0], 0, 1)
+    desk.answer(flying[1], 0, 2)
+    assert desk.fly() == []
+    desk._keep(ledger.purge_on(desk.now, desk.now_ms, 3))
+    assert desk.records(NOT) == [3, 4, 5, 6] and ledger.is_cut
+    desk._keep(ledger.purge_on(desk.now, desk.now_ms, 3))
+    assert desk.records(NOT) == [3, 4, 5, 6, 7] and not ledger.is_cut
+    assert desk.fly() == [later]
+
+
+def test_an_expiry_in_parts_gives_the_verdicts_of_one_as_a_whole() -> None:
+    """What is due and has not been expired yet is not sent: it would be POSSIBLY, and is certainly NOT there."""
+    whole, parts = Desk(), Desk()
+    for desk in (whole, parts):
+        desk.warm()
+        flying = [desk.send(2), desk.send()]
+        assert desk.fly() == flying
+        for _ in range(4):
+            desk.send(2)
+        desk.now += DELIVERY_TIMEOUT_S / 2
+        desk.send()
+        desk.now += DELIVERY_TIMEOUT_S / 2 + 0.1
+    whole._keep(whole.ledger.tick(whole.now, whole.now_ms))
+    turns = 0
+    while not turns or parts.ledger.is_cut:
+        parts._keep(parts.ledger.tick(parts.now, parts.now_ms, 2))
+        turns += 1
+        if parts.ledger.is_cut:
+            assert parts.fly() == []
+    assert turns == 3
+    assert parts.told == whole.told and len(parts.told) == 12
+    assert [settle.outcome for settle in parts.settled] == [settle.outcome for settle in whole.settled]
+
+
+def test_an_expiry_in_parts_whose_rest_was_answered_meanwhile_is_over_at_the_next_look() -> None:
+    desk = Desk()
+    desk.warm()
+    flying = [desk.send(), desk.send()]
+    assert desk.fly() == flying
+    desk.now += DELIVERY_TIMEOUT_S + 0.1
+    desk._keep(desk.ledger.tick(desk.now, desk.now_ms, 1))
+    assert desk.ledger.is_cut
+    desk.answer(flying[0], 0, 1)
+    desk.answer(flying[1], 0, 2)
+    assert desk.records(Outcome.DELIVERED) == [0, 2]
+    desk._keep(desk.ledger.tick(desk.now, desk.now_ms, 1))
+    assert not desk.ledger.is_cut
+    later = desk.send()
+    assert desk.fly() == [later]
