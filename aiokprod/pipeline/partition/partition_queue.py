@@ -864,7 +864,11 @@ class PartitionQueue(ExplainedQueue):
             return 0
         now = self.loop.time()
         self._begin_event()
-        self.apply(self.ledger.purge(now, 0, most), now)
+        self._effects.begin()
+        try:
+            self.apply(self.ledger.purge(now, 0, most), now)
+        finally:
+            self._effects.end()
         return most if self.ledger.is_cut else before - len(self._batches)
 
     def _purge_on_later(self) -> None:
@@ -880,7 +884,11 @@ class PartitionQueue(ExplainedQueue):
         try:
             now = self.loop.time()
             self._begin_event()
-            self.apply(self.ledger.purge_on(now, 0, MOST_AT_ONCE), now)
+            self._effects.begin()
+            try:
+                self.apply(self.ledger.purge_on(now, 0, MOST_AT_ONCE), now)
+            finally:
+                self._effects.end()
             self._purge_on_later()
         except BaseException as bug:
             self._effects.crashed(bug)
@@ -952,8 +960,8 @@ class PartitionQueue(ExplainedQueue):
         looks_at = self._looks_at
         if looks_at > max(deadline, now) + STALLED_S or looks_at < now - STALLED_S:
             return Stall("records have no alarm for the end of their delivery_timeout_ms", self, None, self._look_again)
-        if ledger.is_flying:
-            return None  # an answer comes, or the loss of the connection
+        if ledger.is_flying or ledger.is_cut:
+            return None  # an answer comes, or the loss of the connection; the next part of a purge
         if self.node != ledger.node:
             return Stall("a partition does not follow its leader", self, head, self._reroute)
         if self.node < 0 or not ledger.flowing or now < ledger.not_before + STALLED_S:

@@ -918,9 +918,9 @@ class Parking:
         try:
             for record in failing:
                 self.fail_parked(record, of_record(record))
-                dispatcher = self.topics.get(record.topic)
-                if dispatcher is not None:
-                    dispatcher.forget(record)  # in any case: else the caller would never come to the end
+                waited_in = self.topics.get(record.topic)
+                if waited_in is not None:
+                    waited_in.forget(record)  # in any case: else the caller would never come to the end
         finally:
             self.effects.end()
         return len(failing) == most
