@@ -161,7 +161,7 @@ class Collected:
 
 
 class Books:
-    """What a producer was given and what its program was told, and the promises that hold whatever came between two lines."""
+    """The records that a producer was given, and the promises that hold whatever came between two lines."""
 
     def __init__(self, cluster: MockCluster, producer: Producer, topic: str = "t") -> None:
         self.cluster = cluster

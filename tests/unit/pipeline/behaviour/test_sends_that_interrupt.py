@@ -1,4 +1,4 @@
-"""What sends while code of ours is at work (a finalizer, a log handler, a hook) is put off to the next turn of the loop."""
+"""Sends while code of ours is at work (by a finalizer, a log handler, a hook) are put off to the next turn of the loop."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def effects_of(producer: Producer) -> Effects:
 # ---------------------------------------------------------------------- the garbage collector
 @pytest.mark.parametrize("inner", INNER)
 def test_a_finalizer_sends_wherever_the_collector_runs(inner: str) -> None:
-    """A log handler that sends is called so, when asyncio tells of a task that nobody awaited."""
+    """A log handler that sends is called so, when asyncio tells of a task whose failure was not looked at."""
 
     async def scenario() -> None:
         async with started("t", linger_ms=5, batch_size=300) as (cluster, producer):

@@ -26,7 +26,7 @@ SMALL = {"batch_size": 250, "linger_ms": 5}  # a large key ends a batch
 
 
 class Later:
-    """What a serializer returns that has to be awaited. No coroutine, which would warn where a fault drops it."""
+    """The result of a serializer, which has to be awaited. No coroutine, which would warn where a fault drops it."""
 
     def __init__(self, data: Any) -> None:
         self.data = data
@@ -126,7 +126,7 @@ def test_so_does_a_try_send(is_full: bool) -> None:
 
 @PURE
 def test_a_topic_that_is_sent_to_for_the_first_time_works_afterwards() -> None:
-    """Its dispatcher was there, and knew of no partitions: each record failed after max_block_ms."""
+    """Each record failed after max_block_ms: the dispatcher of the topic was there, and knew of no partitions."""
 
     async def scenario() -> None:
         async with started("t", linger_ms=5) as (cluster, producer):
@@ -189,7 +189,7 @@ def test_a_done_callback_is_called_once_and_a_send_works_after_an_interrupt_at_a
 
 
 @PURE
-def test_a_failure_is_told_to_somebody_after_an_interrupt_at_any_point_of_an_await() -> None:
+def test_a_failure_is_reported_after_an_interrupt_at_any_point_of_an_await() -> None:
     """The Delivery of a wait that never began counted as awaited: its failure was told to nothing."""
     told: list[AiokprodError] = []
 
