@@ -100,7 +100,7 @@ def lost_counts(caplog: pytest.LogCaptureFixture) -> list[int]:
 
 
 class Outcome(BaseException):
-    """What a test framework raises, whose `fail` is no Exception."""
+    """An outcome that a test framework raises, whose `fail` is no Exception."""
 
 
 @pytest.mark.parametrize("kind", [ValueError, Outcome, asyncio.CancelledError])

@@ -52,10 +52,11 @@ class CompressingThreads:
         from anyio.to_thread import run_sync
 
         try:
-            return await run_sync(
+            squeezed: bytes = await run_sync(
                 compress, self._codec, self._level, section, abandon_on_cancel=True, limiter=self._limiter
             )
         except RuntimeError:  # "can't start new thread": the program has ended in between
             if not has_ended():
                 raise
-            return compress(self._codec, self._level, section)
+            squeezed = compress(self._codec, self._level, section)
+        return squeezed

@@ -18,7 +18,7 @@ SOURCES: Final = str(Path(aiokprod.__file__).parent / "pipeline")
 
 
 class FaultError(Exception):
-    """What the fault raises."""
+    """The exception that the fault raises."""
 
 
 class FaultPoints:

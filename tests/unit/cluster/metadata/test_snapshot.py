@@ -199,7 +199,7 @@ def test_a_first_id_with_another_leader_of_the_same_epoch_is_that_of_another_top
     snapshot = take(snapshot, answer(topic("t", [(1, 3), (2, 3)], topic_id=ID_B)))
     assert leaders(snapshot) == [(1, 3), (2, 3)]
     assert (snapshot.topics["t"].topic_id, snapshot.topics["t"].incarnation) == (ID_B, 1)
-    older = answer(topic("t", [(1, 3), (1, 3)], topic_id=NO_ID))  # a broker of before, that lags behind
+    older = answer(topic("t", [(1, 3), (1, 3)], topic_id=NO_ID))  # a broker that lags behind
     assert take(snapshot, older).topics["t"].incarnation == 1
 
 

@@ -211,7 +211,7 @@ def test_an_error_of_a_dialer_is_named_and_passes_when_the_dialer_can_connect_ag
 
 
 class Outcome(BaseException):
-    """What a test framework raises in a log handler."""
+    """An outcome that a test framework raises in a log handler."""
 
 
 @pytest.mark.parametrize("kind", [IndexError, Outcome])

@@ -270,7 +270,7 @@ def test_a_purge_in_parts_ends_the_oldest_first_and_nothing_is_sent_in_between()
 
 
 def test_an_expiry_in_parts_gives_the_verdicts_of_one_as_a_whole() -> None:
-    """What is due and has not been expired yet is not sent: it would be POSSIBLY, and is certainly NOT there."""
+    """A batch that is due and has not been expired yet is not sent: it would be POSSIBLY, and is certainly NOT there."""
     whole, parts = Desk(), Desk()
     for desk in (whole, parts):
         desk.warm()
