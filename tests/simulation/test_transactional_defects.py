@@ -23,7 +23,7 @@ FOUND_BY: dict[type, set[str]] = {
     planted.SendsTheNewProtocol: {"the protocol of another version"},
     # A partition that the coordinator does not know gets no marker: what was aborted there is read with the next commit.
     planted.ForgetsAPartition: {"aborted record read", "aborted without a cause"},
-    planted.LetsInWhileCommitting: {"let in while ending"},
+    planted.LetsInWhileCommitting: {"let in while ending", "committed with a failure"},
     planted.TakesAFenceForAnAbort: {"aborted record read"},
 }
 NEAR = {planted.TakesAFenceForAnAbort: 240}  # a rare one: where to begin to look

@@ -15,7 +15,7 @@ import sys
 
 import docker_engine
 import kafka_image
-from machine import NotHere
+from this_machine import NotHere
 
 CANNOT_HAVE_IT = 77  # as a test that was left out, in automake and meson
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from machine import NotHere, has, install, is_root, lacking, says, tail, text_of, where_is
+from this_machine import NotHere, has, install, is_root, lacking, says, tail, text_of, where_is
 
 ANSWERS_WITHIN_S = 60.0
 ENDS_WITHIN_S = 30.0

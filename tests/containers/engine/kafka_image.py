@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from machine import NotHere, has, install, is_root, says, tail, where_is
+from this_machine import NotHere, has, install, is_root, says, tail, where_is
 
 HERE = Path(__file__).resolve().parent
 POM = HERE.parents[2] / "aiokprod" / "testing" / "kafka_cluster" / "pom.xml"

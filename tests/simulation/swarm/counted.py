@@ -124,14 +124,14 @@ def _plant_scan(work: Work) -> list[object]:
     from aiokprod.pipeline.partition.batch import ProducerBatch
 
     every: list[object] = []
-    append = ProducerBatch.append
+    write = ProducerBatch.write
 
-    def scanning(batch: ProducerBatch, *record: Any) -> int:
+    def scanning(batch: ProducerBatch, *record: Any) -> None:
         every.append(record)
         work.walked(every)
-        return append(batch, *record)
+        write(batch, *record)
 
-    ProducerBatch.append = scanning  # type: ignore[method-assign]
+    ProducerBatch.write = scanning  # type: ignore[method-assign]
     return every
 
 

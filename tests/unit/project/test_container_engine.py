@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "containers" / "eng
 
 import docker_engine
 import kafka_image
-import machine
+import this_machine
 from docker_engine import OwnEngine, Seen, Step, step_for
-from machine import NotHere
+from this_machine import NotHere
 
 ENGINE = Path(docker_engine.__file__).parent
 BARE = Seen(answers=False, host="", is_root=True, has_apt=True, missing=("docker.io",))
@@ -248,7 +248,7 @@ def test_packages_are_installed_with_a_new_list_if_the_old_one_has_them_not(
     monkeypatch: pytest.MonkeyPatch, answers: list[int], calls: int
 ) -> None:
     commands = apt_that_answers(monkeypatch, answers)
-    machine.install(["docker.io"])
+    this_machine.install(["docker.io"])
     assert len(commands) == calls
     assert commands[-1][-1] == "docker.io"
 
@@ -256,7 +256,7 @@ def test_packages_are_installed_with_a_new_list_if_the_old_one_has_them_not(
 def test_an_apt_that_fails_is_told_with_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
     apt_that_answers(monkeypatch, [100, 0, 100])
     with pytest.raises(NotHere, match=r"apt could not install docker\.io") as refused:
-        machine.install(["docker.io"])
+        this_machine.install(["docker.io"])
     assert refused.value.log == "status 100"
 
 
@@ -269,5 +269,5 @@ def apt_that_answers(monkeypatch: pytest.MonkeyPatch, statuses: list[int]) -> li
         status = statuses[len(commands) - 1]
         return subprocess.CompletedProcess(command, status, stdout=f"status {status}\n")
 
-    monkeypatch.setattr(machine.subprocess, "run", run)
+    monkeypatch.setattr(this_machine.subprocess, "run", run)
     return commands

@@ -30,7 +30,13 @@ DEFECTS = (
     Defect(
         "room_granted_at_once",
         "bytes that come free admit a waiting record in the middle of whatever state change freed them",
-        (Change("pipeline.sending.parking", "self.effects.room_is_due = True", "self.gate.grant()"),),
+        (
+            Change(
+                "pipeline.sending.parking",
+                "    def _room_is_free(self) -> None:\n        self.effects.room_is_due = True",
+                "    def _room_is_free(self) -> None:\n        self.gate.grant()",
+            ),
+        ),
         (*LOSES, "phantom", "told otherwise", "the outcome changed", "reordered", "producer failed"),
         fills_the_buffer,
         theme="expiry",

@@ -13,8 +13,8 @@ DEFECTS = (
         (
             Change(
                 "pipeline.sending.parking",
-                "            self._lines.pop(topic, None)\n",
-                "            self._lines.pop(topic, None)\n"
+                "                del self._lines[topic]\n",
+                "                del self._lines[topic]\n"
                 "            for parked in line.waiting:\n"
                 "                self.dispatcher(topic).waiting.pop(parked, None)\n",
             ),
@@ -43,7 +43,7 @@ DEFECTS = (
         (
             Change(
                 "pipeline.sending.parking",
-                "min(estimated_bytes + self.overhead_bytes, self.gate.limit_bytes)",
+                "min(estimated_bytes + self.overhead_bytes, gate.limit_bytes)",
                 "0",
             ),
         ),
@@ -181,8 +181,11 @@ DEFECTS = (
         (
             Change(
                 "pipeline.sending.parking",
-                "patience == NEVER_WAITS or (",
-                "(patience == NEVER_WAITS and gate.used_bytes >= gate.limit_bytes) or (",
+                "patience == NEVER_WAITS or (patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))\n"
+                "        ):\n            gate.refused",
+                "(patience == NEVER_WAITS and gate.used_bytes >= gate.limit_bytes) or (\n"
+                "            patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))\n"
+                "        ):\n            gate.refused",
             ),
         ),
         ("try_send waits",),
@@ -195,8 +198,8 @@ DEFECTS = (
         (
             Change(
                 "pipeline.sending.parking",
-                "(patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))",
-                "not gate.may_wait(charge_bytes)",
+                "(patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))\n        ):\n            gate.refused",
+                "not gate.may_wait(charge_bytes)\n        ):\n            gate.refused",
             ),
         ),
         ("send_many is refused room",),
@@ -215,26 +218,6 @@ DEFECTS = (
         ),
         ("never fits",),
         theme="full",
-    ),
-    Defect(
-        "partitioner_overshoots_the_buffer",
-        "a record is charged after its partition is chosen: what the partitioner sends meanwhile finds its room",
-        (
-            Change(
-                "pipeline.sending.parking",
-                "                gate.used_bytes += charge_bytes  # before the partition is chosen: a user's "
-                "partitioner may send, too\n",
-                "",
-            ),
-            Change(
-                "pipeline.sending.parking",
-                "                    self.not_taken(charge_bytes)\n                    raise\n",
-                "                    raise\n                gate.used_bytes += charge_bytes\n",
-            ),
-        ),
-        ("bytes above the limit",),
-        both(has_hook("partitioner", "reenter_every"), fills_the_buffer),
-        theme="served",
     ),
     # ------------------------------------------------------------------ telling outcomes
     Defect(
@@ -337,8 +320,8 @@ DEFECTS = (
         (
             Change(
                 "pipeline.sending.parking",
-                "                delivery.add_done_callback(heard)\n            record.value",
-                "                pass\n            record.value",
+                "            delivery.add_done_callback(heard)\n        record.value",
+                "            pass\n        record.value",
             ),
         ),
         ("reported too often",),
