@@ -105,8 +105,15 @@ class Sends:
             waiting = life.producer.metrics()["buffer_waiting_records"]
             if not waiting:
                 self.books.wrong("never fits", f"{account}: {refused!r:.200} though the buffer is empty")
-        # Outside of a transaction every record is refused.
-        if isinstance(refused, UsageError) and life.is_open and not life.has_failed and not life.is_transactional:
+        # Outside of a transaction every record is refused. A partitioner's record that cannot be put off is (docs/sending.md).
+        is_at_work = "interrupted the producer at work" in str(refused)
+        if (
+            isinstance(refused, UsageError)
+            and not is_at_work
+            and life.is_open
+            and not life.has_failed
+            and not life.is_transactional
+        ):
             self.books.wrong("refused while open", f"{account}: {refused!r:.200}")
 
     def again(self, index: int) -> None:
