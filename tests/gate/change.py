@@ -26,8 +26,8 @@ from gate.steps import LOGS, ROOT, Beside, StepFailedError, Steps, call, say, st
 SHARDS: Final = 6
 """So many that one takes about ten minutes on two quiet cores, with two processes."""
 
-WORLDS: Final = {"AIOKPROD_TEST_SWARM_SEEDS": "2500", "AIOKPROD_TEST_SEEDS": "2500"}
-"""Worlds of the swarm, and seeds of the whole producer in virtual time: what eight minutes hold on two quiet cores."""
+WORLDS: Final = {"AIOKPROD_TEST_SWARM_SEEDS": "2200", "AIOKPROD_TEST_SEEDS": "2200"}
+"""Worlds of the swarm, and seeds of the whole producer in virtual time: less than eight minutes of two quiet cores."""
 
 NO_ENGINE: Final = 77
 """The exit status of `tests/containers/engine` where this machine can have no engine."""
