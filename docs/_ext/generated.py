@@ -76,6 +76,7 @@ API: Final = {
     "transactions": (
         "aiokprod.Transaction",
         "aiokprod.TransactionOutcome",
+        "aiokprod.InTransaction",
         "aiokprod.GroupMetadata",
         "aiokprod.exactly_once",
         "aiokprod.end_transaction",

@@ -16,7 +16,7 @@ from aiokprod.cli.doctoring.finding import NOT_HERE, Finding
 from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.cluster.dialing.connection_settings import MECHANISMS, ConnectionSettings
 from aiokprod.cluster.dialing.dns import Address, resolve
-from aiokprod.cluster.dialing.handshake import Endpoint, open_connection
+from aiokprod.cluster.dialing.handshake import CONTROLLER, Endpoint, open_connection
 from aiokprod.cluster.dialing.tls import (
     EXPIRED,
     HOST_NAME_MISMATCH,
@@ -181,10 +181,11 @@ class ServerExaminer:
         if isinstance(error, AuthenticationError):
             return await self._why_no_sasl(endpoint, error)
         if isinstance(error, UnsupportedVersionError):
-            if "API" in error.message and "does not support" in error.message:
+            is_controller = error.message.endswith(CONTROLLER)
+            if is_controller or ("API" in error.message and "does not support" in error.message):
                 return Finding(
                     "no-broker",
-                    f"{endpoint} is no listener for clients: {error.message} (a port of a controller?)",
+                    f"{endpoint} is no listener for clients: {CONTROLLER if is_controller else error.message}",
                     "bootstrap.servers=HOST:PORT  (of a broker: see its advertised.listeners)",
                 )
             return Finding("broker-too-old", error.message, "upgrade the brokers: Kafka 2.1 or later is needed")

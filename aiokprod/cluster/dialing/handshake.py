@@ -54,6 +54,12 @@ SASL_AUTHENTICATION_FAILED: Final = int(ErrorCode.SASL_AUTHENTICATION_FAILED)
 BROKER_REGISTRATION: Final = 62
 """An API that only the listeners of KRaft controllers have."""
 
+CONTROLLER: Final = (
+    "this is a listener of a KRaft controller, which takes no records: name the listener of a broker (controllers often listen"
+    " on 9093, brokers on 9092)"
+)
+"""The message where this listener is dialed; `aiokprod doctor` knows it by its end."""
+
 SOFTWARE_NAME: Final = "aiokprod"
 
 
@@ -349,10 +355,7 @@ def _usable(answer: ApiVersionsResponse) -> ApiVersions:
         raise UnsupportedVersionError(f"ApiVersions was answered with {name_of(answer.error_code)}")
     versions = ApiVersions.from_response(answer)
     if MetadataRequest.API_KEY not in versions.ranges and BROKER_REGISTRATION in versions.ranges:
-        raise UnsupportedVersionError(
-            "this is a listener of a KRaft controller, which takes no records: name the listener of a broker (controllers often"
-            " listen on 9093, brokers on 9092)"
-        )
+        raise UnsupportedVersionError(CONTROLLER)
     versions.pick(MetadataRequest.API_KEY, LOWEST_METADATA, MetadataRequest.MAX_VERSION)
     versions.pick(ProduceRequest.API_KEY, ProduceRequest.MIN_VERSION, ProduceRequest.MAX_VERSION)
     return versions

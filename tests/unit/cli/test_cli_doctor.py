@@ -556,8 +556,13 @@ def test_the_broker_is_too_old() -> None:
         check(examine(cluster.bootstrap_servers), "broker-too-old", "Kafka 2.1 or later")
 
 
-def test_the_port_is_one_of_a_controller() -> None:
-    with MockCluster(1, api_versions={"Produce": None}) as cluster:
+@pytest.mark.parametrize(
+    "offered",
+    [{"Produce": None}, {"Metadata": None, 62: (0, 4)}],
+    ids=["no Produce", "what only controllers have"],
+)
+def test_the_port_is_one_of_a_controller(offered: dict[int | str, tuple[int, int] | None]) -> None:
+    with MockCluster(1, api_versions=offered) as cluster:
         check(examine(cluster.bootstrap_servers), "no-broker", "bootstrap.servers=HOST:PORT")
 
 
