@@ -379,11 +379,13 @@ class Delivery:
         if self.done():
             return False
         watch = self._watched()
+        woken = self._to_wake()
+        waiters = self._taken()
         watch.detached = True
         watch.cancel_message = msg
-        for waiter in self._taken():
-            waiter.cancel(msg)
-        self._fire()
+        for waiter in waiters:
+            waiter.join_cancelled(msg, woken)
+        self._fire(woken)
         return True
 
     def recall(self) -> bool:
@@ -427,7 +429,7 @@ class Delivery:
     def _fire(self, woken: list[Wakeable] | None = None) -> None:
         """Wake the waiters and run the callbacks soon, as the outcome is known; the caller does it if it passes `woken`."""
         # Each is dropped once it is among those that are woken: one that is in neither place would wait for ever.
-        together: list[Wakeable] = [] if woken is None else woken
+        together = self._to_wake() if woken is None else woken
         first = self._first
         if first is not None:
             first.settle(self, together)
@@ -448,8 +450,13 @@ class Delivery:
                         joined += 1
                 finally:
                     watch.callbacks = callbacks[joined:] if joined < len(callbacks) else None
-        if woken is None and together:
-            self._holder.event_loop().call_soon(wake, together)
+
+    def _to_wake(self) -> list[Wakeable]:
+        """Return a list whose members are woken on the next turn: asked of the loop while nothing has changed yet."""
+        woken: list[Wakeable] = []
+        if self._is_watched:
+            self._holder.event_loop().call_soon(wake, woken)
+        return woken
 
     def _watched(self) -> Watch:
         if self._watch is None:
@@ -489,15 +496,13 @@ class Delivery:
 
     def _taken(self) -> list[Waiter]:
         """Remove and return all waiters, first in, first out."""
-        taken: list[Waiter] = []
-        first = self._first
-        if isinstance(first, Waiter):
-            taken.append(first)
-            self._first = None
-        watch = self._watch
+        first, watch = self._first, self._watch
+        taken = [first] if isinstance(first, Waiter) else []
         if watch is not None and watch.others is not None:
             taken += watch.others
             watch.others = None
+        if isinstance(first, Waiter):
+            self._first = None
         return taken
 
     # asyncio's gather and shield use these two of the duck type; without them gather().cancel() hangs.

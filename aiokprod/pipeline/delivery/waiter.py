@@ -85,10 +85,16 @@ class Waiter(Listener):
         """Cancel the wait, as its task or its handle was; False if the task is about to run anyway."""
         if self.is_over:
             return False
-        alone: list[Wakeable] = [self]
+        alone: list[Wakeable] = []
         self._loop.call_soon(wake, alone)  # first: a waiter that is over is not woken by anything else
-        self._is_cancelled, self._cancel_message, self.is_over = True, msg, True
+        self.join_cancelled(msg, alone)
         return True
+
+    def join_cancelled(self, msg: object, woken: list[Wakeable]) -> None:
+        """Join those that are woken next, as cancelled: the handle was."""
+        if not self.is_over:
+            woken.append(self)
+            self._is_cancelled, self._cancel_message, self.is_over = True, msg, True
 
     def result(self) -> None:
         """Return if the task may go on, else raise its cancellation. The task calls this when it is woken."""

@@ -29,10 +29,6 @@ TIMERS: Final = frozenset({"_blocked", "_expiries", "_timeouts", "_wakes"})
 EXCEPTIONS: Final = {
     ("consuming/confluent_source.py", "_ask"): "a thread that is kept for the next call; it marks nothing as asked",
     (
-        "pipeline/delivery/delivery.py",
-        "_fire",
-    ): "what it has not taken stays; what it has taken goes with the crash of the step",
-    (
         "pipeline/partition/outcomes.py",
         "_wake",
     ): "written first on purpose: after a crash `_wake_all` finds the tasks there",

@@ -322,3 +322,39 @@ def test_an_unsettled_delivery_has_no_result_yet() -> None:
 
 def test_a_delivery_whose_record_was_not_taken_is_over_for_what_looks_at_it() -> None:
     assert Delivery(NOT_TAKEN, 0).done()
+
+
+@pytest.mark.parametrize("listens", ["a task", "a callback", "both"])
+def test_a_loop_that_refuses_the_call_leaves_a_cancelled_delivery_as_it_was(
+    listens: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with started("t") as (_, producer):
+            delivery = producer.send("t", b"v")
+            heard: list[Delivery] = []
+            if listens != "a task":
+                delivery.add_done_callback(heard.append)
+            waits = listens != "a callback"
+            task = asyncio.ensure_future(_awaited(delivery)) if waits else None
+            await asyncio.sleep(0)
+            loop = asyncio.get_running_loop()
+            with monkeypatch.context() as patch:
+                patch.setattr(loop, "call_soon", _refused)
+                with pytest.raises(MemoryError):
+                    delivery.cancel("message")
+            assert not delivery.cancelled() and not delivery.done()
+            if task is not None:
+                assert (await task).offset == 0
+            assert (await delivery).offset == 0
+            await asyncio.sleep(0)
+            assert heard == ([] if listens == "a task" else [delivery])
+
+    run(scenario())
+
+
+async def _awaited(delivery: Delivery) -> RecordMetadata:
+    return await delivery
+
+
+def _refused(*_: object, **__: object) -> None:
+    raise MemoryError
