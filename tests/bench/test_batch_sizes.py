@@ -26,6 +26,7 @@ def counted_of(kind: str, codec: str, partitions: int) -> tuple[Counted, Counted
     return PLAIN[kind, partitions], counted(codec, VALUES[kind], partitions=partitions)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(("kind", "codec"), FEWER)
 def test_data_that_pack_take_fewer_batches(kind: str, codec: str) -> None:
     plain, packed = counted_of(kind, codec, 3)

@@ -172,6 +172,7 @@ def test_members_leave(target: Target) -> None:  # broker: 21.8
     assert group.ask_join(first, group.new_id(first)).generation_id == 5, "the empty group was a generation"
 
 
+@pytest.mark.slow
 def test_a_silent_member_is_out_after_its_session(target: Target) -> None:  # broker: 21.9
     group = GroupAsker(target)
     broker = group.connect()

@@ -105,6 +105,7 @@ def numbers(cluster: MockCluster) -> list[int]:
     return [int(record.value or b"-1") for record in cluster.records("orders")]
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("server", list(SERVERS))
 @pytest.mark.parametrize("linger_ms", [0, 600_000], ids=["on their way", "lingering"])
 def test_what_was_sent_right_before_sigterm_is_in_the_log(
@@ -124,6 +125,7 @@ def test_what_was_sent_right_before_sigterm_is_in_the_log(
     assert "undelivered: 0" in running.said
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("server", list(SERVERS))
 def test_a_cluster_that_does_not_answer_cannot_keep_the_process(
     cluster: MockCluster, tmp_path: Path, server: str

@@ -114,6 +114,7 @@ def test_each_application_is_tested_with_each_fixture() -> None:
             assert f"({fixture}: " in text, f"{application} has no test with {fixture}"
 
 
+@pytest.mark.slow
 def test_the_page_under_anyio(tmp_path: Path) -> None:
     run(tmp_path, "anyio", MODULES)
 

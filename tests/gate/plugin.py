@@ -133,6 +133,22 @@ def failure_of(report: pytest.TestReport) -> Failure:
     return Failure(report.nodeid, tuple(getattr(report, "sensed", ())), error, message, report.longreprtext)
 
 
+class SlowAfter:
+    """The plugin that marks cases of tests as slow: all but the first ones, by the marker `slow_after`."""
+
+    @pytest.hookimpl(tryfirst=True)  # before `-m` leaves out what is slow
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        counts: Counter[str] = Counter()
+        for item in items:
+            marker = item.get_closest_marker("slow_after")
+            if marker is None or item.get_closest_marker("slow"):
+                continue
+            test = item.nodeid.partition("[")[0]
+            counts[test] += 1
+            if counts[test] > marker.args[0]:
+                item.add_marker(pytest.mark.slow)
+
+
 class Selection:
     """The plugin that keeps the tests of a shard, or the first ones of each file.
 
@@ -181,6 +197,7 @@ def group_of(item: pytest.Item) -> tuple[str, str]:
 
 def register(config: pytest.Config) -> None:
     """Register what the environment asks for."""
+    config.pluginmanager.register(SlowAfter())
     config.pluginmanager.register(selection())
     failures = os.environ.get(FAILURES)
     if not failures:

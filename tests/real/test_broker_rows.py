@@ -72,6 +72,7 @@ def test_killing_each_broker_in_turn_loses_nothing(cluster: KafkaCluster, kafka_
     assert all_delivered(told)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("frozen_s", [scaled(1.0, 5.0), scaled(3.0, 40.0)], ids=["briefly", "past the request timeout"])
 def test_a_frozen_leader_answers_late_and_nothing_is_written_twice(
     cluster: KafkaCluster, kafka_name: str, frozen_s: float
@@ -132,6 +133,7 @@ def test_a_cluster_that_was_down_as_a_whole_is_found_again_without_a_storm(
     assert cluster.proxy.connections() - before < 3 * 2 * (20 + 5 * (down_s + 30)), metrics
 
 
+@pytest.mark.slow
 def test_leaders_that_move_all_the_time_keep_the_order(cluster: KafkaCluster, kafka_name: str) -> None:  # faults: B9
     def move() -> None:
         draw = random.Random(5)
@@ -148,6 +150,7 @@ def test_leaders_that_move_all_the_time_keep_the_order(cluster: KafkaCluster, ka
 
 
 # ---------------------------------------------------------------------- network
+@pytest.mark.slow
 def test_a_slow_and_jittery_network_causes_no_retries(cluster: KafkaCluster, kafka_name: str) -> None:  # faults: N13
     cluster.create_topic(kafka_name, partitions=6)
 
@@ -163,6 +166,7 @@ def test_a_slow_and_jittery_network_causes_no_retries(cluster: KafkaCluster, kaf
     assert metrics["batches_resent"] == 0
 
 
+@pytest.mark.slow
 def test_one_broker_out_of_reach_keeps_only_its_own_records(
     cluster: KafkaCluster, kafka_name: str
 ) -> None:  # faults: N14
@@ -197,6 +201,7 @@ def test_one_broker_out_of_reach_keeps_only_its_own_records(
     assert not findings, findings
 
 
+@pytest.mark.slow
 def test_connections_that_are_reset_all_the_time_lose_nothing(
     cluster: KafkaCluster, kafka_name: str
 ) -> None:  # faults: N15, N19
@@ -218,6 +223,7 @@ def test_connections_that_are_reset_all_the_time_lose_nothing(
     assert cluster.proxy.connections() - before < 3 * 2 * 5 * (lasts_s + 20), "at most five dials a second and broker"
 
 
+@pytest.mark.slow
 def test_a_connection_that_goes_silent_is_found_at_the_request_timeout(
     cluster: KafkaCluster, kafka_name: str
 ) -> None:  # faults: N7
@@ -233,6 +239,7 @@ def test_a_connection_that_goes_silent_is_found_at_the_request_timeout(
     assert metrics["connections_lost"] >= 2
 
 
+@pytest.mark.slow
 def test_a_cluster_out_of_reach_is_logged_in_moderation(
     cluster: KafkaCluster, kafka_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:  # faults: N16

@@ -68,6 +68,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(("cluster", "kind"), PAIRS, indirect=["cluster"])
 def test_the_output_is_the_image_of_the_input(cluster: KafkaCluster, kafka_name: str, kind: str) -> None:
     topic = kafka_name
@@ -125,6 +126,7 @@ def committed_offset(cluster: KafkaCluster, topic: str) -> int:
         consumer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_made_again", ["while it runs", "before it is run again"])
 def test_an_output_topic_that_is_deleted_in_a_transaction_moves_no_position_and_doubles_nothing(
     cluster: KafkaCluster, kafka_name: str, is_made_again: str

@@ -80,6 +80,7 @@ def everything_frozen(cluster: KafkaCluster) -> Iterator[None]:
 
 
 # ---------------------------------------------------------------------- lost answers
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "effect", [Drop(), Swallow(), Truncate(20), WrongCorrelation()], ids=lambda effect: type(effect).__name__
 )
@@ -104,6 +105,7 @@ def test_an_answer_lost_after_the_append_is_asked_for_again_and_told_with_its_of
     assert log_of(cluster, kafka_name) == {0: [(number, number) for number in range(5)]}
 
 
+@pytest.mark.slow
 def test_answers_lost_again_and_again_with_five_in_flight_make_no_copy(
     cluster: KafkaCluster, kafka_name: str
 ) -> None:  # faults: N2, N3
@@ -126,6 +128,7 @@ def test_answers_lost_again_and_again_with_five_in_flight_make_no_copy(
 
 
 # ---------------------------------------------------------------------- frost
+@pytest.mark.slow
 def test_what_times_out_while_all_brokers_are_frozen_is_told_exactly(cluster: KafkaCluster, kafka_name: str) -> None:
     # faults: B5, I8
     cluster.create_topic(kafka_name, partitions=3)
@@ -158,6 +161,7 @@ def test_what_times_out_while_all_brokers_are_frozen_is_told_exactly(cluster: Ka
     assert said[POSSIBLY] <= 3 * 5 * (1_000 // 80)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["answers", "requests"])
 def test_a_partition_gives_its_numbers_up_where_a_batch_past_its_deadline_never_came(
     cluster: KafkaCluster, kafka_name: str, lost: str
@@ -198,6 +202,7 @@ async def offset_of(producer: Producer, topic: str, value: bytes) -> int | None:
             assert time.monotonic() < deadline
 
 
+@pytest.mark.slow
 def test_close_while_all_brokers_are_frozen_accounts_for_each_record(cluster: KafkaCluster, kafka_name: str) -> None:
     # faults: L11
     cluster.create_topic(kafka_name, partitions=3)
@@ -226,6 +231,7 @@ def test_close_while_all_brokers_are_frozen_accounts_for_each_record(cluster: Ka
 
 
 # ---------------------------------------------------------------------- a stopped client
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("delivery_timeout_ms", "stopped_s"),
     [(120_000, 3.0), (5_000, 6.0)],
@@ -278,6 +284,7 @@ def test_a_client_that_was_stopped_and_continued_sends_nothing_twice(
 
 
 # ---------------------------------------------------------------------- acks
+@pytest.mark.slow
 def test_without_idempotence_a_copy_is_explained_by_a_second_attempt(cluster: KafkaCluster, kafka_name: str) -> None:
     cluster.create_topic(kafka_name)
     told: list[Told] = []

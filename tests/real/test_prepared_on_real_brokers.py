@@ -21,7 +21,7 @@ pytestmark = pytest.mark.real
 
 CLUSTERS = [
     pytest.param(("4.3.1", 2), id="4.3-TV2"),
-    pytest.param(("4.3.1", 1), id="4.3-TV1"),
+    pytest.param(("4.3.1", 1), id="4.3-TV1", marks=pytest.mark.slow),
     pytest.param(("4.3.1", 0), id="4.3-TV0", marks=pytest.mark.slow),
     pytest.param(("3.9.1", None), id="3.9", marks=pytest.mark.slow),
     pytest.param(("2.8.2", None), id="2.8", marks=pytest.mark.slow),

@@ -172,6 +172,7 @@ def test_plain_tls_delivers(cluster: KafkaCluster) -> None:
     assert offset is not None
 
 
+@pytest.mark.slow
 def test_mutual_tls_delivers_with_our_certificate_and_says_what_is_missing_without(tmp_path: Path) -> None:
     # faults: S4
     stranger = TlsFiles.issue(tmp_path).client_certificate
@@ -189,6 +190,7 @@ def test_mutual_tls_delivers_with_our_certificate_and_says_what_is_missing_witho
 
 
 # ---------------------------------------------------------------------- staying in
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("trouble", ["sessions end", "connections are reset", "tokens expire"])
 def test_records_arrive_once_and_in_order_while(
     cluster: KafkaCluster, kafka_name: str, trouble: str, caplog: pytest.LogCaptureFixture
@@ -259,6 +261,7 @@ REFUSED_TOKENS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("claims", "says"), REFUSED_TOKENS.values(), ids=REFUSED_TOKENS)
 def test_a_token_that_the_broker_refuses_is_told_by_its_status_and_not_shown(
     cluster: KafkaCluster, claims: dict[str, Any], says: str, caplog: pytest.LogCaptureFixture
@@ -336,6 +339,7 @@ def test_a_tls_client_at_a_plaintext_port_is_told_so(cluster: KafkaCluster) -> N
     assert "check that this is the port of a TLS listener" in str(error)
 
 
+@pytest.mark.slow
 def test_sasl_where_none_is_wanted_and_none_where_it_is(cluster: KafkaCluster) -> None:  # faults: S9
     unasked = with_sasl(cluster, "PLAIN") | {"security_protocol": "SASL_PLAINTEXT"}
     del unasked["ssl_cafile"]

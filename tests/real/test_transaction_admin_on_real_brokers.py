@@ -22,7 +22,11 @@ from aiokprod.wire.messages.produce import PartitionProduceData, ProduceRequest,
 pytestmark = pytest.mark.real
 
 TRANSACTIONAL = 0x10
-CLUSTERS = [pytest.param(2, id="TV2"), pytest.param(1, id="TV1"), pytest.param(0, id="TV0", marks=pytest.mark.slow)]
+CLUSTERS = [
+    pytest.param(2, id="TV2"),
+    pytest.param(1, id="TV1", marks=pytest.mark.slow),
+    pytest.param(0, id="TV0", marks=pytest.mark.slow),
+]
 
 
 @pytest.fixture(scope="module", params=CLUSTERS)

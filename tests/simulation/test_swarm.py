@@ -84,6 +84,7 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
     assert told[0] == told[1] == digests(seeds)
 
 
+@pytest.mark.slow
 def test_most_worlds_are_survivable() -> None:
     runs = [play(draw_world(seed)) for seed in range(FIRST, FIRST + 40)]
     assert sum(run.delivered for run in runs) > sum(run.records for run in runs) / 5

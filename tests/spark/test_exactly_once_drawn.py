@@ -154,6 +154,7 @@ class Drawn:
         assert set(rest.values()) <= {1}
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_every_row_of_a_finished_batch_is_there_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with MockCluster(2, transaction_version=1 + seed % 2, transaction_completion_ms=2) as cluster:

@@ -86,6 +86,7 @@ def test_rows_become_visible_with_the_commit_of_their_batch(cluster: MockCluster
     assert visible(cluster) == ONCE + Counter(rows_of(1) + rows_of(2) + rows_of(3))
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_driver_that_dies_in_the_commit_is_followed_by_one_that_goes_on(
     cluster: MockCluster, step: str, monkeypatch: pytest.MonkeyPatch

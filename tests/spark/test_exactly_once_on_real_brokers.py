@@ -25,6 +25,7 @@ def of(cluster: KafkaCluster, topic: str, **options: str) -> Spark:
     return Spark(cluster, {"topic": topic, "sinkId": topic, **options})
 
 
+@pytest.mark.slow
 def test_every_step_of_a_commit_may_be_the_last_of_its_driver(
     kafka_cluster: KafkaCluster, kafka_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +65,7 @@ def test_of_two_drivers_the_newer_one_writes(kafka_cluster: KafkaCluster, kafka_
     assert read_by_librdkafka(kafka_cluster.bootstrap_servers, kafka_topic) == ONCE + Counter(rows_of(1))
 
 
+@pytest.mark.slow
 def test_facts_go_with_the_marker_topic_and_stay_where_it_grows(kafka_cluster: KafkaCluster, kafka_topic: str) -> None:
     markers = f"{kafka_topic}-markers"
     kafka_cluster.create_topic(markers, 3)
@@ -86,6 +88,7 @@ def test_facts_go_with_the_marker_topic_and_stay_where_it_grows(kafka_cluster: K
     assert read_by_librdkafka(kafka_cluster.bootstrap_servers, kafka_topic) == written
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_leaves_nothing_and_readers_go_on(kafka_cluster: KafkaCluster, kafka_topic: str) -> None:
     servers = kafka_cluster.bootstrap_servers
     spark = Spark(kafka_cluster, {"topic": kafka_topic, "txnAppId": kafka_topic, "txnVersion": "5"}, query=None)

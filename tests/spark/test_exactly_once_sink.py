@@ -45,6 +45,7 @@ def small_batches(spark: SparkSession) -> Iterator[None]:
         spark.conf.unset(name)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_batches")
 def test_a_stream_and_a_job_that_is_run_again(
     spark: SparkSession, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path

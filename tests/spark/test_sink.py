@@ -44,6 +44,7 @@ def test_a_batch_is_written_with_every_column(
     assert {row["partition"] for row in claims} == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_a_stream_is_written_in_batches(
     spark: SparkSession, kafka_bootstrap: str, kafka_topic: str, tmp_path: Path
 ) -> None:

@@ -69,6 +69,7 @@ async def copy(cluster: MockCluster, consumer: Any, producer: Producer) -> None:
                 batches.stop()
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", CLASSIC)  # a member of KIP-848 keeps its epoch until it has joined again
 def test_a_member_that_lost_its_session_during_the_body_is_taken_for_the_next_loop(kind: str) -> None:
     async def scenario() -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from gate.failures import Failure, why_final
-from gate.plugin import Selection, selection
+from gate.plugin import Selection, SlowAfter, selection
 from gate.plugin_variables import FAILURES, FIRST_OF_EACH_FILE, SHARD
 from gate.shards import Shard
 
@@ -166,3 +166,34 @@ def test_a_wrong_value_is_an_error_of_usage(monkeypatch: pytest.MonkeyPatch, var
         monkeypatch.setenv(name, value)
     with pytest.raises(pytest.UsageError):
         selection()
+
+
+class Case:
+    """A case of a test, with real markers."""
+
+    def __init__(self, nodeid: str, *marks: pytest.Mark) -> None:
+        self.nodeid = nodeid
+        self.marks = list(marks)
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return next((mark for mark in self.marks if mark.name == name), None)
+
+    def add_marker(self, mark: pytest.MarkDecorator) -> None:
+        self.marks.append(mark.mark)
+
+
+def test_cases_after_the_first_ones_are_slow_where_a_test_says_so() -> None:
+    after, slow = pytest.mark.slow_after(2).mark, pytest.mark.slow.mark
+    items = [
+        Case("a.py::f[1]", after),
+        Case("a.py::f[2]", after, slow),
+        Case("a.py::f[3]", after),
+        Case("a.py::f[4]", after),
+        Case("a.py::g[1]", after),
+        Case("a.py::h[1]"),
+        Case("a.py::h[2]"),
+        Case("a.py::h[3]"),
+    ]
+    SlowAfter().pytest_collection_modifyitems(cast("Any", items))
+    slow_ones = [item.nodeid for item in items if item.get_closest_marker("slow")]
+    assert slow_ones == ["a.py::f[2]", "a.py::f[4]"]

@@ -211,6 +211,7 @@ def peak_of(batch: DecodedBatch) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_a_record_in_many_small_pieces_takes_no_more_than_in_large_ones() -> None:  # faults: H24
     """A million pieces of two bytes were once a million objects: 8 MB of snappy took 161 MB of memory."""
     plain = bytes(encode_records([bytes(400_000)], None, None, [0]))

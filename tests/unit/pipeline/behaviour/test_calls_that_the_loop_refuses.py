@@ -89,6 +89,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("is_warm", [True, False], ids=["warm", "cold"])

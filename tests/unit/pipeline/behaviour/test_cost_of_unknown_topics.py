@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import pytest
 from work_counter import counts_of
 
 SIZES = (200, 1_000)
@@ -16,6 +17,7 @@ def counts() -> list[dict[str, int]]:
     return counts_of("topics_that_do_not_exist", SIZES)
 
 
+@pytest.mark.slow
 def test_names_that_do_not_exist_are_not_kept_for_ever() -> None:
     assert all(count["kept"] <= IN_USE + BOUND and count["kept later"] <= IN_USE + BOUND for count in counts())
 

@@ -18,6 +18,7 @@ def assert_linear(scenario: str) -> list[dict[str, int]]:
     return counts
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "scenario",
     [
@@ -32,6 +33,7 @@ def test_a_timeout_costs_the_same_however_many_records_are_in_its_batch(scenario
     assert_linear(scenario)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "scenario",
     [
@@ -48,12 +50,14 @@ def test_a_recall_costs_the_same_whatever_the_order_and_the_size_of_batches(scen
     assert_linear(scenario)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("scenario", ["timeouts_of_batches_of_one", "timeouts_not_awaited"])
 def test_a_long_line_of_timeouts_does_not_hold_the_loop_for_its_whole_length(scenario: str) -> None:
     some, many = counts_of(scenario, (1_000, 4_000))
     assert many["most"] <= SLACK * some["most"], "the most that is done in one callback"
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "scenario", ["expiry_of_batches_of_one", "expiry_of_batches_of_one_in_many_partitions", "close_with_batches_of_one"]
 )
@@ -63,6 +67,7 @@ def test_many_batches_that_end_together_do_not_hold_the_loop_until_all_have_ende
     assert many["most"] <= SLACK * some["most"], "the most that is done in one callback"
 
 
+@pytest.mark.slow
 def test_timeouts_that_are_all_different_keep_no_settled_record() -> None:
     counts = assert_linear("timeouts_that_are_all_different")
     assert max(count["kept"] for count in counts) <= 200

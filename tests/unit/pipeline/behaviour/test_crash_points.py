@@ -285,6 +285,7 @@ def life_of(points: FaultPoints, scene: Callable[[Life], Awaitable[None]]) -> li
     return found
 
 
+@pytest.mark.slow_after(3)
 @TRACED
 @pytest.mark.parametrize("step", STEPS)
 def test_a_fault_at_any_line_of_a_step_ends_everything_and_lies_about_nothing(step: str) -> None:

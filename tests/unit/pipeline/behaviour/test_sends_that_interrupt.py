@@ -38,6 +38,7 @@ def effects_of(producer: Producer) -> Effects:
 
 
 # ---------------------------------------------------------------------- the garbage collector
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("inner", INNER)
 def test_a_finalizer_sends_wherever_the_collector_runs(inner: str) -> None:
     """A log handler that sends is called so, when asyncio tells of a task whose failure was not looked at."""

@@ -88,12 +88,14 @@ def meets_each_fault(case: str, kind: type[BaseException]) -> Coroutine[Any, Any
 
 
 # ---------------------------------------------------------------------- an exception at each point
+@pytest.mark.slow_after(3)
 @PURE
 @pytest.mark.parametrize("case", SENDS)
 def test_an_interrupt_at_any_point_of_a_send_leaves_it_taken_or_as_it_was(case: str) -> None:
     run_in_virtual_time(meets_each_fault(case, KeyboardInterrupt))
 
 
+@pytest.mark.slow_after(3)
 @PURE
 @pytest.mark.parametrize("kind", [RecursionError, MemoryError])
 @pytest.mark.parametrize("case", ["first of a batch", "another of a batch", "no room"])
@@ -142,6 +144,7 @@ def test_a_topic_that_is_sent_to_for_the_first_time_works_afterwards() -> None:
     run_in_virtual_time(scenario())
 
 
+@pytest.mark.slow
 @PURE
 @pytest.mark.parametrize("more", [{}, {"timeout": 5.0}, {"partition": 9}])
 def test_a_record_that_waits_in_vain_does_not_keep_a_flush_waiting(more: dict[str, Any]) -> None:
@@ -236,6 +239,7 @@ def test_send_many_takes_its_records_with_all_their_books_or_not_at_all(is_list:
     run_in_virtual_time(scenario())
 
 
+@pytest.mark.slow
 @PURE
 def test_send_columns_takes_a_batch_with_all_its_books_or_not_at_all() -> None:
     async def scenario() -> None:

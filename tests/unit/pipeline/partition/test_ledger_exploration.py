@@ -60,6 +60,7 @@ def test_no_schedule_of_a_small_world_is_bad_or_stuck(kind: Kind) -> None:
     assert states > 5000
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", SMALL_WORLDS[:3], ids=lambda kind: kind.name)
 @pytest.mark.parametrize(("faults", "per_batch", "limit"), [(2, 4, 2), (1, 2, 1)])
 def test_no_schedule_with_splits_is_bad_or_stuck(kind: Kind, faults: int, per_batch: int, limit: int) -> None:
@@ -83,6 +84,7 @@ def test_a_rule_of_safety_switched_off_is_caught(name: str) -> None:
     pytest.fail(f"{name} was not caught in {SEARCH} schedules from {start}")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("variant", variants.COST, ids=lambda variant: variant.__name__)
 def test_a_rule_of_cost_switched_off_costs_and_harms_nothing_else(variant: type[variants.NothingIsProved]) -> None:
     restarts = next(kind for kind in KINDS if kind.name == "acks=all, restarts")
