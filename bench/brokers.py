@@ -21,7 +21,7 @@ class DelayedCluster(KafkaCluster):
     """A cluster whose brokers advertise the ports of a proxy that delays both ways."""
 
     def __init__(self, brokers: int, round_trip_ms: float, config: dict[str, str]) -> None:
-        super().__init__(brokers=brokers, config=config, proxied=True)
+        super().__init__(brokers=brokers, config=config, proxied=True, java_options=())
         self._one_way_s = round_trip_ms / 2000
         self.delays: subprocess.Popen[str] | None = None
 
@@ -57,7 +57,7 @@ def started(brokers: int, round_trip_ms: float, transaction_version: int | None 
         cluster = (
             DelayedCluster(brokers, round_trip_ms, config)
             if round_trip_ms
-            else KafkaCluster(brokers=brokers, config=config, features=features)
+            else KafkaCluster(brokers=brokers, config=config, features=features, java_options=())
         )
         with cluster:
             os.sched_setaffinity(0, cores)

@@ -362,7 +362,7 @@ def main() -> None:
     print(f"aiokprod is {FORM} here", flush=True)
     out = arguments.out.resolve() if arguments.out else None
     figures: dict[str, Any] = {"form": FORM, "rows": arguments.rows, "rounds": arguments.rounds, "shapes": {}}
-    with tempfile.TemporaryDirectory() as name, KafkaCluster(brokers=1) as kafka:
+    with tempfile.TemporaryDirectory() as name, KafkaCluster(brokers=1, java_options=()) as kafka:
         folder, servers = Path(name), kafka.bootstrap_servers
         os.chdir(folder)  # Spark's workers import from their folder first: it must not be this tree
         with spark_session("local[2]", folder) as spark:

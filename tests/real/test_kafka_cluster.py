@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from child_process import Child
@@ -253,6 +254,19 @@ def test_a_broker_that_cannot_start_shows_what_its_log_complains_of() -> None:
         (broker.process.log_file.parent / "data" / "meta.properties").write_text("version=no number\n")
         with pytest.raises(KafkaClusterError, match=r"(?s)broker 1 ended while starting.*meta\.properties"):
             broker.start()
+
+
+def test_each_jvm_gets_the_options_that_are_given_and_the_quick_compiler_where_none_are() -> None:
+    def command_line(**arguments: Any) -> str:
+        with KafkaCluster(brokers=1, backend="processes", **arguments) as cluster:
+            broker = cluster.broker(1)
+            assert isinstance(broker, ProcessBroker) and broker.process.pid is not None
+            shown = ["ps", "-ww", "-p", str(broker.process.pid), "-o", "args="]
+            return subprocess.run(shown, capture_output=True, text=True, check=True).stdout
+
+    assert "-XX:TieredStopAtLevel=1" in command_line()
+    given = command_line(java_options=["-Dmine=here"])
+    assert "-Dmine=here" in given and "TieredStopAtLevel" not in given
 
 
 def test_a_setting_that_kafka_refuses_is_named() -> None:

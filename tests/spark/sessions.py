@@ -17,6 +17,8 @@ from aiokprod.testing.spark_jars import spark_kafka_jars
 
 LOG = "spark.log"
 LOCAL = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # most sessions end before the second compiler pays
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",

@@ -113,7 +113,7 @@ class ProcessBackend:
         self._reaper = ProcessReaper(self._directory)
         for node in spec.nodes:
             directory = self._prepare_node(spec, node)
-            flags = [f"-Xms{spec.heap}", f"-Xmx{spec.heap}", "-XX:+UseSerialGC", "-Xshare:auto"]
+            flags = [f"-Xms{spec.heap}", f"-Xmx{spec.heap}", "-XX:+UseSerialGC", "-Xshare:auto", *spec.java_options]
             command = [java, *flags, *_log_flags(directory), "-cp", classpath, "kafka.Kafka"]
             command.append(str(directory / "server.properties"))
             process = JavaProcess(f"broker {node.node_id}", command, directory, self._reaper)
@@ -201,7 +201,8 @@ class ProcessBackend:
         settings.write_text(to_text(properties))
         (directory / "log4j2.properties").write_text(_LOG_SETTINGS.format(path=directory / "server.log"))
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        command = [java, "-Xmx128m", "-XX:+UseSerialGC", *_log_flags(directory), "-cp", classpath, main, str(settings)]
+        flags = ["-Xmx128m", "-XX:+UseSerialGC", *spec.java_options, *_log_flags(directory)]
+        command = [java, *flags, "-cp", classpath, main, str(settings)]
         self._zookeeper = JavaProcess("ZooKeeper", command, directory, self._reaper)
         self._zookeeper.launch()
 

@@ -28,6 +28,10 @@ class NodeSpec:
     host: str = HOST
 
 
+QUICK_START: Final = ("-XX:TieredStopAtLevel=1",)
+"""The JVM's first compiler alone: most brokers of tests end before the second one pays."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
     """A whole cluster. `listeners` are those of clients, the first one being the default."""
@@ -38,6 +42,7 @@ class ClusterSpec:
     listeners: tuple[str, ...] = ("PLAINTEXT",)
     config: Mapping[str, str] = field(default_factory=dict[str, str])
     heap: str = "256m"
+    java_options: tuple[str, ...] = QUICK_START
     security: ClusterSecurity = field(default_factory=ClusterSecurity)
     zookeeper_port: int | None = None
     features: Mapping[str, int] = field(default_factory=dict[str, int])
