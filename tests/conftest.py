@@ -192,7 +192,7 @@ def pytest_unconfigure() -> None:
 
 def pytest_report_header() -> list[str]:
     containers = "run: a Docker engine answers" if docker_answers() else "NOT RUN: no Docker engine answers"
-    seeds = int(os.environ.get("AIOKPROD_TEST_SEEDS", "500"))
+    seeds = int(os.environ.get("AIOKPROD_TEST_SEEDS", "240"))
     return [
         f"event loop: {type(asyncio.get_event_loop_policy()).__module__}",
         f"form of the pipeline: {'compiled (tests marked pure are NOT RUN)' if aiokprod.compiled else 'sources'}",

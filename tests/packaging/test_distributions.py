@@ -284,3 +284,14 @@ def test_all_files_have_the_date_that_is_asked_for_and_a_source_distribution_car
     again = tmp_path / "again"
     again.mkdir()
     assert Wheel.made_from(archive, again).digest == wheel.digest, "and no variable is set"
+
+
+def test_a_compiled_wheel_is_the_same_to_the_byte(compiled: Wheel, source: Path, tmp_path: Path) -> None:
+    elsewhere = shutil.copytree(source, tmp_path / "else where")
+    made = tmp_path / "made"
+    made.mkdir()
+    again = Wheel.made_from(
+        elsewhere, made, AIOKPROD_COMPILE="1", SOURCE_DATE_EPOCH=str(compiled.date), PYTHONHASHSEED="3"
+    )
+    assert {name for name in again.files if again.files[name] != compiled.files.get(name)} == set()
+    assert again.digest == compiled.digest

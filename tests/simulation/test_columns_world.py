@@ -19,7 +19,7 @@ from aiokprod.records.column_rows import Encoder, PlainEncoder
 from aiokprod.testing.checker import Promise, log_of
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
 
-SEEDS = 120 if aiokprod.compiled else 60  # the gate has both forms
+SEEDS = 120 if aiokprod.compiled else 24  # the gate has both forms
 PARTS = 4
 
 

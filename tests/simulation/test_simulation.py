@@ -10,7 +10,7 @@ from world import explore
 
 from aiokprod.testing.checker import Outcome
 
-SEEDS = int(os.environ.get("AIOKPROD_TEST_SEEDS", "500"))
+SEEDS = int(os.environ.get("AIOKPROD_TEST_SEEDS", "240"))
 FIRST = int(os.environ.get("AIOKPROD_TEST_FIRST_SEED", "0"))
 PARTS = 20
 

@@ -18,7 +18,7 @@ from swarm.play import play
 from swarm.themes_narrow import is_transactional
 from swarm.world_values import World
 
-SEEDS = int(os.environ.get("AIOKPROD_TEST_SWARM_SEEDS", "160"))
+SEEDS = int(os.environ.get("AIOKPROD_TEST_SWARM_SEEDS", "80"))
 FIRST = int(os.environ.get("AIOKPROD_TEST_SWARM_FIRST", "0"))
 PARTS = 20
 FROZEN_EVERY = 25

@@ -48,6 +48,7 @@ def test_every_planted_defect_is_looked_for() -> None:
     assert {*planted.MACHINES, planted.SendsTheNewProtocol} == set(FOUND_BY)
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("defect", FOUND_BY, ids=lambda defect: defect.__name__)
 def test_a_planted_defect_of_transactions_is_found(defect: type, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(defect, monkeypatch)

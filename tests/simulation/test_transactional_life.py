@@ -17,7 +17,7 @@ from aiokprod.transactions.machine import TransactionMachine
 from aiokprod.transactions.machine_actions import Action, Mode, Refusal, State
 from aiokprod.transactions.machine_codes import Kind, Request
 
-SEEDS = max(1, int(os.environ.get("AIOKPROD_TEST_SEEDS", "1000")) // 10)
+SEEDS = max(1, int(os.environ.get("AIOKPROD_TEST_SEEDS", "500")) // 10)
 FIRST = int(os.environ.get("AIOKPROD_TEST_FIRST_SEED", "0"))
 PARTS = 10
 
@@ -74,6 +74,7 @@ def wrongs_of(seed: int) -> list[str]:
         return [f"{type(crash).__name__}: {crash}"]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.pure("a mend is taken out of a part of the producer")
 @pytest.mark.parametrize("name", TAKEN_OUT)
 def test_a_mend_that_is_taken_out_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

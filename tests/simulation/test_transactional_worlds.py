@@ -10,7 +10,7 @@ from transactional_world import explore_transactions
 
 from aiokprod.testing.checker import Outcome
 
-SEEDS = max(1, int(os.environ.get("AIOKPROD_TEST_SEEDS", "500")) // 4)
+SEEDS = max(1, int(os.environ.get("AIOKPROD_TEST_SEEDS", "240")) // 4)
 FIRST = int(os.environ.get("AIOKPROD_TEST_FIRST_SEED", "0"))
 PARTS = 10
 

@@ -105,6 +105,7 @@ class Deaf(Mixture):
         pass
 
 
+@pytest.mark.slow
 def test_a_failure_that_is_not_told_is_found() -> None:
     for kind, check in ((Mixture, set()), (Deaf, {"lost", "dropped"})):
         with MockCluster(3) as cluster:
@@ -128,6 +129,7 @@ class Forgetful(Mixture):
             super()._settled(number, delivery)
 
 
+@pytest.mark.slow
 def test_a_record_that_never_settles_is_found() -> None:
     with MockCluster(3) as cluster:
         evidence = played(Forgetful, cluster)

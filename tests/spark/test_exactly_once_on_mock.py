@@ -660,6 +660,7 @@ def test_the_job_behind_one_that_is_partly_committed_may_be_asked_for(
     assert visible(newest) == Counter(layout[0] + layout[2] + rows_of(2))
 
 
+@pytest.mark.slow_after(1)
 def test_a_decision_of_hundreds_of_tasks_is_kept_in_parts(
     cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -791,6 +792,7 @@ def name_of_task(told: TaskMessage, partition: int) -> str:
     return f"sink.{told.exactly_once.opened.opening.token.generation}.{partition}.0"
 
 
+@pytest.mark.slow_after(1)
 def test_the_answer_to_a_commit_may_be_lost(cluster: MockCluster) -> None:
     # Case 10. The request is carried out, and its connection ends instead of the answer.
     spark = Spark(cluster)

@@ -11,4 +11,7 @@ import uvloop
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
-both_loops = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+both_loops = pytest.mark.parametrize(
+    "run",
+    [pytest.param(asyncio.run, id="asyncio"), pytest.param(uvloop.run, id="uvloop", marks=pytest.mark.slow)],
+)

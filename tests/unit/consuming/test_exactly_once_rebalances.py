@@ -112,6 +112,7 @@ async def instance(rig: Rig, name: str, shape: str, done: asyncio.Event) -> None
             await member.stop()
 
 
+@pytest.mark.slow_after(8)
 @EVERY_SHAPE
 @pytest.mark.parametrize("seed", range(8))
 def test_the_output_is_the_image_of_the_input(shape: str, seed: int) -> None:

@@ -15,7 +15,7 @@ from transaction_world import IDS_LOST, KINDS, Kind, check, exhaust, run, survey
 
 from aiokprod.transactions.machine import TransactionMachine
 
-SEEDS = int(os.environ.get("AIOKPROD_TEST_TRANSACTION_SEEDS", "3000"))
+SEEDS = int(os.environ.get("AIOKPROD_TEST_TRANSACTION_SEEDS", "1500"))
 FIRST_SEED = int(os.environ.get("AIOKPROD_TEST_TRANSACTION_FIRST_SEED", "0"))
 FAULTS = int(os.environ.get("AIOKPROD_TEST_TRANSACTION_FAULTS", "1"))
 TWO = ("version 2", "version 1")  # worlds with two transactions; without faults
@@ -79,6 +79,7 @@ def test_no_random_schedule_is_bad_where_the_id_is_lost() -> None:
     assert not bad, f"replay with run(seed, kind): {bad[:5]}"
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize("each", [*KINDS, *IDS_LOST], ids=lambda each: each.name)
 def test_no_schedule_of_one_transaction_is_bad_or_stuck(each: Kind) -> None:
     states, bad, example = exhaust(each, [(1, 0, True)], FAULTS)

@@ -17,7 +17,7 @@ from aiokprod.transactions.ending_codes import Answer, LogSays
 from aiokprod.transactions.machine import TransactionMachine
 from aiokprod.transactions.machine_actions import Mode, Outcome, Verdict
 
-SEEDS = int(os.environ.get("AIOKPROD_TEST_TRANSACTION_SEEDS", "3000")) // 2
+SEEDS = int(os.environ.get("AIOKPROD_TEST_TRANSACTION_SEEDS", "1500")) // 2
 FIRST_SEED = int(os.environ.get("AIOKPROD_TEST_TRANSACTION_FIRST_SEED", "0")) // 2
 FAULTS = int(os.environ.get("AIOKPROD_TEST_TRANSACTION_FAULTS", "1"))
 SEARCH = 1000

@@ -8,6 +8,7 @@ from work_counter import counts_of
 SIZES = (20, 200, 2_000)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "scenario",
     [

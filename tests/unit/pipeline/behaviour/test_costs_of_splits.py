@@ -76,6 +76,7 @@ BATCHES: dict[str, Any] = {"batch_size": 500_000, "max_request_size": 1_000_000,
 LARGE = Sizes(6_000, 1_000, 6_300_000, 48_000)
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     "sizes",
     [
@@ -104,6 +105,7 @@ def test_a_batch_too_large_costs_its_bytes_once_more(sizes: Sizes) -> None:
     )
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("seed", range(8))
 def test_drawn_sizes_cost_as_little(seed: int) -> None:
     draw = Random(seed)
@@ -187,6 +189,7 @@ def test_send_many_and_columns_cost_no_more(codec: str) -> None:
     run(scenario)
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_parts_among_faults_arrive_once_and_in_order(seed: int) -> None:
     """Lost answers, broken connections, changes of the limit, records recalled and records with a timeout of their own."""

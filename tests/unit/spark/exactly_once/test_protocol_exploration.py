@@ -13,7 +13,7 @@ import pytest
 from protocol_variants import VARIANTS, Variant
 from protocol_world import KINDS, Faults, World, findings, schedule
 
-SCHEDULES = int(os.environ.get("AIOKPROD_TEST_SPARK_SCHEDULES", "150"))
+SCHEDULES = int(os.environ.get("AIOKPROD_TEST_SPARK_SCHEDULES", "60"))
 """Of each kind and version: some 6,000 in all."""
 STRIDE = 1 if SCHEDULES >= 1000 else 7
 SEARCH = max(1500, SCHEDULES)

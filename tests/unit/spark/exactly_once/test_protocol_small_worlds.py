@@ -95,6 +95,7 @@ def explored_well(name: str, version: int) -> Explored:
     return explored
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("name", long_ones([*SMALL_WORLDS, *(LARGER_WORLDS if IS_LONG else ())], LONG))
 def test_every_schedule_of_a_small_world_ends_well(name: str, version: int) -> None:
@@ -107,6 +108,7 @@ def test_every_schedule_of_a_small_world_ends_well(name: str, version: int) -> N
     assert {refusal for end in ends for refusal in end.refusals} >= {REFUSED[name]} if name in REFUSED else True
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("rule", long_ones(RULES, {"X16"}))
 def test_a_small_world_misses_a_rule_that_is_switched_off(rule: str) -> None:
     variant = RULES[rule]

@@ -264,6 +264,7 @@ def pool_of_the_page(producer: Any) -> Any:
     return names["TransactionPool"]
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("outage_s", [60.0, 240.0, 600.0])
 @pytest.mark.parametrize("kind", ["not awaited", "awaited", "handler raises", "cancelled"])
 def test_the_pool_of_the_page_goes_on_after_any_outage(kind: str, outage_s: float) -> None:

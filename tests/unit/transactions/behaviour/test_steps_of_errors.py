@@ -53,6 +53,7 @@ async def by_the_attribute(producer: Producer, value: bytes, steps: set[InTransa
     return 0
 
 
+@pytest.mark.slow_after(8)
 @EVERY
 @pytest.mark.parametrize("api", APIS)
 def test_the_attribute_leads_through_every_code(version: str, api: str) -> None:
