@@ -22,6 +22,11 @@ MAX_INT: Final = 2**31 - 1  # Kafka's int, its type for milliseconds and sizes
 MAX_LONG: Final = 2**63 - 1
 SHOWN_LIMIT: Final = 80
 PEM_BEGINS: Final = "-----BEGIN"
+HOOKS: Final = (
+    "on_start", "on_send", "on_acknowledgement", "on_outcome", "on_record_settled", "on_batch_sealed", "on_batch_sent",
+    "on_batch_answered", "on_batch_settled", "on_transaction_end",
+)  # fmt: skip
+"""Methods of `ProducerInterceptor` whose names begin with `on_`: any other such name is a misspelt one."""
 CLIENT_ID_LIMIT: Final = 2**15 - 1  # bytes; its length on the wire is an int16
 
 
@@ -305,6 +310,19 @@ class Interceptors(Check):
             return False
         return all(not isinstance(item, type) and _has_hooks(item) for item in cast("Sequence[object]", value))
 
+    def refuse(self, name: str, value: object) -> None:
+        Check.refuse(self, name, value)  # returns if it is a list of interceptors
+        for item in cast("Sequence[object]", value):
+            for method in dir(type(item)):
+                if method.startswith("on_") and method not in HOOKS and callable(getattr(type(item), method)):
+                    begun = [hook for hook in HOOKS if hook.startswith(method)]
+                    near = next(iter(begun or get_close_matches(method, HOOKS, 1, 0.5)), None)
+                    raise ConfigError(
+                        f"{name}: {type(item).__name__}.{method} is no hook, and would never be called:"
+                        f" {f'did you mean {near}? ' if near else ''}Hooks are {', '.join(HOOKS)}; give another method a name"
+                        " without on_"
+                    )
+
 
 @dataclass(frozen=True, slots=True)
 class Context(Check):
@@ -392,8 +410,6 @@ def _has_hooks(item: object) -> bool:
     if not all(callable(getattr(item, hook, None)) for hook in hooks):
         return False
     # The results of these are used at once, or not at all: a coroutine would never run.
-    plain = (
-        "configure", "on_start", "on_send", "on_acknowledgement", "on_outcome", "on_record_settled", "skip", "on_batch_sealed",
-        "on_batch_sent", "on_batch_answered", "on_batch_settled",
-    )  # fmt: skip
-    return not any(_is_coroutine_function(getattr(item, hook, None)) for hook in plain)
+    return not any(
+        _is_coroutine_function(getattr(item, hook, None)) for hook in ("configure", "skip", "skip_batches", *HOOKS)
+    )

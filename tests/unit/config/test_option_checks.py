@@ -12,7 +12,7 @@ import pytest
 
 from aiokprod import ProducerInterceptor
 from aiokprod.config import ProducerConfig, Secret
-from aiokprod.config.option_checks import MAX_INT, Choice, Number, Text
+from aiokprod.config.option_checks import HOOKS, MAX_INT, Choice, Number, Text
 from aiokprod.errors import ConfigError
 from aiokprod.serializers import JsonSerializer, StringSerializer
 
@@ -263,6 +263,28 @@ def test_an_interceptor_whose_hook_is_a_coroutine_function_is_refused(hook: str)
     assert "plain functions as methods" in refused("interceptors", [kind()])
     allowed = type("AsyncClose", (ProducerInterceptor,), {"close": later})()
     assert accepted("interceptors", [allowed]) == (allowed,)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("on_ack", "did you mean on_acknowledgement?"),
+        ("on_batch_send", "did you mean on_batch_sent?"),
+        ("on_x", "no hook"),
+    ],
+)
+def test_an_interceptor_with_a_misspelt_hook_is_refused_with_the_right_name(name: str, meant: str) -> None:
+    kind = type("Own", (ProducerInterceptor,), {name: lambda *_: None})
+    told = refused("interceptors", [ProducerInterceptor(), kind()])
+    assert f"Own.{name} is no hook" in told and meant in told
+
+
+def test_every_hook_of_an_interceptor_is_known_and_other_names_are_the_programs() -> None:
+    assert set(HOOKS) == {name for name in vars(ProducerInterceptor) if name.startswith("on_")}
+    own = type(
+        "Own", (ProducerInterceptor,), {"reset": lambda self: None, "_on_x": lambda self: None, "on_off": True}
+    )()
+    assert accepted("interceptors", [own]) == (own,)
 
 
 def test_a_function_that_cannot_be_called_as_it_will_be_is_refused() -> None:

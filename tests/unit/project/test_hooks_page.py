@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -45,5 +46,6 @@ def test_the_header_of_the_first_example_is_added() -> None:
 
 
 def test_the_table_has_every_hook() -> None:
-    hooks = {name for name, value in vars(ProducerInterceptor).items() if callable(value) and name[0] != "_"}
-    assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == hooks
+    hooks = {name: value for name, value in vars(ProducerInterceptor).items() if callable(value) and name[0] != "_"}
+    expected = {f"{name}({', '.join(inspect.signature(hook).parameters)})" for name, hook in hooks.items()}
+    assert set(re.findall(r"^\| `(\w+\([\w, ]*\))[^`]*` \|", PAGE, re.MULTILINE)) == expected
