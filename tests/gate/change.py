@@ -23,8 +23,8 @@ from gate.second_try import close
 from gate.shards import Shard, shard_of_commit
 from gate.steps import LOGS, ROOT, Beside, StepFailedError, Steps, call, say, status_of
 
-SHARDS: Final = 6
-"""An estimate: so many that one takes about ten minutes on two quiet cores, with two processes."""
+SHARDS: Final = 9
+"""So many that one takes about ten minutes on two quiet cores, with two processes."""
 
 WORLDS: Final = {"AIOKPROD_TEST_SWARM_SEEDS": "2200", "AIOKPROD_TEST_SEEDS": "2200"}
 """Worlds of the swarm, and seeds of the whole producer in virtual time: less than eight minutes of two quiet cores."""
