@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from faults_of_the_process import Books, Collected, collecting
+from faults_of_the_process import Books
 from rig import run_in_virtual_time, started, turns
+from source_points import Collected, collecting
 
 from aiokprod import Delivery, Producer
 from aiokprod.errors import AiokprodError, BufferFullError, RecordRecalledError, UsageError

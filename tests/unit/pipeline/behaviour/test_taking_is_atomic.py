@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from column_rig import column
-from faults_of_the_process import Books, OneFault, each_fault, with_frames_left
+from faults_of_the_process import Books
 from rig import run_in_virtual_time, started
+from source_points import OneFault, each_fault, with_frames_left
 
 from aiokprod import Delivery
 from aiokprod.errors import AiokprodError, RecordRecalledError, UnknownTopicError
