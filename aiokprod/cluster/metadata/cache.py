@@ -165,22 +165,22 @@ class MetadataCache:
     def want(self, name: str) -> None:
         """Add a topic to the topics of interest, and ask for it unless it can be used already."""
         is_new = name not in self._interest
-        self._interest[name] = self._clock()
         known = self.snapshot.topics.get(name)
         if known is None or not known.is_usable:
+            self._wake_task()  # first: at the end of the stack it may raise, and would leave a wish that nothing looks at
             self._awaited[name] = self._clock()
             self._wanted.add(name)
             self._schedule.want(full=False)
             if is_new:
                 self._schedule.hurry()
-            self._wake_task()
+        self._interest[name] = self._clock()
 
     def refresh(self, why: str) -> None:
         """Ask again about all topics of interest, as soon as the backoff allows, because the snapshot is out of date."""
         if not self._schedule.is_wanted:
             logger.debug("metadata: refresh wanted because %s", why)
-        self._schedule.want(full=True)
         self._wake_task()
+        self._schedule.want(full=True)
 
     def _wake_task(self) -> None:
         wake = self._wake

@@ -211,3 +211,27 @@ def test_an_age_of_minus_one_is_never_too_old() -> None:
         assert len(rig.asked) == 1
 
     scene(everything, play, metadata_max_age_ms=-1)
+
+
+@pytest.mark.parametrize("wish", ["want", "refresh"])
+def test_a_wish_that_cannot_wake_the_task_is_none(wish: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of the stack the task was not woken, and the wish stayed: each half second later the watch had to heal it."""
+
+    async def play(rig: Rig) -> None:
+        rig.cache.refresh("start")
+        await asyncio.sleep(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(rig.cache, "_wake_task", raises)
+            with pytest.raises(RecursionError):
+                getattr(rig.cache, wish)("t")
+        await asyncio.sleep(5)
+        assert rig.cache.stall(rig.loop.time()) is None
+        assert not rig.cache.is_asking
+        rig.cache.want("t")
+        await asyncio.sleep(0.02)
+        assert rig.asked_since(0)[-1] == ["t"]
+
+    def raises() -> None:
+        raise RecursionError
+
+    scene(everything, play)
