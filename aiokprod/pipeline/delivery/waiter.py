@@ -173,11 +173,12 @@ class DoneCallback(Listener):
 class Calls(Wakeable):
     """The calls of one done callback, with the handles whose outcomes became known together."""
 
-    __slots__ = ("_handle", "callback", "more")
+    __slots__ = ("_handle", "_left", "callback", "more")
 
     def __init__(self, callback: DoneCallback, handle: object) -> None:
         self.callback = callback
         self._handle = handle
+        self._left: Iterator[object] | None = None  # those that are not called yet, once the calls have begun
         # A program with a function for each record leaves it None: the list would be one more object for each.
         self.more: list[object] | None = None
 
@@ -191,33 +192,27 @@ class Calls(Wakeable):
     def run(self) -> None:
         callback = self.callback
         function, context, is_copy = callback.function, callback.context, callback.is_copy
-        handles = [self._handle]
-        if self.more is not None:
-            handles += self.more
-        left = iter(handles)
+        left = self._left
+        if left is None:
+            handles = [self._handle]
+            if self.more is not None:
+                handles += self.more
+            left = self._left = iter(handles)
         may_share = is_copy and self.more is not None and len(context) == 0
-        try:
-            for handle in left:
-                # A copy for each: no call sees what another one sets.
-                place = context.copy() if is_copy else context
-                try:
-                    if may_share:
-                        place.run(_call_while_empty, place, function, handle, left)
-                    else:
-                        place.run(function, handle)
-                except (SystemExit, KeyboardInterrupt):
-                    raise
-                except BaseException as broken:  # the loop's exception handler decides, as with any callback
-                    message = f"Exception in callback {function!r}"
-                    callback.loop.call_exception_handler({"message": message, "exception": broken})
-        # Also what the exception handler raises, or a `__repr__`: the others are called all the same.
-        except BaseException:
-            rest = list(left)
-            if rest:
-                self._handle, self.more = rest[0], rest[1:]
-                again: list[Wakeable] = [self]
-                callback.loop.call_soon(wake, again)
-            raise
+        # What is raised here, also by the exception handler or a `__repr__`, goes to `wake`, which runs it again, for the rest.
+        for handle in left:
+            # A copy for each: no call sees what another one sets.
+            place = context.copy() if is_copy else context
+            try:
+                if may_share:
+                    place.run(_call_while_empty, place, function, handle, left)
+                else:
+                    place.run(function, handle)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as broken:  # the loop's exception handler decides, as with any callback
+                message = f"Exception in callback {function!r}"
+                callback.loop.call_exception_handler({"message": message, "exception": broken})
 
 
 def _call_while_empty(
@@ -291,12 +286,13 @@ def _is_one_method(known: Callable[[Any], object], current: Callable[[Any], obje
 def wake(woken: list[Wakeable]) -> None:
     """Let them know, in their order. Called by the loop; the list is empty then: after a crash it may be called twice."""
     try:
-        for position, one in enumerate(woken):
-            try:
-                one.run()
-            except BaseException:  # KeyboardInterrupt, SystemExit: the others are woken all the same
-                if position + 1 < len(woken):
-                    one.get_loop().call_soon(wake, woken[position + 1 :])
-                raise
+        for one in woken:
+            one.run()
+    except BaseException:
+        # KeyboardInterrupt, SystemExit, wherever it came: all are woken again, and those that were have nothing left to do.
+        if woken:
+            again = woken.copy()
+            again[0].get_loop().call_soon(wake, again)
+        raise
     finally:
         woken.clear()

@@ -39,10 +39,6 @@ EXCEPTIONS: Final = {
         "report",
     ): "the timer is set by then, and the call is about another thing",
     (
-        "pipeline/delivery/waiter.py",
-        "run",
-    ): "what is left after an exception is put off; without the loop it is lost anyway",
-    (
         "pipeline/partition/partition_queue.py",
         "_opened",
     ): "the mark is for the housekeeping, which forgets it by itself",

@@ -10,6 +10,7 @@ from types import MethodType
 
 import pytest
 from rig import run, started
+from source_points import each_fault
 
 from aiokprod.pipeline.delivery.waiter import Calls, DoneCallback, SharedCallback, Waiter, Wakeable, wake
 
@@ -363,3 +364,38 @@ def test_calls_in_an_empty_context_see_nothing_of_each_other_and_a_broken_one_st
     assert seen == [(handle, "none") for handle in range(8)]
     assert [str(error) for error in told] == ["3", "7"]
     loop.close()
+
+
+class Listening(Wakeable):
+    """A listener that notes its calls."""
+
+    def __init__(self, name: str, called: list[str]) -> None:
+        self.name = name
+        self.called = called
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    def run(self) -> None:
+        if self.name not in self.called:
+            self.called.append(self.name)
+
+
+@pytest.mark.pure("the faults come between lines of the sources")
+def test_an_interrupt_between_two_lines_of_the_waking_loses_no_listener() -> None:
+    """It came before the first one, and none of them was woken: tasks slept for ever, callbacks were never called."""
+
+    async def scenario() -> None:
+        faults = 0
+        for fault in each_fault(KeyboardInterrupt, inside="wake"):
+            called: list[str] = []
+            listeners: list[Wakeable] = [Listening(name, called) for name in "abc"]
+            with fault:
+                wake(listeners)
+            await asyncio.sleep(0)
+            if fault.function == "wake" and fault.has_begun:
+                faults += 1
+                assert called == ["a", "b", "c"], fault
+        assert faults > 5
+
+    run(scenario())
