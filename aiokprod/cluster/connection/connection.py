@@ -426,6 +426,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def data_received(self, data: bytes | bytearray | memoryview) -> None:
         """Take bytes that have come from the broker; from `StreamedReads`, too."""
+        try:
+            self._take(data)
+        except Exception:
+            raise  # the transport closes the connection
+        except BaseException as interrupt:
+            # For these it does not, and the loop may go on, as a notebook's does: the answers that were about to be given to
+            # the listener would be lost, and their requests would wait for ever.
+            self.close(ConnectionAbortedError(f"{type(interrupt).__name__} came while answers were dealt with"))
+            raise
+
+    def _take(self, data: bytes | bytearray | memoryview) -> None:
         if self._cause is not None:
             # A transport may still deliver what it read before `close`. Those requests have been reported as lost: an answer
             # now would settle a batch twice. (faults: N4)

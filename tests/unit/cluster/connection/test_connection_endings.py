@@ -256,3 +256,33 @@ def test_an_unsolicited_frame_closes(run: Run) -> None:  # faults: H8
             assert isinstance(connection.cause, ProtocolError)
 
     run(scenario())
+
+
+@both_loops
+def test_an_interrupt_in_the_middle_of_an_answer_ends_the_connection(run: Run) -> None:
+    """A notebook's loop goes on: the answer was given to nothing, and its request waited until its records expired."""
+
+    class Interrupted(Recorder):
+        def answered(self, connection: BrokerConnection, token: object, body: memoryview, version: int) -> None:
+            raise OutcomeOfATestError
+
+    class OutcomeOfATestError(BaseException):
+        """An interrupt, which asyncio would pass on to the test."""
+
+    async def scenario() -> None:
+        listener = Interrupted()
+        async with connected(echo, listener=listener) as connection:
+            send(connection, "a")
+            data = []
+            taken = connection._take
+            connection._take = data.append  # type: ignore[method-assign, assignment]
+            await eventually(lambda: bool(data))
+            connection._take = taken  # type: ignore[method-assign]
+            send(connection, "b")
+            with pytest.raises(OutcomeOfATestError):
+                connection.data_received(data[0])
+            ((_, tokens, cause),) = listener.losses
+            assert tokens == [("a", True), ("b", True)]
+            assert "OutcomeOfATestError" in str(cause)
+
+    run(scenario())
