@@ -66,11 +66,20 @@ class OwnedTasks:
         self._cancelled.discard(task)
         if task.cancelled():
             if not is_ours:
-                self._crashed(cancelled_from_outside(task.get_name()))
+                self._report(cancelled_from_outside(task.get_name()))
             return
         bug = task.exception()
         if bug is not None and not self._is_closing:
+            self._report(bug)
+
+    def _report(self, bug: BaseException) -> None:
+        try:
             self._crashed(bug)
+        except (
+            BaseException
+        ):  # interrupted: a task that is gone, and of which the owner has not heard, would never come back
+            asyncio.get_running_loop().call_soon(self._crashed, bug)
+            raise
 
     async def close(self) -> None:
         """Cancel all tasks and wait until they have ended.

@@ -83,3 +83,24 @@ def test_close_ends_all_even_those_that_resist_or_make_others() -> None:  # faul
         assert crashes == []
 
     run_virtual(scenario())
+
+
+def test_a_bug_that_its_owner_could_not_hear_of_is_told_again() -> None:
+    async def scenario() -> None:
+        crashes: list[BaseException] = []
+        interrupts = [MemoryError()]
+
+        def crashed(bug: BaseException) -> None:
+            if interrupts:
+                raise interrupts.pop()
+            crashes.append(bug)
+
+        told: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+        tasks = OwnedTasks(crashed)
+        tasks.spawn(forever(), "theirs").cancel()
+        await asyncio.sleep(1)
+        assert len(crashes) == 1 and told == [""]
+
+    run_virtual(scenario())
