@@ -22,6 +22,7 @@ from aiokprod.errors import (
     TransactionOutcomeUnknownError,
     UsageError,
 )
+from aiokprod.model import ProducerState
 from aiokprod.testing.checker import Outcome, SendBook, Sent, TransactionRun
 from aiokprod.transactions.transaction import Transaction
 
@@ -91,7 +92,7 @@ class Instance:
                 run = await self._one("block", is_plain=True)
                 if run.outcome is TransactionOutcome.COMMITTED:
                     health = self._producer.health()
-                    if not health.ready:
+                    if health.state is not ProducerState.READY or not (health.ready and health.live):
                         self._journal.wrongs.append(f"not ready: {self.name} behind a commit: {health}")
                     break
             await asyncio.sleep(1.0)
@@ -115,6 +116,8 @@ class Instance:
             await asyncio.wait(self._asides)
             self._asides.clear()
         self.leaked_bytes = self.leaked_bytes or self._producer.metrics()["buffer_used_bytes"]
+        if self._producer.metrics()["stalls_healed"]:
+            self._journal.wrongs.append(f"stood still and was healed: {self.name}")
 
     # ------------------------------------------------------------------ one transaction
     async def _one(self, end: str, *, is_plain: bool = False) -> TransactionRun:

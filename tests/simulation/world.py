@@ -15,6 +15,7 @@ from typing import Any
 
 from aiokprod import Delivery, Producer
 from aiokprod.errors import DeliveryTimeoutError, UndeliveredAtCloseError
+from aiokprod.model import ProducerState
 from aiokprod.testing import MockCluster
 from aiokprod.testing.checker import Finding, Kind, Promise, SendBook, Sent, check_rate, log_of
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
@@ -140,6 +141,8 @@ class World:
                 await producer.flush()
                 if not all(delivery.done() for delivery in deliveries):
                     run.wrongs.append("flush returned before everything was settled")
+            if Random(f"alive {run.seed}").random() < 0.5:  # else it closes at work
+                await self._judge_alive(producer, healing.when(), deliveries)
             bound_s = random.choice([0.0, 0.5, 300.0])
             closing = self.loop.time()
             await producer.close(timeout=bound_s)
@@ -375,6 +378,36 @@ class World:
                 self.cluster.move_leader(TOPIC, partition, 1)
 
     # ------------------------------------------------------------------ judging
+    async def _judge_alive(self, producer: Producer, healed_at: float, deliveries: list[Delivery]) -> None:
+        """Check that everything goes on when the faults are over: what is pending settles, a fresh record is delivered."""
+        wrongs, request_s = self.run.wrongs, self.run.options["request_timeout_ms"] / 1000
+        await asyncio.sleep(max(0.0, healed_at - self.loop.time()) + 0.001)
+        until = self.loop.time() + PATIENCE_S + request_s
+        while not all(delivery.done() for delivery in deliveries) and self.loop.time() < until:
+            await asyncio.sleep(0.05)
+        left = [delivery for delivery in deliveries if not delivery.done()]
+        if left:
+            wrongs.append(f"pending for ever: {len(left)} records, such as {left[0].explain()}")
+        fresh = await self._fresh(producer, until + PATIENCE_S)
+        if fresh is not None:
+            wrongs.append(f"delivers nothing though all is well: {fresh!r}")
+        health = producer.health()
+        if health.state is not ProducerState.READY or not (health.ready and health.live):
+            wrongs.append(f"not ready though all is well: {health}")
+
+    async def _fresh(self, producer: Producer, until: float) -> BaseException | None:
+        """Deliver a further record; return the last error if none is."""
+        error: BaseException | None = None
+        while self.loop.time() < until:
+            number = 1_000_000 + len(self.run.sends)  # no number of before
+            delivery = self._send(producer, number, self.run.options["delivery_timeout_ms"] / 1000)
+            (outcome,) = await asyncio.gather(delivery.wait(), return_exceptions=True)
+            if not isinstance(outcome, BaseException):
+                return None
+            error = outcome
+            await asyncio.sleep(0.2)
+        return error
+
     def _judge(self) -> None:
         wrongs = self.run.wrongs
         wrongs += self.book.check(
@@ -389,6 +422,8 @@ class World:
         if self.run.metrics["buffer_used_bytes"]:
             text = f"{self.run.metrics['buffer_used_bytes']} bytes are still charged"
             wrongs.append(Finding(Kind.LEAKED_MEMORY, text))
+        if self.run.metrics["stalls_healed"]:
+            wrongs.append(f"stood still and was healed: {self.run.metrics['stalls_healed']} times")
         for port, dials in self.network.dials.items():
             wrongs += check_rate(f"connections to port {port}", dials, most=60)
         wrongs += check_rate("Metadata requests", self.metadata_asked_at, most=30)

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 if __package__ in (None, ""):
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    folders = Path(__file__).resolve().parents
+    sys.path[:0] = [str(folders[1]), str(folders[2])]  # this package, and source_points.py
 
 from swarm.command import main
 

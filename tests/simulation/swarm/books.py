@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -200,6 +201,7 @@ class Books:
         self.outcomes: dict[int, list[tuple[int, object]]] = {}  # on_outcome, by producer: (number, outcome)
         self.wrongs: list[tuple[str, str]] = []
         self.runs: dict[int, TransactionRun] = {}  # the last transaction of each producer
+        self.futures: list[tuple[Account, Future[Any]]] = []  # of threads
         self.misused = -1  # number of the record that is being sent with a value that may not say it
         self.nested = False  # a partitioner sends in the middle of another send
 

@@ -13,7 +13,7 @@ from aiokprod import BytesColumn, Record
 from aiokprod.errors import AiokprodError, BufferFullError, SendColumnsError, SendManyError, TopicAuthorizationError
 
 from .books import Account, Call
-from .hooks import DeliberateError
+from .hooks import DeliberateError, is_deliberate
 from .scene import Life, Scene
 from .sends import value_of
 from .world_values import Step
@@ -53,6 +53,10 @@ class Bulks:
             call.cancelled = True
         except (AiokprodError, DeliberateError) as refused:
             call.error = refused
+        except BaseException as struck:
+            if not is_deliberate(struck):
+                raise
+            call.error = struck
         self._ended(call)
         if call.cancelled or (call.error is not None and not isinstance(call.error, SendManyError)):
             self._give_up(call, taken)
@@ -173,6 +177,13 @@ class Bulks:
             self._ended(call)
             for account in taken:
                 account.refused = refused
+            return
+        except BaseException as struck:
+            if not is_deliberate(struck):
+                raise
+            call.error = struck
+            self._ended(call)
+            self._give_up(call, taken)
             return
         self._ended(call)
         call.result = report

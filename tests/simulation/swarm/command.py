@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from .draw import draw_world
+from .draw import draw_world, theme_of
 from .play import play
 from .shrink import shrink
 from .themes_narrow import is_narrow
@@ -23,6 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--narrow", action="store_true", help="of these seeds, only those that have a narrow theme")
+    parser.add_argument("--theme", help="of these seeds, only those of this theme, such as process or transactions")
     parser.add_argument("--operations", type=int, help="as many operations in each world")
     parser.add_argument("--replay", type=int, metavar="SEED", help="one seed, with its story")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="the smallest world with the same kind of finding")
@@ -42,7 +43,10 @@ def main(arguments: Sequence[str]) -> int:
         return _without(given.without, given.seeds, given.themed)
     if given.file is not None or given.replay is not None or given.shrink is not None:
         return _one(given)
-    return _many(given.first, given.seeds, given.operations, is_narrow_alone=given.narrow)
+    chosen = [seed for seed in range(given.first, given.first + given.seeds) if is_narrow(seed) or not given.narrow]
+    if given.theme is not None:
+        chosen = [seed for seed in chosen if theme_of(seed) == given.theme]
+    return _many(chosen, given.operations)
 
 
 def _one(given: argparse.Namespace) -> int:
@@ -60,14 +64,13 @@ def _one(given: argparse.Namespace) -> int:
     return 1 if run.wrongs else 0
 
 
-def _many(first: int, seeds: int, operations: int | None, *, is_narrow_alone: bool) -> int:
+def _many(chosen: Sequence[int], operations: int | None) -> int:
     gc.collect()
     gc.freeze()  # what was there before is no garbage of any world
     began = time.process_time()
     kinds: Counter[str] = Counter()
     firsts: dict[str, int] = {}
     failing = records = 0
-    chosen = [seed for seed in range(first, first + seeds) if is_narrow(seed) or not is_narrow_alone]
     for number, seed in enumerate(chosen):
         if number % 25 == 0:
             gc.freeze()  # compiled, some of each world stays: docs of test_swarm.py

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":
     tests = Path(__file__).resolve().parents[2]
-    sys.path[:0] = [str(tests / "simulation"), str(tests / "unit" / "pipeline")]
+    sys.path[:0] = [str(tests), str(tests / "simulation"), str(tests / "unit" / "pipeline")]
 
     from work_counter import count_work
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import Any
 
 from .draw_faults import FAULTS, draw_fault
 from .draw_operations import OPERATIONS, draw_operation
+from .draw_process import draw_process, is_process
 from .themes import EXPIRING, THEMES, WILD, Theme
 from .themes_narrow import draw_narrow, draw_transactional, is_narrow, is_transactional
 from .themes_narrow import theme_of as narrow_theme_of
@@ -89,6 +91,8 @@ class Draw:
 
 def theme_of(seed: int) -> str:
     """Return the theme of a seed, narrow or wide; an empty text if it has none."""
+    if is_process(seed):
+        return "process"
     if is_transactional(seed):
         return "transactions"
     return narrow_theme_of(seed) if is_narrow(seed) else Draw(seed).theme
@@ -96,10 +100,26 @@ def theme_of(seed: int) -> str:
 
 def draw_world(seed: int, operations: int | None = None) -> World:
     """Draw the world of this seed. `operations`: their number, instead of a drawn one; a narrow theme ignores it."""
+    if is_process(seed):
+        world = draw_process(seed, [partial(draw_wide, seed, operations), partial(draw_narrow, seed),
+                                    partial(draw_transactional, seed)])  # fmt: skip
+    else:
+        world = _drawn(seed, operations)
+    # Whether its producers are looked at before their last close, or started again behind it: else none would close at work.
+    world.end["alive"] = Random(f"alive {seed}").random() < 0.5
+    return world
+
+
+def _drawn(seed: int, operations: int | None) -> World:
     if is_transactional(seed):
         return draw_transactional(seed)
     if is_narrow(seed):
         return draw_narrow(seed)
+    return draw_wide(seed, operations)
+
+
+def draw_wide(seed: int, operations: int | None = None) -> World:
+    """Draw a world of all features, around a wide theme as a rule."""
     draw = Draw(seed)
     random = draw.random
     world = World(seed, shuffled=random.random() < 0.75)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from aiokprod import ProducerInterceptor, Record, RecordMetadata
 from aiokprod.errors import AiokprodError
@@ -15,6 +18,65 @@ if TYPE_CHECKING:
 
 class DeliberateError(Exception):
     """An error that user code raises because the world says so."""
+
+
+class DeliberateMemoryError(MemoryError):
+    """No memory, because the world says so."""
+
+
+class DeliberateRecursionError(RecursionError):
+    """The end of the stack, because the world says so."""
+
+
+class DeliberateInterrupt(KeyboardInterrupt):
+    """A signal, because the world says so."""
+
+
+class DeliberateExit(SystemExit):
+    """`sys.exit`, because the world says so."""
+
+
+class DeliberateOutcome(BaseException):
+    """What is no Exception, such as a test's `fail`, because the world says so."""
+
+
+KINDS: dict[str, type[BaseException]] = {
+    "error": DeliberateError,
+    "memory": DeliberateMemoryError,
+    "recursion": DeliberateRecursionError,
+    "interrupt": DeliberateInterrupt,
+    "exit": DeliberateExit,
+    "outcome": DeliberateOutcome,
+}
+ENDS_THE_LOOP = (KeyboardInterrupt, SystemExit)
+OURS = str(Path(__file__).parent)
+TURN = "_run_once"
+
+
+def is_deliberate(error: BaseException) -> bool:
+    """Return whether the world says so."""
+    return isinstance(error, tuple(KINDS.values()))
+
+
+def user_function(frame: FrameType | None) -> str:
+    """Return the function of the world that has called the library, above this frame; empty: the loop runs it."""
+    while frame is not None and frame.f_code.co_name != TURN:
+        if frame.f_code.co_filename.startswith(OURS):
+            return frame.f_code.co_name
+        frame = frame.f_back
+    return ""
+
+
+def raise_planned(scene: Scene, index: int, plan: dict[str, Any], text: str) -> NoReturn:
+    """Raise what the plan of a hook says. What ends the loop fails a producer whose code the loop runs."""
+    kind = KINDS[plan.get("kind") or "error"]
+    if issubclass(kind, ENDS_THE_LOOP):
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame.f_code.co_filename.startswith(OURS):
+            frame = frame.f_back
+        if not user_function(frame):
+            scene.lives[index].was_sabotaged = True
+    raise kind(f"Deliberate: {text}")
 
 
 def number_of(value: object) -> int:
@@ -33,14 +95,15 @@ def each(number: int, every: int | None) -> bool:
 class Serializer:
     """A serializer of bytes to the same bytes, in various ways."""
 
-    def __init__(self, scene: Scene, plan: dict[str, Any]) -> None:
+    def __init__(self, scene: Scene, index: int, plan: dict[str, Any]) -> None:
         self._scene = scene
+        self._index = index
         self._plan = plan
 
     def __call__(self, topic: str, headers: list[Any], data: Any) -> Any:
         number = number_of(data)
         if each(number, self._plan.get("raise_every")):
-            raise DeliberateError("the serializer raises")
+            raise_planned(self._scene, self._index, self._plan, "the serializer raises")
         if self._plan["mode"] == "sync" or (self._plan["mode"] == "mixed" and number % 2):
             return data
         return self._later(number, data)
@@ -56,7 +119,7 @@ class Serializer:
         if plan.get("seconds"):
             await asyncio.sleep(plan["seconds"])
         if each(number, plan.get("raise_late_every")):
-            raise DeliberateError("the serializer raises late")
+            raise_planned(self._scene, self._index, self._plan, "the serializer raises late")
         return data
 
 
@@ -74,7 +137,7 @@ class Partitioner:
         """Choose a partition, unless the plan raises or strays."""
         self._calls += 1
         if each(self._calls, self._plan.get("raise_every")):
-            raise DeliberateError("the partitioner raises")
+            raise_planned(self._scene, self._index, self._plan, "the partitioner raises")
         if each(self._calls, self._plan.get("stray_every")):
             return 77
         if each(self._calls, self._plan.get("reenter_every")) and not self._is_inside:
@@ -107,14 +170,14 @@ class Interceptor(ProducerInterceptor):
         number = number_of(record.value)
         self._numbers[id(record)] = (record, self._scene.books.misused if number < 0 else number)
         if each(self._calls, self._plan.get("raise_every")):
-            raise DeliberateError("the interceptor raises")
+            raise_planned(self._scene, self._index, self._plan, "the interceptor raises")
         return record
 
     def on_outcome(self, record: Record, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
         number = self._numbers.pop(id(record), (record, -1))[1]
         self._scene.books.outcomes.setdefault(self._index, []).append((number, error or metadata))
         if each(number, self._plan.get("raise_late_every")):
-            raise DeliberateError("the interceptor raises late")
+            raise_planned(self._scene, self._index, self._plan, "the interceptor raises late")
 
     def close(self) -> Awaitable[None] | None:
         self.closed += 1
@@ -139,7 +202,7 @@ class Hooks:
         """Return the options of the producer."""
         scene, plan, options = self._scene, self._plan, dict[str, Any]()
         if "serializer" in plan:
-            options["value_serializer"] = Serializer(scene, plan["serializer"])
+            options["value_serializer"] = Serializer(scene, self._index, plan["serializer"])
         if "partitioner" in plan:
             options["partitioner"] = Partitioner(scene, self._index, plan["partitioner"]).choose
         if "interceptor" in plan:
@@ -155,15 +218,15 @@ class Hooks:
         self._errors += 1
         plan = self._plan["on_delivery_error"]
         if each(self._errors, plan.get("every")):
-            self.react(plan["action"])
+            self.react(plan["action"], plan)
 
-    def react(self, action: str) -> None:
+    def react(self, action: str, plan: dict[str, Any]) -> None:
         """Play what user code may call in the middle of a hook."""
         scene = self._scene
         if action == "send":
             self.send_again()
         elif action == "raise":
-            raise DeliberateError("user code raises")
+            raise_planned(scene, self._index, plan, "user code raises")
         elif action == "recall":
             for account in reversed(scene.books.accounts[-20:]):
                 if account.delivery is not None and account.delivery.recall():

@@ -32,8 +32,11 @@ def judge(scene: Scene) -> None:
     """Judge the whole world."""
     for life in scene.lives:
         healed = life.producer.metrics()["stalls_healed"]
-        if healed:
+        if healed and not scene.world.may_be_healed:
             scene.books.wrong("stood still and was healed", f"{healed} times, producer {life.index}")
+    for account, future in scene.books.futures:
+        if not future.done():
+            scene.books.wrong("never settled", f"{account}: its Future")
     if scene.world.is_transactional:
         judge_transactions(scene)
         return

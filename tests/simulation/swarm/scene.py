@@ -45,6 +45,7 @@ class Life:
         self.starting = 0
         """calls of start that are under way"""
         self.was_sabotaged = False
+        """a third party has cancelled its tasks, or an exception came in code that its loop runs: it may have failed"""
         self.is_ending = False
         """its transaction takes no more records: an end of it was asked for"""
         self.failed_at: dict[tuple[int, int], float] = {}
@@ -130,6 +131,8 @@ class Scene:
         """transactions (`transacts.Deal`), in the order in which they began"""
         self.fences: list[tuple[int, str]] = []
         """producers that were told that another instance has their id"""
+        self.is_planting = False
+        """a call meets a fault that the world says"""
         self.send_again: Callable[[int], None] = _nothing
         """user code that is called by a producer sends by it"""
         self.close_soon: Callable[[int], None] = _nothing

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from aiokprod import Delivery
 from aiokprod.errors import AiokprodError, BufferFullError, UsageError
 
 from .books import Account, shown
-from .hooks import DeliberateError
+from .hooks import KINDS, is_deliberate
 from .scene import Life, Scene
 from .world_values import Step
 
@@ -66,10 +68,16 @@ class Sends:
         *,
         key: int | None = None,
         via: str = "send",
+        around: Callable[[Callable[[], Delivery]], Delivery] | None = None,
+        is_inside: bool = False,
     ) -> Account:
-        """Call send or try_send once, and note it."""
+        """Call send or try_send once, and note it.
+
+        `around` makes the call, and may let it meet a fault. `is_inside`: in the middle of code of the library, where nothing
+        else may be called.
+        """
         producer, scene = life.producer, self.scene
-        was_empty = producer.health().buffered_bytes == 0
+        was_empty = not is_inside and producer.health().buffered_bytes == 0
         account = self.books.account(topic, partition, life.key, via, size)
         account.due_at = account.sent_at + life.delivery_s
         account.timeout_at = None if timeout is None else account.sent_at + timeout
@@ -77,22 +85,26 @@ class Sends:
         call = producer.try_send if via == "try_send" else producer.send
         key_bytes = None if key is None else b"k%d" % key
         was_nested, self.books.nested = self.books.nested, False
+        send = partial(call, topic, value_of(account.number, size), key_bytes, partition=partition, timeout=timeout)
         try:
-            account.delivery = call(
-                topic, value_of(account.number, size), key_bytes, partition=partition, timeout=timeout
-            )
+            account.delivery = send() if around is None else around(send)
         except AiokprodError as refused:
             account.refused = refused
             self._judge_refusal(life, account, refused, was_empty)
-        except Exception as bare:
-            account.refused = bare
-            self.books.wrong(f"bare {type(bare).__name__}", f"{account}: {via} raised {bare!r:.300}")
+        except BaseException as bare:
+            if scene.is_planting or is_deliberate(bare):  # taken or not: it is in the log once at most
+                account.gave_up = True
+                scene.tell(f"{account}: {type(bare).__name__} came out of {via}")
+            elif isinstance(bare, Exception):
+                account.refused = bare
+                self.books.wrong(f"bare {type(bare).__name__}", f"{account}: {via} raised {bare!r:.300}")
+            else:
+                raise
         finally:
             self.books.nested = was_nested
-        if account.refused is None:
+        if account.refused is None and account.delivery is not None and not is_inside:
             if life.is_ending:
                 self.books.wrong("let in while ending", f"{account}")
-            assert account.delivery is not None
             why = account.delivery.state.why
             if via == "try_send" and why.startswith("waiting for room"):
                 self.books.wrong("try_send waits", f"{account} waits for room")
@@ -131,6 +143,10 @@ class Sends:
             self.one(life, f"tenant-{step.args['first'] + number}", 10, via="tenant")
 
     # ------------------------------------------------------------------ listening
+    async def wait(self, account: Account) -> None:
+        """Await the Delivery, and note what is told."""
+        await self._await(account, None)
+
     def _watch(self, accounts: list[Account], args: dict[str, Any]) -> None:
         how, after = args.get("watch", "drop"), args.get("after")
         spawn = self.scene.spawn
@@ -169,8 +185,8 @@ class Sends:
             self._heard(account, "cancelled" if delivery.cancelled() else delivery.exception() or delivery.result())
             if action is not None:
                 if action == "raise":
-                    raise DeliberateError("user code raises")
-                self.scene.lives[account.life[0]].hooks.react(action)
+                    raise KINDS[args.get("kind") or "error"]("Deliberate: user code raises")  # the others are called
+                self.scene.lives[account.life[0]].hooks.react(action, args)
 
         account.callbacks += 1
         self.books.listen(account)

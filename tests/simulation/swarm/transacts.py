@@ -302,7 +302,7 @@ class Transacts:
     def _note_fence(self, life: Life, error: BaseException) -> None:
         if isinstance(error, ProducerFencedError) or isinstance(error.__cause__, ProducerFencedError):
             self.scene.fences.append((life.index, f"{error!r:.300}"))
-        elif isinstance(error, ProducerFailedError):
+        elif isinstance(error, ProducerFailedError) and not life.was_sabotaged:
             self.books.wrong("producer failed", f"producer {life.index}: {error!r:.300}")
 
     def _spawn(self, work: Any, step: Step, name: str) -> None:

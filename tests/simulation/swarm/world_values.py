@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 Args = dict[str, Any]
+OF_THE_PROCESS = ("strike", "deep", "interrupt", "threads")
+"""Operations that are faults of the process."""
 
 
 @dataclass(slots=True)
@@ -49,7 +51,7 @@ class World:
         hooks: serializer, partitioner, interceptor, on_delivery_error, callback: what each of them does.
         producers: how many.
         operations, faults: in any order.
-        end: how it ends: settle_s, heal (before or after closing), flush, close_timeout, how.
+        end: how it ends: settle_s, heal (before or after closing), flush, close_timeout, how, alive (when liveness is judged).
     """
 
     seed: int
@@ -87,10 +89,24 @@ class World:
         return "transactional_id" in self.options
 
     @property
+    def has_process_faults(self) -> bool:
+        """Return whether faults of the process are drawn (process.py)."""
+        return "log" in self.hooks or any(step.kind in OF_THE_PROCESS for step in self.operations)
+
+    @property
+    def may_be_healed(self) -> bool:
+        """Return whether an exception may come between two lines of an alarm: the watch sets right what it leaves."""
+        return any(
+            step.kind == "strike" or (step.kind == "interrupt" and step.args["act"] == "raise")
+            for step in self.operations
+        )
+
+    @property
     def is_calm(self) -> bool:
-        """Return whether the cluster has no fault and all records have a partition."""
+        """Return whether nothing has a fault and all records have a partition."""
         there = {topic["name"]: topic["partitions"] for topic in self.topics if not topic.get("late")}
-        return not self.faults and all(self._has_place(step.args, there) for step in self.operations)
+        is_well = not self.faults and not self.has_process_faults
+        return is_well and all(self._has_place(step.args, there) for step in self.operations)
 
     @staticmethod
     def _has_place(args: Args, there: dict[str, int]) -> bool:

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 if __package__ in (None, ""):
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    folders = Path(__file__).resolve().parents
+    sys.path[:0] = [str(folders[2]), str(folders[3])]  # the swarm, and source_points.py
 
 from swarm.without.defects import EVERY
 from swarm.without.patching import TakenOut
