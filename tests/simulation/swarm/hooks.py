@@ -51,6 +51,7 @@ KINDS: dict[str, type[BaseException]] = {
 ENDS_THE_LOOP = (KeyboardInterrupt, SystemExit)
 OURS = str(Path(__file__).parent)
 TURN = "_run_once"
+AWAITS = "Delivery.wait"
 
 
 def is_deliberate(error: BaseException) -> bool:
@@ -61,8 +62,9 @@ def is_deliberate(error: BaseException) -> bool:
 def user_function(frame: FrameType | None) -> str:
     """Return the function of the world that has called the library, above this frame; empty: the loop runs it."""
     while frame is not None and frame.f_code.co_name != TURN:
-        if frame.f_code.co_filename.startswith(OURS):
-            return frame.f_code.co_name
+        code = frame.f_code
+        if code.co_filename.startswith(OURS) or code.co_qualname == AWAITS:  # in a task that asyncio's `wait_for` makes
+            return code.co_name
         frame = frame.f_back
     return ""
 

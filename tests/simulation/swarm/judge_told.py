@@ -66,6 +66,8 @@ def _key(error: AiokprodError) -> Key:
 
 def _failures(account: Account) -> tuple[int, int, int]:
     """Return how many of records_failed this account is, at least and at most."""
+    if account.via == "thread":  # its Future does not tell whether it was refused or failed later
+        return 0, 1, 0
     if account.refused is not None:
         return 0, 0, 0
     if account.delivery is None:

@@ -11,7 +11,7 @@ from aiokprod import Delivery
 from aiokprod.errors import AiokprodError, BufferFullError, UsageError
 
 from .books import Account, shown
-from .hooks import KINDS, is_deliberate
+from .hooks import ENDS_THE_LOOP, KINDS, is_deliberate
 from .scene import Life, Scene
 from .world_values import Step
 
@@ -92,7 +92,8 @@ class Sends:
             account.refused = refused
             self._judge_refusal(life, account, refused, was_empty)
         except BaseException as bare:
-            if scene.is_planting or is_deliberate(bare):  # taken or not: it is in the log once at most
+            if scene.is_planting or (isinstance(bare, ENDS_THE_LOOP) and is_deliberate(bare)):
+                # Taken or not: it is in the log once at most.
                 account.gave_up = True
                 scene.tell(f"{account}: {type(bare).__name__} came out of {via}")
             elif isinstance(bare, Exception):
@@ -106,7 +107,8 @@ class Sends:
             if life.is_ending:
                 self.books.wrong("let in while ending", f"{account}")
             why = account.delivery.state.why
-            if via == "try_send" and why.startswith("waiting for room"):
+            # Behind a strike it may be put off to the next turn, in the same line.
+            if via == "try_send" and why.startswith("waiting for room") and not scene.world.may_be_healed:
                 self.books.wrong("try_send waits", f"{account} waits for room")
             elif was_empty and why.startswith("waiting for room") and producer.metrics()["buffer_waiting_records"] == 1:
                 self.books.wrong("never fits", f"{account} waits for room in an empty buffer")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import defects_flow, defects_life, defects_transactions, defects_waiting
+from . import defects_flow, defects_life, defects_process, defects_transactions, defects_waiting
 from .patching import Defect
 
 NOTHING = Defect("nothing", "the library as it is", (), ())
@@ -13,6 +13,7 @@ DEFECTS: tuple[Defect, ...] = (
     *defects_waiting.DEFECTS,
     *defects_life.DEFECTS,
     *defects_transactions.DEFECTS,
+    *defects_process.DEFECTS,
 )
 
 EVERY: dict[str, Defect] = {defect.name: defect for defect in (*DEFECTS, NOTHING)}
