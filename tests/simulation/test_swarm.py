@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from swarm.draw import draw_world
+from swarm.draw_process import is_process
 from swarm.play import play
 from swarm.themes_narrow import is_transactional
 from swarm.world_values import World
@@ -21,6 +22,8 @@ from swarm.world_values import World
 SEEDS = int(os.environ.get("AIOKPROD_TEST_SWARM_SEEDS", "80"))
 FIRST = int(os.environ.get("AIOKPROD_TEST_SWARM_FIRST", "0"))
 PARTS = 20
+PROCESS_WORLDS = int(os.environ.get("AIOKPROD_TEST_SWARM_PROCESS_WORLDS", "600"))
+PROCESS_PARTS = 6
 FROZEN_EVERY = 25
 """Worlds. Compiled, some objects of a world stay (their loop is in a circle that nothing collects); with those of thousands of
 worlds, the collections after each world took three times as long as the worlds."""
@@ -56,8 +59,22 @@ def test_no_world_of_transactions_breaks_a_promise() -> None:
     assert {"begin", "block", "commit", "abort", "offsets", "prepare", "end_elsewhere", "many", "recall"} <= set(kinds)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PROCESS_PARTS))
+def test_no_world_with_faults_of_the_process_breaks_a_promise(part: int) -> None:
+    kinds: Counter[str] = Counter()
+    seeds = [seed for seed in range(FIRST, FIRST + 20 * PROCESS_WORLDS) if is_process(seed)]
+    for number, seed in enumerate(seeds[part::PROCESS_PARTS]):
+        if number % FROZEN_EVERY == 0:
+            gc.freeze()
+        run = play(draw_world(seed))
+        assert not run.wrongs, f"{run.story}\nsmaller: python tests/simulation/swarm --shrink {seed}"
+        kinds.update(step.kind for step in run.world.operations)
+    assert {"strike", "deep", "interrupt", "threads"} <= set(kinds)
+
+
 def test_the_same_seed_is_the_same_world_and_the_same_run() -> None:
-    for seed in (3, 11, 40, 118):
+    for seed in (3, 11, 40, 118, 126, 206, 386):
         world = draw_world(seed)
         first, again = play(world), play(World.from_json(draw_world(seed).to_json()))
         assert first.records and first.story == again.story
@@ -71,7 +88,7 @@ def digests(seeds: Sequence[int]) -> dict[str, str]:
 def test_a_seed_is_the_same_run_in_every_process() -> None:
     """Earlier worlds and the hashes of the process change nothing."""
     with_columns = [seed for seed in range(400) if any(s.kind == "columns" for s in draw_world(seed).operations)]
-    seeds = (*with_columns[:5], 3, 17, *with_columns[5:8])
+    seeds = (*with_columns[:5], 3, 17, 126, 206, 386, 426, *with_columns[5:8])
     told = []
     for hashes, order in (("1", seeds), ("2", seeds[::-1])):
         code = f"import json, sys; sys.path[:0] = {sys.path!r}\nfrom test_swarm import digests\n"
