@@ -55,13 +55,21 @@ class UnhandledErrors:
         kept: Iterable[Record] | None,
         errors: Iterator[AiokprodError] | None,
     ) -> None:
+        records: Iterable[Record | None] = repeat(None, count) if kept is None else kept
+        self._tell_each(error, iter(records), errors)
+
+    def _tell_each(
+        self, error: AiokprodError, records: Iterator[Record | None], errors: Iterator[AiokprodError] | None
+    ) -> None:
         assert self._on_delivery_error is not None
-        for record in repeat(None, count) if kept is None else kept:
+        for record in records:
             try:
                 told = error.clone() if errors is None else next(errors)
                 told.record = record
                 self._on_delivery_error(told)
             except (SystemExit, KeyboardInterrupt):
+                # The loop may go on, as a notebook's does: the failures behind it are told on the next turn.
+                asyncio.get_running_loop().call_soon(self._tell_each, error, records, errors)
                 raise
             except BaseException as broken:  # a CancelledError, too: the failures behind it are told all the same
                 self._log.hook_failed("on_delivery_error", broken)

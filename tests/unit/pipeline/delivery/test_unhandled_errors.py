@@ -68,3 +68,26 @@ def test_a_burst_is_counted_in_full_a_while_later(caplog: pytest.LogCaptureFixtu
         assert lost(caplog) == 101
 
     run_virtual(scenario, seed=1)
+
+
+@pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])
+def test_failures_behind_one_whose_hook_ends_the_program_are_told_if_the_loop_goes_on(
+    ends: type[BaseException],
+) -> None:
+    """A notebook's loop goes on after Ctrl-C: all further failures of the batch were told to nothing."""
+    heard: list[AiokprodError] = []
+
+    def hook(error: AiokprodError) -> None:
+        heard.append(error)
+        if len(heard) == 1:
+            raise ends
+
+    async def scenario() -> None:
+        failures = UnhandledErrors(hook, StateLog("producer"))
+        with pytest.raises(ends):
+            failures._tell(UndeliveredAtCloseError("lost", topic="t"), 3, None, None)
+        assert len(heard) == 1
+        await asyncio.sleep(0)
+        assert len(heard) == 3
+
+    run(scenario())
