@@ -45,7 +45,11 @@ class Point:
     """
 
     def __init__(
-        self, at: int, strike: Callable[[], object], may_strike: Callable[[FrameType], bool] | None = None
+        self,
+        at: int,
+        strike: Callable[[], object],
+        may_strike: Callable[[FrameType], bool] | None = None,
+        inside: str = "",
     ) -> None:
         """Make it.
 
@@ -53,6 +57,7 @@ class Point:
             at: the number of the point, from 0.
             strike: is called there; what it raises comes out of that line.
             may_strike: says whether a frame may be struck; else the next point is, whose frame may. None: any may.
+            inside: the name of a function, with its class: points are counted while it is being called. Empty: all are.
         """
         self.at = at
         self.place = ""
@@ -63,7 +68,7 @@ class Point:
         """That function had begun, so that its `try` was entered if it begins with one."""
         self._strike = strike
         self._may_strike = may_strike
-        self._inside = ""
+        self._inside = inside
         self._entered: FrameType | None = None
         self._seen = 0
         self._before: Any = None
@@ -128,11 +133,10 @@ class OneFault(Point):
             kind: of the exception.
             inside: the name of a function, with its class: points are counted while it is being called. Empty: all are.
         """
-        super().__init__(at, self._raise)
+        super().__init__(at, self._raise, None, inside)
         self.came_out = False
         """The exception left the block."""
         self._kind = kind
-        self._inside = inside
 
     def _raise(self) -> None:
         raise self._kind(f"at {self.place}")

@@ -10,6 +10,14 @@ from .world_values import Args, Step, World
 
 KINDS_OF_HOOKS = ("memory", "recursion", "outcome", "interrupt", "exit")
 BETWEEN_LINES = ("interrupt", "memory", "recursion")
+STEPS = (
+    "BrokerFlusher._answered",
+    "BrokerFlusher._answered",
+    "BrokerFlusher._lost",
+    "BrokerFlusher._pump",
+    "PartitionQueue.look",
+)
+"""Functions that deal with what has happened: half done, they would leave the truth behind."""
 OF_A_DELIVERY = ("callback", "recall", "cancel")
 
 
@@ -72,8 +80,10 @@ def _point(random: Random) -> int:
 
 
 def _interrupts(random: Random, world: World) -> None:
-    where = random.choice(["loop", "loop", "bulk"])
+    where = random.choice(["loop", "loop", "bulk", "step", "step", "step"])
     args = {"act": "raise", "kind": random.choice(BETWEEN_LINES), "where": where, "at": _point(random)}
+    if where == "step":
+        args |= {"inside": random.choice(STEPS), "at": random.randrange(250)}
     _add(random, world, "interrupt", args)
 
 

@@ -128,7 +128,7 @@ class Process:
         act = args["act"]
         if act == "raise":
             strike, where = partial(self._raise, args["kind"], args["where"]), args["where"]
-            point = Point(args["at"], strike, partial(self._may_be_struck, where))
+            point = Point(args["at"], strike, partial(self._may_be_struck, where), args.get("inside", ""))
         else:
             index = self._life(args).index
             call = {"finalizer": self._finalize, "garbage": gc_now, "thread": self._from_thread}[act]
@@ -150,7 +150,7 @@ class Process:
             self._armed = None
 
     def _raise(self, kind: str, where: str) -> None:
-        for life in self.scene.lives if where == "loop" else ():  # whose code it is, a point does not tell
+        for life in self.scene.lives if where != "bulk" else ():  # whose code it is, a point does not tell
             life.was_sabotaged = True
         raise KINDS[kind]("Deliberate, between two lines")
 

@@ -142,7 +142,7 @@ DEFECTS: tuple[Defect, ...] = (
                 "            self._take(partial(self.backend.purge, cause))\n",
             ),
         ),
-        (*STUCK, "phantom", "tasks are left", "bytes are still charged"),
+        (*STUCK, "wrong persistence", "phantom", "tasks are left", "bytes are still charged"),
         theme=THEME,
     ),
     Defect(
@@ -155,7 +155,7 @@ DEFECTS: tuple[Defect, ...] = (
                 "        outcome = Outcome.NOT\n",
             ),
         ),
-        ("phantom",),
+        ("wrong persistence", "phantom"),
         theme=THEME,
     ),
     Defect(
