@@ -22,6 +22,7 @@ from aiokprod.cluster.client import running_loop
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import (
     AiokprodError,
+    BootstrapError,
     ForkedError,
     ProducerClosedError,
     ProducerFencedError,
@@ -204,6 +205,10 @@ class Life:
         finally:
             self._starting = self._started = None
             started.set()
+
+    def unreachable(self) -> BootstrapError | None:
+        """Return the error of a start under way in which each bootstrap server was tried; None: one may still answer."""
+        return None if self._starting is None else self._starting.client.unreachable()
 
     def _make_pipeline(self) -> Pipeline:
         return Pipeline(

@@ -24,6 +24,7 @@ from aiokprod.config.option_checks import shown
 from aiokprod.delivery_type import Delivery
 from aiokprod.errors import (
     AiokprodError,
+    BootstrapError,
     ColumnsReport,
     ConfigError,
     InvalidColumnError,
@@ -774,6 +775,20 @@ SEND: Final = Producer.send
 if is_compiled():
     setattr(_Base, "send", SendAttribute(SEND))  # noqa: B010 - to the type checkers it stays a method
     del Producer.send
+
+
+def unreachable(producer: Producer) -> BootstrapError | None:
+    """Return why a start under way may be given up: no bootstrap server has a connection, and each was tried.
+
+    For callers that start again by themselves. A start goes on trying until its timeout.
+
+    Args:
+        producer: one that another task starts.
+
+    Returns:
+        The error, which names each server with its cause; None if a server has not been tried yet, or has answered.
+    """
+    return producer._life.unreachable()  # pyright: ignore[reportPrivateUsage] - of this module
 
 
 async def go_on_as(producer: Producer, transactional_id: str, timeout: float | None) -> None:

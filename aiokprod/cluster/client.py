@@ -30,7 +30,7 @@ from aiokprod.cluster.metadata.snapshot import ClusterSnapshot, LeaderHint, Topi
 from aiokprod.cluster.parts import ClusterParts
 from aiokprod.cluster.pool import DialState, Purpose
 from aiokprod.config import ProducerConfig
-from aiokprod.errors import ClusterError, ConnectionLostError, RequestTimeoutError, UsageError
+from aiokprod.errors import BootstrapError, ClusterError, ConnectionLostError, RequestTimeoutError, UsageError
 from aiokprod.liveness import Stall
 from aiokprod.metrics import Metrics
 from aiokprod.randomness import new_random
@@ -120,6 +120,16 @@ class ClusterClient:
         except BaseException:
             await self.close()
             raise
+
+    def unreachable(self) -> BootstrapError | None:
+        """Return the error of a start in which every bootstrap server was tried, and none can be reached; else None."""
+        parts = self._parts
+        if parts is None:
+            return None
+        parts.route.note_causes()
+        if not parts.bootstrap.are_unreachable():
+            return None
+        return parts.bootstrap.error("no bootstrap server can be reached")
 
     def start_in_background(self) -> None:
         """Start without waiting for the cluster; it is tried, with backoff, until it answers."""

@@ -60,6 +60,11 @@ class BootstrapServers:
         """Note that an attempt to use this address failed."""
         self.causes[host, port] = cause
 
+    def are_unreachable(self) -> bool:
+        """Return whether the last attempt at every address found no connection: refused, unresolvable, or too slow."""
+        addresses = self._ids or self._servers  # a name that could not be resolved yet has no id
+        return all(isinstance(self.causes.get(address), ConnectionLostError) for address in addresses)
+
     def error(self, why: str) -> BootstrapError:
         """Return an error that names every address with the error of its last attempt."""
         addresses = dict.fromkeys([*self._servers, *self._ids] if self._expand is None else self._ids or self._servers)
