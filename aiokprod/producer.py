@@ -18,6 +18,7 @@ from typing import Any, Final, NoReturn, Self, TypeVar, Unpack, cast
 from aiokprod.closing import tell_unclean
 from aiokprod.cluster.connection.control_request import checked_seconds
 from aiokprod.cluster.dialing.connection_settings import check_files
+from aiokprod.cluster.metadata.snapshot import ClusterSnapshot
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.config.call_timeouts import check_timeout
 from aiokprod.config.option_checks import shown
@@ -789,6 +790,16 @@ def unreachable(producer: Producer) -> BootstrapError | None:
         The error, which names each server with its cause; None if a server has not been tried yet, or has answered.
     """
     return producer._life.unreachable()  # pyright: ignore[reportPrivateUsage] - of this module
+
+
+def snapshot_of(producer: Producer) -> ClusterSnapshot:
+    """Return what a producer knows of its cluster; nothing before its start.
+
+    Args:
+        producer: in any state.
+    """
+    pipeline = producer._pipeline  # pyright: ignore[reportPrivateUsage] - of this module
+    return ClusterSnapshot() if pipeline is None else pipeline.client.snapshot
 
 
 async def go_on_as(producer: Producer, transactional_id: str, timeout: float | None) -> None:

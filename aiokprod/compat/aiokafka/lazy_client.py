@@ -7,29 +7,50 @@ create topics, instrumentation to read names. What can be told without a connect
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
-from aiokprod.compat.aiokafka.theirs import AIOKafkaClient
+from aiokprod.cluster.metadata.snapshot import BrokerNode
+from aiokprod.compat.aiokafka.theirs import AIOKafkaClient, BrokerMetadata
 from aiokprod.compat.aiokafka.theirs import errors as theirs
 
 
 class LazyClient(AIOKafkaClient):
     """aiokafka's client, not connected until it is asked.
 
-    `cluster` is empty before that.
+    Before that, `cluster` has the brokers that the producer knows, and no topics.
 
     Args:
         partitions_for: asks the producer for the partitions of a topic.
+        brokers: returns the brokers that the producer knows, by their ids.
         **options: those of `AIOKafkaClient`.
     """
 
-    def __init__(self, partitions_for: Callable[[str], Awaitable[set[int]]], **options: Any) -> None:
+    def __init__(
+        self,
+        partitions_for: Callable[[str], Awaitable[set[int]]],
+        brokers: Callable[[], Mapping[int, BrokerNode]],
+        **options: Any,
+    ) -> None:
+        self._is_connected = False  # these two come first: the constructor of aiokafka's client sets `cluster`
+        self._known_brokers = brokers
         super().__init__(**options)
         self._partitions_for = partitions_for
         self._connecting: asyncio.Lock = asyncio.Lock()
-        self._is_connected = False
+
+    @property
+    def cluster(self) -> Any:
+        """aiokafka's `ClusterMetadata`."""
+        cluster = self._cluster
+        if not self._is_connected:
+            for node in self._known_brokers().values():
+                cluster._brokers[node.id] = BrokerMetadata(node.id, node.host, node.port, None)
+        return cluster
+
+    @cluster.setter
+    def cluster(self, cluster: Any) -> None:
+        self._cluster = cluster
 
     async def bootstrap(self) -> None:
         """Connect, once.

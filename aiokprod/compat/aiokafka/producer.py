@@ -282,13 +282,13 @@ class AIOKafkaProducer(TransactionCalls):
         """
         return FilledBatch(self._max_batch_size, self._key_serializer, self._value_serializer)
 
-    async def send_batch(self, batch: FilledBatch, topic: str, *, partition: int) -> Sent:
+    async def send_batch(self, batch: FilledBatch, topic: str, *, partition: int | None) -> Sent:
         """Send the records of a batch to a partition, one behind the other.
 
         Args:
             batch: what `create_batch` has returned; it takes no more records afterwards.
             topic: topic name.
-            partition: partition number.
+            partition: partition number; None lets the partitioner choose.
 
         Returns:
             A Future of the place of the first record; None with acks=0, or if the batch is empty.
@@ -299,10 +299,11 @@ class AIOKafkaProducer(TransactionCalls):
         Cancellation: the records that were not accepted yet are not sent.
         """
         await self._learn(topic, partition)
+        number = self._partition(topic, partition, None, None, None, None)
         batch.close()
         deliveries: list[Delivery] = []
         for key, value, timestamp_ms, headers in batch.records:
-            deliveries.append(await self._send_with_room(topic, value, key, partition, headers, timestamp_ms))
+            deliveries.append(await self._send_with_room(topic, value, key, number, headers, timestamp_ms))
         loop = asyncio.get_running_loop()
         if not deliveries:
             empty: asyncio.Future[Any] = loop.create_future()
@@ -321,13 +322,18 @@ class AIOKafkaProducer(TransactionCalls):
         self, topic: str, partition: int | None, key: Any, value: Any, serialized_key: Any, serialized_value: Any
     ) -> int:
         """Return a partition as `send` chooses it; OpenTelemetry's instrumentor asks for it, after `_wait_on_metadata`."""
-        count = self._counts.get(topic, 0)
+        every = self._known_partitions(topic)
         if partition is not None:
-            assert partition in range(count), "Unrecognized partition"
+            assert partition in every, "Unrecognized partition"
             return partition
-        every = list(range(count))
         chosen: int = self._given.partitioner(serialized_key, every, every)
         return chosen
+
+    def _known_partitions(self, topic: str) -> list[int]:
+        count = self._counts.get(topic)
+        if count is not None:
+            return list(range(count))
+        return sorted(self.client.cluster.partitions_for_topic(topic) or ())  # Faust asks for topics of tables
 
 
 def _refusal(error: AiokprodError) -> BaseException:

@@ -10,7 +10,7 @@ from aiokprod.compat.aiokafka.lazy_client import LazyClient
 from aiokprod.compat.aiokafka.options import Given, producer_options
 from aiokprod.compat.aiokafka.starting import start_or_fail
 from aiokprod.compat.aiokafka.theirs import RealProducer
-from aiokprod.producer import Producer
+from aiokprod.producer import Producer, snapshot_of
 
 MOST_TOPICS: Final = 10_000  # whose number of partitions is remembered
 
@@ -42,6 +42,7 @@ class ProducerLife(RealProducer):
             given = self._given
             self._client = LazyClient(
                 self.partitions_for,
+                lambda: snapshot_of(self._producer).brokers,
                 bootstrap_servers=given.bootstrap_servers,
                 client_id=given.client_id,
                 metadata_max_age_ms=given.metadata_max_age_ms,

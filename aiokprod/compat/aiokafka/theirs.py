@@ -43,6 +43,14 @@ if TYPE_CHECKING:
         timestamp_type: int
         log_start_offset: int | None
 
+    class BrokerMetadata(NamedTuple):
+        """A broker."""
+
+        nodeId: int | str  # noqa: N815 - aiokafka's name
+        host: str
+        port: int
+        rack: str | None
+
     class RealProducer:
         """aiokafka's producer."""
 
@@ -68,7 +76,6 @@ if TYPE_CHECKING:
     class AIOKafkaClient:
         """aiokafka's client."""
 
-        cluster: Any
         _bootstrap_servers: Any
         _client_id: str
 
@@ -85,6 +92,7 @@ if TYPE_CHECKING:
         """Check offsets of a transaction."""
 
 else:
+    BrokerMetadata = _module("aiokafka.structs").BrokerMetadata
     TopicPartition = _module("aiokafka.structs").TopicPartition
     RecordMetadata = _module("aiokafka.structs").RecordMetadata
     RealProducer = producer_module.AIOKafkaProducer
@@ -99,6 +107,7 @@ __all__ = [
     "PLACES",
     "AIOKafkaClient",
     "BatchBuilder",
+    "BrokerMetadata",
     "DefaultPartitioner",
     "RealProducer",
     "RecordMetadata",
