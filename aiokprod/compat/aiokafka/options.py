@@ -48,7 +48,7 @@ class Given:
 
     @property
     def has_deadline(self) -> bool:
-        """Whether aiokafka bounds the delivery of a record: it does by `request_timeout_ms`, unless it is idempotent."""
+        """True if aiokafka bounds the delivery of a record: it does by `request_timeout_ms`, unless it is idempotent."""
         return self.transactional_id is None and self.enable_idempotence in (False, LEFT_OUT)
 
 

@@ -197,14 +197,17 @@ class AIOKafkaProducer(TransactionCalls):
         count = self._counts.get(topic)
         if count is None or (partition is not None and not 0 <= partition < count):
             await self._learn(topic, partition)
+        delivery: Delivery | None = None
         try:
             delivery = self._producer.send(
                 topic, value, key, partition=partition, headers=headers or (), timestamp_ms=sent_ms
             )
         except BufferFullError:
-            delivery = await self._send_with_room(topic, value, key, partition, headers or (), sent_ms)
+            pass
         except AiokprodError as error:
             raise _refusal(error)  # noqa: B904 - the same error, or the cause of it
+        if delivery is None:
+            delivery = await self._send_with_room(topic, value, key, partition, headers or (), sent_ms)
         return self._view(delivery, self._callbacks)  # type: ignore[return-value] # a view, which behaves as one
 
     async def send_and_wait(

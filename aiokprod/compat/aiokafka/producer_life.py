@@ -28,7 +28,7 @@ class ProducerLife(RealProducer):
         self._closed = False  # frameworks read it
 
     def __del__(self) -> None:
-        """Do nothing: the producer inside tells of itself if it is dropped without `stop`."""
+        """Leave the warning to the producer inside, which tells of itself if it is dropped without `stop`."""
 
     @property
     def aiokprod(self) -> Producer:

@@ -13,6 +13,10 @@ from aiokprod.compat.aiokafka.transaction_context import TransactionContext
 class TransactionCalls(ProducerLife):
     """The transactions of a producer with a `transactional_id`."""
 
+    def _ensure_transactional(self) -> None:
+        with theirs_too():
+            self._producer.transaction()
+
     async def begin_transaction(self) -> None:
         """Open a transaction.
 
