@@ -104,6 +104,7 @@ API: Final = {
         "aiokprod.integrations.opentelemetry.*",
         "aiokprod.integrations.prometheus.*",
     ),
+    "compat": ("aiokprod.compat.aiokafka.*",),
     "claims": ("aiokprod.claims.*", "aiokprod.audit.*"),
     "spark": ("aiokprod.spark.*", "aiokprod.spark.fingerprint.row_hashes", "aiokprod.spark.fingerprint.total"),
     "testing": (

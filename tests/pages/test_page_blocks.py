@@ -42,6 +42,7 @@ CHECKED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("docs/explanation/delivery_and_order.md", "text"): (PROGRAMS,),
     ("docs/explanation/memory.md", "text"): (PROGRAMS,),
     ("docs/hooks.md", "text"): ("tests/unit/project/test_hooks_page.py",),
+    ("docs/how-to/aiokafka_drop_in.md", "text"): (PROGRAMS,),
     ("docs/how-to/deployment.md", "text"): (PROGRAMS,),
     ("docs/how-to/deployment.md", "yaml"): ("tests/pages/test_deployment_page.py",),  # and here
     ("docs/how-to/errors_and_retries.md", "text"): (PROGRAMS,) * 2,

@@ -8,7 +8,7 @@ Or for a framework that makes its producer itself, before the framework is impor
 
     aiokprod.compat.aiokafka.install()
 
-docs/how-to/aiokafka-drop-in.md says what is stronger, what differs, and what cannot be. Needs the extra `aiokafka`: errors,
+docs/how-to/aiokafka_drop_in.md says what is stronger, what differs, and what cannot be. Needs the extra `aiokafka`: errors,
 metadata and the consumer stay aiokafka's own.
 """
 

@@ -37,6 +37,7 @@ MODULES = (
     "aiokprod.explanation",
     "aiokprod.claims",
     "aiokprod.audit",
+    "aiokprod.compat.aiokafka",
     "aiokprod.config",
     "aiokprod.hooks",
     "aiokprod.integrations.aiohttp",
