@@ -1,11 +1,11 @@
 """The drop-in beside aiokafka, on one real broker: `python bench/drop_in.py`, a minute per round.
 
 Measured are four ways to send, each with acks=all and idempotence on both sides: windows of sends whose results are awaited one
-after the other, windows that are gathered, many concurrent `send_and_wait`, and one `send_and_wait` at a time. Both producers
-take a turn per round, each in a process of its own; printed are the medians, and the ratios, which are computed round by round.
+after the other, windows that are gathered, many concurrent `send_and_wait`, and one `send_and_wait` at a time. Each producer
+takes a turn per round, in a process of its own; printed are the medians, and the ratios, which are computed round by round.
 
-`--python PYTHON` takes the drop-in from another interpreter, one with the compiled form, say. `--docs` writes the table into
-docs/how-to/aiokafka_drop_in.md.
+The drop-in runs as sources. `--compiled PYTHON` names an interpreter with the compiled form of aiokprod, for another column.
+`--docs` writes the table into docs/how-to/aiokafka_drop_in.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 from brokers import CLIENT_CORE, started
 
-AIOKAFKA, DROP_IN = "aiokafka", "drop-in"
+AIOKAFKA, DROP_IN, COMPILED = "aiokafka", "drop-in", "drop-in, compiled"
 VALUE = b"x" * 100
 WINDOW = 5_000
 CONCURRENT = 3_000
@@ -63,10 +63,13 @@ async def windows(producer: Any, topic: str, records: int, gathers: bool) -> flo
 
 async def turn(client: str, servers: str, topic: str, records: int) -> dict[str, float]:
     """Return the figures of one client."""
-    if client == DROP_IN:
-        from aiokprod.compat.aiokafka import AIOKafkaProducer
-    else:
+    if client == AIOKAFKA:
         from aiokafka import AIOKafkaProducer
+    else:
+        from aiokprod import compiled
+        from aiokprod.compat.aiokafka import AIOKafkaProducer
+
+        assert compiled == (client == COMPILED)
     figures: dict[str, float] = {}
     async with AIOKafkaProducer(bootstrap_servers=servers, acks="all", enable_idempotence=True) as producer:
         await windows(producer, topic, WINDOW, True)  # not counted
@@ -94,24 +97,25 @@ def child(python: str, client: str, servers: str, topic: str, records: int) -> d
     return figures
 
 
-def ratio(name: str, rounds: Sequence[dict[str, dict[str, float]]]) -> str:
-    """Return how many times better the drop-in is, as the median over the rounds, with the least and the most."""
+def ratio(name: str, client: str, rounds: Sequence[dict[str, dict[str, float]]]) -> str:
+    """Return how many times better the client is than aiokafka: the median over the rounds, the least and the most."""
     found = sorted(
-        each[DROP_IN][name] / each[AIOKAFKA][name] if name == "rate" else each[AIOKAFKA][name] / each[DROP_IN][name]
+        each[client][name] / each[AIOKAFKA][name] if name == "rate" else each[AIOKAFKA][name] / each[client][name]
         for each in rounds
     )
     return f"{statistics.median(found):.1f} ({found[0]:.1f} to {found[-1]:.1f})"
 
 
 def table(rounds: Sequence[dict[str, dict[str, float]]]) -> str:
-    lines = ["| | aiokafka | drop-in | the drop-in is better by |", "|---|---|---|---|"]
+    clients = list(rounds[0])
+    heads = ["", *clients, *(f"{client}: better by" for client in clients[1:])]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name, text in NAMES.items():
         unit, digits = {"rate": ("", 0), "alone": (" ms", 2)}.get(name, (" us", 1))
-        cells = [
-            f"{statistics.median(each[client][name] for each in rounds):,.{digits}f}{unit}"
-            for client in (AIOKAFKA, DROP_IN)
-        ]
-        lines.append(f"| {text} | {' | '.join(cells)} | {ratio(name, rounds)} |")
+        medians = [statistics.median(each[client][name] for each in rounds) for client in clients]
+        cells = [f"{median:,.{digits}f}{unit}" for median in medians]
+        cells += [ratio(name, client, rounds) for client in clients[1:]]
+        lines.append(f"| {text} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -126,7 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--records", type=int, default=20_000, help="in windows, of each kind and turn")
-    parser.add_argument("--python", default=sys.executable, help="the interpreter of the drop-in")
+    parser.add_argument("--compiled", metavar="PYTHON", help="an interpreter with the compiled form")
     parser.add_argument("--docs", action="store_true", help="write the table into the page")
     parser.add_argument("--turn", nargs=4, metavar=("CLIENT", "SERVERS", "TOPIC", "RECORDS"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -137,8 +141,10 @@ def main() -> None:
     with started(1, 0.0) as cluster:
         cluster.create_topic("drop-in", partitions=1, replication_factor=1)
         rounds: list[dict[str, dict[str, float]]] = []
+        pythons = {AIOKAFKA: sys.executable, DROP_IN: sys.executable}
+        if chosen.compiled:
+            pythons[COMPILED] = chosen.compiled
         for _ in range(chosen.rounds):
-            pythons = {AIOKAFKA: sys.executable, DROP_IN: chosen.python}
             rounds.append({
                 client: child(python, client, cluster.bootstrap_servers, "drop-in", chosen.records)
                 for client, python in pythons.items()
