@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from aiokprod.compat.aiokafka.batches import FilledBatch, outcome_of
-from aiokprod.compat.aiokafka.errors import be_theirs_too
+from aiokprod.compat.aiokafka.errors import be_theirs_too, theirs_too
 from aiokprod.compat.aiokafka.options import Given
 from aiokprod.compat.aiokafka.sent_record import Callbacks, SentRecord, UnacknowledgedRecord
 from aiokprod.compat.aiokafka.theirs import (
@@ -197,15 +197,7 @@ class AIOKafkaProducer(TransactionCalls):
         count = self._counts.get(topic)
         if count is None or (partition is not None and not 0 <= partition < count):
             await self._learn(topic, partition)
-        delivery: Delivery | None = None
-        try:
-            delivery = self._producer.send(
-                topic, value, key, partition=partition, headers=headers or (), timestamp_ms=sent_ms
-            )
-        except BufferFullError:
-            pass
-        except AiokprodError as error:
-            raise _refusal(error)  # noqa: B904 - the same error, or the cause of it
+        delivery = self._accept(topic, value, key, partition, headers or (), sent_ms)
         if delivery is None:
             delivery = await self._send_with_room(topic, value, key, partition, headers or (), sent_ms)
         return self._view(delivery, self._callbacks)  # type: ignore[return-value] # a view, which behaves as one
@@ -248,6 +240,25 @@ class AIOKafkaProducer(TransactionCalls):
                 InvalidPartitionError(f"Unrecognized partition: {topic!r} has {len(partitions)}", topic=topic)
             )
 
+    def _accept(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: Headers,
+        timestamp_ms: Any,
+    ) -> Delivery | None:
+        """Send a record if there is room for it; else return None."""
+        try:
+            return self._producer.send(
+                topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
+            )
+        except BufferFullError:
+            return None
+        except AiokprodError as error:
+            raise _refusal(error)  # noqa: B904 - the same error, or the cause of it
+
     async def _send_with_room(
         self,
         topic: str,
@@ -259,23 +270,20 @@ class AIOKafkaProducer(TransactionCalls):
     ) -> Delivery:
         """Send a record once there is room for it, in `request_timeout_ms`."""
         scope = asyncio.timeout(self._timeout_s)
-        refused: AiokprodError | None = None
         try:
             async with scope:
                 while True:
-                    try:
-                        return self._producer.send(
-                            topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
-                        )
-                    except BufferFullError as error:
-                        refused = error
-                    await self._producer.ready()
+                    with theirs_too():
+                        await self._producer.ready()
+                    delivery = self._accept(topic, value, key, partition, headers, timestamp_ms)
+                    if delivery is not None:
+                        return delivery
+                    await asyncio.sleep(0)  # what takes the room may need a turn of the loop
         except TimeoutError:
-            if not scope.expired() or refused is None:
+            if not scope.expired():
                 raise
-            raise be_theirs_too(refused) from None
-        except AiokprodError as error:
-            raise _refusal(error)  # noqa: B904
+        waited = f"no room for a record of topic {topic!r} within request_timeout_ms"
+        raise be_theirs_too(BufferFullError(waited, topic=topic, elapsed_s=self._timeout_s))
 
     def create_batch(self) -> FilledBatch:
         """Return an empty batch, to be filled with `append` and given to `send_batch`.
@@ -306,7 +314,10 @@ class AIOKafkaProducer(TransactionCalls):
         batch.close()
         deliveries: list[Delivery] = []
         for key, value, timestamp_ms, headers in batch.records:
-            deliveries.append(await self._send_with_room(topic, value, key, number, headers, timestamp_ms))
+            delivery = self._accept(topic, value, key, number, headers, timestamp_ms)
+            if delivery is None:
+                delivery = await self._send_with_room(topic, value, key, number, headers, timestamp_ms)
+            deliveries.append(delivery)
         loop = asyncio.get_running_loop()
         if not deliveries:
             empty: asyncio.Future[Any] = loop.create_future()
