@@ -75,9 +75,8 @@ class OwnedTasks:
     def _report(self, bug: BaseException) -> None:
         try:
             self._crashed(bug)
-        except (
-            BaseException
-        ):  # interrupted: a task that is gone, and of which the owner has not heard, would never come back
+        except BaseException:
+            # Interrupted: a task that is gone, and of which the owner has not heard, would never come back.
             asyncio.get_running_loop().call_soon(self._crashed, bug)
             raise
 
